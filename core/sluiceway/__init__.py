@@ -1,0 +1,1 @@
+"""Sluiceway: stateful stream processing for Python."""

@@ -1,0 +1,59 @@
+"""Time as a thing that is given, never taken: the system's, or a virtual one for tests."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+
+__all__ = ["Clock", "SystemClock", "VirtualClock"]
+
+
+class Clock(ABC):
+    """Where the runtime gets its time from. Both readings may be taken from any thread."""
+
+    @abstractmethod
+    def now_ms(self) -> int:
+        """Wall-clock time in ms since the epoch: processing time."""
+
+    @abstractmethod
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary start, never going back: for durations and deadlines."""
+
+
+class SystemClock(Clock):
+    """The machine's clocks."""
+
+    def now_ms(self) -> int:
+        """Wall-clock time in ms since the epoch."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        """Seconds of :func:`time.monotonic`."""
+        return time.monotonic()
+
+
+class VirtualClock(Clock):
+    """A clock that stands still until it is told to go on.
+
+    Args:
+        start_ms: the first reading, ms since the epoch.
+    """
+
+    def __init__(self, start_ms: int = 0) -> None:
+        self._start_ms = start_ms
+        self._now_ms = start_ms
+
+    def now_ms(self) -> int:
+        """The time it was last set to, ms since the epoch."""
+        return self._now_ms
+
+    def monotonic(self) -> float:
+        """Seconds since the start."""
+        return (self._now_ms - self._start_ms) / 1000
+
+    def advance(self, ms: int) -> int:
+        """Go on by ``ms`` and return the new time. Raises ValueError for a step back."""
+        if ms < 0:
+            raise ValueError(f"a clock cannot go back ({ms} ms)")
+        self._now_ms += ms
+        return self._now_ms

@@ -1,0 +1,373 @@
+"""Sources and sinks: what a connector implements.
+
+A source is an *enumerator* (one per job: finds splits, hands them out, remembers) and *readers* (one per
+subtask: read splits, know how far they are). A sink is a *writer* per subtask. None of their methods may
+block: whoever has nothing to give or cannot take any more says what to wait for.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
+
+from sluiceway.clock import Clock
+from sluiceway.elements import Batch
+from sluiceway.metrics import MetricGroup
+
+__all__ = [
+    "END_OF_INPUT",
+    "Boundedness",
+    "CommittingSinkWriter",
+    "DeliveryGuarantee",
+    "EndOfInput",
+    "Enumerator",
+    "EnumeratorContext",
+    "Poll",
+    "Reader",
+    "ReaderContext",
+    "SimpleEnumerator",
+    "Sink",
+    "SinkWriter",
+    "Source",
+    "Split",
+    "Wait",
+    "WriterContext",
+]
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class Boundedness(Enum):
+    """Whether a source comes to an end by itself."""
+
+    BOUNDED = "bounded"
+    UNBOUNDED = "unbounded"
+
+
+class DeliveryGuarantee(Enum):
+    """What a sink promises when checkpoints are on."""
+
+    AT_LEAST_ONCE = "at-least-once"
+    IDEMPOTENT = "idempotent"
+    EXACTLY_ONCE = "exactly-once"
+
+
+class Split(Protocol):
+    """A part of a source that one reader reads: picklable, with the position to go on from inside it."""
+
+    @property
+    def split_id(self) -> str:
+        """Names the split among all splits of the source, whatever its position."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing now. Ask again when any of these is so, or after a call of the context's ``wake``.
+
+    Attributes:
+        fileno: a file descriptor that becomes ready, or None.
+        write: whether to wait for it to be writable rather than readable.
+        until: a reading of the context's ``clock.monotonic()`` (seconds), or None.
+    """
+
+    fileno: int | None = None
+    write: bool = False
+    until: float | None = None
+
+
+class EndOfInput(Enum):
+    """The type of :data:`END_OF_INPUT`."""
+
+    END_OF_INPUT = "end of input"
+
+
+END_OF_INPUT: Final = EndOfInput.END_OF_INPUT
+"""What a reader's poll returns when no record will come any more."""
+
+Poll: TypeAlias = list[T] | Batch[T] | Wait | EndOfInput
+"""What a reader has to say: records (at least one; the list is given away), a wait, or the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderContext:
+    """What a reader is given.
+
+    Attributes:
+        subtask: index of the reader.
+        parallelism: number of readers.
+        clock: the runtime's clock.
+        wake: makes the runtime poll the reader soon; may be called from any thread.
+        request_split: asks the enumerator for one more split.
+        metrics: the reader's own metrics.
+    """
+
+    subtask: int
+    parallelism: int
+    clock: Clock
+    wake: Callable[[], None]
+    request_split: Callable[[], None]
+    metrics: MetricGroup
+
+
+class Reader(ABC, Generic[T_co]):
+    """Reads the splits given to one subtask. All calls come from the task's thread.
+
+    Call order: :meth:`start`; then :meth:`add_splits`, :meth:`no_more_splits`, :meth:`poll` and
+    :meth:`snapshot` as the runtime sees fit; :meth:`close` exactly once, also after failure and cancel.
+    """
+
+    def start(self) -> None:
+        """Open what is needed. Splits come later."""
+
+    @abstractmethod
+    def add_splits(self, splits: Sequence[Any]) -> None:
+        """Take splits to read, each from the position inside it."""
+
+    @abstractmethod
+    def no_more_splits(self) -> None:
+        """No split will be added any more: when those at hand are read, return :data:`END_OF_INPUT`."""
+
+    @abstractmethod
+    def poll(self, limit: int) -> Poll[T_co]:
+        """Return what is there, at once.
+
+        Args:
+            limit: about how many records to return at the most.
+
+        Returns:
+            a non-empty list or batch, given away to the caller; or a :class:`Wait`; or :data:`END_OF_INPUT`.
+
+        Raises:
+            ConnectorError: the input cannot be read; the job fails with it.
+        """
+
+    @abstractmethod
+    def snapshot(self) -> list[Any]:
+        """The splits that are not read to their end, each with the position after the last polled record."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free files, sockets and threads."""
+
+
+class EnumeratorContext(ABC):
+    """What an enumerator can do: from its own thread only, except :meth:`wake`."""
+
+    @property
+    @abstractmethod
+    def parallelism(self) -> int:
+        """Number of readers."""
+
+    @property
+    @abstractmethod
+    def clock(self) -> Clock:
+        """The runtime's clock."""
+
+    @abstractmethod
+    def assign(self, reader: int, splits: Sequence[Any]) -> None:
+        """Give splits to a reader."""
+
+    @abstractmethod
+    def no_more_splits(self, reader: int) -> None:
+        """Tell a reader that it will get no more splits."""
+
+    @abstractmethod
+    def wake(self, after_s: float = 0.0) -> None:
+        """Have :meth:`Enumerator.run` called again, after a delay in seconds. From any thread."""
+
+
+class Enumerator(ABC):
+    """Finds the splits of a source and hands them out. One per job and source, beside the job master.
+
+    Call order: :meth:`start`; then :meth:`add_reader` for each reader as it comes up and
+    :meth:`handle_split_request`; :meth:`close` once.
+    """
+
+    def start(self) -> None:
+        """Find the first splits."""
+
+    def add_reader(self, reader: int) -> None:
+        """A reader is ready to take splits."""
+
+    @abstractmethod
+    def handle_split_request(self, reader: int) -> None:
+        """A reader wants one more split."""
+
+    @abstractmethod
+    def add_splits_back(self, splits: Sequence[Any], reader: int) -> None:
+        """A reader failed; these splits, at these positions, are to be handed out anew."""
+
+    def run(self) -> None:
+        """Called after :meth:`EnumeratorContext.wake`: look for new splits."""
+
+    @abstractmethod
+    def snapshot(self) -> Any:
+        """What is not handed out yet, and what was discovered: picklable."""
+
+    def close(self) -> None:
+        """Free what was opened."""
+
+
+class SimpleEnumerator(Enumerator):
+    """Hands out a list of splits, one at a request, then says that there are no more.
+
+    Args:
+        context: given by the runtime.
+        splits: what to hand out, in this order.
+    """
+
+    def __init__(self, context: EnumeratorContext, splits: Iterable[Any]) -> None:
+        self._context = context
+        self._pending: list[Any] = list(splits)
+
+    def handle_split_request(self, reader: int) -> None:
+        """Give the next split, or say that there is none."""
+        if self._pending:
+            self._context.assign(reader, [self._pending.pop(0)])
+        else:
+            self._context.no_more_splits(reader)
+
+    def add_splits_back(self, splits: Sequence[Any], reader: int) -> None:
+        """Put the splits at the head of the list."""
+        self._pending[:0] = splits
+
+    def snapshot(self) -> Any:
+        """The splits that nobody has."""
+        return list(self._pending)
+
+
+class Source(ABC, Generic[T_co]):
+    """Where records come from: a description, picklable, that opens nothing by itself."""
+
+    @property
+    @abstractmethod
+    def boundedness(self) -> Boundedness:
+        """Whether it ends."""
+
+    @property
+    def name(self) -> str:
+        """What the plan calls it."""
+        return type(self).__name__
+
+    @property
+    def output_type(self) -> Any:
+        """The type of its records, or None if it is not known."""
+        return None
+
+    @property
+    def max_readers(self) -> int | None:
+        """How many readers at most can share the work, or None for any number.
+
+        The plan refuses a higher parallelism; without one asked for, it takes no more than this.
+        """
+        return None
+
+    @abstractmethod
+    def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
+        """Make the enumerator; ``restored`` is what an earlier one's snapshot returned, or None."""
+
+    @abstractmethod
+    def create_reader(self, context: ReaderContext) -> Reader[T_co]:
+        """Make the reader of one subtask."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriterContext:
+    """What a sink writer is given.
+
+    Attributes:
+        subtask: index of the writer.
+        parallelism: number of writers.
+        clock: the runtime's clock.
+        wake: makes the runtime ask :meth:`SinkWriter.blocked` soon; may be called from any thread.
+        metrics: the writer's own metrics.
+    """
+
+    subtask: int
+    parallelism: int
+    clock: Clock
+    wake: Callable[[], None]
+    metrics: MetricGroup
+
+
+class SinkWriter(ABC, Generic[T_contra]):
+    """Writes the records of one subtask. All calls come from the task's thread.
+
+    Call order: :meth:`open`; then :meth:`write` and :meth:`flush`, each only while :meth:`blocked` returns
+    None; at the end of input :meth:`flush` and, when no longer blocked, :meth:`close`. After a failure or a
+    cancel :meth:`close` alone. :meth:`close` comes exactly once.
+    """
+
+    def open(self) -> None:
+        """Open what is written to."""
+
+    @abstractmethod
+    def write(self, values: Sequence[T_contra], timestamps: Sequence[int] | None) -> None:
+        """Take all these records. The lists stay the caller's: copy what is kept.
+
+        Args:
+            values: the records.
+            timestamps: their event times in ms, or None.
+
+        Raises:
+            ConnectorError: they cannot be written; the job fails with it.
+        """
+
+    def blocked(self) -> Wait | None:
+        """None if a :meth:`write` would be taken now, else what to wait for before asking again."""
+        return None
+
+    def flush(self) -> None:
+        """Hand everything on to the outside: at a checkpoint, when input runs dry, and at the end."""
+
+    def close(self) -> None:
+        """Free what was opened; what :meth:`flush` did not hand on may be dropped."""
+
+
+class CommittingSinkWriter(SinkWriter[T_contra], ABC):
+    """A writer that makes its output visible only when a checkpoint is complete (two-phase commit)."""
+
+    @abstractmethod
+    def prepare_commit(self, checkpoint_id: int) -> list[Any]:
+        """First phase, at the barrier: close the running transaction; return what will commit it, picklable."""
+
+    @abstractmethod
+    def commit(self, committables: Sequence[Any]) -> None:
+        """Second phase. Comes again for the same committables after a recovery: must then be harmless."""
+
+    @abstractmethod
+    def abort(self, committables: Sequence[Any]) -> None:
+        """Undo what no completed checkpoint knows of."""
+
+
+class Sink(ABC, Generic[T_contra]):
+    """Where records go: a description, picklable, that opens nothing by itself."""
+
+    @property
+    def name(self) -> str:
+        """What the plan calls it."""
+        return type(self).__name__
+
+    @property
+    def guarantee(self) -> DeliveryGuarantee:
+        """What it promises; at-least-once unless it says more."""
+        return DeliveryGuarantee.AT_LEAST_ONCE
+
+    @property
+    def input_type(self) -> Any:
+        """The type of record it takes, or None for any."""
+        return None
+
+    @property
+    def max_writers(self) -> int | None:
+        """How many writers at most, or None for any number."""
+        return None
+
+    @abstractmethod
+    def create_writer(self, context: WriterContext) -> SinkWriter[T_contra]:
+        """Make the writer of one subtask."""

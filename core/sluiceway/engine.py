@@ -1,0 +1,134 @@
+"""What runs a pipeline: the contract of an engine, the job it makes, and the services it is given."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from sluiceway.clock import Clock
+from sluiceway.config import Settings
+from sluiceway.metrics import JobMetrics, MetricsReporter
+from sluiceway.partitioner import Partitioner
+from sluiceway.state import StateBackend
+from sluiceway.streamgraph import StreamGraph
+from sluiceway.transport import Transport
+
+__all__ = ["Engine", "Job", "JobResult", "JobStatus", "LifecycleListener", "Services"]
+
+
+class JobStatus(Enum):
+    """Where a job is in its life."""
+
+    CREATED = "created"
+    RUNNING = "running"
+    CANCELLING = "cancelling"
+    FAILING = "failing"
+    FINISHED = "finished"
+    CANCELED = "canceled"
+    FAILED = "failed"
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing follows."""
+        return self in (JobStatus.FINISHED, JobStatus.CANCELED, JobStatus.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """How a job ended, when it ended well or was cancelled; a failure is raised instead.
+
+    Attributes:
+        job_name: the pipeline's name.
+        status: FINISHED or CANCELED.
+        metrics: the last metrics of the job.
+    """
+
+    job_name: str
+    status: JobStatus
+    metrics: JobMetrics
+
+
+class LifecycleListener(ABC):
+    """Told about state changes, in the thread that made them. Must not raise and must not block."""
+
+    @abstractmethod
+    def job_status_changed(self, job_name: str, old: JobStatus, new: JobStatus) -> None:
+        """The job went from one status to another."""
+
+    @abstractmethod
+    def task_state_changed(self, job_name: str, vertex: str, subtask: int, old: str, new: str) -> None:
+        """An execution of a subtask went from one state to another."""
+
+
+class Services(ABC):
+    """What plugins give to an engine. Everything is looked up when a job is made, never on the data path.
+
+    Each method raises UnknownNameError for a name that nothing goes by, and MissingExtraError where the
+    plugin's third-party library is missing.
+    """
+
+    @property
+    @abstractmethod
+    def clock(self) -> Clock:
+        """The clock to run by."""
+
+    @property
+    @abstractmethod
+    def listener(self) -> LifecycleListener:
+        """Whom to tell about state changes."""
+
+    @abstractmethod
+    def state_backend(self, name: str) -> StateBackend:
+        """A new state backend."""
+
+    @abstractmethod
+    def transport(self, name: str) -> Transport:
+        """A new transport."""
+
+    @abstractmethod
+    def partitioner(self, name: str) -> Partitioner:
+        """A new partitioner of a plugin's."""
+
+    @abstractmethod
+    def metrics_reporters(self, names: Sequence[str]) -> list[MetricsReporter]:
+        """New metrics reporters."""
+
+
+class Job(ABC):
+    """One run of one pipeline."""
+
+    @abstractmethod
+    def run(self) -> JobResult:
+        """Run it to its end, in the calling thread. Once.
+
+        Raises:
+            BaseException: what a user's function, a source or a sink raised, with notes that name the step,
+                the subtask and the record.
+        """
+
+    @abstractmethod
+    def cancel(self) -> None:
+        """Ask it to stop soon. From any thread, and from a signal handler."""
+
+    @property
+    @abstractmethod
+    def status(self) -> JobStatus:
+        """Its status. From any thread."""
+
+    @abstractmethod
+    def metrics(self) -> JobMetrics:
+        """Its metrics as of now. From any thread; figures of one subtask may be a batch apart."""
+
+
+class Engine(ABC):
+    """A way to run pipelines: what a plugin offers under a name."""
+
+    @abstractmethod
+    def prepare(self, graph: StreamGraph, settings: Settings, services: Services) -> Job:
+        """Check that the graph can run here, and make a job of it. Nothing is opened yet.
+
+        Raises:
+            GraphError: the graph asks for something that this engine cannot do; names the steps.
+        """

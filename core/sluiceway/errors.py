@@ -1,0 +1,99 @@
+"""Every error that Sluiceway raises on purpose.
+
+A message says what was wrong, where, and what to do. An exception that a user's own function raised is
+never wrapped in one of these: it reaches the caller as it is, with notes added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+__all__ = [
+    "ConfigurationError",
+    "ConnectorError",
+    "CorruptStreamError",
+    "FunctionContractError",
+    "GraphError",
+    "JobCancelledError",
+    "MissingExtraError",
+    "NotBuiltYetError",
+    "PluginError",
+    "SerializationError",
+    "SluicewayError",
+    "StateError",
+    "UnknownNameError",
+    "UnstableKeyError",
+    "choose",
+]
+
+
+class SluicewayError(Exception):
+    """Base of all errors below. ``str(error)`` is meant to be shown to a person."""
+
+
+class ConfigurationError(SluicewayError):
+    """An option has a value that cannot be used, or two options contradict each other."""
+
+
+class GraphError(SluicewayError):
+    """The pipeline as written cannot become a job: names the steps and what to change."""
+
+
+class PluginError(SluicewayError):
+    """A plugin could not be loaded or does not do what its kind promises."""
+
+
+class MissingExtraError(PluginError):
+    """A plugin is there, the third-party library it needs is not. Names what to install."""
+
+
+class UnknownNameError(ConfigurationError):
+    """A name that nothing goes by; the message lists the known ones."""
+
+
+class ConnectorError(SluicewayError):
+    """A source or a sink cannot reach, read or write its other side."""
+
+
+class SerializationError(SluicewayError):
+    """A value cannot be turned into bytes or back."""
+
+
+class CorruptStreamError(SerializationError):
+    """Bytes from a peer or a file are not what their format promises. Names channel and sequence number."""
+
+
+class StateError(SluicewayError):
+    """State was used outside its rules: unknown, of another type, without a key."""
+
+
+class UnstableKeyError(SluicewayError, TypeError):
+    """A key cannot be hashed the same way in every process, so it cannot decide where a record goes."""
+
+
+class FunctionContractError(SluicewayError, TypeError):
+    """A user's function returned something that its step cannot use."""
+
+
+class JobCancelledError(SluicewayError):
+    """The job was cancelled before it ended."""
+
+
+class NotBuiltYetError(SluicewayError, NotImplementedError):
+    """The thing asked for has a place in the design but does not exist in this version."""
+
+
+def choose(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
+    """Make the error for an unknown ``name``, with the closest known one first.
+
+    Args:
+        kind: what the name should have been, for the message: ``"state backend"``.
+        name: what was asked for.
+        known: the names that exist.
+    """
+    names = sorted(known)
+    close = get_close_matches(name, names, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    listed = ", ".join(repr(n) for n in names) or "none"
+    return UnknownNameError(f"there is no {kind} {name!r}.{hint} Known: {listed}")

@@ -1,0 +1,68 @@
+"""The program as the user wrote it: a graph of transformations, before anything is derived or checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from sluiceway.functions import OutputTag
+from sluiceway.steps import Step
+from sluiceway.streamgraph import ChainingStrategy, PartitionerSpec
+
+__all__ = ["InputRef", "Transformation"]
+
+
+@dataclass(frozen=True, eq=False)
+class InputRef:
+    """One input of a transformation.
+
+    Attributes:
+        upstream: what produces it.
+        tag: the side output it is, or None for the main output.
+        partitioner: how records travel, or None: forward where both ends have the same parallelism, else
+            rebalance.
+    """
+
+    upstream: Transformation
+    tag: OutputTag[Any] | None = None
+    partitioner: PartitionerSpec | None = None
+
+
+@dataclass(eq=False)
+class Transformation:
+    """One step with what the user said of it; None means that the user said nothing.
+
+    Attributes:
+        step: what it does.
+        inputs: where its records come from; several for a union.
+        feedback: for the head of an iteration: what comes back.
+        name: what people see.
+        uid: stable name for state.
+        parallelism: number of subtasks.
+        max_parallelism: number of key groups.
+        buffer_timeout_ms: how long a record may wait for company on the way out.
+        slot_sharing_group: the group; None: the group of its inputs if they share one, else ``default``.
+        chaining: its chaining strategy.
+        output_type: type of its records; None: taken from the function's hints where they say.
+        side_output_tags: the side outputs that the program takes from it.
+        location: ``file.py:12`` where the user wrote it, for messages.
+    """
+
+    step: Step
+    inputs: list[InputRef] = field(default_factory=list)
+    feedback: list[InputRef] = field(default_factory=list)
+    name: str | None = None
+    uid: str | None = None
+    parallelism: int | None = None
+    max_parallelism: int | None = None
+    buffer_timeout_ms: int | None = None
+    slot_sharing_group: str | None = None
+    chaining: ChainingStrategy = ChainingStrategy.ALWAYS
+    output_type: Any = None
+    side_output_tags: list[OutputTag[Any]] = field(default_factory=list)
+    location: str = ""
+
+    def label(self) -> str:
+        """How messages call it: its name, and where it was written."""
+        shown = self.name or self.step.kind
+        return f"{shown!r} ({self.location})" if self.location else repr(shown)

@@ -1,0 +1,145 @@
+"""Metrics: what a function may count, and what a reporter plugin is given."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+__all__ = ["Counter", "Histogram", "JobMetrics", "MetricGroup", "MetricsReporter", "SubtaskMetrics"]
+
+
+class Counter:
+    """A number that is added to. Not for use from several threads."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def inc(self, n: int = 1) -> None:
+        """Add ``n``."""
+        self.value += n
+
+
+# 20 bounds a decade from 1 us to 1000 s: quantiles within 12 %.
+_BOUNDS = [10 ** (e / 20) for e in range(-120, 61)]
+
+
+class Histogram:
+    """Durations in seconds, in buckets of constant ratio; quantiles are right within 12 %."""
+
+    __slots__ = ("_buckets", "count", "max")
+
+    def __init__(self) -> None:
+        self._buckets = [0] * (len(_BOUNDS) + 1)
+        self.count = 0
+        self.max = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Record one duration."""
+        self._buckets[bisect_left(_BOUNDS, seconds)] += 1
+        self.count += 1
+        self.max = max(self.max, seconds)
+
+    def quantile(self, q: float) -> float:
+        """The smallest bucket bound (seconds) that a share ``q`` of the durations does not exceed; 0.0 if none."""
+        if not self.count:
+            return 0.0
+        rank = q * self.count
+        for index, reached in enumerate(accumulate(self._buckets)):
+            if reached >= rank and reached:
+                return min(_BOUNDS[index], self.max) if index < len(_BOUNDS) else self.max
+        return self.max
+
+
+class MetricGroup:
+    """The metrics of one function in one subtask. Asking twice for a name gives the same metric."""
+
+    def __init__(self) -> None:
+        self.counters: dict[str, Counter] = {}
+        self.gauges: dict[str, Callable[[], float]] = {}
+        self.histograms: dict[str, Histogram] = {}
+
+    def counter(self, name: str) -> Counter:
+        """The counter called ``name``."""
+        return self.counters.setdefault(name, Counter())
+
+    def gauge(self, name: str, read: Callable[[], float]) -> None:
+        """Have ``read()`` called, from the task's thread, whenever metrics are reported."""
+        self.gauges[name] = read
+
+    def histogram(self, name: str) -> Histogram:
+        """The histogram called ``name``."""
+        return self.histograms.setdefault(name, Histogram())
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskMetrics:
+    """One subtask at one moment. Counts are totals since the start, times are seconds.
+
+    Attributes:
+        vertex: name of the job vertex (the chain).
+        subtask: index of the subtask.
+        state: the execution state's name.
+        records_in: records read from the gate, or from the source's readers.
+        records_out: records written to result partitions, or to a sink in the chain.
+        busy_s: time spent in work.
+        backpressured_s: time spent unable to emit.
+        idle_s: time spent without input.
+        watermark: the task's watermark in ms, or None before the first one.
+        user: the functions' own metrics, by name.
+    """
+
+    vertex: str
+    subtask: int
+    state: str
+    records_in: int = 0
+    records_out: int = 0
+    busy_s: float = 0.0
+    backpressured_s: float = 0.0
+    idle_s: float = 0.0
+    watermark: int | None = None
+    user: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class JobMetrics:
+    """A job at one moment.
+
+    Attributes:
+        job_name: the pipeline's name.
+        status: the job's status.
+        elapsed_s: seconds since the job started.
+        records_in: records read by all sources.
+        records_out: records written by all sinks.
+        subtasks: one entry per subtask.
+        latency_ms: per sink name, quantiles of the time that latency markers took: ``{"p50": ..., "p99": ...}``.
+    """
+
+    job_name: str
+    status: str
+    elapsed_s: float
+    records_in: int
+    records_out: int
+    subtasks: tuple[SubtaskMetrics, ...]
+    latency_ms: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+class MetricsReporter(ABC):
+    """Sends metrics somewhere. Called from the job's thread: must not block.
+
+    Call order: :meth:`open`, any number of :meth:`report`, :meth:`close` once.
+    """
+
+    def open(self, job_name: str) -> None:
+        """The job is about to run."""
+
+    @abstractmethod
+    def report(self, metrics: JobMetrics) -> None:
+        """Take the job's metrics; called at the reporting interval and once at the end."""
+
+    def close(self) -> None:
+        """The job has ended."""

@@ -1,0 +1,361 @@
+"""State: what users declare and touch, and what a state backend implements.
+
+Users meet descriptors and the five kinds of keyed state. A backend knows only *tables*: one per state name,
+from (key, namespace) to a value or to a mapping. The kinds are built over tables once, for all backends.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from sluiceway.keygroups import KeyGroupRange
+
+if TYPE_CHECKING:
+    from sluiceway.functions import AggregateFunction
+
+__all__ = [
+    "VOID_NAMESPACE",
+    "AggregatingState",
+    "AggregatingStateDescriptor",
+    "BackendContext",
+    "KeyedSnapshot",
+    "KeyedStateBackend",
+    "ListState",
+    "ListStateDescriptor",
+    "MapState",
+    "MapStateDescriptor",
+    "ReducingState",
+    "ReducingStateDescriptor",
+    "StateBackend",
+    "StateDescriptor",
+    "StateMeta",
+    "StateTable",
+    "TableKind",
+    "ValueState",
+    "ValueStateDescriptor",
+]
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+IN = TypeVar("IN")
+OUT = TypeVar("OUT")
+ACC = TypeVar("ACC")
+
+VOID_NAMESPACE: Final = ()
+"""The namespace of state that belongs to a key alone."""
+
+
+# ---- what users declare ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StateDescriptor:
+    """Names a state and says what is in it. Subclasses are the five kinds.
+
+    Attributes:
+        name: unique within the operator.
+        type: the Python type of a value, for choosing a serializer; None lets any value in (pickled).
+    """
+
+    name: str
+    type: Any = None
+
+
+@dataclass(frozen=True)
+class ValueStateDescriptor(StateDescriptor):
+    """One value per key. ``default`` is what :meth:`ValueState.value` gives before the first update."""
+
+    default: Any = None
+
+
+@dataclass(frozen=True)
+class ListStateDescriptor(StateDescriptor):
+    """A list per key; ``type`` is the type of an element."""
+
+
+@dataclass(frozen=True)
+class MapStateDescriptor(StateDescriptor):
+    """A mapping per key; ``key_type`` is the type of its keys, ``type`` that of its values."""
+
+    key_type: Any = None
+
+
+@dataclass(frozen=True)
+class ReducingStateDescriptor(StateDescriptor):
+    """One value per key, into which each added value is reduced: ``reduce(old, new) -> value``."""
+
+    reduce: Callable[[Any, Any], Any] = field(default=None)  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        if not callable(self.reduce):
+            raise TypeError(f"ReducingStateDescriptor({self.name!r}) needs reduce=, a function of two values")
+
+
+@dataclass(frozen=True)
+class AggregatingStateDescriptor(StateDescriptor):
+    """One accumulator per key; ``type`` is the type of the accumulator."""
+
+    aggregate: AggregateFunction[Any, Any, Any] = field(default=None)  # type: ignore[arg-type]
+
+    def __post_init__(self) -> None:
+        if self.aggregate is None:
+            raise TypeError(f"AggregatingStateDescriptor({self.name!r}) needs aggregate=, an AggregateFunction")
+
+
+# ---- what users touch: always the state of the current key, only from the task's thread -------------------
+
+
+class ValueState(ABC, Generic[T]):
+    """One value."""
+
+    @abstractmethod
+    def value(self) -> T:
+        """The value of the current key, or the descriptor's default."""
+
+    @abstractmethod
+    def update(self, value: T) -> None:
+        """Set the value of the current key."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Forget the value of the current key."""
+
+
+class ListState(ABC, Generic[T]):
+    """A list. Change it through these methods, not through what :meth:`get` returns."""
+
+    @abstractmethod
+    def get(self) -> list[T]:
+        """The elements of the current key, a list of its own (empty if there are none)."""
+
+    @abstractmethod
+    def add(self, value: T) -> None:
+        """Append one element."""
+
+    @abstractmethod
+    def add_all(self, values: Iterable[T]) -> None:
+        """Append several elements."""
+
+    @abstractmethod
+    def update(self, values: Iterable[T]) -> None:
+        """Replace the list."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Forget the list of the current key."""
+
+
+class MapState(ABC, Generic[K, V]):
+    """A mapping; reads and writes go to single entries."""
+
+    @abstractmethod
+    def get(self, key: K, default: V | None = None) -> V | None:
+        """The entry, or ``default``."""
+
+    @abstractmethod
+    def put(self, key: K, value: V) -> None:
+        """Set one entry."""
+
+    @abstractmethod
+    def put_all(self, entries: Mapping[K, V]) -> None:
+        """Set several entries."""
+
+    @abstractmethod
+    def remove(self, key: K) -> None:
+        """Remove the entry if it is there."""
+
+    @abstractmethod
+    def contains(self, key: K) -> bool:
+        """Whether there is such an entry."""
+
+    @abstractmethod
+    def items(self) -> Iterator[tuple[K, V]]:
+        """The entries in insertion order. Changing the state ends the right to go on iterating."""
+
+    @abstractmethod
+    def keys(self) -> Iterator[K]:
+        """The keys of the entries."""
+
+    @abstractmethod
+    def values(self) -> Iterator[V]:
+        """The values of the entries."""
+
+    @abstractmethod
+    def is_empty(self) -> bool:
+        """Whether the current key has no entry."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Forget the mapping of the current key."""
+
+
+class ReducingState(ABC, Generic[T]):
+    """One value into which others are reduced."""
+
+    @abstractmethod
+    def get(self) -> T | None:
+        """The value of the current key, or None before the first :meth:`add`."""
+
+    @abstractmethod
+    def add(self, value: T) -> None:
+        """Reduce ``value`` into the state."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Forget the value of the current key."""
+
+
+class AggregatingState(ABC, Generic[IN, OUT]):
+    """An accumulator with a result."""
+
+    @abstractmethod
+    def get(self) -> OUT | None:
+        """The result for the current key, or None before the first :meth:`add`."""
+
+    @abstractmethod
+    def add(self, value: IN) -> None:
+        """Add ``value`` to the accumulator."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Forget the accumulator of the current key."""
+
+
+# ---- what a backend implements ----------------------------------------------------------------------------
+
+
+class TableKind(Enum):
+    """What one (key, namespace) of a table holds."""
+
+    VALUE = "value"
+    MAP = "map"
+
+
+@dataclass(frozen=True, slots=True)
+class StateMeta:
+    """What a snapshot says of one table, readable without the job's code.
+
+    Attributes:
+        name: the table's name.
+        kind: value or map.
+        serializer: name of the serializer that wrote the values.
+        version: that serializer's version.
+        type_name: the declared type as text, ``""`` where none was declared.
+    """
+
+    name: str
+    kind: TableKind
+    serializer: str
+    version: int
+    type_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedSnapshot:
+    """Keyed state at one moment, organised by key group and independent of the backend that took it.
+
+    Attributes:
+        tables: one entry per table; rows refer to them by index.
+        groups: per key group the rows of all tables, msgpack-encoded as written by
+            :func:`sluiceway.serializers.encode_rows`. Groups without state are absent.
+    """
+
+    tables: tuple[StateMeta, ...]
+    groups: Mapping[int, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class BackendContext:
+    """What a backend is given for one subtask.
+
+    Attributes:
+        operator: the operator's uid, for messages and directories.
+        subtask: index of the subtask.
+        key_groups: the key groups this subtask owns.
+        max_parallelism: number of key groups of the job vertex.
+    """
+
+    operator: str
+    subtask: int
+    key_groups: KeyGroupRange
+    max_parallelism: int
+
+
+class StateTable(ABC):
+    """One named state of one subtask. Used only from the task's thread.
+
+    The mappings it returns are live and stay valid until :meth:`drop` of their namespace, so an operator may
+    bind ``entries().get`` once and use it for every record. An entry comes into being by assignment; the
+    caller has checked the key's hash by then (:func:`sluiceway.keygroups.key_group`).
+    """
+
+    @abstractmethod
+    def entries(self, namespace: Hashable = VOID_NAMESPACE) -> MutableMapping[Any, Any]:
+        """For a VALUE table: the mapping from key to value in ``namespace``, live, writes go through.
+
+        A value that was changed in place must be assigned again to be seen by the backend.
+        """
+
+    @abstractmethod
+    def mapping(self, key: Hashable, namespace: Hashable = VOID_NAMESPACE) -> MutableMapping[Any, Any]:
+        """For a MAP table: the mapping of one key, live, writes go through entry by entry, insertion order kept.
+
+        Reading the mapping of a key that has none does not create state. Clearing it removes the key.
+        """
+
+    @abstractmethod
+    def namespaces(self) -> Iterator[Hashable]:
+        """The namespaces that hold state now."""
+
+    @abstractmethod
+    def keys(self, namespace: Hashable = VOID_NAMESPACE) -> Iterator[Any]:
+        """The keys that have state in ``namespace`` now."""
+
+    @abstractmethod
+    def drop(self, namespace: Hashable) -> None:
+        """Forget everything in ``namespace``. Mappings handed out for it are no longer valid."""
+
+
+class KeyedStateBackend(ABC):
+    """The keyed state of one subtask. Used only from the task's thread.
+
+    Call order: :meth:`restore` at most once, first; then :meth:`table` and :meth:`snapshot` as often as
+    needed; :meth:`close` once, last.
+    """
+
+    @abstractmethod
+    def table(self, descriptor: StateDescriptor) -> StateTable:
+        """The table for ``descriptor``, created or found by name.
+
+        Raises:
+            StateError: a table of that name exists with another kind or type.
+        """
+
+    @abstractmethod
+    def snapshot(self) -> KeyedSnapshot:
+        """All state as of now. Later changes do not show in it."""
+
+    @abstractmethod
+    def restore(self, snapshots: Iterable[KeyedSnapshot]) -> None:
+        """Load the own key groups out of snapshots taken by any number of subtasks, at any parallelism.
+
+        Raises:
+            StateError: called after the first :meth:`table`, or the snapshots disagree about a table.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free memory and files. Harmless a second time."""
+
+
+class StateBackend(ABC):
+    """A kind of state backend: what a plugin offers under a name."""
+
+    @abstractmethod
+    def create_keyed(self, context: BackendContext) -> KeyedStateBackend:
+        """Make the keyed backend of one subtask. Called in the task's thread, before any other call."""

@@ -1,0 +1,116 @@
+"""The stream graph: what a pipeline says, as data, for plans to show and engines to run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from sluiceway.functions import OutputTag
+from sluiceway.steps import Step
+
+__all__ = ["ChainingStrategy", "PartitionerSpec", "StreamEdge", "StreamGraph", "StreamNode"]
+
+
+class ChainingStrategy(Enum):
+    """Whether a step may run in one task with the one before it."""
+
+    ALWAYS = "always"
+    HEAD = "head"
+    NEVER = "never"
+
+
+@dataclass(frozen=True)
+class PartitionerSpec:
+    """Which partitioner an edge uses.
+
+    Attributes:
+        name: ``forward``, ``rebalance``, ``rescale``, ``shuffle``, ``hash``, ``broadcast``, ``global``,
+            ``custom``, or the name of a partitioner plugin.
+        key: for ``hash`` and ``custom``: what to compute from a record.
+        select: for ``custom``: ``select(key, consumers) -> index of the consumer``.
+    """
+
+    name: str
+    key: Any = None
+    select: Callable[[Any, int], int] | None = None
+
+
+@dataclass(frozen=True)
+class StreamNode:
+    """One step of the program.
+
+    Attributes:
+        id: position in the order of building, unique.
+        uid: stable name for state: the user's, or derived from the structure.
+        uid_given: whether the user gave it.
+        name: what people see.
+        step: what it does.
+        parallelism: number of subtasks.
+        max_parallelism: number of key groups; a bound for parallelism, for ever.
+        buffer_timeout_ms: how long a record may wait for company on the way out; 0: not at all,
+            -1: until a buffer is full.
+        slot_sharing_group: steps of one group may share slots.
+        chaining: its chaining strategy.
+        output_type: type of its records where it is known, else None.
+    """
+
+    id: int
+    uid: str
+    uid_given: bool
+    name: str
+    step: Step
+    parallelism: int
+    max_parallelism: int
+    buffer_timeout_ms: int = 0
+    slot_sharing_group: str = "default"
+    chaining: ChainingStrategy = ChainingStrategy.ALWAYS
+    output_type: Any = None
+
+
+@dataclass(frozen=True)
+class StreamEdge:
+    """Records go from ``source`` to ``target`` (node ids).
+
+    Attributes:
+        id: unique within the graph, stable for one program.
+        source: id of the producing node.
+        target: id of the consuming node.
+        partitioner: how records find their consumer.
+        tag: the side output it carries, or None for the main output.
+        feedback: whether it closes a loop.
+    """
+
+    id: str
+    source: int
+    target: int
+    partitioner: PartitionerSpec
+    tag: OutputTag[Any] | None = None
+    feedback: bool = False
+
+
+@dataclass(frozen=True)
+class StreamGraph:
+    """A whole program. Nodes are in topological order, feedback edges apart."""
+
+    job_name: str
+    nodes: tuple[StreamNode, ...]
+    edges: tuple[StreamEdge, ...]
+    chaining: bool = True
+    _by_id: dict[int, StreamNode] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_by_id", {n.id: n for n in self.nodes})
+
+    def node(self, node_id: int) -> StreamNode:
+        """The node with that id. Raises KeyError."""
+        return self._by_id[node_id]
+
+    def in_edges(self, node_id: int) -> Iterator[StreamEdge]:
+        """Edges into a node, in the order of its inputs."""
+        return (e for e in self.edges if e.target == node_id)
+
+    def out_edges(self, node_id: int) -> Iterator[StreamEdge]:
+        """Edges out of a node."""
+        return (e for e in self.edges if e.source == node_id)

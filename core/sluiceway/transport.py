@@ -1,0 +1,118 @@
+"""How elements get from a producer's subtask to a consumer's: what a transport implements.
+
+A channel joins one producer with one consumer. It is ordered and flow-controlled by credit: the receiver
+grants, the sender spends one credit per batch; control elements cost none but keep their place.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sluiceway.elements import Element
+
+__all__ = ["ChannelId", "CreditSource", "Receiver", "Sender", "Transport"]
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelId:
+    """Names a channel within a job.
+
+    Attributes:
+        edge: id of the job edge.
+        producer: index of the producing subtask.
+        consumer: index of the consuming subtask.
+        attempt: raised at every restart, so that an old producer cannot reach a new consumer.
+    """
+
+    edge: str
+    producer: int
+    consumer: int
+    attempt: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.edge}[{self.producer}->{self.consumer}]"
+
+
+class CreditSource(ABC):
+    """The receiving side's ledger for one channel, made by the input gate and handed to the transport."""
+
+    @abstractmethod
+    def initial(self) -> int | None:
+        """Credits the sender starts with; None for a channel without limit (feedback edges)."""
+
+    @abstractmethod
+    def batch_taken(self, backlog: int) -> int:
+        """A batch left the channel; the sender reports ``backlog`` more that wait for credit.
+
+        Returns:
+            credits to grant to the sender now, 0 or more.
+        """
+
+    @abstractmethod
+    def backlog_announced(self, backlog: int) -> int:
+        """The sender ran out of credit with ``backlog`` batches waiting; returns credits to grant now."""
+
+
+class Sender(ABC):
+    """The producer's end of a channel. Used from the producer's thread only."""
+
+    @abstractmethod
+    def send(self, element: Element) -> None:
+        """Take an element. Never blocks: without credit it waits in the backlog, in order."""
+
+    @abstractmethod
+    def available(self) -> bool:
+        """Whether a batch sent now would go out at once. A polite producer asks before it makes more."""
+
+    @abstractmethod
+    def fail(self, cause: BaseException) -> None:
+        """Tell the consumer that the producer failed; nothing follows."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """The producer is gone. What was sent may still be received."""
+
+    @abstractmethod
+    def backlog(self) -> int:
+        """Batches that wait for credit."""
+
+
+class Receiver(ABC):
+    """The consumer's end of a channel. Used from the consumer's thread only."""
+
+    @abstractmethod
+    def receive(self) -> Element | None:
+        """The next element, or None if there is none now.
+
+        Raises:
+            CorruptStreamError: what came in is not what was sent, with channel and sequence number.
+            BaseException: the producer failed; its cause.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """The consumer is gone: drop what is queued, let the producer's later elements vanish."""
+
+    @abstractmethod
+    def queued(self) -> int:
+        """Elements that :meth:`receive` would return now."""
+
+
+class Transport(ABC):
+    """A way to carry channels: what a plugin offers under a name.
+
+    The consumer's worker calls :meth:`receiver` first, the producer's worker :meth:`sender` after that.
+    """
+
+    @abstractmethod
+    def receiver(self, channel: ChannelId, credit: CreditSource, wake: Callable[[], None]) -> Receiver:
+        """Open the consumer's end. ``wake`` is called in the consumer's thread when an element has come in."""
+
+    @abstractmethod
+    def sender(self, channel: ChannelId, wake: Callable[[], None]) -> Sender:
+        """Open the producer's end. ``wake`` is called in the producer's thread when credit has come in."""
+
+    def close(self) -> None:
+        """Free everything that the transport still holds."""
