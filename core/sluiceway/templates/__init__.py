@@ -1,0 +1,84 @@
+"""The projects that ``sluiceway new`` starts from, and how one of them becomes the user's own.
+
+A template is a directory beside this file: a complete, working project about a thing called ``myplugin`` (or
+``mypipeline``). Making a project of it copies the files and replaces that word, in file names and in text, in
+the spellings that occur: ``myplugin`` (names of plugins and of packages), ``my-plugin`` (names of
+distributions) and ``MyPlugin`` (names of classes). There is no template language, so a template can be linted
+and tested as it stands.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from pathlib import Path
+from typing import Final
+
+from sluiceway.errors import ConfigurationError, choose
+
+__all__ = ["TEMPLATES", "instantiate"]
+
+TEMPLATES: Final = ("pipeline", "plugin")
+"""Names of the templates."""
+
+_HERE: Final = Path(__file__).parent
+_NAME: Final = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
+_LEFT_OUT: Final = frozenset({"__pycache__", ".pytest_cache", ".ruff_cache", ".mypy_cache"})
+
+
+def instantiate(template: str, name: str, target: Path) -> list[Path]:
+    """Write a new project.
+
+    Args:
+        template: one of :data:`TEMPLATES`.
+        name: what the project is about, in lower case: ``mqtt``, ``click-counts``. A plugin's distribution is
+            called ``sluiceway-NAME`` and its package ``sluiceway_NAME``; a pipeline's are called by the name alone.
+        target: the project's directory: made here, or there already and empty.
+
+    Returns:
+        the files written, as paths under ``target``, sorted.
+
+    Raises:
+        UnknownNameError: there is no such template.
+        ConfigurationError: the name cannot be a package's, or the target has something in it. Nothing was written.
+    """
+    if template not in TEMPLATES:
+        raise choose("template", template, TEMPLATES)
+    if template == "plugin":
+        name = re.sub(r"^sluiceway[-_]", "", name)
+    _check_name(template, name)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ConfigurationError(
+            f"{target} is there already and is not an empty directory: give another directory, or move it away"
+        )
+
+    def own(text: str) -> str:
+        return (
+            text.replace(f"my{template}", name.replace("-", "_"))
+            .replace(f"my-{template}", name.replace("_", "-"))
+            .replace(f"My{template.capitalize()}", "".join(w.capitalize() for w in re.split("[-_]", name)))
+        )
+
+    origin = _HERE / template
+    written = []
+    for path in sorted(origin.rglob("*")):
+        relative = path.relative_to(origin)
+        if path.is_dir() or _LEFT_OUT.intersection(relative.parts):
+            continue
+        copy = target / own(str(relative))
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(own(path.read_text(encoding="utf-8")), encoding="utf-8")
+        written.append(copy)
+    return sorted(written)
+
+
+def _check_name(template: str, name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"{name!r} cannot be the name of a {template}: take lower-case letters, digits and single '-' or '_', "
+            "starting with a letter, as in 'click-counts'"
+        )
+    if keyword.iskeyword(name) or (template == "pipeline" and name in ("sluiceway", "tests")):
+        raise ConfigurationError(
+            f"{name!r} cannot be the name of a {template}: Python would take it for something else"
+        )
