@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import keyword
 import re
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,7 @@ TEMPLATES: Final = ("pipeline", "plugin")
 
 _HERE: Final = Path(__file__).parent
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
+_TAKEN: Final = sys.stdlib_module_names | {"sluiceway", "tests"}
 _LEFT_OUT: Final = frozenset({"__pycache__", ".pytest_cache", ".ruff_cache", ".mypy_cache"})
 
 
@@ -32,7 +34,7 @@ def instantiate(template: str, name: str, target: Path) -> list[Path]:
     Args:
         template: one of :data:`TEMPLATES`.
         name: what the project is about, in lower case: ``mqtt``, ``click-counts``. A plugin's distribution is
-            called ``sluiceway-NAME`` and its package ``sluiceway_NAME``; a pipeline's are called by the name alone.
+            called ``sluiceway-NAME`` and its package ``sluiceway_NAME``; a pipeline's bear the name alone.
         target: the project's directory: made here, or there already and empty.
 
     Returns:
@@ -78,7 +80,5 @@ def _check_name(template: str, name: str) -> None:
             f"{name!r} cannot be the name of a {template}: take lower-case letters, digits and single '-' or '_', "
             "starting with a letter, as in 'click-counts'"
         )
-    if keyword.iskeyword(name) or (template == "pipeline" and name in ("sluiceway", "tests")):
-        raise ConfigurationError(
-            f"{name!r} cannot be the name of a {template}: Python would take it for something else"
-        )
+    if template == "pipeline" and (keyword.iskeyword(name) or name in _TAKEN):
+        raise ConfigurationError(f"{name!r} cannot be the name of a pipeline: a module of that name exists already")

@@ -1,0 +1,60 @@
+# The commands that people, the documents and CI use. Each needs nothing but Python 3.11 or newer: it makes .venv
+# and installs what is missing.  make PYTHON=/path/to/python3 picks the Python; make test ARGS='-k socket' narrows.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
+	"$$p" -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
+PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+ARGS ?=
+
+.PHONY: help demo test test-all lint format bench docs clean
+
+help: ## show this
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.base ## count the words of Python's own sources, streamed over TCP, and check the counts
+	$(BIN)/python examples/demo.py $(ARGS)
+
+test: $(VENV)/.dev ## run the tests that take seconds
+	$(BIN)/python -m pytest -m "not slow and not soak and not kafka and not spark" $(ARGS)
+
+test-all: $(VENV)/.dev ## run all tests; those whose broker or engine is not installed are skipped with the reason
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.dev ## check style, types, and that no floor imports from above
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev ## put the code into the project's style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev ## measure, and print one table
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+docs: $(VENV)/.dev ## build the documentation into site/
+	$(BIN)/mkdocs build --strict $(ARGS)
+
+clean: ## remove what the other commands made, the virtual environment too
+	rm -rf $(VENV) dist build site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# One environment, two stamps: the demo waits for the base install only.
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer with venv is needed and was not found." \
+		"Name it: make PYTHON=/path/to/python3 (on Debian and Ubuntu, venv is in the package python3-venv)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.base: pyproject.toml | $(BIN)/python
+	$(PIP_INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	$(PIP_INSTALL) --editable '.[dev]'
+	@touch $(VENV)/.base $@
