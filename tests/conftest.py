@@ -1,0 +1,150 @@
+"""For every test: whoever starts a thread or a process, opens a file or leaves one behind, fails for it.
+
+Also the ports that tests may use.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+_PROC = Path("/proc/self")
+_JOIN_S = 5.0
+# Made once per process by libraries, on first use, and meant to stay.
+_LASTING_THREADS = ("fsspecIO", "pytest_timeout")
+_LASTING_FILES = ("/dev/urandom", "/dev/null", "/proc/", "/sys/", "anon_inode:[io_uring]")
+_LASTING_CHILDREN = ("multiprocessing.resource_tracker",)
+
+_failed = pytest.StashKey[bool]()
+
+
+@dataclass(frozen=True)
+class _Held:
+    """What this process holds at one moment."""
+
+    threads: frozenset[threading.Thread]
+    children: frozenset[str]
+    files: frozenset[str]
+    left_behind: frozenset[str]
+
+    @classmethod
+    def now(cls, temporary: Path) -> _Held:
+        return cls(_threads(), _children(), _files(), frozenset(os.listdir(temporary)))
+
+    def beyond(self, earlier: _Held) -> list[str]:
+        threads = [f"thread {t.name!r}" for t in self.threads - earlier.threads]
+        children = [f"process {c}" for c in self.children - earlier.children]
+        files = [f"open {f}" for f in self.files - earlier.files]
+        left = [f"temporary file {f!r}" for f in self.left_behind - earlier.left_behind]
+        return sorted(threads + children + files + left)
+
+
+def _threads() -> frozenset[threading.Thread]:
+    return frozenset(t for t in threading.enumerate() if not t.name.startswith(_LASTING_THREADS))
+
+
+def _children() -> frozenset[str]:
+    found = set()
+    for listing in _PROC.glob("task/*/children"):
+        try:
+            pids = listing.read_text().split()
+        except OSError:  # that thread has ended
+            continue
+        for pid in pids:
+            try:
+                command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            if not any(lasting in command for lasting in _LASTING_CHILDREN):
+                found.add(f"{pid} {command.strip() or '(ended, never waited for)'}")
+    return frozenset(found)
+
+
+def _files() -> frozenset[str]:
+    found = set()
+    if not (_PROC / "fd").is_dir():
+        return frozenset()
+    for number in os.listdir(_PROC / "fd"):
+        try:
+            what = os.readlink(_PROC / "fd" / number)
+        except OSError:  # the listing's own
+            continue
+        if not what.startswith(_LASTING_FILES):
+            found.add(f"descriptor {number}: {what}")
+    return frozenset(found)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    report = yield
+    if report.failed and call.when == "call":
+        item.stash[_failed] = True
+    return report
+
+
+@pytest.fixture(scope="session")
+def _temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where everything that asks for a temporary file gets it, so that what stays behind is seen."""
+    directory = tmp_path_factory.mktemp("temporary")
+    before = tempfile.tempdir, os.environ.get("TMPDIR")
+    tempfile.tempdir = os.environ["TMPDIR"] = str(directory)
+    yield directory
+    tempfile.tempdir = before[0]
+    if before[1] is None:
+        del os.environ["TMPDIR"]
+    else:
+        os.environ["TMPDIR"] = before[1]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_leaks(request: pytest.FixtureRequest, _temporary: Path) -> Iterator[None]:
+    """Fails the test that holds more after its end than before its start.
+
+    What fixtures of a wider scope hold is there before the start. A test that failed anyway is left alone.
+    """
+    before = _Held.now(_temporary)
+    yield
+    after = _Held.now(_temporary)
+    if after.beyond(before) and not request.node.stash.get(_failed, False):
+        for thread in after.threads - before.threads:
+            thread.join(_JOIN_S)
+        gc.collect()
+        leaked = _Held.now(_temporary).beyond(before)
+        if leaked:
+            pytest.fail("the test leaks " + ", ".join(leaked), pytrace=False)
+
+
+@pytest.fixture
+def free_port() -> Callable[[], int]:
+    """Gives TCP ports of 127.0.0.1 that nothing listens on: for a server to take, in this or another process.
+
+    For a server in the test itself, bind port 0 and ask what it became: that cannot collide.
+    """
+    given: set[int] = set()
+
+    def give() -> int:
+        while True:
+            with socket.socket() as s:
+                s.bind(("127.0.0.1", 0))
+                port: int = s.getsockname()[1]
+            if port not in given:
+                given.add(port)
+                return port
+
+    return give
+
+
+@pytest.fixture
+def refusing_port() -> Iterator[int]:
+    """A TCP port of 127.0.0.1 that refuses connections and stays taken while the test runs."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        yield s.getsockname()[1]
