@@ -54,6 +54,7 @@ class StreamNode:
         slot_sharing_group: steps of one group may share slots.
         chaining: its chaining strategy.
         output_type: type of its records where it is known, else None.
+        location: ``file.py:12`` where the user wrote it, for messages; may be empty.
     """
 
     id: int
@@ -67,6 +68,7 @@ class StreamNode:
     slot_sharing_group: str = "default"
     chaining: ChainingStrategy = ChainingStrategy.ALWAYS
     output_type: Any = None
+    location: str = ""
 
 
 @dataclass(frozen=True)

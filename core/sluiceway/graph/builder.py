@@ -1,0 +1,403 @@
+"""From transformations to the stream graph: everything derived, every rule checked, all findings at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from sluiceway.config import Settings
+from sluiceway.graph.findings import Finding, Level, graph_error
+from sluiceway.graph.identity import derive_uids, step_name
+from sluiceway.graph.parallelism import MAX_PARALLELISM_LIMIT, default_max_parallelism
+from sluiceway.graph.transformations import InputRef, Transformation
+from sluiceway.steps import (
+    IterationHeadStep,
+    KeyedAggregateStep,
+    KeyedProcessStep,
+    KeyedReduceStep,
+    ProcessStep,
+    SinkStep,
+    SourceStep,
+)
+from sluiceway.streamgraph import PartitionerSpec, StreamEdge, StreamGraph, StreamNode
+
+__all__ = ["Assembly", "assemble", "build_stream_graph"]
+
+_KEYED = (KeyedReduceStep, KeyedAggregateStep, KeyedProcessStep)
+_WITH_SIDE_OUTPUTS = (ProcessStep, KeyedProcessStep)
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """What came of a program.
+
+    Attributes:
+        graph: the stream graph; None where the program is too broken to have one.
+        findings: everything that is wrong with it, in the order of the program.
+    """
+
+    graph: StreamGraph | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def errors(self) -> list[Finding]:
+        """The findings that keep it from running."""
+        return [f for f in self.findings if f.level is Level.ERROR]
+
+
+def build_stream_graph(
+    job_name: str,
+    transformations: Iterable[Transformation],
+    settings: Settings,
+    *,
+    max_parallelism: int | None = None,
+    partial: bool = False,
+) -> StreamGraph:
+    """Make the stream graph of a program.
+
+    Args:
+        job_name: the pipeline's name.
+        transformations: every step of the program in the order it was written; those that only others refer
+            to are found by themselves.
+        settings: parallelism, key groups, buffer timeout and chaining where the program does not say.
+        max_parallelism: the program's own number of key groups; goes before that of the settings.
+        partial: leave out what is missing rather than wrong (sinks), so that a program can be shown while
+            it is being written. Such a graph is not to be run.
+
+    Raises:
+        GraphError: the program cannot become a job; one message for everything that is wrong.
+    """
+    assembly = assemble(job_name, transformations, settings, max_parallelism=max_parallelism, partial=partial)
+    if assembly.graph is None or assembly.errors:
+        raise graph_error(job_name, assembly.findings)
+    return assembly.graph
+
+
+def assemble(
+    job_name: str,
+    transformations: Iterable[Transformation],
+    settings: Settings,
+    *,
+    max_parallelism: int | None = None,
+    partial: bool = False,
+) -> Assembly:
+    """Make the stream graph as far as it can be made, and collect all findings instead of raising.
+
+    Arguments are those of :func:`build_stream_graph`.
+    """
+    return _Builder(job_name, list(transformations), settings, max_parallelism, partial).run()
+
+
+class _Builder:
+    def __init__(
+        self,
+        job_name: str,
+        program: list[Transformation],
+        settings: Settings,
+        max_parallelism: int | None,
+        partial: bool,
+    ) -> None:
+        self._job_name = job_name
+        self._program = program
+        self._settings = settings
+        self._max_parallelism = settings.max_parallelism if max_parallelism is None else max_parallelism
+        self._partial = partial
+        self._findings: list[Finding] = []
+        self._order: list[Transformation] = []
+        self._names: dict[Transformation, str] = {}
+        self._parallelism: dict[Transformation, int] = {}
+
+    def run(self) -> Assembly:
+        if not self._visit():
+            return Assembly(None, tuple(self._findings))
+        for t in self._order:
+            self._names[t] = t.name or step_name(t.step)
+        for t in self._order:
+            self._check_shape(t)
+            self._parallelism[t] = self._choose_parallelism(t)
+        if not self._partial:
+            self._check_reaches_sinks()
+        uids = self._uids()
+        nodes = tuple(self._node(i, t, uids[t]) for i, t in enumerate(self._order))
+        ids = {t: i for i, t in enumerate(self._order)}
+        edges = tuple(self._edges(ids, uids))
+        graph = StreamGraph(self._job_name, nodes, edges, chaining=self._settings.chaining)
+        return Assembly(graph, tuple(self._findings))
+
+    # ---- walking ------------------------------------------------------------------------------------------
+
+    def _visit(self) -> bool:
+        """Put everything in topological order, each transformation once; False if that cannot be done."""
+        done: set[Transformation] = set()
+        roots = list(self._program)
+        for root in roots:  # grows: what comes back to an iteration is followed when its head is there
+            if root in done:
+                continue
+            path = [(root, iter([ref.upstream for ref in root.inputs]))]
+            on_path = {root}
+            while path:
+                t, upstreams = path[-1]
+                upstream = next(upstreams, None)
+                if upstream is None:
+                    path.pop()
+                    on_path.discard(t)
+                    done.add(t)
+                    self._order.append(t)
+                    roots.extend(ref.upstream for ref in t.feedback)
+                elif upstream in on_path:
+                    self._error(
+                        "circle",
+                        t,
+                        f"{t.label()} reads what is made from its own output: only iterate() can close a loop",
+                    )
+                    return False
+                elif upstream not in done:
+                    path.append((upstream, iter([ref.upstream for ref in upstream.inputs])))
+                    on_path.add(upstream)
+        return True
+
+    def _reached_from(self, starts: Iterable[Transformation], forward: bool) -> set[Transformation]:
+        """All that lies down (or up) the stream from ``starts``, feedback included, and the starts."""
+        neighbours: dict[Transformation, list[Transformation]] = {t: [] for t in self._order}
+        for t in self._order:
+            for ref in [*t.inputs, *t.feedback]:
+                if forward:
+                    neighbours[ref.upstream].append(t)
+                else:
+                    neighbours[t].append(ref.upstream)
+        reached = set(starts)
+        todo = list(reached)
+        while todo:
+            for neighbour in neighbours[todo.pop()]:
+                if neighbour not in reached:
+                    reached.add(neighbour)
+                    todo.append(neighbour)
+        return reached
+
+    # ---- rules --------------------------------------------------------------------------------------------
+
+    def _label(self, t: Transformation) -> str:
+        name = self._names.get(t) or t.name or step_name(t.step)
+        return f"{name!r} ({t.location})" if t.location else repr(name)
+
+    def _error(self, code: str, t: Transformation, message: str) -> None:
+        self._add(Level.ERROR, code, t, message)
+
+    def _add(self, level: Level, code: str, t: Transformation, message: str) -> None:
+        self._findings.append(Finding(level, code, message, self._names.get(t, t.step.kind), t.location))
+
+    def _check_shape(self, t: Transformation) -> None:
+        label = self._label(t)
+        if isinstance(t.step, SourceStep):
+            if t.inputs:
+                self._error("source-with-input", t, f"source {label} cannot have an input")
+        elif not t.inputs:
+            self._error(
+                "unreachable", t, f"{label} has no input, so no record can reach it: connect it to a source"
+            )
+        if isinstance(t.step, IterationHeadStep):
+            self._check_iteration(t, label)
+        elif t.feedback:
+            self._error("feedback", t, f"{label} cannot take feedback: only iterate() begins a loop")
+        for ref in [*t.inputs, *t.feedback]:
+            self._check_input(t, ref, label)
+
+    def _check_iteration(self, head: Transformation, label: str) -> None:
+        if not head.feedback:
+            self._error(
+                "iteration-without-feedback",
+                head,
+                f"iteration {label} gets nothing back: close it with close_with(stream), or leave out iterate()",
+            )
+            return
+        below = self._reached_from([head], forward=True)
+        for ref in head.feedback:
+            if ref.upstream not in below:
+                self._error(
+                    "foreign-feedback",
+                    head,
+                    f"what comes back to iteration {label} must be made from its own output;"
+                    f" {self._label(ref.upstream)} is not: use union() before iterate() for it",
+                )
+
+    def _check_input(self, t: Transformation, ref: InputRef, label: str) -> None:
+        up = ref.upstream
+        if isinstance(up.step, SinkStep):
+            self._error("reads-sink", t, f"{label} cannot read from sink {self._label(up)}: a sink has no output")
+        if ref.tag is not None and not isinstance(up.step, _WITH_SIDE_OUTPUTS):
+            self._error(
+                "no-side-output",
+                t,
+                f"{label} reads side output {ref.tag.name!r} of {self._label(up)}, but {up.step.kind} never"
+                " produces side outputs: use process() with a ProcessFunction",
+            )
+        spec = ref.partitioner
+        if isinstance(t.step, _KEYED) and (spec is None or spec.name != "hash"):
+            how = "no partitioner" if spec is None else repr(spec.name)
+            self._error(
+                "not-keyed",
+                t,
+                f"{label} keeps state per key, but its input from {self._label(up)} has {how}:"
+                " put key_by() right before it",
+            )
+        if spec is not None and spec.name in ("hash", "custom") and spec.key is None:
+            self._error(
+                "no-key",
+                t,
+                f"the {spec.name} partitioner between {self._label(up)} and {label} needs a key:"
+                " give a function that computes it from a record",
+            )
+        if spec is not None and spec.name == "custom" and spec.select is None:
+            self._error(
+                "no-select",
+                t,
+                f"the custom partitioner between {self._label(up)} and {label} needs select=, a function of a"
+                " key and the number of consumers",
+            )
+
+    def _choose_parallelism(self, t: Transformation) -> int:
+        label = self._label(t)
+        limit, what = None, ""
+        if isinstance(t.step, SourceStep):
+            limit, what = t.step.source.max_readers, f"source {t.step.source.name} can be read by"
+        elif isinstance(t.step, SinkStep):
+            limit, what = t.step.sink.max_writers, f"sink {t.step.sink.name} can be written by"
+        if t.parallelism is None:
+            default = max(self._settings.parallelism, 1)
+            return default if limit is None else min(default, limit)
+        if t.parallelism < 1:
+            self._error("parallelism", t, f"{label} has parallelism {t.parallelism}: it must be at least 1")
+            return 1
+        if limit is not None and t.parallelism > limit:
+            self._error(
+                "parallelism",
+                t,
+                f"{label} has parallelism {t.parallelism}, but {what} {limit} subtask{'s' * (limit != 1)} at the"
+                f" most: use set_parallelism({limit}) or leave it out",
+            )
+        return t.parallelism
+
+    def _choose_max_parallelism(self, t: Transformation, parallelism: int) -> int:
+        own = t.max_parallelism if t.max_parallelism is not None else self._max_parallelism
+        chosen = default_max_parallelism(parallelism) if own is None else own
+        if not 1 <= chosen <= MAX_PARALLELISM_LIMIT:
+            self._error(
+                "max-parallelism",
+                t,
+                f"{self._label(t)} has max parallelism {chosen}: it must be between 1 and {MAX_PARALLELISM_LIMIT}",
+            )
+        elif parallelism > chosen:
+            self._error(
+                "parallelism",
+                t,
+                f"{self._label(t)} has parallelism {parallelism}, more than its max parallelism {chosen}: lower"
+                f" the one with set_parallelism({chosen}) or raise the other with set_max_parallelism()",
+            )
+        return chosen
+
+    def _check_reaches_sinks(self) -> None:
+        sinks = [t for t in self._order if isinstance(t.step, SinkStep)]
+        if not sinks:
+            self._findings.append(
+                Finding(
+                    Level.ERROR,
+                    "no-sink",
+                    f"pipeline {self._job_name!r} has no sink, so its results would go nowhere: end it with"
+                    " sink(), print() or collect()",
+                )
+            )
+            return
+        useful = self._reached_from(sinks, forward=False)
+        for t in self._order:
+            if t not in useful:
+                self._error(
+                    "dangling",
+                    t,
+                    f"{self._label(t)} leads to no sink: add a sink behind it, or leave it out of the program",
+                )
+
+    def _uids(self) -> dict[Transformation, str]:
+        uids = derive_uids(self._order)
+        first: dict[str, Transformation] = {}
+        for t in self._order:
+            if t.uid == "":
+                self._error("empty-uid", t, f"{self._label(t)} has an empty uid: give it a name of its own")
+            other = first.setdefault(uids[t], t)
+            if other is not t:
+                self._error(
+                    "duplicate-uid",
+                    t,
+                    f"{self._label(other)} and {self._label(t)} both have uid {uids[t]!r}: a uid names one step's"
+                    " state, so give each its own",
+                )
+        return uids
+
+    # ---- making -------------------------------------------------------------------------------------------
+
+    def _node(self, node_id: int, t: Transformation, uid: str) -> StreamNode:
+        parallelism = self._parallelism[t]
+        timeout = t.buffer_timeout_ms if t.buffer_timeout_ms is not None else self._settings.buffer_timeout_ms
+        if timeout < -1:
+            self._error(
+                "buffer-timeout",
+                t,
+                f"{self._label(t)} has buffer timeout {timeout} ms: it must be 0 (at once), positive, or -1 (only"
+                " when full)",
+            )
+        return StreamNode(
+            id=node_id,
+            uid=uid,
+            uid_given=t.uid is not None,
+            name=self._names[t],
+            step=t.step,
+            parallelism=parallelism,
+            max_parallelism=self._choose_max_parallelism(t, parallelism),
+            buffer_timeout_ms=timeout,
+            slot_sharing_group=self._group(t),
+            chaining=t.chaining,
+            output_type=t.output_type,
+            location=t.location,
+        )
+
+    def _group(self, t: Transformation) -> str:
+        return t.slot_sharing_group or "default"
+
+    def _edges(self, ids: dict[Transformation, int], uids: dict[Transformation, str]) -> Iterator[StreamEdge]:
+        for t in self._order:
+            refs: Sequence[tuple[InputRef, bool]] = [
+                *((ref, False) for ref in t.inputs),
+                *((ref, True) for ref in t.feedback),
+            ]
+            for index, (ref, feedback) in enumerate(refs):
+                yield StreamEdge(
+                    id=f"{uids[ref.upstream]}>{uids[t]}#{index}",
+                    source=ids[ref.upstream],
+                    target=ids[t],
+                    partitioner=self._choose_partitioner(t, ref, feedback),
+                    tag=ref.tag,
+                    feedback=feedback,
+                )
+
+    def _choose_partitioner(self, t: Transformation, ref: InputRef, feedback: bool) -> PartitionerSpec:
+        up = ref.upstream
+        before, after = self._parallelism[up], self._parallelism[t]
+        spec = ref.partitioner
+        if spec is None and not feedback:
+            return PartitionerSpec("forward" if before == after else "rebalance")
+        if spec is None and before != after:
+            self._error(
+                "feedback-parallelism",
+                t,
+                f"what comes back to iteration {self._label(t)} (parallelism {after}) from {self._label(up)}"
+                f" (parallelism {before}) needs the same parallelism: use set_parallelism({after}) there, or say"
+                " how to distribute it with rebalance() or rescale()",
+            )
+        elif spec is not None and spec.name == "forward" and before != after:
+            self._error(
+                "forward-parallelism",
+                t,
+                f"forward from {self._label(up)} (parallelism {before}) to {self._label(t)} (parallelism {after})"
+                " needs the same parallelism on both sides: use rebalance() or rescale() instead, or make them"
+                " equal with set_parallelism()",
+            )
+        return spec or PartitionerSpec("forward")

@@ -1,0 +1,83 @@
+"""What a step is called, and which stable id it gets where the user gave none."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Sequence
+
+from sluiceway.graph.transformations import Transformation
+from sluiceway.steps import SinkStep, SourceStep, Step
+
+__all__ = ["derive_uids", "function_name", "step_name"]
+
+_LAMBDA = "<lambda>"
+
+
+def function_name(fn: object) -> str:
+    """The name of a function or of a function object's class, without where it is defined.
+
+    A lambda is ``<lambda>``, wherever it stands: moving code about must not change what is derived from it.
+    """
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    name = getattr(fn, "__qualname__", None)
+    if not isinstance(name, str):
+        name = type(fn).__qualname__
+    return name.rpartition("<locals>.")[2]
+
+
+def step_name(step: Step) -> str:
+    """The default name of a step: its kind, and its function, source or sink where that has a name."""
+    if isinstance(step, SourceStep):
+        return f"source({step.source.name})"
+    if isinstance(step, SinkStep):
+        return f"sink({step.sink.name})"
+    if step.function is None:
+        return step.kind
+    shown = function_name(step.function)
+    return step.kind if shown.endswith(_LAMBDA) else f"{step.kind}({shown})"
+
+
+def _signature(step: Step) -> list[str]:
+    """What of a step goes into its derived uid: nothing that a change of place or tuning would change."""
+    if isinstance(step, SourceStep):
+        what = type(step.source).__qualname__
+    elif isinstance(step, SinkStep):
+        what = type(step.sink).__qualname__
+    else:
+        what = "" if step.function is None else function_name(step.function)
+    key = getattr(step, "key", None)
+    return [step.kind, what, "" if key is None else function_name(key)]
+
+
+def derive_uids(order: Sequence[Transformation]) -> dict[Transformation, str]:
+    """Give every transformation its uid: the user's, or one derived from what it does and what it reads.
+
+    A derived uid depends on the kind of the step, the names of its functions and the uids of its inputs, so
+    nothing that is not upstream of a step changes its uid. Steps that are alike in all this are told apart
+    by their order in the program.
+
+    Args:
+        order: the transformations, inputs before their consumers.
+    """
+    uids: dict[Transformation, str] = {}
+    twins: dict[str, int] = {}
+    for t in order:
+        if t.uid is not None:
+            uids[t] = t.uid
+            continue
+        parts = _signature(t.step)
+        for ref in t.inputs:
+            parts += [uids.get(ref.upstream, ""), "" if ref.tag is None else ref.tag.name]
+        digest = _digest(parts)
+        nth = twins.get(digest, 0)
+        twins[digest] = nth + 1
+        uids[t] = digest if nth == 0 else _digest([digest, str(nth)])
+    return uids
+
+
+def _digest(parts: Sequence[str]) -> str:
+    # The lengths keep ("ab", "c") and ("a", "bc") apart.
+    text = "".join(f"{len(part)}:{part}" for part in parts)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

@@ -1,0 +1,20 @@
+"""How many subtasks and key groups a step gets."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["MAX_PARALLELISM_LIMIT", "default_max_parallelism"]
+
+MIN_DEFAULT_MAX_PARALLELISM: Final = 128
+MAX_PARALLELISM_LIMIT: Final = 32768
+
+
+def default_max_parallelism(parallelism: int) -> int:
+    """The number of key groups of a step for which nobody chose one: room to grow, and a power of two.
+
+    One and a half times the parallelism, rounded up to a power of two, between 128 and 32768.
+    """
+    wanted = parallelism + parallelism // 2
+    rounded = 1 << max(wanted - 1, 0).bit_length()
+    return min(max(rounded, MIN_DEFAULT_MAX_PARALLELISM), MAX_PARALLELISM_LIMIT)
