@@ -21,6 +21,7 @@ __all__ = [
     "END_OF_INPUT",
     "Boundedness",
     "CommittingSinkWriter",
+    "Connector",
     "DeliveryGuarantee",
     "EndOfInput",
     "Enumerator",
@@ -29,6 +30,7 @@ __all__ = [
     "Reader",
     "ReaderContext",
     "SimpleEnumerator",
+    "SimpleReader",
     "Sink",
     "SinkWriter",
     "Source",
@@ -50,8 +52,9 @@ class Boundedness(Enum):
 
 
 class DeliveryGuarantee(Enum):
-    """What a sink promises when checkpoints are on."""
+    """What a sink promises when checkpoints are on; NONE: after a failure, records may be lost or repeated."""
 
+    NONE = "none"
     AT_LEAST_ONCE = "at-least-once"
     IDEMPOTENT = "idempotent"
     EXACTLY_ONCE = "exactly-once"
@@ -241,6 +244,79 @@ class SimpleEnumerator(Enumerator):
         return list(self._pending)
 
 
+class SimpleReader(Reader[T_co]):
+    """Reads one split after the other, asking for the next when it is done with one.
+
+    A subclass says how to open, read and close a split. At most one split is open at any time.
+
+    Args:
+        context: given by the runtime.
+    """
+
+    def __init__(self, context: ReaderContext) -> None:
+        self.context = context
+        self._waiting: list[Any] = []
+        self._is_open = False
+        self._no_more = False
+
+    @abstractmethod
+    def open_split(self, split: Any) -> None:
+        """Begin with ``split``, at the position inside it."""
+
+    @abstractmethod
+    def read(self, limit: int) -> Poll[T_co]:
+        """As :meth:`Reader.poll`, for the open split; :data:`END_OF_INPUT` when it is read to its end."""
+
+    @abstractmethod
+    def position(self) -> Any:
+        """The open split with the position after the last record returned; None if nothing is left of it."""
+
+    @abstractmethod
+    def close_split(self) -> None:
+        """Free what the open split uses. Comes exactly once after :meth:`open_split`, also if that failed."""
+
+    def start(self) -> None:
+        """Ask for the first split."""
+        self.context.request_split()
+
+    def add_splits(self, splits: Sequence[Any]) -> None:
+        """Take splits, to be read in this order."""
+        self._waiting.extend(splits)
+
+    def no_more_splits(self) -> None:
+        """End when those at hand are read."""
+        self._no_more = True
+
+    def poll(self, limit: int) -> Poll[T_co]:
+        """Read on in the open split, or begin with the next one."""
+        while True:
+            if not self._is_open:
+                if not self._waiting:
+                    return END_OF_INPUT if self._no_more else Wait()
+                self._is_open = True
+                self.open_split(self._waiting.pop(0))
+            result = self.read(limit)
+            if result is not END_OF_INPUT:
+                return result
+            self._leave()
+            if not self._waiting and not self._no_more:
+                self.context.request_split()
+
+    def snapshot(self) -> list[Any]:
+        """The open split at its position, then those not begun."""
+        current = self.position() if self._is_open else None
+        return ([] if current is None else [current]) + self._waiting
+
+    def close(self) -> None:
+        """Close the open split."""
+        if self._is_open:
+            self._leave()
+
+    def _leave(self) -> None:
+        self._is_open = False
+        self.close_split()
+
+
 class Source(ABC, Generic[T_co]):
     """Where records come from: a description, picklable, that opens nothing by itself."""
 
@@ -299,8 +375,8 @@ class SinkWriter(ABC, Generic[T_contra]):
     """Writes the records of one subtask. All calls come from the task's thread.
 
     Call order: :meth:`open`; then :meth:`write` and :meth:`flush`, each only while :meth:`blocked` returns
-    None; at the end of input :meth:`flush` and, when no longer blocked, :meth:`close`. After a failure or a
-    cancel :meth:`close` alone. :meth:`close` comes exactly once.
+    None; at the end of input :meth:`finish` and, when no longer blocked, :meth:`close`. After a failure or a
+    cancel :meth:`close` alone. :meth:`close` comes exactly once, also if :meth:`open` failed or never came.
     """
 
     def open(self) -> None:
@@ -323,10 +399,20 @@ class SinkWriter(ABC, Generic[T_contra]):
         return None
 
     def flush(self) -> None:
-        """Hand everything on to the outside: at a checkpoint, when input runs dry, and at the end."""
+        """Hand everything on to the outside: at a checkpoint, and when input runs dry.
+
+        What cannot go at once makes :meth:`blocked` return a wait until it has gone.
+        """
+
+    def finish(self) -> None:
+        """The input has ended, every record was written: hand on what is left and make the output final.
+
+        Comes in place of the last :meth:`flush`, never after a failure or a cancel.
+        """
+        self.flush()
 
     def close(self) -> None:
-        """Free what was opened; what :meth:`flush` did not hand on may be dropped."""
+        """Free what was opened; what neither :meth:`flush` nor :meth:`finish` handed on may be dropped."""
 
 
 class CommittingSinkWriter(SinkWriter[T_contra], ABC):
@@ -371,3 +457,16 @@ class Sink(ABC, Generic[T_contra]):
     @abstractmethod
     def create_writer(self, context: WriterContext) -> SinkWriter[T_contra]:
         """Make the writer of one subtask."""
+
+
+@dataclass(frozen=True)
+class Connector:
+    """What a connector plugin's offer loads: how to make its source and its sink.
+
+    Attributes:
+        source: makes a source from the connector's own arguments, or None if it has none.
+        sink: makes a sink, or None if it has none.
+    """
+
+    source: Callable[..., Source[Any]] | None = None
+    sink: Callable[..., Sink[Any]] | None = None
