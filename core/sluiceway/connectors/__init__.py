@@ -1,0 +1,24 @@
+"""Sources and sinks that need nothing but Python."""
+
+from sluiceway.connectors.callback import CallbackSink
+from sluiceway.connectors.checking import SequenceChecker, SequenceCheckSink, SequenceReport
+from sluiceway.connectors.collecting import Collected, CollectSink
+from sluiceway.connectors.collection import CollectionSource
+from sluiceway.connectors.discard import DiscardSink
+from sluiceway.connectors.function import FunctionSource
+from sluiceway.connectors.generator import GeneratorSource
+from sluiceway.connectors.printing import PrintSink
+
+__all__ = [
+    "CallbackSink",
+    "CollectSink",
+    "Collected",
+    "CollectionSource",
+    "DiscardSink",
+    "FunctionSource",
+    "GeneratorSource",
+    "PrintSink",
+    "SequenceCheckSink",
+    "SequenceChecker",
+    "SequenceReport",
+]

@@ -1,0 +1,129 @@
+"""A source over a collection in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from sluiceway.connector import (
+    END_OF_INPUT,
+    Boundedness,
+    Enumerator,
+    EnumeratorContext,
+    Poll,
+    Reader,
+    ReaderContext,
+    SimpleReader,
+    Source,
+)
+from sluiceway.connectors.shares import ShareEnumerator
+from sluiceway.connectors.stamping import stamped
+from sluiceway.errors import ConfigurationError
+
+__all__ = ["CollectionSource"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """The elements from ``start`` (moves on as they are read) up to ``stop``."""
+
+    index: int
+    start: int
+    stop: int
+
+    @property
+    def split_id(self) -> str:
+        return f"slice-{self.index}"
+
+
+class CollectionSource(Source[T]):
+    """The elements of a list, tuple, range or other sequence, once each; then it ends.
+
+    Parallel readers get consecutive parts of about equal size: with one reader the order is that of the
+    collection. Positions can be snapshotted and restored as long as the collection is the same.
+
+    Args:
+        values: the elements. A list is copied, so later changes to it do not show.
+        timestamp: gives the event time of an element in ms since the epoch; None: elements have none.
+        output_type: type of the elements; None: their common type, where all have the same.
+
+    Raises:
+        ConfigurationError: ``values`` has no length and order, or is a single string.
+    """
+
+    def __init__(
+        self, values: Sequence[T], *, timestamp: Callable[[T], int] | None = None, output_type: Any = None
+    ) -> None:
+        if isinstance(values, (str, bytes, bytearray)):
+            raise ConfigurationError(
+                f"a collection of records is expected, not one {type(values).__name__}: [{values[:20]!r}] for a "
+                f"single record, list({values[:20]!r}) for one per character"
+            )
+        if not isinstance(values, Sequence):
+            raise ConfigurationError(
+                f"a collection of records must be a list, a tuple, a range or another sequence, not "
+                f"{type(values).__name__}. list(...) makes one; for records that are produced while the job runs, "
+                f"use FunctionSource(fn), where fn() returns the iterable"
+            )
+        self._values: Sequence[T] = values if type(values) in (tuple, range) else list(values)
+        self._timestamp = timestamp
+        self._type = output_type
+
+    def __repr__(self) -> str:
+        return f"CollectionSource({len(self._values)} elements)"
+
+    @property
+    def boundedness(self) -> Boundedness:
+        """Bounded."""
+        return Boundedness.BOUNDED
+
+    @property
+    def output_type(self) -> Any:
+        """As given, else the one type that all elements have, else None."""
+        if self._type is not None:
+            return self._type
+        if isinstance(self._values, range):
+            return int
+        types = set(map(type, self._values))
+        return types.pop() if len(types) == 1 else None
+
+    def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
+        """Cut the collection into one part per reader."""
+        if restored is None:
+            count, parts = len(self._values), context.parallelism
+            bounds = [count * i // parts for i in range(parts + 1)]
+            restored = [_Slice(i, bounds[i], bounds[i + 1]) for i in range(parts) if bounds[i] < bounds[i + 1]]
+        return ShareEnumerator(context, restored)
+
+    def create_reader(self, context: ReaderContext) -> Reader[T]:
+        """Make a reader of parts."""
+        return _CollectionReader(context, self._values, self._timestamp)
+
+
+class _CollectionReader(SimpleReader[T]):
+    def __init__(self, context: ReaderContext, values: Sequence[T], timestamp: Callable[[T], int] | None) -> None:
+        super().__init__(context)
+        self._values = values
+        self._timestamp = timestamp
+        self._split = _Slice(0, 0, 0)
+
+    def open_split(self, split: _Slice) -> None:
+        self._split = split
+
+    def read(self, limit: int) -> Poll[T]:
+        split = self._split
+        end = min(split.start + limit, split.stop)
+        if split.start == end:
+            return END_OF_INPUT
+        result = stamped(list(self._values[split.start : end]), self._timestamp)
+        self._split = replace(split, start=end)
+        return result
+
+    def position(self) -> _Slice | None:
+        return self._split if self._split.start < self._split.stop else None
+
+    def close_split(self) -> None:
+        pass

@@ -1,0 +1,43 @@
+"""Objects that live in one process and can be sent about only inside it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import Any, ClassVar
+from weakref import WeakValueDictionary
+
+from sluiceway.errors import SerializationError
+
+__all__ = ["ProcessLocal"]
+
+_numbers = itertools.count()
+_living: WeakValueDictionary[int, ProcessLocal] = WeakValueDictionary()
+
+
+class ProcessLocal:
+    """Base of handles through which a job gives results back to the program that runs it.
+
+    Pickling one keeps its identity, so that a pipeline can be checked and copied. Unpickled in another
+    process it would be a handle that nobody reads: that is refused.
+    """
+
+    what: ClassVar[str] = "this"
+    """What messages call it."""
+
+    def __init__(self) -> None:
+        self._number = next(_numbers)
+        _living[self._number] = self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _find, (os.getpid(), self._number, type(self).what)
+
+
+def _find(pid: int, number: int, what: str) -> ProcessLocal:
+    found = _living.get(number) if pid == os.getpid() else None
+    if found is None:
+        raise SerializationError(
+            f"{what} gives results to the process that made it and cannot work in another one. Run the job with "
+            "workers=0 (in this process), or write to a sink that outlives the process, such as files"
+        )
+    return found
