@@ -1,0 +1,63 @@
+"""Which plugins are installed: the entry points of the group ``sluiceway``, found without importing any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import Distribution, distributions
+
+__all__ = ["GROUP", "Found", "find_plugins"]
+
+GROUP = "sluiceway"
+
+
+@dataclass(frozen=True)
+class Found:
+    """An entry point of the group.
+
+    Attributes:
+        name: the entry point's name, which is the plugin's.
+        target: the module, or ``module:attribute``, that it points to.
+        distribution: name of the installed distribution that declares it.
+        version: version of that distribution.
+        load: imports the target and returns it.
+    """
+
+    name: str
+    target: str
+    distribution: str
+    version: str
+    load: Callable[[], object]
+
+
+def find_plugins(
+    complain: Callable[[str], None], installed: Iterable[Distribution] | None = None
+) -> Iterator[Found]:
+    """Look through the installed distributions once.
+
+    Args:
+        complain: told of a distribution whose metadata cannot be read; the others go on.
+        installed: the distributions to look through; None: all on ``sys.path``.
+    """
+    seen: set[str] = set()
+    for distribution in distributions() if installed is None else installed:
+        # Not importlib.metadata.entry_points(): one unreadable file anywhere would hide every plugin, and it
+        # parses the files of every other group's distributions too.
+        try:
+            text = distribution.read_text("entry_points.txt")
+            if not text or GROUP not in text:
+                continue
+            name, version = distribution.name, distribution.version
+            if not name:
+                raise ValueError("its metadata gives no name")
+            points = list(distribution.entry_points.select(group=GROUP))
+        except Exception as error:
+            where = getattr(distribution, "_path", None) or "an installed distribution"
+            complain(f"{where}: its plugins cannot be listed ({type(error).__name__}: {error})")
+            continue
+        # The first on sys.path wins, as it does for imports.
+        if not points or name in seen:
+            continue
+        seen.add(name)
+        for point in points:
+            yield Found(point.name, point.value, name, version, point.load)

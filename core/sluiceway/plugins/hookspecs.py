@@ -1,0 +1,93 @@
+"""Every hook that a plugin may implement.
+
+The hooks that offer something take no argument, return a list of offers and must import nothing that
+:attr:`Offer.load <sluiceway.hooks.Offer>` could import later. The life-cycle hooks are told of what happened,
+in the thread in which it did: they must not block, and what they raise is reported and swallowed. An
+implementation may leave out arguments that it does not need.
+"""
+
+from __future__ import annotations
+
+from sluiceway.engine import JobStatus
+from sluiceway.hooks import Offer, hookspec
+
+__all__ = [
+    "sluiceway_checkpoint_completed",
+    "sluiceway_checkpoint_failed",
+    "sluiceway_checkpoint_storages",
+    "sluiceway_cli_commands",
+    "sluiceway_connectors",
+    "sluiceway_engines",
+    "sluiceway_job_status_changed",
+    "sluiceway_metrics_reporters",
+    "sluiceway_partitioners",
+    "sluiceway_serializers",
+    "sluiceway_state_backends",
+    "sluiceway_task_state_changed",
+    "sluiceway_transports",
+]
+
+
+@hookspec
+def sluiceway_state_backends() -> list[Offer]:  # type: ignore[empty-body]
+    """State backends: ``load`` returns a callable without arguments that makes a ``state.StateBackend``."""
+
+
+@hookspec
+def sluiceway_transports() -> list[Offer]:  # type: ignore[empty-body]
+    """Transports: ``load`` returns a callable without arguments that makes a ``transport.Transport``."""
+
+
+@hookspec
+def sluiceway_connectors() -> list[Offer]:  # type: ignore[empty-body]
+    """Connectors: ``load`` returns a ``connector.Connector``, which names the source and sink classes."""
+
+
+@hookspec
+def sluiceway_serializers() -> list[Offer]:  # type: ignore[empty-body]
+    """Serializers: ``load`` returns a ``serializers.Serializer``."""
+
+
+@hookspec
+def sluiceway_partitioners() -> list[Offer]:  # type: ignore[empty-body]
+    """Partitioners: ``load`` returns a callable without arguments that makes a ``partitioner.Partitioner``."""
+
+
+@hookspec
+def sluiceway_metrics_reporters() -> list[Offer]:  # type: ignore[empty-body]
+    """Reporters: ``load`` returns a callable without arguments that makes a ``metrics.MetricsReporter``."""
+
+
+@hookspec
+def sluiceway_checkpoint_storages() -> list[Offer]:  # type: ignore[empty-body]
+    """Storages: ``load`` returns a callable without arguments that makes a ``storage.CheckpointStorage``."""
+
+
+@hookspec
+def sluiceway_engines() -> list[Offer]:  # type: ignore[empty-body]
+    """Engines: ``load`` returns a callable without arguments that makes an ``engine.Engine``."""
+
+
+@hookspec
+def sluiceway_cli_commands() -> list[Offer]:  # type: ignore[empty-body]
+    """Commands: ``load`` returns a ``click.Command``; the offer's name is what people type."""
+
+
+@hookspec
+def sluiceway_job_status_changed(job_name: str, old: JobStatus, new: JobStatus) -> None:
+    """A job went from one status to another."""
+
+
+@hookspec
+def sluiceway_task_state_changed(job_name: str, vertex: str, subtask: int, old: str, new: str) -> None:
+    """An execution of a subtask of a job vertex went from one state to another."""
+
+
+@hookspec
+def sluiceway_checkpoint_completed(job_name: str, checkpoint_id: int, duration_ms: int, size_bytes: int) -> None:
+    """A checkpoint is complete and stored."""
+
+
+@hookspec
+def sluiceway_checkpoint_failed(job_name: str, checkpoint_id: int, cause: BaseException) -> None:
+    """A checkpoint was given up."""

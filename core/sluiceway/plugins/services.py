@@ -1,0 +1,91 @@
+"""What the plugins give to an engine, and who tells them what an engine does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from sluiceway.clock import Clock, SystemClock
+from sluiceway.engine import JobStatus, LifecycleListener, Services
+from sluiceway.metrics import MetricsReporter
+from sluiceway.partitioner import Partitioner
+from sluiceway.plugins.kinds import METRICS_REPORTER, PARTITIONER, STATE_BACKEND, TRANSPORT
+from sluiceway.state import StateBackend
+from sluiceway.transport import Transport
+
+if TYPE_CHECKING:
+    from sluiceway.plugins.manager import PluginManager
+
+__all__ = ["HookListener", "PluginServices"]
+
+_LIFECYCLE = (
+    "sluiceway_job_status_changed",
+    "sluiceway_task_state_changed",
+    "sluiceway_checkpoint_completed",
+    "sluiceway_checkpoint_failed",
+)
+
+
+class HookListener(LifecycleListener):
+    """Forwards to the life-cycle hooks; what a plugin raises is reported and goes no further.
+
+    Args:
+        manager: whose plugins are told. Who implements what is looked up here, once.
+    """
+
+    def __init__(self, manager: PluginManager) -> None:
+        self._manager = manager
+        self._impls = {hook: manager.implementations(hook) for hook in _LIFECYCLE}
+
+    def job_status_changed(self, job_name: str, old: JobStatus, new: JobStatus) -> None:
+        """Tell of a job."""
+        self._tell("sluiceway_job_status_changed", {"job_name": job_name, "old": old, "new": new})
+
+    def task_state_changed(self, job_name: str, vertex: str, subtask: int, old: str, new: str) -> None:
+        """Tell of a subtask."""
+        what = {"job_name": job_name, "vertex": vertex, "subtask": subtask, "old": old, "new": new}
+        self._tell("sluiceway_task_state_changed", what)
+
+    def _tell(self, hook: str, what: dict[str, Any]) -> None:
+        for plugin, impl in self._impls[hook]:
+            self._manager.call(plugin, impl, what)
+
+
+class PluginServices(Services):
+    """Looks everything up in a plugin manager.
+
+    Args:
+        manager: the plugin manager.
+        clock: what jobs are to run by; None: the machine's.
+    """
+
+    def __init__(self, manager: PluginManager, clock: Clock | None = None) -> None:
+        self._manager = manager
+        self._clock = clock or SystemClock()
+        self._listener = HookListener(manager)
+
+    @property
+    def clock(self) -> Clock:
+        """The clock to run by."""
+        return self._clock
+
+    @property
+    def listener(self) -> LifecycleListener:
+        """Forwards to the life-cycle hooks."""
+        return self._listener
+
+    def state_backend(self, name: str) -> StateBackend:
+        """A new state backend."""
+        return self._manager.make(STATE_BACKEND, name, StateBackend)  # type: ignore[type-abstract]
+
+    def transport(self, name: str) -> Transport:
+        """A new transport."""
+        return self._manager.make(TRANSPORT, name, Transport)  # type: ignore[type-abstract]
+
+    def partitioner(self, name: str) -> Partitioner:
+        """A new partitioner."""
+        return self._manager.make(PARTITIONER, name, Partitioner)  # type: ignore[type-abstract]
+
+    def metrics_reporters(self, names: Sequence[str]) -> list[MetricsReporter]:
+        """New metrics reporters, in the order of the names."""
+        return [self._manager.make(METRICS_REPORTER, n, MetricsReporter) for n in names]  # type: ignore[type-abstract]

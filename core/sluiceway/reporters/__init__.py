@@ -1,0 +1,1 @@
+"""The metrics reporters that every installation has."""

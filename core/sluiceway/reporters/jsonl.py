@@ -1,0 +1,87 @@
+"""Metrics as JSON lines in a file."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import IO, Any, Final
+
+from sluiceway.clock import Clock, SystemClock
+from sluiceway.errors import ConfigurationError
+from sluiceway.metrics import JobMetrics, MetricsReporter
+
+__all__ = ["PATH_VARIABLE", "JsonLinesReporter"]
+
+PATH_VARIABLE: Final = "SLUICEWAY_METRICS_FILE"
+"""The environment variable that names the file."""
+
+
+class JsonLinesReporter(MetricsReporter):
+    """Appends one JSON object per report to a file.
+
+    Its keys are those of :class:`~sluiceway.metrics.JobMetrics`, and ``time_ms``, the time of the report in ms
+    since the epoch. A figure that JSON has no word for (infinite, not a number) is ``null``.
+
+    Args:
+        path: the file; None: the one that ``SLUICEWAY_METRICS_FILE`` names. Made if it is not there.
+        clock: where ``time_ms`` comes from; None: the machine's.
+
+    Raises:
+        ConfigurationError: no file was named.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None, clock: Clock | None = None) -> None:
+        named = os.environ.get(PATH_VARIABLE, "") if path is None else path
+        if not named:
+            raise ConfigurationError(f"metrics reporter 'jsonl' needs a file: set {PATH_VARIABLE} to its path")
+        self._path = Path(named)
+        self._clock = clock or SystemClock()
+        self._file: IO[str] | None = None
+
+    def open(self, job_name: str) -> None:
+        """Open the file. Raises ConfigurationError if it cannot be written."""
+        try:
+            self._file = self._path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise ConfigurationError(
+                f"metrics reporter 'jsonl' cannot write {self._path}: {error.strerror or error}"
+            ) from error
+
+    def report(self, metrics: JobMetrics) -> None:
+        """Append a line."""
+        if self._file is None:
+            raise RuntimeError("report() before open()")
+        # By hand, not asdict(): that would copy every value deeply, and cannot take a read-only mapping.
+        line = {
+            "time_ms": self._clock.now_ms(),
+            "job_name": metrics.job_name,
+            "status": metrics.status,
+            "elapsed_s": metrics.elapsed_s,
+            "records_in": metrics.records_in,
+            "records_out": metrics.records_out,
+            "latency_ms": metrics.latency_ms,
+            "subtasks": [
+                {name: getattr(task, name) for name in type(task).__slots__} for task in metrics.subtasks
+            ],
+        }
+        # One write per line, so that whoever reads along never sees half a one.
+        self._file.write(json.dumps(_plain(line), allow_nan=False, separators=(",", ":")) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list):
+        return [_plain(v) for v in value]
+    if hasattr(value, "items"):
+        return {str(k): _plain(v) for k, v in value.items()}
+    return value
