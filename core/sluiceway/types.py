@@ -161,15 +161,28 @@ def _bindings(cls: type, instance_of: Any) -> dict[type, dict[Any, Any]]:
     found: dict[type, dict[Any, Any]] = {}
 
     def walk(base: type, args: Sequence[Any]) -> None:
-        parameters = getattr(base, "__parameters__", ())
-        found.setdefault(base, {}).update(zip(parameters, args, strict=False))
-        for orig in base.__dict__.get("__orig_bases__", base.__bases__):
+        found.setdefault(base, {}).update(zip(_parameters(base), args, strict=False))
+        for orig in _generic_bases(base):
             origin = typing.get_origin(orig) or orig
-            if isinstance(origin, type) and origin is not typing.Generic:
+            if isinstance(origin, type):
                 walk(origin, [_substitute(a, found[base]) for a in typing.get_args(orig)])
 
     walk(cls, typing.get_args(instance_of))
     return found
+
+
+def _generic_bases(cls: type) -> list[Any]:
+    """The bases of a class with their type arguments."""
+    bases = cls.__dict__.get("__orig_bases__", cls.__bases__)
+    return [b for b in bases if (typing.get_origin(b) or b) is not typing.Generic]
+
+
+def _parameters(cls: type) -> tuple[Any, ...]:
+    """The type variables of a generic class."""
+    own = cls.__dict__.get("__parameters__")
+    if own is None:  # a subclass of a builtin or collections class has none of its own
+        own = dict.fromkeys(p for base in _generic_bases(cls) for p in getattr(base, "__parameters__", ()))
+    return tuple(own)
 
 
 def _substitute(hint: Any, bindings: Mapping[Any, Any]) -> Any:
@@ -261,8 +274,8 @@ def _element(t: Any) -> Any:
         return union_of(_NONE if a is None else a for a in args)
     if origin.__module__ in ("builtins", "collections", "collections.abc", "typing"):
         return _known(args[0]) if args else None
-    own = dict(zip(getattr(origin, "__parameters__", ()), args, strict=False))
-    found = (_element(_substitute(base, own)) for base in getattr(origin, "__orig_bases__", ()))
+    own = dict(zip(_parameters(origin), args, strict=False))
+    found = (_element(_substitute(base, own)) for base in _generic_bases(origin))
     return next((e for e in found if e is not None), None)
 
 
