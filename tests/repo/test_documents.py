@@ -217,7 +217,7 @@ class Page:
         while not listens(port):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise DocumentError(f"nothing listens on port {port} after: $ {text}")
-            time.sleep(0.01)
+            time.sleep(0.01)  # polls
 
     def close(self) -> None:
         for process in self.background:

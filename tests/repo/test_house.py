@@ -1,0 +1,83 @@
+"""Habits that a reader of any file here relies on."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LONGEST = 600
+
+
+def tracked() -> list[Path]:
+    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if listing.returncode:
+        pytest.skip("not a git work tree: which files belong to the project is not known", allow_module_level=True)
+    return [ROOT / name for name in listing.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+FILES = tracked()
+PYTHON = [f for f in FILES if f.suffix == ".py"]
+
+# Told in pieces, so that this file does not break its own rule.
+UNWANTED = {
+    "a mark of unfinished work": re.compile(r"\b(TO" + "DO|FIX" + "ME|XX" + r"X|HA" + r"CK)\b"),
+    "a merge conflict": re.compile("^(<{7} |={7}$|>{7} )", re.M),
+    "a directory of somebody's machine": re.compile(r"/(ho" + r"me|Us" + r"ers|ro" + r"ot|wo" + r"rk)/\w"),
+    "a number of an issue, which says nothing here": re.compile(r"\bissue #?\d|\W#\d+\b(?!;)", re.I),
+}
+
+
+def test_there_is_a_tree_to_look_at() -> None:
+    assert ROOT / "pyproject.toml" in FILES
+    assert len(PYTHON) > 20
+
+
+def test_no_file_has_outgrown_its_job() -> None:
+    lengths = {f: len(f.read_text().splitlines()) for f in PYTHON}
+    long = [f"{f.relative_to(ROOT)}: {n} lines" for f, n in lengths.items() if n > LONGEST]
+    assert not long, "more than one job in a file?"
+
+
+@pytest.mark.parametrize("what", UNWANTED)
+def test_no_file_holds(what: str) -> None:
+    found = []
+    for path in FILES:
+        try:
+            text = path.read_text()
+        except UnicodeDecodeError:
+            continue
+        for match in UNWANTED[what].finditer(text):
+            line = text.count("\n", 0, match.start()) + 1
+            found.append(f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[line - 1].strip()}")
+    assert not found, what
+
+
+def test_no_test_sleeps() -> None:
+    """A poll with a deadline says so in a comment on its line: ``# polls``."""
+    found = []
+    for path in PYTHON:
+        if "tests" not in path.relative_to(ROOT).parts:
+            continue
+        lines = path.read_text().splitlines()
+        for node in ast.walk(ast.parse("\n".join(lines))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("time.sleep", "sleep", "asyncio.sleep"):
+                line = lines[node.lineno - 1]
+                if "# polls" not in line:
+                    found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {line.strip()}")
+    assert not found, "a sleep stands for no synchronisation"
+
+
+def test_no_test_file_is_run_by_nobody() -> None:
+    """Under tests/, pytest collects test_*.py; contrib/ and the templates have tests of their own."""
+    odd = [
+        f.relative_to(ROOT)
+        for f in PYTHON
+        if "tests" in f.relative_to(ROOT).parts and re.search(r"^def test_|^class Test", f.read_text(), re.M)
+        if not f.name.startswith("test_")
+    ]
+    assert not odd
