@@ -17,6 +17,7 @@ __all__ = [
     "GraphError",
     "JobCancelledError",
     "MissingExtraError",
+    "NoResourceAvailableError",
     "NotBuiltYetError",
     "PluginError",
     "SerializationError",
@@ -62,6 +63,10 @@ class SerializationError(SluicewayError):
 
 class CorruptStreamError(SerializationError):
     """Bytes from a peer or a file are not what their format promises. Names channel and sequence number."""
+
+
+class NoResourceAvailableError(SluicewayError):
+    """A job needs more slots than there are."""
 
 
 class StateError(SluicewayError):

@@ -1,13 +1,19 @@
 """From a program to what runs: stream graph, chaining, job graph, execution graph, and their pictures."""
 
 from sluiceway.graph.builder import Assembly, assemble, build_stream_graph
-from sluiceway.graph.execution import Execution, ExecutionState
+from sluiceway.graph.execution import Execution, ExecutionState, StateListener
 from sluiceway.graph.executiongraph import ExecutionGraph, ExecutionJobVertex, ExecutionVertex
 from sluiceway.graph.findings import Finding, Level
-from sluiceway.graph.jobgraph import JobEdge, JobGraph, JobVertex, build_job_graph
+from sluiceway.graph.jobgraph import JobEdge, JobGraph, JobVertex, build_job_graph, distribution_of
+from sluiceway.graph.parallelism import MAX_PARALLELISM_LIMIT, default_max_parallelism
+from sluiceway.graph.regions import pipelined_regions
+from sluiceway.graph.scheduling import SCHEDULERS, SchedulingStrategy, scheduling_strategy
+from sluiceway.graph.slots import Slot, SlotPool, SlotSharing, slots_required
 from sluiceway.graph.transformations import InputRef, Transformation
 
 __all__ = [
+    "MAX_PARALLELISM_LIMIT",
+    "SCHEDULERS",
     "Assembly",
     "Execution",
     "ExecutionGraph",
@@ -20,8 +26,18 @@ __all__ = [
     "JobGraph",
     "JobVertex",
     "Level",
+    "SchedulingStrategy",
+    "Slot",
+    "SlotPool",
+    "SlotSharing",
+    "StateListener",
     "Transformation",
     "assemble",
     "build_job_graph",
     "build_stream_graph",
+    "default_max_parallelism",
+    "distribution_of",
+    "pipelined_regions",
+    "scheduling_strategy",
+    "slots_required",
 ]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
 from sluiceway.config import Settings
 from sluiceway.graph.findings import Finding, Level, graph_error
 from sluiceway.graph.identity import derive_uids, step_name
 from sluiceway.graph.parallelism import MAX_PARALLELISM_LIMIT, default_max_parallelism
+from sluiceway.graph.steptypes import output_type
 from sluiceway.graph.transformations import InputRef, Transformation
 from sluiceway.steps import (
     IterationHeadStep,
@@ -20,10 +22,12 @@ from sluiceway.steps import (
     SourceStep,
 )
 from sluiceway.streamgraph import PartitionerSpec, StreamEdge, StreamGraph, StreamNode
+from sluiceway.types import is_known, union_of
 
 __all__ = ["Assembly", "assemble", "build_stream_graph"]
 
 _KEYED = (KeyedReduceStep, KeyedAggregateStep, KeyedProcessStep)
+_DEFAULT_GROUP: Final = "default"
 _WITH_SIDE_OUTPUTS = (ProcessStep, KeyedProcessStep)
 
 
@@ -106,6 +110,8 @@ class _Builder:
         self._order: list[Transformation] = []
         self._names: dict[Transformation, str] = {}
         self._parallelism: dict[Transformation, int] = {}
+        self._groups: dict[Transformation, str] = {}
+        self._types: dict[Transformation, Any] = {}
 
     def run(self) -> Assembly:
         if not self._visit():
@@ -355,12 +361,23 @@ class _Builder:
             buffer_timeout_ms=timeout,
             slot_sharing_group=self._group(t),
             chaining=t.chaining,
-            output_type=t.output_type,
+            output_type=self._type(t),
             location=t.location,
         )
 
     def _group(self, t: Transformation) -> str:
-        return t.slot_sharing_group or "default"
+        """Its own group, else the one that all its inputs are in, else the default one."""
+        inherited = {self._groups[ref.upstream] for ref in t.inputs}
+        group = t.slot_sharing_group or (inherited.pop() if len(inherited) == 1 else _DEFAULT_GROUP)
+        self._groups[t] = group
+        return group
+
+    def _type(self, t: Transformation) -> Any:
+        """The type that the user gave, else the one that hints give."""
+        entering = union_of(ref.tag.type if ref.tag else self._types[ref.upstream] for ref in t.inputs)
+        found = t.output_type if t.output_type is not None else output_type(t.step, entering)
+        self._types[t] = found if is_known(found) else None
+        return self._types[t]
 
     def _edges(self, ids: dict[Transformation, int], uids: dict[Transformation, str]) -> Iterator[StreamEdge]:
         for t in self._order:
