@@ -54,6 +54,9 @@ class CreditSource(ABC):
     def backlog_announced(self, backlog: int) -> int:
         """The sender ran out of credit with ``backlog`` batches waiting; returns credits to grant now."""
 
+    def closed(self) -> None:
+        """The channel is gone: take back what it had beyond its own."""
+
 
 class Sender(ABC):
     """The producer's end of a channel. Used from the producer's thread only."""

@@ -1,0 +1,98 @@
+"""From an exception back to the record that caused it, at no cost until there is one.
+
+Loops that call user functions are marked with :func:`record_loop` (or, for generated code, registered with
+:func:`register_loop`). When one of them fails, its frame is found in the traceback and its local variables
+say what the record was. A loop names them ``value``, ``key``, ``timestamp``; ``self`` may be the operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import CodeType, FrameType, TracebackType
+from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
+
+__all__ = ["MISSING", "Fault", "locate", "record_loop", "register_loop", "shown"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+MISSING: Final[Any] = type("Missing", (), {"__repr__": lambda self: "<missing>"})()
+"""Stands for "there is none" where None may be a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Where a loop stood when it failed.
+
+    Attributes:
+        step: name of the step, or None if the frame does not say.
+        value: the record, or MISSING.
+        key: its key, or MISSING.
+        timestamp: its event time in ms, or MISSING.
+        returned: what the user's function had returned, or MISSING; for generated loops.
+        innermost: whether nothing was called from the loop: the loop's own statement failed.
+    """
+
+    step: str | None
+    value: Any
+    key: Any
+    timestamp: Any
+    returned: Any
+    innermost: bool
+
+
+Reader = Callable[[FrameType, int], Fault]
+
+_loops: WeakKeyDictionary[CodeType, Reader] = WeakKeyDictionary()
+
+
+def _read_plain(frame: FrameType, line: int) -> Fault:
+    names = frame.f_locals
+    operator = names.get("self")
+    return Fault(
+        step=getattr(operator, "step_name", None),
+        value=names.get("value", MISSING),
+        key=names.get("key", MISSING),
+        timestamp=names.get("timestamp", MISSING),
+        returned=names.get("returned", MISSING),
+        innermost=False,
+    )
+
+
+def record_loop(function: F) -> F:
+    """Mark a function whose frame knows the record that is being processed."""
+    _loops[function.__code__] = _read_plain  # type: ignore[attr-defined]
+    return function
+
+
+def register_loop(code: CodeType, reader: Reader) -> None:
+    """Register generated code. ``reader(frame, line number)`` tells the fault; kept as long as the code."""
+    _loops[code] = reader
+
+
+def locate(traceback: TracebackType | None) -> Fault | None:
+    """The fault of the innermost marked loop in a traceback, or None."""
+    found: tuple[Reader, FrameType, int] | None = None
+    innermost = False
+    while traceback is not None:
+        frame = traceback.tb_frame
+        reader = _loops.get(frame.f_code)
+        if reader is not None:
+            found = reader, frame, traceback.tb_lineno
+        innermost = reader is not None
+        traceback = traceback.tb_next
+    if found is None:
+        return None
+    reader, frame, line = found
+    fault = reader(frame, line)
+    return Fault(fault.step, fault.value, fault.key, fault.timestamp, fault.returned, innermost)
+
+
+def shown(value: Any, limit: int = 200) -> str:
+    """``repr(value)``, cut to ``limit`` characters, whatever that repr does."""
+    try:
+        text = repr(value)
+    except Exception as error:
+        return f"<{type(value).__name__} whose repr failed: {error!r}>"
+    return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"

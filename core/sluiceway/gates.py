@@ -1,0 +1,262 @@
+"""Both ends of the edges between tasks: result partitions that emit, input gates that merge."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sluiceway.elements import (
+    Batch,
+    Element,
+    EndOfData,
+    EndOfPartition,
+    QuietProbe,
+    Watermark,
+    WatermarkStatus,
+)
+from sluiceway.partitioner import Partitioner
+from sluiceway.transport import Receiver, Sender
+from sluiceway.watermarks import WatermarkValve
+
+__all__ = ["InputGate", "ResultPartition"]
+
+_LONG_FEEDBACK = 16
+
+
+class ResultPartition:
+    """Everything one subtask sends along one edge.
+
+    Args:
+        partitioner: set up for this subtask.
+        senders: one per consumer, in the order of the partitioner's channel indices.
+        buffer_timeout_ms: 0 sends at once; a positive number lets records wait that long for company;
+            -1 waits until there are ``full`` of them.
+        full: records that make a full buffer.
+    """
+
+    def __init__(
+        self, partitioner: Partitioner, senders: Sequence[Sender], buffer_timeout_ms: int = 0, full: int = 1024
+    ) -> None:
+        self._partition = partitioner.partition
+        self._senders = list(senders)
+        self._only = self._senders[0] if len(self._senders) == 1 else None
+        self._timeout_s = buffer_timeout_ms / 1000
+        self._full = full
+        self._waiting: list[Batch[Any] | None] | None = (
+            None if buffer_timeout_ms == 0 else [None] * len(self._senders)
+        )
+        self._due: float | None = None
+
+    @property
+    def due(self) -> float | None:
+        """When waiting records must go out (monotonic seconds), or None if none wait for a time."""
+        return self._due
+
+    def available(self) -> bool:
+        """Whether a batch would go out to every consumer at once."""
+        if self._only is not None:
+            return self._only.available()
+        return all(s.available() for s in self._senders)
+
+    def backlog(self) -> int:
+        """Batches that wait for credit."""
+        return sum(s.backlog() for s in self._senders)
+
+    def emit(self, batch: Batch[Any], now: float) -> None:
+        """Partition a batch and send the parts. ``now`` is monotonic seconds."""
+        if self._waiting is None:
+            senders = self._senders
+            for index, part in self._partition(batch):
+                senders[index].send(part)
+            return
+        for index, part in self._partition(batch):
+            self._hold(index, part)
+        if self._due is None and self._timeout_s > 0:
+            self._due = now + self._timeout_s
+
+    def control(self, element: Element) -> None:
+        """Send a control element to every consumer, after everything emitted before it."""
+        self.flush()
+        for sender in self._senders:
+            sender.send(element)
+
+    def flush(self) -> None:
+        """Send what waits."""
+        self._due = None
+        if self._waiting is None:
+            return
+        for index, batch in enumerate(self._waiting):
+            if batch is not None:
+                self._waiting[index] = None
+                self._senders[index].send(batch)
+
+    def fail(self, cause: BaseException) -> None:
+        """Tell every consumer that this subtask failed."""
+        for sender in self._senders:
+            sender.fail(cause)
+
+    def close(self) -> None:
+        """Nothing more will be sent."""
+        for sender in self._senders:
+            sender.close()
+
+    def _hold(self, index: int, part: Batch[Any]) -> None:
+        assert self._waiting is not None
+        held = self._waiting[index]
+        if held is None:
+            # A copy: the part's lists may be shared with other edges, and this one is added to.
+            held = Batch(
+                list(part.values),
+                None if part.timestamps is None else list(part.timestamps),
+                None if part.keys is None else list(part.keys),
+            )
+            self._waiting[index] = held
+        elif (held.timestamps is None) != (part.timestamps is None):
+            self._senders[index].send(held)
+            self._waiting[index] = None
+            self._hold(index, part)
+            return
+        else:
+            held.values.extend(part.values)
+            if held.timestamps is not None:
+                held.timestamps.extend(part.timestamps or ())
+            if held.keys is not None:
+                held.keys.extend(part.keys or ())
+        if len(held.values) >= self._full:
+            self._waiting[index] = None
+            self._senders[index].send(held)
+
+
+@dataclass(slots=True)
+class _Channel:
+    receiver: Receiver
+    feedback: bool
+    ready: bool = False
+    ended: bool = False
+    finished: bool = False
+
+
+class InputGate:
+    """All channels into one subtask, read fairly, with their control elements merged.
+
+    Call order: :meth:`add_channel` for each channel, :meth:`start`, then :meth:`poll` until it has returned
+    EndOfPartition; :meth:`close` at any time, once. From the task's thread only.
+    """
+
+    def __init__(self) -> None:
+        self._channels: list[_Channel] = []
+        self._ready: deque[int] = deque()
+        self._pending: deque[Element] = deque()
+        self._probes: dict[str, dict[int, int]] = {}
+        self._valve = WatermarkValve(0)
+        self._valve_index: list[int] = []
+
+    def add_channel(self, receiver: Receiver, *, feedback: bool = False) -> None:
+        """Add a channel. Feedback channels take no part in watermarks and in the end of data."""
+        self._channels.append(_Channel(receiver, feedback))
+
+    def start(self) -> None:
+        """All channels are there."""
+        forward = [i for i, c in enumerate(self._channels) if not c.feedback]
+        self._valve = WatermarkValve(len(forward))
+        self._valve_index = [forward.index(i) if i in forward else -1 for i in range(len(self._channels))]
+        for index, channel in enumerate(self._channels):
+            if channel.receiver.queued():
+                self.wake(index)
+
+    @property
+    def watermark(self) -> int:
+        """The merged watermark in ms."""
+        return self._valve.current
+
+    def wake(self, channel: int) -> None:
+        """A channel has something to read."""
+        entry = self._channels[channel]
+        if not entry.ready:
+            entry.ready = True
+            self._ready.append(channel)
+
+    def poll(self) -> Element | None:
+        """The next batch or merged control element, or None if there is none now.
+
+        Raises:
+            BaseException: a producer failed, or a channel is corrupt.
+        """
+        while True:
+            if self._pending:
+                return self._pending.popleft()
+            if not self._ready:
+                return None
+            index = self._next_ready()
+            channel = self._channels[index]
+            element = channel.receiver.receive()
+            if channel.receiver.queued():
+                self._ready.append(index)
+            else:
+                channel.ready = False
+            if type(element) is Batch:
+                return element
+            if element is not None:
+                self._merge(index, channel, element)
+
+    def close(self) -> None:
+        """Drop what is queued and let the producers go on without this consumer."""
+        for channel in self._channels:
+            channel.receiver.close()
+        self._ready.clear()
+        self._pending.clear()
+
+    def queued(self) -> int:
+        """Elements that wait to be read."""
+        return sum(c.receiver.queued() for c in self._channels)
+
+    def _next_ready(self) -> int:
+        # A loop that fills faster than it drains is drained first, so that its memory stays bounded.
+        for position, index in enumerate(self._ready):
+            channel = self._channels[index]
+            if channel.feedback and channel.receiver.queued() > _LONG_FEEDBACK:
+                del self._ready[position]
+                return index
+        return self._ready.popleft()
+
+    def _merge(self, index: int, channel: _Channel, element: Element) -> None:
+        out = self._pending.append
+        match element:
+            case Watermark():
+                if not channel.feedback:
+                    risen = self._valve.watermark(self._valve_index[index], element)
+                    if risen is not None:
+                        out(risen)
+            case WatermarkStatus():
+                if not channel.feedback:
+                    status, risen = self._valve.status(self._valve_index[index], element)
+                    if risen is not None:
+                        out(risen)
+                    if status is not None:
+                        out(status)
+            case QuietProbe():
+                self._probes.setdefault(element.iteration, {})[index] = element.quiet_rounds
+                self._complete_probes()
+            case EndOfData():
+                channel.ended = True
+                if not channel.feedback and all(c.ended for c in self._channels if not c.feedback):
+                    out(element)
+            case EndOfPartition():
+                channel.finished = True
+                channel.ended = True
+                self._complete_probes()
+                if all(c.finished for c in self._channels if not c.feedback):
+                    out(element)
+            case _:
+                out(element)
+
+    def _complete_probes(self) -> None:
+        # Sent on when every channel has delivered it; what has finished cannot hold a record any more. The
+        # head of the loop hears only its feedback channels: its inputs have ended by the time it sends one.
+        for iteration, seen in list(self._probes.items()):
+            loop = [i for i, c in enumerate(self._channels) if c.feedback] or range(len(self._channels))
+            if all(i in seen or self._channels[i].finished for i in loop):
+                del self._probes[iteration]
+                self._pending.append(QuietProbe(iteration, min(seen.values())))
