@@ -126,8 +126,8 @@ class _Writer(SinkWriter[Any]):
         if isinstance(value, Sequence) and not isinstance(value, str | bytes) and len(value) == len(columns):
             return tuple(value)
         raise ConnectorError(
-            f"{self._sink.name}: the record {value!r} is neither a mapping nor a sequence of {len(columns)} values "
-            f"({', '.join(columns)})"
+            f"{self._sink.name}: the record {value!r} is neither a mapping nor a sequence of {len(columns)} "
+            f"values ({', '.join(columns)})"
         )
 
     def flush(self) -> None:

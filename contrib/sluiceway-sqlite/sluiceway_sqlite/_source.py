@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from sluiceway.connector import (
     SimpleReader,
     Source,
 )
-from sluiceway.errors import ConfigurationError, ConnectorError
+from sluiceway.errors import ConfigurationError
 from sluiceway_sqlite._database import open_to_read, quoted, table_error
 
 __all__ = ["SqliteSource"]
@@ -112,7 +113,7 @@ class SqliteSource(Source[Row]):
             return
         rows = last - first + 1
         bounds = [first - 1 + rows * i // self.splits for i in range(self.splits + 1)]
-        for after, end in zip(bounds, bounds[1:], strict=False):
+        for after, end in pairwise(bounds):
             if end > after:
                 yield _Split(f"{self.table}:{after + 1}-{end}", after, end)
 
@@ -122,7 +123,10 @@ class _Reader(SimpleReader[Row]):
         super().__init__(context)
         self._source = source
         names = "*" if source.columns is None else ", ".join(map(quoted, source.columns))
-        self._query = f"SELECT rowid, {names} FROM {quoted(source.table)} WHERE rowid > ? AND rowid <= ? ORDER BY rowid LIMIT ?"
+        self._query = (
+            f"SELECT rowid, {names} FROM {quoted(source.table)} "
+            "WHERE rowid > ? AND rowid <= ? ORDER BY rowid LIMIT ?"
+        )
         self._connection: sqlite3.Connection | None = None
         self._split = _Split("", 0, 0)
 
