@@ -1,1 +1,165 @@
-"""Sluiceway: stateful stream processing for Python."""
+"""Sluiceway: stateful stream processing for Python.
+
+``import sluiceway as sw``, then ``sw.Pipeline("name")``. Everything that a pipeline needs is here; what a
+plugin needs is in the modules :mod:`sluiceway.connector`, :mod:`sluiceway.state` and so on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sluiceway.api import (
+        DataStream,
+        DataStreamSink,
+        IterativeStream,
+        JobHandle,
+        KeyedStream,
+        Pipeline,
+    )
+    from sluiceway.config import Settings
+    from sluiceway.connector import Sink, Source
+    from sluiceway.connectors import Collected
+    from sluiceway.engine import JobResult, JobStatus
+    from sluiceway.errors import (
+        ConfigurationError,
+        ConnectorError,
+        CorruptStreamError,
+        FunctionContractError,
+        GraphError,
+        JobCancelledError,
+        MissingExtraError,
+        NotBuiltYetError,
+        PluginError,
+        SerializationError,
+        SluicewayError,
+        StateError,
+        UnknownNameError,
+        UnstableKeyError,
+    )
+    from sluiceway.functions import (
+        AggregateFunction,
+        FilterFunction,
+        FlatMapFunction,
+        Function,
+        KeyedProcessFunction,
+        KeySelector,
+        MapFunction,
+        OutputTag,
+        ProcessFunction,
+        ReduceFunction,
+        RuntimeContext,
+    )
+    from sluiceway.metrics import JobMetrics
+    from sluiceway.state import (
+        AggregatingState,
+        AggregatingStateDescriptor,
+        ListState,
+        ListStateDescriptor,
+        MapState,
+        MapStateDescriptor,
+        ReducingState,
+        ReducingStateDescriptor,
+        ValueState,
+        ValueStateDescriptor,
+    )
+
+    __version__: str
+
+__all__ = [
+    "AggregateFunction",
+    "AggregatingState",
+    "AggregatingStateDescriptor",
+    "Collected",
+    "ConfigurationError",
+    "ConnectorError",
+    "CorruptStreamError",
+    "DataStream",
+    "DataStreamSink",
+    "FilterFunction",
+    "FlatMapFunction",
+    "Function",
+    "FunctionContractError",
+    "GraphError",
+    "IterativeStream",
+    "JobCancelledError",
+    "JobHandle",
+    "JobMetrics",
+    "JobResult",
+    "JobStatus",
+    "KeySelector",
+    "KeyedProcessFunction",
+    "KeyedStream",
+    "ListState",
+    "ListStateDescriptor",
+    "MapFunction",
+    "MapState",
+    "MapStateDescriptor",
+    "MissingExtraError",
+    "NotBuiltYetError",
+    "OutputTag",
+    "Pipeline",
+    "PluginError",
+    "ProcessFunction",
+    "ReduceFunction",
+    "ReducingState",
+    "ReducingStateDescriptor",
+    "RuntimeContext",
+    "SerializationError",
+    "Settings",
+    "Sink",
+    "SluicewayError",
+    "Source",
+    "StateError",
+    "UnknownNameError",
+    "UnstableKeyError",
+    "ValueState",
+    "ValueStateDescriptor",
+    "__version__",
+]
+
+# Looked up when first used: this module is imported before every other one of the package, also by plugins
+# and commands that need next to nothing of it.
+_HOMES = {
+    "sluiceway.api": "DataStream DataStreamSink IterativeStream JobHandle KeyedStream Pipeline",
+    "sluiceway.config": "Settings",
+    "sluiceway.connector": "Sink Source",
+    "sluiceway.connectors": "Collected",
+    "sluiceway.engine": "JobResult JobStatus",
+    "sluiceway.errors": "ConfigurationError ConnectorError CorruptStreamError FunctionContractError GraphError "
+    "JobCancelledError MissingExtraError NotBuiltYetError PluginError SerializationError SluicewayError "
+    "StateError UnknownNameError UnstableKeyError",
+    "sluiceway.functions": "AggregateFunction FilterFunction FlatMapFunction Function KeyedProcessFunction "
+    "KeySelector MapFunction OutputTag ProcessFunction ReduceFunction RuntimeContext",
+    "sluiceway.metrics": "JobMetrics",
+    "sluiceway.state": "AggregatingState AggregatingStateDescriptor ListState ListStateDescriptor MapState "
+    "MapStateDescriptor ReducingState ReducingStateDescriptor ValueState ValueStateDescriptor",
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value: Any = version("sluiceway")
+    elif name in _HOME_OF:
+        from importlib import import_module
+
+        value = getattr(import_module(_HOME_OF[name]), name)
+    else:
+        raise AttributeError(_no_such(name))
+    globals()[name] = value
+    return value
+
+
+def _no_such(name: str) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, __all__, n=1)
+    hint = f". Did you mean {close[0]!r}?" if close and not name.startswith("_") else ""
+    return f"module 'sluiceway' has no attribute {name!r}{hint}"
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,10 @@
+"""What people write pipelines with."""
+
+from sluiceway.api.handle import JobHandle
+from sluiceway.api.iteration import IterativeStream
+from sluiceway.api.keyed import KeyedStream
+from sluiceway.api.pipeline import Pipeline
+from sluiceway.api.sink import DataStreamSink
+from sluiceway.api.stream import DataStream
+
+__all__ = ["DataStream", "DataStreamSink", "IterativeStream", "JobHandle", "KeyedStream", "Pipeline"]

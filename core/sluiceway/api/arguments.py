@@ -1,0 +1,132 @@
+"""Checks of what a user hands to the API, at the moment it is handed over."""
+
+from __future__ import annotations
+
+import inspect
+from datetime import timedelta
+from typing import Any
+
+from sluiceway.api.location import caller_location
+from sluiceway.config import duration_ms
+from sluiceway.functions import (
+    AggregateFunction,
+    FilterFunction,
+    FlatMapFunction,
+    Function,
+    KeyedProcessFunction,
+    KeySelector,
+    MapFunction,
+    ProcessFunction,
+    ReduceFunction,
+)
+
+__all__ = ["MAX_PARALLELISM", "check_count", "check_function", "check_text", "describe", "to_ms"]
+
+MAX_PARALLELISM = 32768
+"""Key groups at most: their number goes into two bytes of a snapshot."""
+
+_KINDS: tuple[type[Function], ...] = (
+    MapFunction,
+    FlatMapFunction,
+    FilterFunction,
+    KeySelector,
+    ReduceFunction,
+    AggregateFunction,
+    ProcessFunction,
+    KeyedProcessFunction,
+)
+
+
+def describe(value: object) -> str:
+    """A value in a message: short, with its type."""
+    text = repr(value)
+    if len(text) > 60:
+        text = text[:57] + "..."
+    return f"{text} ({type(value).__name__})"
+
+
+def _at(location: str) -> str:
+    return f" at {location}" if location else ""
+
+
+def check_function(
+    step: str, fn: object, allowed: tuple[type[Function], ...], arguments: int, *, objects_only: bool = False
+) -> None:
+    """Raise TypeError unless ``fn`` can be the function of a step.
+
+    Args:
+        step: the step's word, for the message.
+        fn: what the user gave.
+        allowed: the kinds of function object that the step takes.
+        arguments: how many positional arguments a plain callable will be called with.
+        objects_only: whether a plain callable will not do.
+    """
+    if isinstance(fn, allowed):
+        return
+    where = f"{step}(){_at(caller_location())}"
+    kinds = " or ".join(kind.__name__ for kind in allowed)
+    wanted = kinds if objects_only else f"a callable or a {kinds}"
+    if isinstance(fn, type) and issubclass(fn, Function):
+        raise TypeError(f"{where} was given the class {fn.__name__}; give it an object: {fn.__name__}(...)")
+    if isinstance(fn, _KINDS):
+        kind = next(k.__name__ for k in _KINDS if isinstance(fn, k))
+        raise TypeError(f"{where} takes {wanted}; {type(fn).__name__} is a {kind}")
+    if objects_only or not callable(fn):
+        raise TypeError(f"{where} takes {wanted}, not {describe(fn)}")
+    if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
+        raise TypeError(f"{where} was given the async function {_name(fn)}; it takes a plain function")
+    _check_arity(where, fn, arguments)
+
+
+def _name(fn: object) -> str:
+    return str(getattr(fn, "__qualname__", None) or type(fn).__name__)
+
+
+def _check_arity(where: str, fn: Any, arguments: int) -> None:
+    try:
+        signature = inspect.signature(fn)
+    except (TypeError, ValueError):  # many built-ins do not tell
+        return
+    try:
+        signature.bind(*[None] * arguments)
+    except TypeError:
+        count = "1 argument" if arguments == 1 else f"{arguments} arguments"
+        raise TypeError(
+            f"{where} calls its function with {count}, but {_name(fn)}{signature} cannot be called so"
+        ) from None
+
+
+def check_count(what: str, value: object, *, maximum: int | None = None) -> int:
+    """``value`` if it is an int from 1 to ``maximum``. Raises TypeError or ValueError."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{what}{_at(caller_location())} takes an int, not {describe(value)}")
+    if value < 1 or (maximum is not None and value > maximum):
+        bound = "at least 1" if maximum is None else f"from 1 to {maximum}"
+        raise ValueError(f"{what}{_at(caller_location())} must be {bound}, not {value}")
+    return value
+
+
+def check_text(what: str, value: object) -> str:
+    """``value`` if it is a str with something in it. Raises TypeError or ValueError."""
+    if not isinstance(value, str):
+        raise TypeError(f"{what}{_at(caller_location())} takes a str, not {describe(value)}")
+    if not value.strip():
+        raise ValueError(f"{what}{_at(caller_location())} must not be empty")
+    return value
+
+
+def to_ms(what: str, value: object) -> int:
+    """A buffer timeout in ms: a timedelta, an int of ms or a text such as ``"100ms"``; -1 for no limit.
+
+    Raises TypeError or ValueError.
+    """
+    if value == -1 and type(value) is int:
+        return -1
+    if isinstance(value, bool) or not isinstance(value, int | str | timedelta):
+        raise TypeError(
+            f"{what}{_at(caller_location())} takes a timedelta or an int of milliseconds, not {describe(value)}"
+        )
+    try:
+        return duration_ms(value)
+    except ValueError as error:
+        raise ValueError(f"{what}{_at(caller_location())}: {error}; -1 is for no limit") from None

@@ -1,0 +1,161 @@
+"""A stream partitioned by key: what is kept per key, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from sluiceway.api.arguments import check_function, describe
+from sluiceway.api.location import caller_location
+from sluiceway.api.reductions import (
+    BestBy,
+    Count,
+    Extreme,
+    ExtremeField,
+    ExtremeOf,
+    SumField,
+    SumOf,
+    SumValues,
+)
+from sluiceway.api.stream import DataStream
+from sluiceway.functions import (
+    AggregateFunction,
+    KeyedProcessFunction,
+    KeySelector,
+    ProcessFunction,
+    ReduceFunction,
+)
+from sluiceway.graph import InputRef
+from sluiceway.steps import KeyedAggregateStep, KeyedProcessStep, KeyedReduceStep
+
+if TYPE_CHECKING:
+    from sluiceway.api.pipeline import Pipeline
+
+__all__ = ["KeyedStream"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class KeyedStream(DataStream[T], Generic[T, K]):
+    """Records of type ``T``, those with equal keys of type ``K`` in one place and in order.
+
+    The running aggregations emit a result for every record that comes in. A *field* is an index (tuples,
+    lists), a key (mappings) or an attribute (dataclasses and other objects).
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        inputs: tuple[InputRef, ...],
+        made_by: str,
+        key: Callable[[T], K] | KeySelector[T, K],
+    ) -> None:
+        super().__init__(pipeline, inputs, made_by)
+        self._key = key
+
+    def reduce(self, fn: Callable[[T, T], T] | ReduceFunction[T]) -> DataStream[T]:
+        """Emit ``fn(reduced so far, value)`` for each record; the first of a key is emitted as it is."""
+        check_function("reduce", fn, (ReduceFunction,), 2)
+        return self._then(KeyedReduceStep(fn, self._key), "reduce")
+
+    def aggregate(self, fn: AggregateFunction[T, Any, R]) -> DataStream[R]:
+        """Add each record to the key's accumulator, and emit the result."""
+        check_function("aggregate", fn, (AggregateFunction,), 1, objects_only=True)
+        return self._then(KeyedAggregateStep(fn, self._key), "aggregate")
+
+    def count(self) -> DataStream[tuple[K, int]]:
+        """Emit ``(key, number of records so far)`` for each record."""
+        return self._then(KeyedAggregateStep(Count(), self._key, with_key=True), "count", "count")
+
+    @overload
+    def sum(self, field: int | str | None = None) -> DataStream[T]: ...
+    @overload
+    def sum(self, field: Callable[[T], V]) -> DataStream[tuple[K, V]]: ...
+    def sum(self, field: Any = None) -> Any:
+        """Emit the running sum for each record.
+
+        Args:
+            field: none: the records are numbers. An index or name: emits a copy of the key's first record with
+                the sum in that field. A callable: emits ``(key, sum of field(value))``.
+        """
+        if field is None:
+            return self._then(KeyedReduceStep(SumValues(), self._key), "sum", "sum")
+        if _is_field("sum", field):
+            return self._then(KeyedReduceStep(SumField(field), self._key), "sum", f"sum({field})")
+        return self._then(KeyedAggregateStep(SumOf(field), self._key, with_key=True), "sum", "sum")
+
+    @overload
+    def min(self, field: int | str | None = None) -> DataStream[T]: ...
+    @overload
+    def min(self, field: Callable[[T], V]) -> DataStream[tuple[K, V]]: ...
+    def min(self, field: Any = None) -> Any:
+        """Emit the smallest value so far for each record; ``field`` as for :meth:`sum`."""
+        return self._extreme("min", field)
+
+    @overload
+    def max(self, field: int | str | None = None) -> DataStream[T]: ...
+    @overload
+    def max(self, field: Callable[[T], V]) -> DataStream[tuple[K, V]]: ...
+    def max(self, field: Any = None) -> Any:
+        """Emit the largest value so far for each record; ``field`` as for :meth:`sum`."""
+        return self._extreme("max", field)
+
+    def min_by(self, field: int | str | Callable[[T], Any], *, first: bool = True) -> DataStream[T]:
+        """Emit, for each record, the whole record in which ``field`` is smallest so far.
+
+        Args:
+            field: an index, a name, or a callable that computes what to compare.
+            first: of records that are equal in it, whether the earliest or the latest one counts.
+        """
+        return self._best("min", field, first)
+
+    def max_by(self, field: int | str | Callable[[T], Any], *, first: bool = True) -> DataStream[T]:
+        """Emit, for each record, the whole record in which ``field`` is largest so far.
+
+        Arguments are those of :meth:`min_by`.
+        """
+        return self._best("max", field, first)
+
+    def process(
+        self,
+        fn: KeyedProcessFunction[K, T, R]
+        | ProcessFunction[T, R]
+        | Callable[[T, KeyedProcessFunction.Context], Iterable[R] | None],
+    ) -> DataStream[R]:
+        """Any records out, also to side outputs, with state per key: ``fn(value, ctx)``.
+
+        State is asked for in the function object's ``open``; it always speaks of the record's key, which
+        ``ctx.get_current_key()`` gives.
+        """
+        check_function("process", fn, (KeyedProcessFunction, ProcessFunction), 2)
+        # A ProcessFunction may stand here as well: its context is a keyed one.
+        step = KeyedProcessStep(fn, self._key)  # type: ignore[arg-type]
+        return self._then(step, "process")
+
+    def _extreme(self, word: str, field: Any) -> DataStream[Any]:
+        if field is None:
+            return self._then(KeyedReduceStep(Extreme(word), self._key), word, word)
+        if _is_field(word, field):
+            return self._then(KeyedReduceStep(ExtremeField(word, field), self._key), word, f"{word}({field})")
+        return self._then(KeyedAggregateStep(ExtremeOf(word, field), self._key, with_key=True), word, word)
+
+    def _best(self, word: str, field: Any, first: bool) -> DataStream[T]:
+        by = f"{word}_by"
+        name = f"{by}({field})" if _is_field(by, field) else by
+        return self._then(KeyedReduceStep(BestBy(word, field, first), self._key), by, name)
+
+
+def _is_field(step: str, field: object) -> bool:
+    """Whether it is an index or a name; if not, it is a good callable. Raises TypeError for anything else."""
+    if isinstance(field, int | str) and not isinstance(field, bool):
+        return True
+    if not callable(field):
+        raise TypeError(
+            f"{step}() at {caller_location()} takes an index, the name of a key or attribute, or a callable, "
+            f"not {describe(field)}"
+        )
+    check_function(step, field, (), 1)
+    return False

@@ -1,0 +1,308 @@
+"""The pipeline: where a program begins, and what runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
+
+from sluiceway.api.arguments import MAX_PARALLELISM, check_count, check_function, check_text, to_ms
+from sluiceway.api.later import PIPELINE_LATER, PIPELINE_OTHERWISE, STREAM_LATER, answer
+from sluiceway.api.location import caller_location
+from sluiceway.api.resolution import resolve_source
+from sluiceway.api.stream import DataStream
+from sluiceway.config import Settings, resolve
+from sluiceway.connector import Source
+from sluiceway.connectors import Collected, CollectionSource, FunctionSource, GeneratorSource
+from sluiceway.engine import Job, JobResult, Services
+from sluiceway.graph import Finding, InputRef, Transformation, build_stream_graph
+from sluiceway.steps import SourceStep, Step
+from sluiceway.streamgraph import StreamGraph
+
+if TYPE_CHECKING:
+    from sluiceway.api.handle import JobHandle
+
+__all__ = ["Pipeline"]
+
+T = TypeVar("T")
+
+
+class Pipeline:
+    """A program: sources, the steps after them, sinks. Writing it opens nothing; :meth:`run` does.
+
+    Not for use from several threads while it is being written. It can be run several times, each time anew.
+
+    Args:
+        name: what messages, plans and metrics call it.
+        parallelism: subtasks per step where a step does not say; None: the run's option.
+        max_parallelism: key groups, a bound for parallelism; None: the run's option.
+        buffer_timeout: how long a record may wait for company on its way to another task: a timedelta, ms, a
+            text (``"100ms"``), or -1 (until a batch is full); None: the run's option.
+        chaining: whether neighbouring steps may share a task.
+
+    Raises:
+        TypeError: an argument of the wrong type.
+        ValueError: an empty name, or a number out of range.
+    """
+
+    def __init__(
+        self,
+        name: str = "pipeline",
+        *,
+        parallelism: int | None = None,
+        max_parallelism: int | None = None,
+        buffer_timeout: timedelta | int | str | None = None,
+        chaining: bool = True,
+    ) -> None:
+        self._name = check_text("Pipeline(name)", name)
+        self._parallelism = None if parallelism is None else check_count("Pipeline(parallelism=)", parallelism)
+        self._max_parallelism = (
+            None
+            if max_parallelism is None
+            else check_count("Pipeline(max_parallelism=)", max_parallelism, maximum=MAX_PARALLELISM)
+        )
+        self._buffer_timeout_ms = (
+            None if buffer_timeout is None else to_ms("Pipeline(buffer_timeout=)", buffer_timeout)
+        )
+        self._chaining = bool(chaining)
+        self._transformations: list[Transformation] = []
+        self._collected: list[Collected[Any]] = []
+
+    @property
+    def name(self) -> str:
+        """What messages, plans and metrics call it."""
+        return self._name
+
+    # ---- sources ------------------------------------------------------------------------------------------
+
+    @overload
+    def source(self, source: Source[T], /) -> DataStream[T]: ...
+    @overload
+    def source(self, source: str, /, **options: Any) -> DataStream[Any]: ...
+    def source(self, source: Any, /, **options: Any) -> DataStream[Any]:
+        """Read a source.
+
+        Args:
+            source: a source object, or the name of a connector that a plugin offers:
+                ``flow.source("socket", host="localhost", port=9999)``.
+            options: for a name: the connector's own.
+
+        Raises:
+            TypeError: neither a source nor a name; or an option that the connector does not have.
+            UnknownNameError: no plugin offers a connector of that name.
+            MissingExtraError: the connector's third-party library is not installed.
+        """
+        return self._read(resolve_source(source, options))
+
+    def from_collection(
+        self, values: Sequence[T], *, timestamp: Callable[[T], int] | None = None
+    ) -> DataStream[T]:
+        """Read the elements of a list, tuple, range or other sequence, once each, in order.
+
+        Args:
+            values: the elements; a list is copied.
+            timestamp: gives the event time of an element in ms since the epoch; None: elements have none.
+        """
+        return self._read(CollectionSource(values, timestamp=timestamp))
+
+    def from_function(
+        self,
+        function: Callable[[], Iterable[T]],
+        *,
+        bounded: bool = True,
+        timestamp: Callable[[T], int] | None = None,
+    ) -> DataStream[T]:
+        """Read what a generator function yields, or the iterable that a function returns.
+
+        Args:
+            function: called without arguments, in the task's thread, when the job runs.
+            bounded: whether the iterable comes to an end.
+            timestamp: gives the event time of a record in ms since the epoch; None: records have none.
+        """
+        check_function("from_function", function, (), 0)
+        return self._read(FunctionSource(function, bounded=bounded, timestamp=timestamp))
+
+    def from_sequence(self, start: int, end: int) -> DataStream[int]:
+        """Read the numbers from ``start`` to ``end``, both included."""
+        return self.from_collection(range(start, end + 1))
+
+    @overload
+    def generate(self, *, count: int | None = None, rate: float | None = None) -> DataStream[int]: ...
+    @overload
+    def generate(
+        self,
+        function: Callable[[int], T],
+        *,
+        count: int | None = None,
+        rate: float | None = None,
+        timestamp: Callable[[T], int] | None = None,
+    ) -> DataStream[T]: ...
+    def generate(
+        self,
+        function: Any = None,
+        *,
+        count: int | None = None,
+        rate: float | None = None,
+        timestamp: Any = None,
+    ) -> DataStream[Any]:
+        """Make records from the numbers 0, 1, 2, ...
+
+        Args:
+            function: makes the record of a number; None: the number is the record.
+            count: how many; None: without end.
+            rate: records per second, of all readers together; None: as fast as they are taken.
+            timestamp: gives the event time of a record in ms since the epoch; None: records have none.
+        """
+        if function is not None:
+            check_function("generate", function, (), 1)
+        return self._read(GeneratorSource(function, count, rate=rate, timestamp=timestamp))
+
+    # ---- running ------------------------------------------------------------------------------------------
+
+    def graph(self, settings: Settings | None = None) -> StreamGraph:
+        """The stream graph, everything derived and checked.
+
+        Args:
+            settings: options of the run; None: the defaults.
+
+        Raises:
+            GraphError: the program cannot become a job; names everything that is wrong.
+        """
+        return build_stream_graph(
+            self._name,
+            self._transformations,
+            self._effective(settings or Settings()),
+            max_parallelism=self._max_parallelism,
+        )
+
+    def prepare(self, settings: Settings | None = None, services: Services | None = None) -> Job:
+        """Make a job of the pipeline as it is now. Handles of :meth:`DataStream.collect` are cleared.
+
+        Args:
+            settings: options of the run; None: the defaults.
+            services: what plugins give; None: what the installed ones do.
+
+        Raises:
+            GraphError: the program cannot become a job, or the engine cannot run it.
+            UnknownNameError: an engine, a state backend and so on that nobody offers.
+        """
+        from sluiceway.plugins import default_manager
+
+        settings = settings or Settings()
+        graph = self.graph(settings)
+        engine = default_manager().engine(settings.engine)
+        job = engine.prepare(graph, self._effective(settings), services or default_manager().services())
+        for collected in self._collected:
+            collected.clear()
+        return job
+
+    def run(self, **options: Any) -> JobResult:
+        """Run the pipeline to its end, in the calling thread. Ctrl-C cancels it; a second one ends it at once.
+
+        Args:
+            options: those of ``sluiceway run`` by keyword (``parallelism=2``); they go before the environment
+                (``SLUICEWAY_*``), ``sluiceway.toml`` and the defaults.
+
+        Raises:
+            ConfigurationError: an option that does not exist, or a value it cannot take.
+            GraphError: the program cannot become a job.
+            BaseException: what a user's function, a source or a sink raised, with notes that name the step,
+                the subtask and the record.
+        """
+        from sluiceway.api.interrupts import cancel_on_sigint
+
+        job = self.prepare(resolve(options).settings)
+        with cancel_on_sigint(job):
+            return job.run()
+
+    async def start(self, **options: Any) -> JobHandle:
+        """Start the pipeline in a thread of its own, and return at once.
+
+        Args:
+            options: as for :meth:`run`.
+
+        Raises:
+            ConfigurationError, GraphError: as :meth:`run`; what fails later is raised by the handle's result.
+        """
+        from sluiceway.api.handle import JobHandle
+
+        return JobHandle(self.prepare(resolve(options).settings), self._name)
+
+    # ---- looking at it ------------------------------------------------------------------------------------
+
+    def explain(
+        self,
+        format: Literal["text", "mermaid", "json", "html"] = "text",  # noqa: A002 (as the flag is called)
+        **options: Any,
+    ) -> str:
+        """Show the plan: the steps, which of them share a task, and how records travel between them.
+
+        Args:
+            format: ``text``, ``mermaid``, ``json`` or ``html``.
+            options: as for :meth:`run`.
+
+        Raises:
+            GraphError: the program has no plan; missing sinks do not matter here.
+            ValueError: there is no such format.
+        """
+        from sluiceway.graph import explain
+
+        return explain(self._unfinished_graph(resolve(options).settings), format)
+
+    def check(self, **options: Any) -> list[Finding]:
+        """Look for what is wrong or doubtful, without running anything: errors first found, none if all is well.
+
+        Args:
+            options: as for :meth:`run`.
+        """
+        from sluiceway.graph import check
+
+        settings = self._effective(resolve(options).settings)
+        return list(check(self._name, self._transformations, settings, max_parallelism=self._max_parallelism))
+
+    def _repr_html_(self) -> str:
+        from sluiceway.graph import explain
+
+        return explain(self._unfinished_graph(Settings()), "html")
+
+    def __repr__(self) -> str:
+        count = len(self._transformations)
+        return f"<Pipeline {self._name!r}: {count} step{'s' * (count != 1)}>"
+
+    # ---- inside -------------------------------------------------------------------------------------------
+
+    def _unfinished_graph(self, settings: Settings) -> StreamGraph:
+        return build_stream_graph(
+            self._name,
+            self._transformations,
+            self._effective(settings),
+            max_parallelism=self._max_parallelism,
+            partial=True,
+        )
+
+    def _effective(self, settings: Settings) -> Settings:
+        """The options with what the pipeline itself says, which goes before them."""
+        own: dict[str, Any] = {"chaining": settings.chaining and self._chaining}
+        if self._parallelism is not None:
+            own["parallelism"] = self._parallelism
+        if self._buffer_timeout_ms is not None:
+            own["buffer_timeout_ms"] = self._buffer_timeout_ms
+        return replace(settings, **own)
+
+    def _add(self, step: Step, inputs: tuple[InputRef, ...], name: str | None = None) -> Transformation:
+        t = Transformation(step, list(inputs), name=name, location=caller_location())
+        self._transformations.append(t)
+        return t
+
+    def _read(self, source: Source[T]) -> DataStream[T]:
+        return DataStream(self, (InputRef(self._add(SourceStep(source), ())),), "source()")
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name in dir(DataStream) and not name.startswith("_"):
+                raise AttributeError(
+                    f"Pipeline has no {name}(): begin with a source, as in source(...).{name}(...)"
+                )
+            answer(self, name, {**PIPELINE_LATER, **STREAM_LATER}, PIPELINE_OTHERWISE)

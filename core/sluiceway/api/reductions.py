@@ -1,0 +1,249 @@
+"""What sum, min, max, min_by, max_by and count do with two records: small objects that can be pickled."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from sluiceway.errors import FunctionContractError
+from sluiceway.functions import AggregateFunction, ReduceFunction
+
+__all__ = [
+    "BestBy",
+    "Count",
+    "Extreme",
+    "ExtremeField",
+    "ExtremeOf",
+    "Field",
+    "SumField",
+    "SumOf",
+    "SumValues",
+]
+
+_NOT_NUMBERS: Final = frozenset({str, bytes, tuple, list, dict, set, frozenset})
+
+
+class Field:
+    """Reads and replaces one field of a record: an index, a key of a mapping, or an attribute.
+
+    Args:
+        name: an int for what is indexed, a str for a mapping's key or an attribute.
+        word: the step that wants it, for messages.
+    """
+
+    def __init__(self, name: int | str, word: str) -> None:
+        self.name = name
+        self._word = word
+        self._replace_in: dict[type, Callable[[Any, Any], Any]] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Field, (self.name, self._word))
+
+    def get(self, record: Any) -> Any:
+        """The field of ``record``. Raises FunctionContractError if it has none."""
+        try:
+            if isinstance(self.name, int) or isinstance(record, Mapping):
+                return record[self.name]
+            return getattr(record, self.name)
+        except (LookupError, TypeError, AttributeError) as error:
+            raise self._without(record) from error
+
+    def replaced(self, record: Any, value: Any) -> Any:
+        """A copy of ``record`` with the field set to ``value``; ``record`` stays as it is."""
+        kind = type(record)
+        replace = self._replace_in.get(kind)
+        if replace is None:
+            replace = self._replace_in[kind] = self._how(record)
+        return replace(record, value)
+
+    def _without(self, record: Any) -> FunctionContractError:
+        return FunctionContractError(
+            f"{self._word}({self.name!r}): a record of type {type(record).__name__} has no field {self.name!r}"
+        )
+
+    def _how(self, record: Any) -> Callable[[Any, Any], Any]:
+        kind, name = type(record), self.name
+        named_tuple = isinstance(record, tuple) and hasattr(kind, "_make")
+        if isinstance(name, str):
+            if named_tuple:
+                return lambda r, v: r._replace(**{name: v})
+            if kind is dict:
+                return lambda r, v: {**r, name: v}
+            if isinstance(record, msgspec.Struct):
+                return lambda r, v: msgspec.structs.replace(r, **{name: v})
+            if isinstance(record, Mapping):
+                return _set_item(name)
+            return _set_attribute(name, frozen=dataclasses.is_dataclass(record))
+        if isinstance(record, tuple):
+
+            def replace(r: Any, v: Any) -> Any:
+                fields = list(r)
+                fields[name] = v
+                return kind._make(fields) if named_tuple else tuple(fields)
+
+            return replace
+        return _set_item(name)
+
+
+def _set_item(name: int | str) -> Callable[[Any, Any], Any]:
+    def replace(record: Any, value: Any) -> Any:
+        copied = copy.copy(record)
+        copied[name] = value
+        return copied
+
+    return replace
+
+
+def _set_attribute(name: str, *, frozen: bool) -> Callable[[Any, Any], Any]:
+    # dataclasses.replace() would call __init__ again, which need not take every field.
+    store = object.__setattr__ if frozen else setattr
+
+    def replace(record: Any, value: Any) -> Any:
+        copied = copy.copy(record)
+        store(copied, name, value)
+        return copied
+
+    return replace
+
+
+class SumValues(ReduceFunction[Any]):
+    """Adds records up as they are."""
+
+    def reduce(self, value1: Any, value2: Any) -> Any:
+        """Their sum."""
+        if value2.__class__ in _NOT_NUMBERS:
+            raise FunctionContractError(
+                f"sum() adds numbers, but a record is a {type(value2).__name__}: say which field, as in sum(1), "
+                'sum("price") or sum(lambda order: order.price)'
+            )
+        return value1 + value2
+
+
+class SumField(ReduceFunction[Any]):
+    """Adds one field up; the other fields stay those of the key's first record."""
+
+    def __init__(self, field: int | str) -> None:
+        self._field = Field(field, "sum")
+
+    def reduce(self, value1: Any, value2: Any) -> Any:
+        """A copy of ``value1`` with the sum."""
+        field = self._field
+        return field.replaced(value1, field.get(value1) + field.get(value2))
+
+
+class Extreme(ReduceFunction[Any]):
+    """Keeps the smallest or the largest record; the earlier one of two equal ones.
+
+    Args:
+        word: ``min`` or ``max``.
+    """
+
+    _BETTER: ClassVar[dict[str, Callable[[Any, Any], bool]]] = {"min": operator.lt, "max": operator.gt}
+
+    def __init__(self, word: str) -> None:
+        self._better = self._BETTER[word]
+
+    def reduce(self, value1: Any, value2: Any) -> Any:
+        """The better of the two."""
+        return value2 if self._better(value2, value1) else value1
+
+
+class ExtremeField(Extreme):
+    """Keeps the smallest or largest value of one field; the other fields stay those of the first record."""
+
+    def __init__(self, word: str, field: int | str) -> None:
+        super().__init__(word)
+        self._field = Field(field, word)
+
+    def reduce(self, value1: Any, value2: Any) -> Any:
+        """``value1``, or a copy of it with the better field."""
+        field = self._field
+        mine = field.get(value2)
+        return field.replaced(value1, mine) if self._better(mine, field.get(value1)) else value1
+
+
+class BestBy(Extreme):
+    """Keeps the whole record in which something is smallest or largest.
+
+    Args:
+        word: ``min`` or ``max``.
+        by: a field, or what computes the thing from a record.
+        first: whether the earlier or the later of two equal ones is kept.
+    """
+
+    def __init__(self, word: str, by: int | str | Callable[[Any], Any], first: bool) -> None:
+        super().__init__(word)
+        self._by: Callable[[Any], Any] = by if callable(by) else Field(by, f"{word}_by").get
+        self._first = first
+
+    def reduce(self, value1: Any, value2: Any) -> Any:
+        """The better record."""
+        new, old = self._by(value2), self._by(value1)
+        if self._first:
+            return value2 if self._better(new, old) else value1
+        return value1 if self._better(old, new) else value2
+
+
+class Count(AggregateFunction[Any, int, int]):
+    """Counts."""
+
+    def create_accumulator(self) -> int:
+        """None seen yet."""
+        return 0
+
+    def add(self, value: Any, accumulator: int) -> int:
+        """One more."""
+        return accumulator + 1
+
+    def get_result(self, accumulator: int) -> int:
+        """How many."""
+        return accumulator
+
+    def merge(self, accumulator1: int, accumulator2: int) -> int:
+        """Both together."""
+        return accumulator1 + accumulator2
+
+
+class _Of(AggregateFunction[Any, Any, Any]):
+    """Folds what a function computes from each record; the accumulator is a tuple of none or one value."""
+
+    def __init__(self, of: Callable[[Any], Any]) -> None:
+        self._of = of
+
+    def create_accumulator(self) -> Any:
+        """Nothing yet."""
+        return ()
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        """Fold one record in."""
+        new = (self._of(value),)
+        return self.merge(accumulator, new) if accumulator else new
+
+    def get_result(self, accumulator: Any) -> Any:
+        """The running value."""
+        return accumulator[0]
+
+
+class SumOf(_Of):
+    """The running sum of what a function computes."""
+
+    def merge(self, accumulator1: Any, accumulator2: Any) -> Any:
+        """Their sum."""
+        return (accumulator1[0] + accumulator2[0],)
+
+
+class ExtremeOf(_Of):
+    """The smallest or largest of what a function computes."""
+
+    def __init__(self, word: str, of: Callable[[Any], Any]) -> None:
+        super().__init__(of)
+        self._extreme = Extreme(word)
+
+    def merge(self, accumulator1: Any, accumulator2: Any) -> Any:
+        """The better one."""
+        return (self._extreme.reduce(accumulator1[0], accumulator2[0]),)

@@ -1,0 +1,108 @@
+"""From what a user wrote, an object or a name, to a source, a sink or a partitioner."""
+
+from __future__ import annotations
+
+import inspect
+from difflib import get_close_matches
+from typing import Any, Final
+
+from sluiceway.api.arguments import describe
+from sluiceway.api.location import caller_location
+from sluiceway.connector import Sink, Source
+from sluiceway.errors import ConfigurationError
+
+__all__ = ["check_partitioner", "resolve_sink", "resolve_source"]
+
+
+def resolve_source(given: object, options: dict[str, Any]) -> Source[Any]:
+    """The source that was given, or the one that a connector of that name makes.
+
+    Raises:
+        TypeError: ``given`` is something else, or ``options`` are not the connector's.
+        ConfigurationError: the connector has no source.
+        UnknownNameError: no plugin offers a connector of that name.
+        MissingExtraError: its third-party library is not installed.
+    """
+    made: Source[Any] = _resolve("source", Source, given, options)
+    return made
+
+
+def resolve_sink(given: object, options: dict[str, Any]) -> Sink[Any]:
+    """The sink that was given, or the one that a connector of that name makes; as :func:`resolve_source`."""
+    made: Sink[Any] = _resolve("sink", Sink, given, options)
+    return made
+
+
+def _resolve(word: str, kind: type[Any], given: object, options: dict[str, Any]) -> Any:
+    where = f"{word}() at {caller_location()}"
+    if isinstance(given, kind):
+        if options:
+            raise TypeError(
+                f"{where}: {', '.join(options)} cannot be given together with a {word} object; "
+                f"give {'it' if len(options) == 1 else 'them'} to {type(given).__name__}(...)"
+            )
+        return given
+    if isinstance(given, str):
+        return _by_name(word, given, options, where)
+    if isinstance(given, type) and issubclass(given, Source | Sink):
+        raise TypeError(f"{where} was given the class {given.__name__}; give it an object: {given.__name__}(...)")
+    other, its_method = (Sink, "sink") if word == "source" else (Source, "source")
+    if isinstance(given, other):
+        raise TypeError(f"{where}: {type(given).__name__} is a {its_method}, not a {word}")
+    raise TypeError(
+        f'{where} takes a {word} object or the name of a connector, as in {word}("socket", ...), '
+        f"not {describe(given)}"
+    )
+
+
+def _by_name(word: str, name: str, options: dict[str, Any], where: str) -> Any:
+    from sluiceway.plugins import default_manager
+
+    connector = default_manager().connector(name)
+    factory = connector.source if word == "source" else connector.sink
+    if factory is None:
+        has = "a sink" if word == "source" else "a source"
+        raise ConfigurationError(f"{where}: connector {name!r} has no {word}, only {has}")
+    try:
+        signature = inspect.signature(factory)
+        signature.bind(**options)
+    except ValueError:
+        pass
+    except TypeError as error:
+        raise TypeError(f"{where}: {word} {name!r}: {_unfit(signature, options, error)}") from None
+    return factory(**options)
+
+
+def _unfit(signature: inspect.Signature, options: dict[str, Any], error: TypeError) -> str:
+    known = [n for n, p in signature.parameters.items() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    listed = f"Its options: {', '.join(known)}" if known else "It has no options"
+    for option in options:
+        if option not in known:
+            close = get_close_matches(option, known, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            return f"there is no option {option!r}.{hint} {listed}"
+    return f"{error}. {listed}"
+
+
+_BUILT_IN: Final = {
+    "forward": "forward()",
+    "rebalance": "rebalance()",
+    "rescale": "rescale()",
+    "shuffle": "shuffle()",
+    "broadcast": "broadcast()",
+    "global": "global_()",
+    "hash": "key_by(key)",
+    "custom": "partition_custom(function, key)",
+}
+
+
+def check_partitioner(name: str) -> None:
+    """Raise UnknownNameError, PluginError or MissingExtraError unless a plugin offers the partitioner."""
+    from sluiceway.plugins import default_manager
+    from sluiceway.plugins.kinds import PARTITIONER
+
+    if name in _BUILT_IN:
+        raise ConfigurationError(
+            f"partition_custom({name!r}) at {caller_location()}: that one is built in; write {_BUILT_IN[name]}"
+        )
+    default_manager().find(PARTITIONER, name)

@@ -1,0 +1,36 @@
+"""The end of a stream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from sluiceway.api.later import answer
+from sluiceway.api.stepsettings import StepSettings
+from sluiceway.graph import Transformation
+
+__all__ = ["DataStreamSink"]
+
+
+class DataStreamSink(StepSettings):
+    """What sink(), print() and for_each() return: nothing comes after it, but settings can be made."""
+
+    def __init__(self, transformation: Transformation) -> None:
+        self._transformation = transformation
+
+    def _settable(self, setting: str) -> Transformation:
+        return self._transformation
+
+    def __repr__(self) -> str:
+        return f"<DataStreamSink {self._transformation.label()}>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            from sluiceway.api.stream import DataStream
+
+            if name in dir(DataStream) and not name.startswith("_"):
+                raise AttributeError(
+                    f"DataStreamSink has no {name}(): a sink is the end of a stream. To go on with the records, "
+                    "keep the stream in a variable and use it twice"
+                )
+            answer(self, name, {}, {})

@@ -1,0 +1,80 @@
+"""What can be said of a step after it was written: its name, parallelism and so on."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from sluiceway.api.arguments import MAX_PARALLELISM, check_count, check_text, to_ms
+from sluiceway.graph import Transformation
+from sluiceway.streamgraph import ChainingStrategy
+
+if TYPE_CHECKING:
+    from typing import Self
+
+__all__ = ["StepSettings"]
+
+
+class StepSettings:
+    """Base of what a step's method returns. Every setting returns the same object, for chaining."""
+
+    def _settable(self, setting: str) -> Transformation:
+        """The transformation to change. Raises GraphError if this is not the output of one step."""
+        raise NotImplementedError
+
+    def name(self, name: str) -> Self:
+        """Say what plans, messages and metrics call the step. Raises TypeError, ValueError."""
+        self._settable("name").name = check_text("name()", name)
+        return self
+
+    def uid(self, uid: str) -> Self:
+        """Give the step a stable id, under which its state is found again whatever else changes.
+
+        Must be unique in the pipeline. Without it the id comes from the structure upstream of the step.
+
+        Raises:
+            TypeError: not a str.
+            ValueError: empty.
+        """
+        self._settable("uid").uid = check_text("uid()", uid)
+        return self
+
+    def set_parallelism(self, parallelism: int) -> Self:
+        """Set the number of subtasks. Raises TypeError, ValueError."""
+        self._settable("set_parallelism").parallelism = check_count("set_parallelism()", parallelism)
+        return self
+
+    def set_max_parallelism(self, max_parallelism: int) -> Self:
+        """Set the number of key groups: the highest parallelism that the step's state can ever be used at.
+
+        Raises:
+            TypeError: not an int.
+            ValueError: not from 1 to 32768.
+        """
+        checked = check_count("set_max_parallelism()", max_parallelism, maximum=MAX_PARALLELISM)
+        self._settable("set_max_parallelism").max_parallelism = checked
+        return self
+
+    def slot_sharing_group(self, group: str) -> Self:
+        """Put the step into a slot-sharing group: only steps of one group share slots and tasks."""
+        self._settable("slot_sharing_group").slot_sharing_group = check_text("slot_sharing_group()", group)
+        return self
+
+    def start_new_chain(self) -> Self:
+        """Never run the step in one task with the step before it; those after it may join."""
+        self._settable("start_new_chain").chaining = ChainingStrategy.HEAD
+        return self
+
+    def disable_chaining(self) -> Self:
+        """Run the step in a task of its own."""
+        self._settable("disable_chaining").chaining = ChainingStrategy.NEVER
+        return self
+
+    def set_buffer_timeout(self, timeout: timedelta | int | str) -> Self:
+        """Say how long a record may wait for company on its way to another task.
+
+        Args:
+            timeout: a timedelta, milliseconds, or a text (``"100ms"``); 0: not at all; -1: until a batch is full.
+        """
+        self._settable("set_buffer_timeout").buffer_timeout_ms = to_ms("set_buffer_timeout()", timeout)
+        return self

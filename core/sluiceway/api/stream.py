@@ -1,0 +1,307 @@
+"""A stream of records, and what can be done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
+
+from sluiceway.api.arguments import check_function, describe
+from sluiceway.api.later import KEYED_ONLY, STREAM_LATER, STREAM_OTHERWISE, answer
+from sluiceway.api.location import caller_location
+from sluiceway.api.resolution import check_partitioner, resolve_sink
+from sluiceway.api.stepsettings import StepSettings
+from sluiceway.connector import Sink
+from sluiceway.connectors import CallbackSink, Collected, CollectSink, PrintSink
+from sluiceway.errors import GraphError
+from sluiceway.functions import (
+    FilterFunction,
+    FlatMapFunction,
+    KeySelector,
+    MapFunction,
+    OutputTag,
+    ProcessFunction,
+)
+from sluiceway.graph import InputRef, Transformation
+from sluiceway.steps import (
+    FilterStep,
+    FlatMapStep,
+    IterationHeadStep,
+    KeyedProcessStep,
+    MapStep,
+    ProcessStep,
+    SinkStep,
+    Step,
+)
+from sluiceway.streamgraph import PartitionerSpec
+
+if TYPE_CHECKING:
+    from sluiceway.api.iteration import IterativeStream
+    from sluiceway.api.keyed import KeyedStream
+    from sluiceway.api.pipeline import Pipeline
+    from sluiceway.api.sink import DataStreamSink
+
+__all__ = ["DataStream"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+K = TypeVar("K")
+S = TypeVar("S")
+
+
+class DataStream(StepSettings, Generic[T]):
+    """Records of type ``T`` on their way from one step to the next.
+
+    Made by a pipeline's sources and by the methods here; a method adds a step and returns what comes out of
+    it. A stream may be used more than once: each use sees every record. Nothing runs before the pipeline does.
+
+    Functions are plain callables or function objects. Every method raises TypeError, at once, for something
+    that cannot be its function.
+    """
+
+    def __init__(self, pipeline: Pipeline, inputs: tuple[InputRef, ...], made_by: str) -> None:
+        self._pipeline = pipeline
+        self._inputs = inputs
+        self._made_by = made_by
+
+    # ---- record by record ---------------------------------------------------------------------------------
+
+    def map(self, fn: Callable[[T], R] | MapFunction[T, R]) -> DataStream[R]:
+        """One record in, one out: ``fn(value)``."""
+        check_function("map", fn, (MapFunction,), 1)
+        return self._then(MapStep(fn), "map")
+
+    def flat_map(self, fn: Callable[[T], Iterable[R]] | FlatMapFunction[T, R]) -> DataStream[R]:
+        """One record in, any number out: the elements of the iterable ``fn(value)``."""
+        check_function("flat_map", fn, (FlatMapFunction,), 1)
+        return self._then(FlatMapStep(fn), "flat_map")
+
+    def filter(self, fn: Callable[[T], object] | FilterFunction[T]) -> DataStream[T]:
+        """Keep the records for which ``fn(value)`` is true."""
+        check_function("filter", fn, (FilterFunction,), 1)
+        return self._then(FilterStep(fn), "filter")
+
+    def process(
+        self, fn: ProcessFunction[T, R] | Callable[[T, ProcessFunction.Context], Iterable[R] | None]
+    ) -> DataStream[R]:
+        """Any records out, also to side outputs: ``fn(value, ctx)`` yields them, or returns an iterable or None.
+
+        ``ctx.output(tag, record)`` emits to a side output, which :meth:`get_side_output` then gives.
+        """
+        check_function("process", fn, (ProcessFunction,), 2)
+        return self._then(ProcessStep(fn), "process")
+
+    def get_side_output(self, tag: OutputTag[S]) -> DataStream[S]:
+        """The records that a process function emits with ``tag``.
+
+        Raises:
+            GraphError: this is not what process() returned.
+            TypeError: ``tag`` is no OutputTag.
+        """
+        if not isinstance(tag, OutputTag):
+            raise TypeError(f'get_side_output() takes an OutputTag, as in OutputTag("late"), not {describe(tag)}')
+        t = self._settable("get_side_output")
+        if not isinstance(t.step, ProcessStep | KeyedProcessStep):
+            raise GraphError(
+                f"get_side_output({tag.name!r}) at {caller_location()}: {t.label()} has no side outputs; only "
+                "process() has, so call it on what process() returned"
+            )
+        known = next((have for have in t.side_output_tags if have.name == tag.name), None)
+        if known is None:
+            t.side_output_tags.append(tag)
+        elif known.type is not tag.type:
+            raise GraphError(
+                f"get_side_output({tag.name!r}) at {caller_location()}: the side output was taken from "
+                f"{t.label()} before with type {known.type}, now with {tag.type}; use one OutputTag for both"
+            )
+        return DataStream(self._pipeline, (InputRef(t, tag),), "get_side_output()")
+
+    # ---- several streams ----------------------------------------------------------------------------------
+
+    def union(self, *streams: DataStream[T]) -> DataStream[T]:
+        """All records of this and the other streams, in no particular order among them.
+
+        Raises:
+            GraphError: a stream belongs to another pipeline.
+            TypeError: something is no stream, or none is given.
+        """
+        if not streams:
+            raise TypeError("union() takes at least one other stream")
+        inputs = self._inputs
+        for stream in streams:
+            inputs += self._others("union", stream)._inputs
+        return DataStream(self._pipeline, inputs, "union()")
+
+    def iterate(self) -> IterativeStream[T]:
+        """Begin a loop: the stream returned has these records and those that ``close_with`` sends back."""
+        from sluiceway.api.iteration import IterativeStream
+
+        t = self._pipeline._add(IterationHeadStep(), self._inputs)
+        return IterativeStream(self._pipeline, (InputRef(t),), "iterate()")
+
+    # ---- how records travel -------------------------------------------------------------------------------
+
+    def key_by(self, key: Callable[[T], K] | KeySelector[T, K]) -> KeyedStream[T, K]:
+        """Partition by key: records with equal ``key(value)`` go to the same subtask, which keeps their state.
+
+        The key must be hashable and hash the same in every process: strings, numbers, bools, None, bytes,
+        dates, enums, and tuples and frozen dataclasses of such.
+        """
+        from sluiceway.api.keyed import KeyedStream
+
+        if type(key).__name__ in ("int", "str"):
+            how = f"lambda record: record[{key!r}]"
+            raise TypeError(f"key_by({key!r}) at {caller_location()} takes a callable: key_by({how})")
+        check_function("key_by", key, (KeySelector,), 1)
+        return KeyedStream(self._pipeline, self._by(PartitionerSpec("hash", key=key)), "key_by()", key)
+
+    def forward(self) -> DataStream[T]:
+        """To the subtask with the same index; both sides must have the same parallelism."""
+        return self._partitioned("forward")
+
+    def rebalance(self) -> DataStream[T]:
+        """Round robin over all subtasks."""
+        return self._partitioned("rebalance")
+
+    def rescale(self) -> DataStream[T]:
+        """Round robin over the subtask's own share of the next step's subtasks."""
+        return self._partitioned("rescale")
+
+    def shuffle(self) -> DataStream[T]:
+        """To a subtask drawn by lot."""
+        return self._partitioned("shuffle")
+
+    def broadcast(self) -> DataStream[T]:
+        """Every record to every subtask."""
+        return self._partitioned("broadcast")
+
+    def global_(self) -> DataStream[T]:
+        """Everything to the first subtask."""
+        return self._partitioned("global")
+
+    @overload
+    def partition_custom(
+        self, partitioner: Callable[[K, int], int], key: Callable[[T], K] | KeySelector[T, K]
+    ) -> DataStream[T]: ...
+    @overload
+    def partition_custom(
+        self, partitioner: str, key: Callable[[T], Any] | KeySelector[T, Any] | None = None
+    ) -> DataStream[T]: ...
+    def partition_custom(self, partitioner: Any, key: Any = None) -> DataStream[T]:
+        """To the subtask that a function of the key says, or as a plugin's partitioner does it.
+
+        Args:
+            partitioner: ``partitioner(key, number of subtasks)`` gives the subtask's index; or the name of a
+                partitioner that a plugin offers.
+            key: computes the key from a record; for a plugin's partitioner only where that wants one.
+
+        Raises:
+            TypeError: ``partitioner`` is neither callable nor a name, or there is no key for it.
+            UnknownNameError: no plugin offers a partitioner of that name.
+        """
+        if key is not None:
+            check_function("partition_custom", key, (KeySelector,), 1)
+        if isinstance(partitioner, str):
+            check_partitioner(partitioner)
+            spec = PartitionerSpec(partitioner, key=key)
+        else:
+            check_function("partition_custom", partitioner, (), 2)
+            if key is None:
+                raise TypeError(
+                    f"partition_custom(partitioner, key) at {caller_location()} needs key, a function of a record"
+                )
+            spec = PartitionerSpec("custom", key=key, select=partitioner)
+        return DataStream(self._pipeline, self._by(spec), "partition_custom()")
+
+    # ---- ends ---------------------------------------------------------------------------------------------
+
+    def sink(self, sink: Sink[T] | Sink[Any] | str, /, **options: Any) -> DataStreamSink:
+        """Write the records to a sink.
+
+        Args:
+            sink: a sink object, or the name of a connector that a plugin offers: ``sink("socket", port=9999)``.
+            options: for a name: the connector's own.
+
+        Raises:
+            TypeError: neither a sink nor a name; or an option that the connector does not have.
+            UnknownNameError: no plugin offers a connector of that name.
+            MissingExtraError: the connector's third-party library is not installed.
+        """
+        return self._end(resolve_sink(sink, options))
+
+    def print(self, label: str = "") -> DataStreamSink:
+        """Print every record on a line of its own, after ``label> `` if there is a label."""
+        return self._end(PrintSink(label))
+
+    def collect(self) -> Collected[T]:
+        """Keep all records in memory: a sequence that fills while the job runs, and starts anew with each run."""
+        sink: CollectSink[T] = CollectSink()
+        self._end(sink)
+        self._pipeline._collected.append(sink.collected)
+        return sink.collected
+
+    def for_each(self, callback: Callable[[T], object]) -> DataStreamSink:
+        """Call ``callback(value)`` for every record, in the task's thread; what it returns is ignored."""
+        check_function("for_each", callback, (), 1)
+        return self._end(CallbackSink(callback))
+
+    # ---- types --------------------------------------------------------------------------------------------
+
+    @overload
+    def returns(self, output_type: type[R]) -> DataStream[R]: ...
+    @overload
+    def returns(self, output_type: Any) -> DataStream[Any]: ...
+    def returns(self, output_type: Any) -> DataStream[Any]:
+        """Declare the type of the records, where the function's annotations do not say it."""
+        self._settable("returns").output_type = output_type
+        return self
+
+    # ---- inside -------------------------------------------------------------------------------------------
+
+    def _then(self, step: Step, made_by: str, name: str | None = None) -> DataStream[Any]:
+        t = self._pipeline._add(step, self._inputs, name)
+        return DataStream(self._pipeline, (InputRef(t),), f"{made_by}()")
+
+    def _end(self, sink: Sink[Any]) -> DataStreamSink:
+        from sluiceway.api.sink import DataStreamSink
+
+        return DataStreamSink(self._pipeline._add(SinkStep(sink), self._inputs))
+
+    def _by(self, spec: PartitionerSpec) -> tuple[InputRef, ...]:
+        return tuple(replace(ref, partitioner=spec) for ref in self._inputs)
+
+    def _partitioned(self, name: str) -> DataStream[T]:
+        made_by = "global_()" if name == "global" else f"{name}()"
+        return DataStream(self._pipeline, self._by(PartitionerSpec(name)), made_by)
+
+    def _others(self, method: str, stream: object) -> DataStream[Any]:
+        if not isinstance(stream, DataStream):
+            raise TypeError(f"{method}() at {caller_location()} takes streams, not {describe(stream)}")
+        if stream._pipeline is not self._pipeline:
+            raise GraphError(
+                f"{method}() at {caller_location()}: one stream belongs to pipeline {self._pipeline.name!r}, the "
+                f"other to {stream._pipeline.name!r}; build both from one Pipeline"
+            )
+        return stream
+
+    def _settable(self, setting: str) -> Transformation:
+        ref = self._inputs[0]
+        if len(self._inputs) > 1 or ref.tag is not None or ref.partitioner is not None:
+            raise GraphError(
+                f"{setting}() at {caller_location()}: {self._made_by} is no step of its own; call {setting}() on "
+                "the step before or after it"
+            )
+        return ref.upstream
+
+    def __repr__(self) -> str:
+        made_of = ", ".join(ref.upstream.label() for ref in self._inputs)
+        return f"<{type(self).__name__} of {self._made_by} from {made_of}>"
+
+    if not TYPE_CHECKING:  # a type checker would take it for leave to call anything
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name in KEYED_ONLY:
+                raise AttributeError(
+                    f"{type(self).__name__} has no {name}(): it works per key, so call key_by(...) first"
+                )
+            answer(self, name, STREAM_LATER, STREAM_OTHERWISE)
