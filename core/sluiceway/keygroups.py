@@ -46,6 +46,7 @@ __all__ = [
     "stable_hash",
     "subtask_for_key_group",
     "subtasks_for_keys",
+    "unstable_type",
 ]
 
 T = TypeVar("T")
@@ -440,22 +441,39 @@ _OWN: Final = (
 
 
 def _refused(key: Any) -> _UnstablePartError:
-    cls: Any = type(key)
+    return _UnstablePartError(key, *_why_refused(type(key)))
+
+
+def _why_refused(cls: Any) -> tuple[str, str]:
+    """Why objects of a class cannot be keys, and what to do instead."""
     name = cls.__qualname__
-    if isinstance(key, (type, FunctionType, BuiltinFunctionType)):
-        return _UnstablePartError(key, "it is hashed by its address", "Use its name: key.__qualname__.")
+    if issubclass(cls, (type, FunctionType, BuiltinFunctionType)):
+        return "it is hashed by its address", "Use its name: key.__qualname__."
     if (config := getattr(cls, "__struct_config__", None)) is not None and not config.frozen:
-        return _UnstablePartError(key, f"{name} is not hashable", "Make it a Struct with frozen=True.")
+        return f"{name} is not hashable", "Make it a Struct with frozen=True."
     if cls.__hash__ is None:
         if is_dataclass(cls):
             instead = "Make it @dataclass(frozen=True)."
         else:
             instead = next((text for known, text in _INSTEAD.items() if issubclass(cls, known)), _OWN)
-        return _UnstablePartError(key, f"{name} is not hashable", instead)
+        return f"{name} is not hashable", instead
     if cls.__module__ == "numpy":
-        return _UnstablePartError(key, "numpy does not hash it the same way everywhere", "Use key.item().")
+        return "numpy does not hash it the same way everywhere", "Use key.item()."
     if cls.__hash__ is object.__hash__:
-        return _UnstablePartError(key, f"{name} is hashed by its address, which differs in every process", _OWN)
+        return f"{name} is hashed by its address, which differs in every process", _OWN
     if cls in _INSTEAD:
-        return _UnstablePartError(key, f"{name} has no stable hash", _INSTEAD[cls])
-    return _UnstablePartError(key, f"{name} has a __hash__ of its own, which may differ in every process", _OWN)
+        return f"{name} has no stable hash", _INSTEAD[cls]
+    return f"{name} has a __hash__ of its own, which may differ in every process", _OWN
+
+
+def unstable_type(cls: Any) -> str | None:
+    """Why no object of a class can be a key, and what to do instead; None if some or all can.
+
+    For judging type hints: an object that says for itself what it is may still be refused by
+    :func:`stable_hash`.
+    """
+    if _own_key(cls) or _known_type(cls) or _by_fields(cls):
+        return None
+    if cls.__hash__ not in (None, object.__hash__):
+        return None
+    return "{}. {}".format(*_why_refused(cls))
