@@ -13,10 +13,10 @@ if TYPE_CHECKING:
         DataStream,
         DataStreamSink,
         IterativeStream,
-        JobHandle,
         KeyedStream,
         Pipeline,
     )
+    from sluiceway.api.handle import JobHandle
     from sluiceway.config import Settings
     from sluiceway.connector import Sink, Source
     from sluiceway.connectors import Collected
@@ -121,7 +121,8 @@ __all__ = [
 # Looked up when first used: this module is imported before every other one of the package, also by plugins
 # and commands that need next to nothing of it.
 _HOMES = {
-    "sluiceway.api": "DataStream DataStreamSink IterativeStream JobHandle KeyedStream Pipeline",
+    "sluiceway.api": "DataStream DataStreamSink IterativeStream KeyedStream Pipeline",
+    "sluiceway.api.handle": "JobHandle",
     "sluiceway.config": "Settings",
     "sluiceway.connector": "Sink Source",
     "sluiceway.connectors": "Collected",

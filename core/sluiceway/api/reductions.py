@@ -8,8 +8,6 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final
 
-import msgspec
-
 from sluiceway.errors import FunctionContractError
 from sluiceway.functions import AggregateFunction, ReduceFunction
 
@@ -74,7 +72,9 @@ class Field:
                 return lambda r, v: r._replace(**{name: v})
             if kind is dict:
                 return lambda r, v: {**r, name: v}
-            if isinstance(record, msgspec.Struct):
+            if hasattr(kind, "__struct_fields__"):
+                import msgspec
+
                 return lambda r, v: msgspec.structs.replace(r, **{name: v})
             if isinstance(record, Mapping):
                 return _set_item(name)
