@@ -7,15 +7,13 @@ from random import Random
 from typing import Any
 
 from sluiceway.elements import Batch
-from sluiceway.errors import FunctionContractError, GraphError, UnstableKeyError
+from sluiceway.errors import FunctionContractError, GraphError
 from sluiceway.faults import record_loop
-from sluiceway.keygroups import key_group, subtask_for_key_group
+from sluiceway.keygroups import subtasks_for_keys
 from sluiceway.partitioner import Distribution, Partitioner
 from sluiceway.streamgraph import PartitionerSpec
 
 __all__ = ["BUILT_IN", "make_partitioner"]
-
-_CACHED_KEYS = 1 << 17
 
 
 class ForwardPartitioner(Partitioner):
@@ -121,23 +119,6 @@ class GlobalPartitioner(Partitioner):
         return ((0, batch),)
 
 
-class _Routes(dict[Any, int]):
-    """From key to consumer; bounded, so that endless keys do not fill the memory."""
-
-    def __init__(self, parallelism: int, max_parallelism: int) -> None:
-        self._parallelism = parallelism
-        self._max_parallelism = max_parallelism
-
-    def __missing__(self, key: Any) -> int:
-        route = subtask_for_key_group(
-            key_group(key, self._max_parallelism), self._parallelism, self._max_parallelism
-        )
-        if len(self) >= _CACHED_KEYS:
-            self.clear()
-        self[key] = route
-        return route
-
-
 class HashPartitioner(_RoutingPartitioner):
     """Each record to the consumer that owns its key's key group.
 
@@ -157,26 +138,24 @@ class HashPartitioner(_RoutingPartitioner):
     def setup(self, subtask: int, consumers: int, seed: int) -> None:
         """Start with no known keys."""
         super().setup(subtask, consumers, seed)
-        self._routes = _Routes(consumers, self._max_parallelism)
+        self._known: dict[Any, int] = {}
 
-    @record_loop
     def partition(self, batch: Batch[Any]) -> Sequence[tuple[int, Batch[Any]]]:
         """Route by key; the batches that go out carry the keys along."""
         if self.consumers == 1:
             return ((0, batch),)
-        key_of, routes_of = self._key, self._routes
-        keys: list[Any] = []
-        routes: list[int] = []
-        add_key, add_route = keys.append, routes.append
-        for value in batch.values:
-            key = key_of(value)
-            try:
-                route = routes_of[key]
-            except TypeError as error:
-                raise unhashable(key, error) from None
-            add_key(key)
-            add_route(route)
+        keys = self._keys(batch.values)
+        routes = subtasks_for_keys(keys, self.consumers, self._max_parallelism, self._known)
         return self._scatter(batch, routes, keys)
+
+    @record_loop
+    def _keys(self, values: list[Any]) -> list[Any]:
+        key_of = self._key
+        keys: list[Any] = []
+        add = keys.append
+        for value in values:
+            add(key_of(value))
+        return keys
 
 
 class CustomPartitioner(_RoutingPartitioner):
@@ -208,20 +187,6 @@ class CustomPartitioner(_RoutingPartitioner):
                 )
             routes.append(route)
         return self._scatter(batch, routes, None)
-
-
-def unhashable(key: Any, error: TypeError) -> TypeError:
-    """The error for a key that cannot be looked up; ``error`` itself if that was not the reason."""
-    if isinstance(error, UnstableKeyError):
-        return error
-    try:
-        hash(key)
-    except TypeError:
-        return UnstableKeyError(
-            f"the key {key!r:.100} is a {type(key).__name__}, which cannot be hashed; "
-            "let key_by return something that can: a str, a number, a tuple of those, a frozen dataclass"
-        )
-    return error
 
 
 BUILT_IN: dict[str, type[Partitioner]] = {

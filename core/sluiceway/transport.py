@@ -106,7 +106,7 @@ class Receiver(ABC):
 class Transport(ABC):
     """A way to carry channels: what a plugin offers under a name.
 
-    The consumer's worker calls :meth:`receiver` first, the producer's worker :meth:`sender` after that.
+    The two ends may be opened in either order; without its consumer a channel has no credit.
     """
 
     @abstractmethod

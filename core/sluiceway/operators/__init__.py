@@ -1,0 +1,17 @@
+"""The steps at work: operators take elements and give them on, one chain of them per task."""
+
+from sluiceway.operators.base import Operator, OperatorContext, OperatorSnapshot, Output
+from sluiceway.operators.build import build_operators, own_copy
+from sluiceway.operators.feedback import IterationHeadOperator
+from sluiceway.operators.sink import SinkOperator
+
+__all__ = [
+    "IterationHeadOperator",
+    "Operator",
+    "OperatorContext",
+    "OperatorSnapshot",
+    "Output",
+    "SinkOperator",
+    "build_operators",
+    "own_copy",
+]

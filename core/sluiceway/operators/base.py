@@ -1,0 +1,129 @@
+"""What every operator is: a step of a chain that takes elements and gives them on."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from sluiceway.clock import Clock
+from sluiceway.connector import Wait
+from sluiceway.elements import Batch, Element, LatencyMarker
+from sluiceway.keygroups import KeyGroupRange
+from sluiceway.metrics import MetricGroup
+from sluiceway.state import KeyedSnapshot, StateBackend
+from sluiceway.streamgraph import StreamNode
+
+__all__ = ["Operator", "OperatorContext", "OperatorSnapshot", "Output"]
+
+
+class Output(Protocol):
+    """Where an operator's elements go."""
+
+    def emit(self, batch: Batch[Any]) -> None:
+        """Take a batch of the main output."""
+
+    def side(self, tag: str, batch: Batch[Any]) -> None:
+        """Take a batch of a side output."""
+
+    def control(self, element: Element) -> None:
+        """Take a control element, for every output."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorContext:
+    """What the task gives to an operator.
+
+    Attributes:
+        node: the step in the stream graph.
+        job_name: the pipeline's name.
+        subtask: index of the subtask.
+        attempt: number of the attempt.
+        key_groups: the key groups of this subtask.
+        clock: the runtime's clock.
+        state_backend: makes the keyed backend, if the operator wants one.
+        watermark: reads the task's watermark.
+        wake: has the task run again soon; from any thread.
+        metrics: the operator's metrics.
+    """
+
+    node: StreamNode
+    job_name: str
+    subtask: int
+    attempt: int
+    key_groups: KeyGroupRange
+    clock: Clock
+    state_backend: StateBackend
+    watermark: Callable[[], int]
+    wake: Callable[[], None]
+    metrics: MetricGroup = field(default_factory=MetricGroup)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSnapshot:
+    """What an operator keeps for a checkpoint.
+
+    Attributes:
+        uid: uid of the operator.
+        keyed: its keyed state, or None.
+        splits: for a source: the splits of its reader, with positions.
+    """
+
+    uid: str
+    keyed: KeyedSnapshot | None = None
+    splits: tuple[Any, ...] = ()
+
+
+class Operator(ABC):
+    """A step at work in one subtask. From the task's thread only.
+
+    Call order: :meth:`initialize_state`, :meth:`open`, then :meth:`process`, :meth:`control` and
+    :meth:`snapshot`; at the end :meth:`finish`; :meth:`close` once in any case.
+
+    Args:
+        context: what the task gives.
+    """
+
+    def __init__(self, context: OperatorContext) -> None:
+        self.context = context
+        self.step_name = context.node.name
+        self.output: Output
+
+    def initialize_state(self, restored: list[OperatorSnapshot]) -> None:
+        """Make the state, from the snapshots of any number of earlier subtasks."""
+
+    def open(self) -> None:
+        """Open the user's function."""
+
+    @abstractmethod
+    def process(self, batch: Batch[Any]) -> None:
+        """Take a batch and emit what it gives rise to."""
+
+    def control(self, element: Element) -> None:
+        """Take a control element; on it goes, unless the operator says otherwise."""
+        if type(element) is LatencyMarker:
+            self.record_latency(element)
+        self.output.control(element)
+
+    def record_latency(self, marker: LatencyMarker) -> None:
+        """Note how long a marker has been under way."""
+        elapsed = self.context.clock.monotonic() - marker.emitted_at
+        self.context.metrics.histogram("latency").observe(elapsed)
+
+    def blocked(self) -> Wait | None:
+        """What to wait for before the next batch, or None. Only operators with an outside have any."""
+        return None
+
+    def idle(self) -> None:
+        """Input has run dry for now: hand on what was held for company."""
+
+    def finish(self) -> None:
+        """No more records: emit what is held."""
+
+    def snapshot(self) -> OperatorSnapshot:
+        """The operator's state as of now."""
+        return OperatorSnapshot(self.context.node.uid)
+
+    def close(self) -> None:
+        """Close the user's function and free what was opened."""

@@ -1,0 +1,176 @@
+"""From the steps of a chain to operators that are wired to one another."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from sluiceway.elements import Batch, Element
+from sluiceway.errors import GraphError
+from sluiceway.functions import Function
+from sluiceway.operators.base import Operator, OperatorContext
+from sluiceway.operators.feedback import IterationHeadOperator
+from sluiceway.operators.fused import MAX_FLAT_MAPS, FusedOperator
+from sluiceway.operators.keyed import KeyedAggregateOperator, KeyedReduceOperator
+from sluiceway.operators.process import KeyedProcessOperator, ProcessOperator
+from sluiceway.operators.sink import SinkOperator
+from sluiceway.operators.source import SourceOperator
+from sluiceway.steps import (
+    FlatMapStep,
+    IterationHeadStep,
+    KeyedAggregateStep,
+    KeyedProcessStep,
+    KeyedReduceStep,
+    ProcessStep,
+    SinkStep,
+    SourceStep,
+    Step,
+)
+from sluiceway.streamgraph import StreamEdge, StreamNode
+
+__all__ = ["build_operators", "own_copy"]
+
+_OPERATORS: dict[type[Step], Callable[[OperatorContext], Operator]] = {
+    ProcessStep: ProcessOperator,
+    KeyedReduceStep: KeyedReduceOperator,
+    KeyedAggregateStep: KeyedAggregateOperator,
+    KeyedProcessStep: KeyedProcessOperator,
+    IterationHeadStep: IterationHeadOperator,
+    SinkStep: SinkOperator,
+    SourceStep: SourceOperator,
+}
+
+
+class EdgeOutput(Protocol):
+    """An edge that leaves the chain."""
+
+    def emit(self, batch: Batch[Any]) -> None:
+        """Take a batch."""
+
+    @property
+    def control(self) -> Callable[[Element], None]:
+        """Takes a control element."""
+
+
+class Fanout:
+    """An output with any number of receivers per tag."""
+
+    def __init__(self) -> None:
+        self.main: list[Callable[[Batch[Any]], None]] = []
+        self.sides: dict[str, list[Callable[[Batch[Any]], None]]] = {}
+        self.controls: list[Callable[[Element], None]] = []
+
+    def emit(self, batch: Batch[Any]) -> None:
+        """To all receivers of the main output, by reference."""
+        for receive in self.main:
+            receive(batch)
+
+    def side(self, tag: str, batch: Batch[Any]) -> None:
+        """To all receivers of a side output; dropped if there is none."""
+        for receive in self.sides.get(tag, ()):
+            receive(batch)
+
+    def control(self, element: Element) -> None:
+        """To everybody once."""
+        for receive in self.controls:
+            receive(element)
+
+    def add(self, tag: str | None, emit: Callable[[Batch[Any]], None], control: Callable[[Element], None]) -> None:
+        """Add a receiver."""
+        (self.main if tag is None else self.sides.setdefault(tag, [])).append(emit)
+        if control not in self.controls:
+            self.controls.append(control)
+
+
+def own_copy(node: StreamNode, subtask: int) -> StreamNode:
+    """The node for one subtask of several: function objects must not be shared between subtasks.
+
+    Subtask 0 keeps the user's own objects, so that a pipeline at parallelism 1 works on what the user holds.
+
+    Raises:
+        GraphError: a function object cannot be copied.
+    """
+    if subtask == 0:
+        return node
+    changes: dict[str, Any] = {}
+    for field in ("fn", "key"):
+        function = getattr(node.step, field, None)
+        if isinstance(function, Function):
+            try:
+                changes[field] = copy.deepcopy(function)
+            except Exception as error:
+                raise GraphError(
+                    f"step {node.name!r} runs {node.parallelism} times but its {type(function).__name__} cannot "
+                    f"be copied ({error}): create what cannot be copied in open()"
+                ) from error
+    return replace(node, step=replace(node.step, **changes)) if changes else node
+
+
+def build_operators(
+    nodes: Sequence[StreamNode],
+    edges: Sequence[StreamEdge],
+    context: Callable[[StreamNode], OperatorContext],
+    outside: Mapping[int, Sequence[tuple[str | None, EdgeOutput]]],
+) -> list[Operator]:
+    """Make the operators of a chain, head first, wired to one another and to the outside.
+
+    Args:
+        nodes: the chained nodes in topological order.
+        edges: the edges between them.
+        context: makes the context of a node.
+        outside: per node id, the outputs that leave the chain, each with its side-output tag or None.
+
+    Returns:
+        the operators in topological order. Their outputs are :class:`Fanout` objects.
+    """
+    operators: list[Operator] = []
+    heads: dict[int, Operator] = {}
+    tails: dict[int, Operator] = {}
+    for group in _groups(nodes, edges, outside):
+        step = group[0].step
+        operator: Operator
+        if step.record_wise:
+            operator = FusedOperator([context(n) for n in group])
+        elif type(step) in _OPERATORS:
+            operator = _OPERATORS[type(step)](context(group[0]))
+        else:
+            raise GraphError(f"step {group[0].name!r}: this engine cannot run a {step.kind!r} step")
+        heads[group[0].id] = operator
+        tails[group[-1].id] = operator
+        operators.append(operator)
+    for node_id, operator in tails.items():
+        fanout = Fanout()
+        for edge in edges:
+            if edge.source == node_id:
+                target = heads[edge.target]
+                fanout.add(None if edge.tag is None else edge.tag.name, target.process, target.control)
+        for tag, output in outside.get(node_id, ()):
+            fanout.add(tag, output.emit, output.control)
+        operator.output = fanout
+    return operators
+
+
+def _groups(
+    nodes: Sequence[StreamNode], edges: Sequence[StreamEdge], outside: Mapping[int, Any]
+) -> Iterator[list[StreamNode]]:
+    """Runs of record-wise nodes with nothing branching off in between; every other node by itself."""
+    by_id = {n.id: n for n in nodes}
+    taken: set[int] = set()
+    for node in nodes:
+        if node.id in taken:
+            continue
+        group = [node]
+        flat_maps = isinstance(node.step, FlatMapStep)
+        while group[-1].step.record_wise and not outside.get(group[-1].id):
+            out = [e for e in edges if e.source == group[-1].id]
+            if len(out) != 1 or out[0].tag is not None or not by_id[out[0].target].step.record_wise:
+                break
+            following = by_id[out[0].target]
+            flat_maps += isinstance(following.step, FlatMapStep)
+            if flat_maps > MAX_FLAT_MAPS:
+                break
+            group.append(following)
+        taken.update(n.id for n in group)
+        yield group

@@ -1,0 +1,55 @@
+"""The head of an iteration: lets records in, lets them come back, and knows when none is left in the loop.
+
+After its inputs have ended, a head sends a probe round the loop behind the last record. The probe is sent on
+by a task when all its channels have delivered it, so it comes back after every record that was before it. If
+no record came back in the meantime, nothing was left for this head. Records may wander from one head to
+another on their way, one head a round, so a head is done after as many quiet rounds as there are heads; a
+probe carries the lowest number of quiet rounds of all heads that it passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sluiceway.elements import Batch, Element, QuietProbe
+from sluiceway.operators.base import Operator, OperatorContext
+
+__all__ = ["IterationHeadOperator"]
+
+
+class IterationHeadOperator(Operator):
+    """Passes records on until the loop is known to be empty."""
+
+    def __init__(self, context: OperatorContext) -> None:
+        super().__init__(context)
+        self.on_quiet: Callable[[], None] = lambda: None
+        self._seen = False
+        self._probing = False
+
+    def process(self, batch: Batch[Any]) -> None:
+        """Let records go round."""
+        self._seen = True
+        # Keys that came with the batch belong to the edge it came by.
+        self.output.emit(Batch(batch.values, batch.timestamps))
+
+    def inputs_ended(self) -> None:
+        """No record comes from outside any more: start to probe."""
+        self._probing = True
+        self._send(0)
+
+    def control(self, element: Element) -> None:
+        """Take the own probe back; a probe of another loop ends here, as no record of this one returns to it."""
+        if type(element) is not QuietProbe:
+            super().control(element)
+        elif element.iteration == self.context.node.uid and self._probing:
+            rounds = 0 if self._seen else element.quiet_rounds + 1
+            if rounds >= self.context.node.parallelism:
+                self._probing = False
+                self.on_quiet()
+            else:
+                self._send(rounds)
+
+    def _send(self, rounds: int) -> None:
+        self._seen = False
+        self.output.control(QuietProbe(self.context.node.uid, rounds))

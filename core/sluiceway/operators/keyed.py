@@ -1,0 +1,173 @@
+"""Running reductions and aggregates per key, at the speed of a loop over a dict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sluiceway.elements import Batch
+from sluiceway.errors import StateError
+from sluiceway.faults import MISSING, record_loop
+from sluiceway.functions import Function, KeySelector, ReduceFunction
+from sluiceway.keyedstate import KeyedStateStore
+from sluiceway.keygroups import stable_hash
+from sluiceway.operators.base import Operator, OperatorContext, OperatorSnapshot
+from sluiceway.operators.context import OperatorRuntimeContext
+from sluiceway.operators.fused import close_all
+from sluiceway.state import BackendContext, KeyedStateBackend, ValueStateDescriptor
+from sluiceway.steps import KeyedAggregateStep, KeyedProcessStep, KeyedReduceStep
+
+__all__ = ["KeyedAggregateOperator", "KeyedOperator", "KeyedReduceOperator"]
+
+
+class KeyedOperator(Operator):
+    """Base of the operators with state per key.
+
+    Keys come with the batch where the sender had to compute them, else they are computed here.
+    """
+
+    store: KeyedStateStore
+
+    def __init__(self, context: OperatorContext) -> None:
+        super().__init__(context)
+        step = context.node.step
+        if not isinstance(step, KeyedReduceStep | KeyedAggregateStep | KeyedProcessStep):
+            raise TypeError(f"{context.node.name!r} is no keyed step")
+        self._fn: Any = step.fn
+        self._key_function = step.key
+        self._key: Callable[[Any], Any] = step.key.get_key if isinstance(step.key, KeySelector) else step.key
+        self._opened: list[Function] = []
+        self._backend: KeyedStateBackend | None = None
+
+    def initialize_state(self, restored: Sequence[OperatorSnapshot]) -> None:
+        """Make the backend and load the own key groups."""
+        context = self.context
+        self._backend = context.state_backend.create_keyed(
+            BackendContext(
+                operator=context.node.uid,
+                subtask=context.subtask,
+                key_groups=context.key_groups,
+                max_parallelism=context.node.max_parallelism,
+            )
+        )
+        keyed = [s.keyed for s in restored if s.keyed is not None]
+        if keyed:
+            self._backend.restore(keyed)
+        self.store = KeyedStateStore(self._backend)
+
+    def open(self) -> None:
+        """Open the key selector and the function."""
+        for function in (self._key_function, self._fn):
+            if isinstance(function, Function):
+                self._opened.append(function)
+                function.open(OperatorRuntimeContext(self.context, self.store))
+
+    def snapshot(self) -> OperatorSnapshot:
+        """All keyed state as of now."""
+        if self._backend is None:
+            raise StateError(f"step {self.step_name!r} has no state yet")
+        return OperatorSnapshot(self.context.node.uid, keyed=self._backend.snapshot())
+
+    def close(self) -> None:
+        """Close the functions and the backend."""
+        try:
+            close_all(self._opened)
+        finally:
+            if self._backend is not None:
+                self._backend.close()
+
+
+class KeyedReduceOperator(KeyedOperator):
+    """``state = reduce(state, value)``; emits the new state for every record."""
+
+    def open(self) -> None:
+        """Bind the table."""
+        super().open()
+        assert self._backend is not None
+        self._entries = self._backend.table(ValueStateDescriptor("reduce")).entries()
+        self._reduce: Callable[[Any, Any], Any] = (
+            self._fn.reduce if isinstance(self._fn, ReduceFunction) else self._fn
+        )
+
+    def process(self, batch: Batch[Any]) -> None:
+        """Reduce the batch, record by record."""
+        out: list[Any] = []
+        if batch.keys is None:
+            self._loop(batch.values, out)
+        else:
+            self._loop_with_keys(batch.values, batch.keys, out)
+        self.output.emit(Batch(out, batch.timestamps))
+
+    @record_loop
+    def _loop(self, values: list[Any], out: list[Any]) -> None:
+        key_of, reduce, entries, add, missing = self._key, self._reduce, self._entries, out.append, MISSING
+        get = entries.get
+        for value in values:
+            key = key_of(value)
+            try:
+                reduced = get(key, missing)
+            except TypeError:
+                stable_hash(key)  # says which key is unhashable
+                raise
+            if reduced is missing:
+                stable_hash(key)
+                reduced = value
+            else:
+                reduced = reduce(reduced, value)
+            entries[key] = reduced
+            add(reduced)
+
+    @record_loop
+    def _loop_with_keys(self, values: list[Any], keys: list[Any], out: list[Any]) -> None:
+        reduce, entries, add, missing = self._reduce, self._entries, out.append, MISSING
+        get = entries.get
+        for key, value in zip(keys, values, strict=True):
+            reduced = get(key, missing)
+            reduced = value if reduced is missing else reduce(reduced, value)
+            entries[key] = reduced
+            add(reduced)
+
+
+class KeyedAggregateOperator(KeyedOperator):
+    """``state = add(value, state)``; emits the result, or key and result, for every record."""
+
+    def open(self) -> None:
+        """Bind the table."""
+        super().open()
+        assert self._backend is not None
+        self._entries = self._backend.table(ValueStateDescriptor("aggregate")).entries()
+        step = self.context.node.step
+        assert isinstance(step, KeyedAggregateStep)
+        self._with_key = step.with_key
+
+    def process(self, batch: Batch[Any]) -> None:
+        """Aggregate the batch, record by record."""
+        out: list[Any] = []
+        keys: list[Any] = []
+        self._loop(batch.values, batch.keys, keys, out)
+        if self._with_key:
+            out = list(zip(batch.keys or keys, out, strict=True))
+        self.output.emit(Batch(out, batch.timestamps))
+
+    @record_loop
+    def _loop(self, values: list[Any], given: list[Any] | None, keys: list[Any], out: list[Any]) -> None:
+        function, entries, append, missing = self._fn, self._entries, out.append, MISSING
+        create, add, result, key_of = function.create_accumulator, function.add, function.get_result, self._key
+        get, add_key = entries.get, keys.append
+        given_keys = iter(given) if given is not None else None
+        for value in values:
+            if given_keys is None:
+                key = key_of(value)
+                add_key(key)
+            else:
+                key = next(given_keys)
+            try:
+                accumulator = get(key, missing)
+            except TypeError:
+                stable_hash(key)  # says which key is unhashable
+                raise
+            if accumulator is missing:
+                stable_hash(key)
+                accumulator = create()
+            accumulator = entries[key] = add(value, accumulator)
+            append(result(accumulator))

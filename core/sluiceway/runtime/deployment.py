@@ -1,0 +1,76 @@
+"""What a worker is told in order to run one attempt of one subtask."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sluiceway.config import Settings
+from sluiceway.graph import JobVertex
+from sluiceway.operators import OperatorSnapshot
+from sluiceway.streamgraph import PartitionerSpec
+from sluiceway.transport import ChannelId
+
+__all__ = ["InputDescriptor", "OutputDescriptor", "TaskDeployment"]
+
+
+@dataclass(frozen=True, slots=True)
+class InputDescriptor:
+    """One edge into a subtask.
+
+    Attributes:
+        channels: its channels, one per producer, in the order of the producers.
+        input_index: which input of the head step it is, from 0.
+        feedback: whether it closes a loop.
+    """
+
+    channels: tuple[ChannelId, ...]
+    input_index: int
+    feedback: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OutputDescriptor:
+    """One edge out of a subtask.
+
+    Attributes:
+        node: id of the step in the chain that feeds it.
+        tag: name of the side output, or None for the main one.
+        partitioner: how records find their consumer.
+        channels: its channels, one per consumer, in the order of the partitioner's indices.
+        consumer_max_parallelism: number of key groups of the consumer.
+    """
+
+    node: int
+    tag: str | None
+    partitioner: PartitionerSpec
+    channels: tuple[ChannelId, ...]
+    consumer_max_parallelism: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDeployment:
+    """The task deployment descriptor.
+
+    Attributes:
+        job_name: the pipeline's name.
+        attempt_id: names this attempt in every report.
+        vertex: the chain to run.
+        subtask: index of the subtask.
+        attempt: number of the attempt.
+        inputs: the edges in.
+        outputs: the edges out.
+        settings: the options of the run.
+        seed: for partitioners that draw lots.
+        restored: state to start from; empty for a first run.
+    """
+
+    job_name: str
+    attempt_id: str
+    vertex: JobVertex
+    subtask: int
+    attempt: int
+    inputs: tuple[InputDescriptor, ...]
+    outputs: tuple[OutputDescriptor, ...]
+    settings: Settings
+    seed: int
+    restored: tuple[OperatorSnapshot, ...] = ()

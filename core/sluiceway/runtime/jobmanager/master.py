@@ -1,0 +1,248 @@
+"""The job master: owns a job's execution graph, deploys it, watches it, and ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from sluiceway.clock import Clock
+from sluiceway.config import Settings
+from sluiceway.engine import JobStatus, LifecycleListener
+from sluiceway.graph import (
+    Execution,
+    ExecutionGraph,
+    ExecutionState,
+    ExecutionVertex,
+    JobEdge,
+    JobGraph,
+    SlotPool,
+    SlotSharing,
+    scheduling_strategy,
+)
+from sluiceway.runtime.deployment import InputDescriptor, OutputDescriptor, TaskDeployment
+from sluiceway.runtime.jobmanager.sources import SourceCoordinator
+from sluiceway.steps import SourceStep
+from sluiceway.transport import ChannelId
+
+__all__ = ["JobMaster", "WorkerGateway"]
+
+
+class WorkerGateway(Protocol):
+    """How the job master reaches the workers. Calls return at once; answers come as reports."""
+
+    def submit(self, deployments: Sequence[TaskDeployment]) -> None:
+        """Run these attempts; all consumers' ends of their channels are opened before any producer's."""
+
+    def cancel(self, attempt_id: str) -> None:
+        """Cancel an attempt; unknown ones are ignored."""
+
+    def assign_splits(self, attempt_id: str, splits: Sequence[Any]) -> None:
+        """Give splits to the reader of an attempt."""
+
+    def no_more_splits(self, attempt_id: str) -> None:
+        """Tell the reader of an attempt that there are no more splits."""
+
+    def post(self, action: Callable[[], None], after_s: float) -> None:
+        """Have something run in the job master's thread. From any thread."""
+
+
+class JobMaster:
+    """Runs one job. All calls in one thread, the job master's.
+
+    Args:
+        graph: what to run.
+        settings: the options of the run.
+        gateway: the workers.
+        clock: for time stamps of states.
+        listener: told about state changes.
+        slots: where subtasks may run.
+        seed: for partitioners that draw lots.
+    """
+
+    def __init__(
+        self,
+        graph: JobGraph,
+        settings: Settings,
+        gateway: WorkerGateway,
+        *,
+        clock: Clock,
+        listener: LifecycleListener,
+        slots: SlotPool,
+        seed: int,
+    ) -> None:
+        self.graph = graph
+        self.status = JobStatus.CREATED
+        self.failure: BaseException | None = None
+        self._settings = settings
+        self._gateway = gateway
+        self._clock = clock
+        self._listener = listener
+        self._slots = SlotSharing(graph, slots)
+        self._seed = seed
+        self.executions = ExecutionGraph(graph, listener=self._state_changed, at_ms=clock.now_ms())
+        self._strategy = scheduling_strategy(settings.scheduler, self.executions)
+        self._sources: dict[int, SourceCoordinator] = {}
+
+    def start(self) -> None:
+        """Start the sources' enumerators, allocate slots and deploy what the strategy says."""
+        if self.status is not JobStatus.CREATED:
+            return
+        self._set_status(JobStatus.RUNNING)
+        for vertex in self.graph.vertices:
+            if isinstance(vertex.head.step, SourceStep):
+                self._start_source(vertex.id, vertex.head.step, vertex.parallelism)
+        self._guard(lambda: self._deploy(self._strategy.next()))
+
+    def cancel(self) -> None:
+        """End the job without finishing it."""
+        if self.status in (JobStatus.CREATED, JobStatus.RUNNING):
+            self._set_status(JobStatus.CANCELLING)
+            self._cancel_tasks()
+
+    def report(self, attempt_id: str, state: ExecutionState, cause: BaseException | None) -> None:
+        """Take a worker's report about an attempt."""
+        if not self.executions.update(attempt_id, state, self._clock.now_ms(), cause):
+            return
+        if state is ExecutionState.FAILED and cause is not None:
+            self._fail(cause)
+            return
+        execution = self.executions.execution(attempt_id)
+        if state.ended and execution is not None:
+            self._slots.release(execution.vertex_id, execution.subtask)
+        if self.status is JobStatus.RUNNING and state is not ExecutionState.INITIALIZING:
+            self._guard(lambda: self._deploy(self._strategy.next()))
+        self._check_end()
+
+    def split_requested(self, vertex_id: int, subtask: int) -> None:
+        """A reader wants a split."""
+        coordinator = self._sources.get(vertex_id)
+        if coordinator is not None and self.status is JobStatus.RUNNING:
+            self._guarded(vertex_id, lambda: coordinator.split_requested(subtask))
+
+    # ---- deployment -----------------------------------------------------------------------------------------
+
+    def _deploy(self, vertices: Sequence[ExecutionVertex]) -> None:
+        deployments = []
+        for vertex in vertices:
+            execution = vertex.current
+            now = self._clock.now_ms()
+            scheduled = execution.transition(ExecutionState.CREATED, ExecutionState.SCHEDULED, now)
+            if scheduled and execution.transition(ExecutionState.SCHEDULED, ExecutionState.DEPLOYING, now):
+                deployments.append(self._deployment(vertex))
+        if deployments:
+            self._slots.allocate((d.vertex.id, d.subtask) for d in deployments)
+            self._gateway.submit(deployments)
+
+    def _deployment(self, vertex: ExecutionVertex) -> TaskDeployment:
+        job_vertex = vertex.job_vertex
+        executions = self.executions
+        inputs = [
+            InputDescriptor(
+                channels=tuple(
+                    _channel(edge, producer, vertex.subtask)
+                    for producer in executions.producers_of(edge, vertex.subtask)
+                ),
+                input_index=edge.input_index,
+                feedback=edge.feedback,
+            )
+            for edge in self.graph.in_edges(job_vertex.id)
+        ]
+        outputs = [
+            OutputDescriptor(
+                node=edge.source_node,
+                tag=None if edge.edge.tag is None else edge.edge.tag.name,
+                partitioner=edge.edge.partitioner,
+                channels=tuple(
+                    _channel(edge, vertex.subtask, consumer)
+                    for consumer in executions.consumers_of(edge, vertex.subtask)
+                ),
+                consumer_max_parallelism=self.graph.vertex(edge.target).max_parallelism,
+            )
+            for edge in self.graph.out_edges(job_vertex.id)
+        ]
+        return TaskDeployment(
+            job_name=self.graph.job_name,
+            attempt_id=vertex.current.attempt_id,
+            vertex=job_vertex,
+            subtask=vertex.subtask,
+            attempt=vertex.current.attempt,
+            inputs=tuple(inputs),
+            outputs=tuple(outputs),
+            settings=self._settings,
+            seed=self._seed,
+        )
+
+    # ---- sources --------------------------------------------------------------------------------------------
+
+    def _start_source(self, vertex_id: int, step: SourceStep, parallelism: int) -> None:
+        def attempt(reader: int) -> str:
+            return self.executions.subtask(vertex_id, reader).current.attempt_id
+
+        coordinator = SourceCoordinator(
+            step.source,
+            parallelism,
+            self._clock,
+            assign=lambda reader, splits: self._gateway.assign_splits(attempt(reader), splits),
+            no_more=lambda reader: self._gateway.no_more_splits(attempt(reader)),
+            post=lambda action, after_s: self._gateway.post(lambda: self._guarded(vertex_id, action), after_s),
+        )
+        self._sources[vertex_id] = coordinator
+        self._guarded(vertex_id, coordinator.start)
+
+    def _guarded(self, vertex_id: int, action: Callable[[], None]) -> None:
+        """Run an enumerator's code; what it raises fails the job, with the source's name."""
+        self._guard(action, f"in the enumerator of source {self.graph.vertex(vertex_id).head.name!r}")
+
+    def _guard(self, action: Callable[[], None], note: str | None = None) -> None:
+        if self.status is not JobStatus.RUNNING:
+            return
+        try:
+            action()
+        except Exception as error:
+            if note is not None:
+                error.add_note(note)
+            self._fail(error)
+
+    # ---- the end --------------------------------------------------------------------------------------------
+
+    def _fail(self, cause: BaseException) -> None:
+        if self.failure is None and not self.status.ended:
+            self.failure = cause
+            self._set_status(JobStatus.FAILING)
+            self._cancel_tasks()
+        self._check_end()
+
+    def _cancel_tasks(self) -> None:
+        for vertex in self.executions.subtasks():
+            if vertex.current.cancel(self._clock.now_ms()) and vertex.state is ExecutionState.CANCELING:
+                self._gateway.cancel(vertex.current.attempt_id)
+        self._check_end()
+
+    def _check_end(self) -> None:
+        if self.status.ended or not all(v.state.ended for v in self.executions.subtasks()):
+            return
+        for coordinator in self._sources.values():
+            try:
+                coordinator.close()
+            except Exception as error:
+                if self.failure is None:
+                    self.failure = error
+        if self.failure is not None:
+            self._set_status(JobStatus.FAILED)
+        elif self.status is JobStatus.CANCELLING:
+            self._set_status(JobStatus.CANCELED)
+        else:
+            self._set_status(JobStatus.FINISHED)
+
+    def _set_status(self, new: JobStatus) -> None:
+        old, self.status = self.status, new
+        self._listener.job_status_changed(self.graph.job_name, old, new)
+
+    def _state_changed(self, execution: Execution, old: ExecutionState, new: ExecutionState) -> None:
+        self._listener.task_state_changed(
+            self.graph.job_name, execution.vertex_name, execution.subtask, old.value, new.value
+        )
+
+
+def _channel(edge: JobEdge, producer: int, consumer: int) -> ChannelId:
+    return ChannelId(edge.id, producer, consumer)

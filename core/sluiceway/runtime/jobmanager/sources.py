@@ -1,0 +1,101 @@
+"""Source coordinators: the enumerator of each source, beside the job master."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sluiceway.clock import Clock
+from sluiceway.connector import Enumerator, EnumeratorContext, Source
+
+__all__ = ["SourceCoordinator"]
+
+
+class SourceCoordinator(EnumeratorContext):
+    """Runs one source's enumerator and carries splits to its readers. Job master's thread, except :meth:`wake`.
+
+    Remembers which reader has which splits, so that only splits nobody owns go back to the enumerator.
+
+    Args:
+        source: the source.
+        parallelism: number of readers.
+        clock: the runtime's clock.
+        assign: carries splits to a reader.
+        no_more: tells a reader that no splits will come.
+        post: has something run in the job master's thread, after a delay in seconds; from any thread.
+        restored: what an earlier enumerator's snapshot returned, or None.
+    """
+
+    def __init__(
+        self,
+        source: Source[Any],
+        parallelism: int,
+        clock: Clock,
+        *,
+        assign: Callable[[int, Sequence[Any]], None],
+        no_more: Callable[[int], None],
+        post: Callable[[Callable[[], None], float], None],
+        restored: Any = None,
+    ) -> None:
+        self._source = source
+        self._parallelism = parallelism
+        self._clock = clock
+        self._assign = assign
+        self._no_more = no_more
+        self._post = post
+        self._restored = restored
+        self._enumerator: Enumerator | None = None
+        self._readers: set[int] = set()
+
+    @property
+    def parallelism(self) -> int:
+        """Number of readers."""
+        return self._parallelism
+
+    @property
+    def clock(self) -> Clock:
+        """The runtime's clock."""
+        return self._clock
+
+    def start(self) -> None:
+        """Make and start the enumerator."""
+        self._enumerator = self._source.create_enumerator(self, self._restored)
+        self._enumerator.start()
+
+    def assign(self, reader: int, splits: Sequence[Any]) -> None:
+        """Carry splits to a reader."""
+        self._assign(reader, splits)
+
+    def no_more_splits(self, reader: int) -> None:
+        """Tell a reader."""
+        self._no_more(reader)
+
+    def wake(self, after_s: float = 0.0) -> None:
+        """Run the enumerator soon. From any thread."""
+        self._post(self._run, after_s)
+
+    def reader_ready(self, reader: int) -> None:
+        """A reader has come up."""
+        if self._enumerator is not None and reader not in self._readers:
+            self._readers.add(reader)
+            self._enumerator.add_reader(reader)
+
+    def split_requested(self, reader: int) -> None:
+        """A reader wants a split."""
+        self.reader_ready(reader)
+        if self._enumerator is not None:
+            self._enumerator.handle_split_request(reader)
+
+    def snapshot(self) -> Any:
+        """The enumerator's state."""
+        return None if self._enumerator is None else self._enumerator.snapshot()
+
+    def close(self) -> None:
+        """Close the enumerator, once."""
+        enumerator, self._enumerator = self._enumerator, None
+        if enumerator is not None:
+            enumerator.close()
+
+    def _run(self) -> None:
+        if self._enumerator is not None:
+            self._enumerator.run()

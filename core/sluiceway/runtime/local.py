@@ -1,0 +1,312 @@
+"""The local engine: job master and worker in one thread of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from random import SystemRandom
+from typing import Any
+
+from sluiceway.config import Settings
+from sluiceway.connector import Reader, ReaderContext
+from sluiceway.engine import Engine, Job, JobResult, JobStatus, Services
+from sluiceway.errors import NotBuiltYetError
+from sluiceway.graph import ExecutionState, JobGraph, SlotPool, build_job_graph, slots_required
+from sluiceway.metrics import JobMetrics, MetricGroup, MetricsReporter
+from sluiceway.partitioner import Distribution
+from sluiceway.partitioners import BUILT_IN
+from sluiceway.runtime.deployment import TaskDeployment
+from sluiceway.runtime.inputs import SourceInput
+from sluiceway.runtime.jobmanager.master import JobMaster
+from sluiceway.runtime.loops import check_iterations
+from sluiceway.runtime.poller import Poller, SelectorPoller
+from sluiceway.runtime.task import Task
+from sluiceway.runtime.worker import Worker
+from sluiceway.steps import SourceStep
+from sluiceway.streamgraph import StreamGraph
+
+__all__ = ["LocalEngine", "LocalJob"]
+
+
+class LocalEngine(Engine):
+    """Runs a pipeline in the calling thread, with everything that a debugger may want to step into."""
+
+    def prepare(self, graph: StreamGraph, settings: Settings, services: Services) -> LocalJob:
+        """Chain the graph and look up what it needs."""
+        if settings.workers:
+            raise NotBuiltYetError(
+                f"workers={settings.workers}: worker processes are not built yet; "
+                "this version runs in one process (workers=0), with any parallelism inside it"
+            )
+        return LocalJob(graph, settings, services)
+
+
+class _Gateway:
+    """The job master's way to the one worker: by the worker's own mailbox, as it would be over a wire."""
+
+    def __init__(self, job: LocalJob, worker: Worker) -> None:
+        self._job = job
+        self._worker = worker
+
+    def submit(self, deployments: Sequence[TaskDeployment]) -> None:
+        self._worker.soon(lambda: self._job.deploy(deployments))
+
+    def cancel(self, attempt_id: str) -> None:
+        self._worker.soon(lambda: self._job.cancel_task(attempt_id))
+
+    def assign_splits(self, attempt_id: str, splits: Sequence[Any]) -> None:
+        self._tell_reader(attempt_id, lambda reader: reader.add_splits(splits))
+
+    def no_more_splits(self, attempt_id: str) -> None:
+        self._tell_reader(attempt_id, lambda reader: reader.no_more_splits())
+
+    def post(self, action: Callable[[], None], after_s: float) -> None:
+        if after_s > 0:
+            clock = self._job.services.clock
+            self._worker.mail(lambda: self._worker.at(clock.monotonic() + after_s, action))
+        else:
+            self._worker.mail(action)
+
+    def _tell_reader(self, attempt_id: str, action: Callable[[Reader[Any]], None]) -> None:
+        self._worker.soon(lambda: self._job.tell_reader(attempt_id, action))
+
+
+class LocalJob(Job):
+    """One run in this process.
+
+    Args:
+        graph: what to run.
+        settings: the options of the run.
+        services: what plugins give.
+        make_poller: where the worker sleeps; tests give one with virtual time.
+    """
+
+    def __init__(
+        self,
+        graph: StreamGraph,
+        settings: Settings,
+        services: Services,
+        make_poller: Callable[[], Poller] = SelectorPoller,
+    ) -> None:
+        self.services = services
+        self._settings = settings
+        self._make_poller = make_poller
+        self._graph = build_job_graph(graph, _plugin_distributions(graph, services))
+        check_iterations(self._graph)
+        self._transport = services.transport(settings.transport)
+        self._state_backend = services.state_backend(settings.state_backend)
+        self._reporters: list[MetricsReporter] = services.metrics_reporters(settings.metrics)
+        self._tasks: dict[str, Task] = {}
+        self._cancelled = False
+        self._started_at = 0.0
+        self._ended_at: float | None = None
+        self._poller: Poller | None = None
+        self._worker: Worker | None = None
+        self._master: JobMaster | None = None
+
+    # ---- the job's face -------------------------------------------------------------------------------------
+
+    def run(self) -> JobResult:
+        """Run it to its end, in this thread."""
+        self.begin()
+        try:
+            self.worker.run()
+        except BaseException as error:
+            self.abandon(error)
+            raise
+        return self.end()
+
+    def cancel(self) -> None:
+        """Ask it to stop soon. From any thread."""
+        self._cancelled = True
+        master, worker = self._master, self._worker
+        if master is not None and worker is not None:
+            worker.mail(master.cancel)
+
+    @property
+    def status(self) -> JobStatus:
+        """Its status."""
+        return JobStatus.CREATED if self._master is None else self._master.status
+
+    @property
+    def job_graph(self) -> JobGraph:
+        """The chains it runs."""
+        return self._graph
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """Its tasks, as far as they are deployed."""
+        return tuple(self._tasks.values())
+
+    @property
+    def worker(self) -> Worker:
+        """The worker, once the job has begun."""
+        if self._worker is None:
+            raise RuntimeError("the job has not begun: call run()")
+        return self._worker
+
+    def metrics(self) -> JobMetrics:
+        """The figures as of now. From any thread."""
+        clock = self.services.clock
+        tasks = self.tasks
+        ended_at = self._ended_at
+        elapsed = 0.0 if self._master is None else (ended_at or clock.monotonic()) - self._started_at
+        latency: dict[str, dict[str, float]] = {}
+        for task in tasks:
+            for name, histogram in task.latencies().items():
+                if histogram.count:
+                    shown = latency.setdefault(name, {})
+                    for label, q in (("p50", 0.5), ("p99", 0.99)):
+                        shown[label] = max(shown.get(label, 0.0), histogram.quantile(q) * 1000)
+        return JobMetrics(
+            job_name=self._graph.job_name,
+            status=self.status.value,
+            elapsed_s=elapsed,
+            records_in=sum(t.records_in for t in tasks if isinstance(t.input, SourceInput)),
+            records_out=sum(t.records_to_sinks() for t in tasks),
+            subtasks=tuple(t.metrics(self._state_of(t)) for t in tasks),
+            latency_ms=latency,
+        )
+
+    # ---- its beginning and its end, for whoever runs the loop in another way --------------------------------
+
+    def begin(self) -> None:
+        """Make worker and job master and start the job; :meth:`worker` runs it, :meth:`end` ends it."""
+        if self._master is not None:
+            raise RuntimeError("a job runs once: prepare another one")
+        clock = self.services.clock
+        seed = self._settings.seed
+        self._poller = self._make_poller()
+        self._worker = Worker(clock, self._poller)
+        self._started_at = clock.monotonic()
+        # This process has as many slots as the job asks for: inside one thread they cost nothing.
+        slots = SlotPool()
+        slots.offer("local", sum(slots_required(self._graph).values()))
+        self._master = JobMaster(
+            self._graph,
+            self._settings,
+            _Gateway(self, self._worker),
+            clock=clock,
+            listener=self.services.listener,
+            slots=slots,
+            seed=SystemRandom().getrandbits(32) if seed is None else seed,
+        )
+        for reporter in self._reporters:
+            reporter.open(self._graph.job_name)
+        if self._reporters:
+            self._report_later()
+        self._worker.soon(self._master.start)
+        if self._cancelled:
+            self._worker.soon(self._master.cancel)
+
+    def end(self) -> JobResult:
+        """Close everything; raise what the job failed with, or return its result."""
+        master = self._begun()
+        self._close()
+        if master.failure is not None:
+            raise master.failure
+        return JobResult(self._graph.job_name, master.status, self.metrics())
+
+    def abandon(self, cause: BaseException) -> None:
+        """End at once after something that no task may catch, such as KeyboardInterrupt."""
+        self._begun()
+        for task in self._tasks.values():
+            task.cancel()
+        self.worker.run_ready()
+        self._begun().cancel()
+        self.worker.run_ready()
+        self._close()
+
+    # ---- called by the gateway, in the worker's thread ------------------------------------------------------
+
+    def deploy(self, deployments: Iterable[TaskDeployment]) -> None:
+        """Make the tasks: all consumers' ends first, then the producers'."""
+        tasks = []
+        master = self._begun()
+        try:
+            for deployment in deployments:
+                task = Task(
+                    deployment,
+                    worker=self.worker,
+                    transport=self._transport,
+                    state_backend=self._state_backend,
+                    services=self.services,
+                    make_reader=self._reader_maker,
+                    report=lambda *report: self.worker.soon(lambda: master.report(*report)),
+                )
+                self._tasks[deployment.attempt_id] = task
+                tasks.append(task)
+            for task in tasks:
+                task.connect()
+        except Exception as error:
+            for deployment in deployments:
+                master.report(deployment.attempt_id, ExecutionState.FAILED, error)
+            return
+        for task in tasks:
+            self.worker.add(task)
+
+    def cancel_task(self, attempt_id: str) -> None:
+        """Cancel a task if it is there."""
+        task = self._tasks.get(attempt_id)
+        if task is not None:
+            task.cancel()
+
+    def tell_reader(self, attempt_id: str, action: Callable[[Reader[Any]], None]) -> None:
+        """Have something done with a task's reader, between its batches."""
+        task = self._tasks.get(attempt_id)
+        if task is not None and isinstance(task.input, SourceInput):
+            task.mail(partial(task.input.tell, action))
+
+    # ---- inside ---------------------------------------------------------------------------------------------
+
+    def _reader_maker(self, task: Task) -> Callable[[], Reader[Any]]:
+        deployment = task.deployment
+        step = deployment.vertex.head.step
+        assert isinstance(step, SourceStep)
+        master, worker = self._begun(), self.worker
+        context = ReaderContext(
+            subtask=deployment.subtask,
+            parallelism=deployment.vertex.parallelism,
+            clock=self.services.clock,
+            wake=lambda: worker.mail(lambda: worker.wake(task)),
+            request_split=lambda: worker.soon(
+                lambda: master.split_requested(deployment.vertex.id, deployment.subtask)
+            ),
+            metrics=MetricGroup(),
+        )
+        return lambda: step.source.create_reader(context)
+
+    def _begun(self) -> JobMaster:
+        if self._master is None:
+            raise RuntimeError("the job has not begun: call run()")
+        return self._master
+
+    def _state_of(self, task: Task) -> ExecutionState:
+        execution = self._begun().executions.execution(task.deployment.attempt_id)
+        return ExecutionState.CREATED if execution is None else execution.state
+
+    def _report_later(self) -> None:
+        interval = self._settings.metrics_interval_ms / 1000
+        self.worker.at(self.services.clock.monotonic() + interval, self._report)
+
+    def _report(self) -> None:
+        metrics = self.metrics()
+        for reporter in self._reporters:
+            reporter.report(metrics)
+        self._report_later()
+
+    def _close(self) -> None:
+        self._ended_at = self.services.clock.monotonic()
+        if self._reporters:
+            metrics = self.metrics()
+            for reporter in self._reporters:
+                reporter.report(metrics)
+                reporter.close()
+        self._transport.close()
+        if self._poller is not None:
+            self._poller.close()
+
+
+def _plugin_distributions(graph: StreamGraph, services: Services) -> dict[str, Distribution]:
+    names = {e.partitioner.name for e in graph.edges} - BUILT_IN.keys()
+    return {name: services.partitioner(name).distribution for name in names}

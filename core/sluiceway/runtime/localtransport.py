@@ -1,0 +1,176 @@
+"""Channels inside one worker: elements go by reference, under the same credit as everywhere."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from sluiceway.elements import Batch, Element
+from sluiceway.transport import ChannelId, CreditSource, Receiver, Sender, Transport
+
+__all__ = ["LocalTransport"]
+
+
+class _LocalChannel(Receiver):
+    """Both ends of a channel; the sender's end is a view of it. Without a consumer yet, there is no credit."""
+
+    def __init__(self) -> None:
+        self._ledger: CreditSource = _NoConsumer()
+        self._credit: int | None = 0
+        self._wake_consumer: Callable[[], None] = lambda: None
+        self.wake_producer: Callable[[], None] = lambda: None
+        self._queue: deque[Element] = deque()
+        self._backlog: deque[Element] = deque()
+        self._backlog_batches = 0
+        self._failure: BaseException | None = None
+        self._closed = False
+
+    def attach(self, credit: CreditSource, wake: Callable[[], None]) -> None:
+        """The consumer has come up."""
+        self._ledger = credit
+        self._wake_consumer = wake
+        initial = credit.initial()
+        if initial is None:
+            self._credit = None
+            self._grant(0)
+            self._backlog_batches = 0
+        else:
+            self._grant(initial)
+            self._grant(credit.backlog_announced(self._backlog_batches) if self._backlog_batches else 0)
+        if self._queue or self._failure is not None:
+            wake()
+        self.wake_producer()
+
+    # ---- the producer's end ---------------------------------------------------------------------------------
+
+    def send(self, element: Element) -> None:
+        if self._closed:
+            return
+        if type(element) is not Batch:
+            if self._backlog:
+                self._backlog.append(element)
+            else:
+                self._deliver(element)
+        elif self._credit is None and not self._backlog:
+            self._deliver(element)
+        elif self._credit and not self._backlog:
+            self._credit -= 1
+            self._deliver(element)
+        else:
+            self._backlog.append(element)
+            self._backlog_batches += 1
+            self._grant(self._ledger.backlog_announced(self._backlog_batches))
+
+    def available(self) -> bool:
+        return self._closed or self._credit is None or (self._credit > 0 and not self._backlog)
+
+    def backlog(self) -> int:
+        return self._backlog_batches
+
+    def fail(self, cause: BaseException) -> None:
+        self._failure = cause
+        if not self._closed:
+            self._wake_consumer()
+
+    # ---- the consumer's end ---------------------------------------------------------------------------------
+
+    def receive(self) -> Element | None:
+        if not self._queue:
+            if self._failure is not None:
+                raise self._failure
+            return None
+        element = self._queue.popleft()
+        if type(element) is Batch and self._credit is not None:
+            granted = self._ledger.batch_taken(self._backlog_batches)
+            if granted:
+                self._grant(granted)
+                self.wake_producer()
+        return element
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._queue.clear()
+        self._backlog.clear()
+        self._backlog_batches = 0
+        self._ledger.closed()
+        self.wake_producer()
+
+    def queued(self) -> int:
+        return len(self._queue)
+
+    # ---- between them ---------------------------------------------------------------------------------------
+
+    def _deliver(self, element: Element) -> None:
+        self._queue.append(element)
+        self._wake_consumer()
+
+    def _grant(self, granted: int) -> None:
+        if self._credit is not None:
+            self._credit += granted
+        backlog = self._backlog
+        while backlog:
+            if type(backlog[0]) is Batch and self._credit is not None:
+                if not self._credit:
+                    return
+                self._credit -= 1
+                self._backlog_batches -= 1
+            self._deliver(backlog.popleft())
+
+
+class _NoConsumer(CreditSource):
+    def initial(self) -> int | None:
+        return 0
+
+    def batch_taken(self, backlog: int) -> int:
+        return 0
+
+    def backlog_announced(self, backlog: int) -> int:
+        return 0
+
+
+class _LocalSender(Sender):
+    def __init__(self, channel: _LocalChannel) -> None:
+        self._channel = channel
+
+    def send(self, element: Element) -> None:
+        self._channel.send(element)
+
+    def available(self) -> bool:
+        return self._channel.available()
+
+    def fail(self, cause: BaseException) -> None:
+        self._channel.fail(cause)
+
+    def backlog(self) -> int:
+        return self._channel.backlog()
+
+    def close(self) -> None:
+        """Nothing to do: what was sent stays with the consumer."""
+
+
+class LocalTransport(Transport):
+    """The transport of a single worker."""
+
+    def __init__(self) -> None:
+        self._channels: dict[ChannelId, _LocalChannel] = {}
+
+    def receiver(self, channel: ChannelId, credit: CreditSource, wake: Callable[[], None]) -> Receiver:
+        """Open the consumer's end."""
+        made = self._channel(channel)
+        made.attach(credit, wake)
+        return made
+
+    def sender(self, channel: ChannelId, wake: Callable[[], None]) -> Sender:
+        """Open the producer's end; the consumer may come later."""
+        made = self._channel(channel)
+        made.wake_producer = wake
+        return _LocalSender(made)
+
+    def close(self) -> None:
+        """Forget all channels."""
+        self._channels.clear()
+
+    def _channel(self, channel: ChannelId) -> _LocalChannel:
+        return self._channels.setdefault(channel, _LocalChannel())

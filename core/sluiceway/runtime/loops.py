@@ -1,0 +1,37 @@
+"""Which feedback loops this runtime can bring to an end."""
+
+from __future__ import annotations
+
+from sluiceway.errors import GraphError
+from sluiceway.graph import JobGraph, JobVertex
+from sluiceway.steps import IterationHeadStep
+
+__all__ = ["check_iterations"]
+
+
+def check_iterations(graph: JobGraph) -> None:
+    """Refuse loops inside loops: that a loop is empty cannot be told while another one turns inside it.
+
+    Raises:
+        GraphError: names both iterations.
+    """
+    heads = [v for v in graph.vertices if isinstance(v.head.step, IterationHeadStep)]
+    for index, outer in enumerate(heads):
+        after = _reachable(graph, outer)
+        for inner in heads[index + 1 :]:
+            if inner.id in after and outer.id in _reachable(graph, inner):
+                raise GraphError(
+                    f"iteration {inner.head.name!r} is inside the loop of iteration {outer.head.name!r}: "
+                    "nested iterations are not supported; put both decisions into one loop body"
+                )
+
+
+def _reachable(graph: JobGraph, start: JobVertex) -> set[int]:
+    seen: set[int] = set()
+    todo = [start.id]
+    while todo:
+        for edge in graph.out_edges(todo.pop()):
+            if edge.target not in seen:
+                seen.add(edge.target)
+                todo.append(edge.target)
+    return seen

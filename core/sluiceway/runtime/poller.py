@@ -1,0 +1,130 @@
+"""The one place where a worker sleeps: until a file is ready, a deadline passes, or somebody wakes it."""
+
+from __future__ import annotations
+
+import os
+import selectors
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sluiceway.connector import Wait
+
+__all__ = ["Poller", "SelectorPoller"]
+
+
+class Poller(ABC):
+    """Waits for files on behalf of tasks. All but :meth:`wake` from the worker's thread."""
+
+    @abstractmethod
+    def watch(self, owner: object, wait: Wait, ready: Callable[[], None]) -> None:
+        """Call ``ready`` once, from :meth:`poll`, when the file of ``wait`` is ready."""
+
+    @abstractmethod
+    def forget(self, owner: object) -> None:
+        """Stop watching for ``owner``, who may close its files now."""
+
+    @abstractmethod
+    def watching(self) -> bool:
+        """Whether any file is watched."""
+
+    @abstractmethod
+    def poll(self, timeout_s: float | None) -> None:
+        """Sleep until a file is ready or :meth:`wake` is called, at most ``timeout_s`` (None: for ever)."""
+
+    @abstractmethod
+    def wake(self) -> None:
+        """End a sleep, the present one or the next. From any thread and from signal handlers."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free everything."""
+
+
+class _Watch(NamedTuple):
+    owner: object
+    event: int
+    ready: Callable[[], None]
+
+
+class SelectorPoller(Poller):
+    """A poller on the operating system's own."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._wake_out, self._wake_in = os.pipe()
+        os.set_blocking(self._wake_out, False)
+        os.set_blocking(self._wake_in, False)
+        self._selector.register(self._wake_out, selectors.EVENT_READ)
+        self._watches: dict[int, list[_Watch]] = {}
+        self._closed = False
+
+    def watch(self, owner: object, wait: Wait, ready: Callable[[], None]) -> None:
+        """Register the file, or add to what is registered for it."""
+        assert wait.fileno is not None
+        event = selectors.EVENT_WRITE if wait.write else selectors.EVENT_READ
+        watches = self._watches.get(wait.fileno, [])
+        self._set(wait.fileno, [*watches, _Watch(owner, event, ready)])
+
+    def forget(self, owner: object) -> None:
+        """Unregister what ``owner`` watched."""
+        for fileno, watches in list(self._watches.items()):
+            kept = [w for w in watches if w.owner is not owner]
+            if len(kept) != len(watches):
+                self._set(fileno, kept)
+
+    def watching(self) -> bool:
+        """Whether any file is watched."""
+        return bool(self._watches)
+
+    def poll(self, timeout_s: float | None) -> None:
+        """Sleep, then tell those whose files are ready."""
+        for key, events in self._selector.select(timeout_s):
+            if key.fd == self._wake_out:
+                self._drain()
+                continue
+            # Once only, and unregistered first: who waits may close the file as soon as it is told.
+            watches = self._watches.get(key.fd, [])
+            self._set(key.fd, [w for w in watches if not w.event & events])
+            for watch in watches:
+                if watch.event & events:
+                    watch.ready()
+
+    def wake(self) -> None:
+        """Write a byte to the pipe; a full pipe is awake enough."""
+        if not self._closed:
+            try:
+                os.write(self._wake_in, b"\0")
+            except OSError:
+                return
+
+    def close(self) -> None:
+        """Close the selector and the pipe."""
+        if not self._closed:
+            self._closed = True
+            self._selector.close()
+            os.close(self._wake_in)
+            os.close(self._wake_out)
+
+    def _set(self, fileno: int, watches: list[_Watch]) -> None:
+        events = 0
+        for watch in watches:
+            events |= watch.event
+        registered = fileno in self._watches
+        if not watches:
+            self._watches.pop(fileno, None)
+            if registered:
+                self._selector.unregister(fileno)
+            return
+        self._watches[fileno] = watches
+        if registered:
+            self._selector.modify(fileno, events)
+        else:
+            self._selector.register(fileno, events)
+
+    def _drain(self) -> None:
+        try:
+            while os.read(self._wake_out, 4096):
+                pass
+        except BlockingIOError:
+            return

@@ -1,0 +1,423 @@
+"""A task: one attempt of one subtask, as a tasklet with an explicit life cycle."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+from typing import Any
+
+from sluiceway.clock import Clock
+from sluiceway.connector import Reader, Wait
+from sluiceway.credit import GateCredits, Unlimited
+from sluiceway.elements import MIN_WATERMARK, Batch, EndOfData, EndOfPartition
+from sluiceway.engine import Services
+from sluiceway.gates import InputGate, ResultPartition
+from sluiceway.graph import ExecutionState
+from sluiceway.keygroups import KeyGroupRange
+from sluiceway.metrics import Histogram, MetricGroup, SubtaskMetrics
+from sluiceway.operators import (
+    IterationHeadOperator,
+    Operator,
+    OperatorContext,
+    OperatorSnapshot,
+    SinkOperator,
+    build_operators,
+    own_copy,
+)
+from sluiceway.partitioners import make_partitioner
+from sluiceway.runtime.deployment import OutputDescriptor, TaskDeployment
+from sluiceway.runtime.failure import explain_failure
+from sluiceway.runtime.inputs import GateInput, SourceInput, TaskInput
+from sluiceway.runtime.worker import Progress, Tasklet, Worker
+from sluiceway.state import StateBackend
+from sluiceway.steps import SourceStep
+from sluiceway.streamgraph import StreamNode
+from sluiceway.transport import Transport
+
+__all__ = ["Phase", "Task"]
+
+ReportState = Callable[[str, ExecutionState, BaseException | None], None]
+MakeReader = Callable[["Task"], Callable[[], Reader[Any]]]
+
+_UNTIL_WOKEN = Wait()
+_MUCH = 4
+"""A step may make this many batches of one before its input is cut into smaller parts."""
+
+
+class Phase(Enum):
+    """Where a task is in its life; each step of the task does what its phase says."""
+
+    NEW = "new"
+    RUNNING = "running"
+    DRAINING = "draining"
+    ENDED = "ended"
+
+
+class _EdgeOutput:
+    """One edge out of the task, as the step that feeds it sees it."""
+
+    def __init__(self, task: Task, partition: ResultPartition) -> None:
+        self._task = task
+        self._partition = partition
+        self.control = partition.control
+
+    def emit(self, batch: Batch[Any]) -> None:
+        self._task.records_out += len(batch.values)
+        self._partition.emit(batch, self._task.started)
+
+
+class Task(Tasklet):
+    """Runs a chain: takes an element, passes it down the chain, lets the end out into result partitions.
+
+    Made and run in the worker's thread; :meth:`cancel` comes as a mail. Reports each change of its state.
+
+    Args:
+        deployment: what to run.
+        worker: who runs it.
+        transport: opens its channels.
+        state_backend: makes its keyed state.
+        services: for plugin partitioners and the clock.
+        make_reader: for a task with a source: given this task, makes what makes the reader.
+        report: told of each state change, with the cause of a failure.
+    """
+
+    def __init__(
+        self,
+        deployment: TaskDeployment,
+        *,
+        worker: Worker,
+        transport: Transport,
+        state_backend: StateBackend,
+        services: Services,
+        make_reader: MakeReader,
+        report: ReportState,
+    ) -> None:
+        super().__init__()
+        self.deployment = deployment
+        self.worker = worker
+        self.clock: Clock = services.clock
+        self.records_in = 0
+        self.records_out = 0
+        self.started = 0.0
+        self._transport = transport
+        self._state_backend = state_backend
+        self._services = services
+        self._report = report
+        self._phase = Phase.NEW
+        self._mails: deque[Callable[[], None]] = deque()
+        self._metric_groups: list[MetricGroup] = []
+        self._partitions: list[ResultPartition] = []
+        self._operators: list[Operator] = []
+        self._at = deployment.vertex.head.name
+        self._rested = False
+        self._batch_size = deployment.settings.batch_size
+        self._slice = self._batch_size
+        self._rest_of_batch: Batch[Any] | None = None
+        self.input = self._make_input(make_reader)
+
+    # ---- wiring: the consumer's end first, then the producer's ----------------------------------------------
+
+    def _make_input(self, make_reader: MakeReader) -> TaskInput:
+        d = self.deployment
+        step = d.vertex.head.step
+        if isinstance(step, SourceStep):
+            return SourceInput(
+                step.source,
+                make_reader(self),
+                self.clock,
+                uid=d.vertex.uid,
+                subtask=d.subtask,
+                batch_size=d.settings.batch_size,
+                latency_interval_ms=d.settings.latency_interval_ms,
+            )
+        gate = InputGate()
+        ledger_of_gate = GateCredits()
+        index = 0
+        for descriptor in d.inputs:
+            for channel in descriptor.channels:
+                ledger = Unlimited() if descriptor.feedback else ledger_of_gate.channel()
+                receiver = self._transport.receiver(channel, ledger, partial(self._data_came, gate, index))
+                gate.add_channel(receiver, feedback=descriptor.feedback)
+                index += 1
+        return GateInput(gate)
+
+    def connect(self) -> None:
+        """Open the outputs and build the chain; every consumer's end is open by now."""
+        d = self.deployment
+        outside: dict[int, list[tuple[str | None, _EdgeOutput]]] = {}
+        for output in d.outputs:
+            partition = self._make_partition(output)
+            self._partitions.append(partition)
+            outside.setdefault(output.node, []).append((output.tag, _EdgeOutput(self, partition)))
+        nodes = [own_copy(n, d.subtask) for n in d.vertex.nodes]
+        self._operators = build_operators(nodes, d.vertex.inner_edges, self._context, outside)
+        self._entry = self._operators[0]
+        if isinstance(self._entry, IterationHeadOperator):
+            self._entry.on_quiet = self._finish
+
+    def _make_partition(self, output: OutputDescriptor) -> ResultPartition:
+        d = self.deployment
+        partitioner = make_partitioner(
+            output.partitioner, output.consumer_max_parallelism, self._services.partitioner
+        )
+        partitioner.setup(d.subtask, len(output.channels), d.seed + d.subtask)
+        senders = [self._transport.sender(c, self._credit_came) for c in output.channels]
+        node = next(n for n in d.vertex.nodes if n.id == output.node)
+        return ResultPartition(partitioner, senders, node.buffer_timeout_ms, self._batch_size)
+
+    def _context(self, node: StreamNode) -> OperatorContext:
+        d = self.deployment
+        context = OperatorContext(
+            node=node,
+            job_name=d.job_name,
+            subtask=d.subtask,
+            attempt=d.attempt,
+            key_groups=KeyGroupRange.of_subtask(d.subtask, node.parallelism, node.max_parallelism),
+            clock=self.clock,
+            state_backend=self._state_backend,
+            watermark=lambda: self.input.watermark,
+            wake=self._wake_from_anywhere,
+        )
+        self._metric_groups.append(context.metrics)
+        return context
+
+    # ---- waking ---------------------------------------------------------------------------------------------
+
+    def _data_came(self, gate: InputGate, channel: int) -> None:
+        gate.wake(channel)
+        self.worker.wake(self)
+
+    def _credit_came(self) -> None:
+        self.worker.wake(self)
+
+    def _wake_from_anywhere(self) -> None:
+        self.worker.mail(lambda: self.worker.wake(self))
+
+    def mail(self, action: Callable[[], None]) -> None:
+        """Have ``action`` run in this task, between batches, when every operator is open. Worker's thread."""
+        self._mails.append(action)
+        self.worker.wake(self)
+
+    def cancel(self) -> None:
+        """End without finishing: neither a watermark nor an end of data is sent. Worker's thread."""
+        if self._phase is not Phase.ENDED:
+            self._end(ExecutionState.CANCELED, None)
+            self.worker.wake(self)
+
+    # ---- life -----------------------------------------------------------------------------------------------
+
+    def step(self) -> Progress:
+        """Do what the phase says: open, take one element, or wait for the sinks to drain."""
+        try:
+            match self._phase:
+                case Phase.NEW:
+                    return self._open()
+                case Phase.RUNNING:
+                    return self._run()
+                case Phase.DRAINING:
+                    return self._drain()
+                case Phase.ENDED:
+                    return Progress.DONE
+        except Exception as error:
+            self._end(ExecutionState.FAILED, error)
+            return Progress.DONE
+
+    def _open(self) -> Progress:
+        d = self.deployment
+        self._report(d.attempt_id, ExecutionState.INITIALIZING, None)
+        for operator in self._operators:
+            self._at = operator.step_name
+            uid = operator.context.node.uid
+            operator.initialize_state([s for s in d.restored if s.uid == uid])
+        for operator in reversed(self._operators):
+            self._at = operator.step_name
+            operator.open()
+        self._at = d.vertex.head.name
+        self.input.open()
+        self._phase = Phase.RUNNING
+        self._report(d.attempt_id, ExecutionState.RUNNING, None)
+        return Progress.AGAIN
+
+    def _run(self) -> Progress:
+        self._wake_up()
+        while self._mails:
+            self._mails.popleft()()
+        blocked = self._blocked()
+        if blocked is not None:
+            return self._rest(blocked, Progress.BLOCKED)
+        if self._rest_of_batch is not None:
+            self._process(self._rest_of_batch)
+            return Progress.AGAIN
+        element = self.input.poll()
+        if type(element) is Batch:
+            self.records_in += len(element.values)
+            self._process(element)
+        elif isinstance(element, Wait):
+            for operator in self._operators:
+                operator.idle()
+            return self._rest(element, Progress.IDLE)
+        elif type(element) is EndOfData:
+            self._end_of_data()
+        elif type(element) is not EndOfPartition:
+            self._entry.control(element)
+        # An EndOfPartition has nothing to add: a loop may still be full, and who is not a loop has drained.
+        return Progress.AGAIN
+
+    def _end_of_data(self) -> None:
+        if isinstance(self._entry, IterationHeadOperator):
+            self._entry.inputs_ended()
+        else:
+            self._finish()
+
+    def _finish(self) -> None:
+        """Flush the operators head to tail, tell the consumers, then wait until the outside has taken it."""
+        for operator in self._operators:
+            self._at = operator.step_name
+            operator.finish()
+        for partition in self._partitions:
+            partition.control(EndOfData())
+            partition.control(EndOfPartition())
+        self._phase = Phase.DRAINING
+
+    def _drain(self) -> Progress:
+        self._wake_up()
+        for operator in self._operators:
+            self._at = operator.step_name
+            wait = operator.blocked()
+            if wait is not None:
+                return self._rest(wait, Progress.BLOCKED)
+        self._end(ExecutionState.FINISHED, None)
+        return Progress.DONE
+
+    def _end(self, state: ExecutionState, cause: BaseException | None) -> None:
+        """Close everything once, whatever the reason; an error in closing never hides the first one."""
+        self._phase = Phase.ENDED
+        if cause is not None:
+            cause = self._explained(cause)
+        self.worker.forget(self)
+        for operator in reversed(self._operators):
+            cause = self._closing(operator.close, operator.step_name, cause)
+        cause = self._closing(self.input.close, self.deployment.vertex.head.name, cause)
+        if cause is not None:
+            state = ExecutionState.FAILED
+            for partition in self._partitions:
+                partition.fail(cause)
+        for partition in self._partitions:
+            partition.close()
+        self._rest_of_batch = None
+        self._report(self.deployment.attempt_id, state, cause)
+
+    def _closing(self, close: Callable[[], None], step: str, cause: BaseException | None) -> BaseException | None:
+        try:
+            close()
+        except Exception as error:
+            if cause is None:
+                self._at = step
+                return self._explained(error)
+            cause.add_note(f"while closing step {step!r} after that: {type(error).__name__}: {error}")
+        return cause
+
+    def _explained(self, error: BaseException) -> BaseException:
+        d = self.deployment
+        return explain_failure(
+            error, vertex=d.vertex.name, step=self._at, subtask=d.subtask, parallelism=d.vertex.parallelism
+        )
+
+    # ---- between two elements -------------------------------------------------------------------------------
+
+    def _wake_up(self) -> None:
+        now = self.started = self.clock.monotonic()
+        if self._rested:
+            self._rested = False
+            self.worker.forget(self)
+        for partition in self._partitions:
+            if partition.due is not None and partition.due <= now:
+                partition.flush()
+
+    def _blocked(self) -> Wait | None:
+        for partition in self._partitions:
+            if not partition.available():
+                return _UNTIL_WOKEN
+        for operator in self._operators:
+            wait = operator.blocked()
+            if wait is not None:
+                return wait
+        return None
+
+    def _rest(self, wait: Wait, progress: Progress) -> Progress:
+        self._rested = True
+        self.worker.wait(self, wait)
+        for partition in self._partitions:
+            if partition.due is not None:
+                self.worker.wait(self, Wait(until=partition.due))
+        return progress
+
+    def _process(self, batch: Batch[Any]) -> None:
+        """Pass a batch down the chain; where the chain makes many records of one, a part at a time."""
+        size = len(batch.values)
+        if size > self._slice:
+            self._rest_of_batch = _cut(batch, self._slice, None)
+            batch = _cut(batch, 0, self._slice)
+            size = self._slice
+        else:
+            self._rest_of_batch = None
+        before = self.records_out
+        self._entry.process(batch)
+        made = self.records_out - before
+        if made > _MUCH * self._batch_size and size > 1:
+            self._slice = max(1, size * self._batch_size // made)
+        elif self._slice < _MUCH * self._batch_size and made < self._batch_size:
+            self._slice *= 2
+
+    # ---- what others ask ------------------------------------------------------------------------------------
+
+    def snapshot(self) -> list[OperatorSnapshot]:
+        """The state of every step as of now. Worker's thread, between steps."""
+        snapshots = [o.snapshot() for o in self._operators]
+        if isinstance(self.input, SourceInput):
+            snapshots[0] = OperatorSnapshot(self.deployment.vertex.uid, splits=self.input.snapshot())
+        return snapshots
+
+    def metrics(self, state: ExecutionState) -> SubtaskMetrics:
+        """The figures of this subtask. From any thread; they may be a batch apart."""
+        d = self.deployment
+        user: dict[str, float] = {}
+        for group in list(self._metric_groups):
+            user.update({name: counter.value for name, counter in list(group.counters.items())})
+            user.update({name: read() for name, read in list(group.gauges.items())})
+        mark = self.input.watermark
+        return SubtaskMetrics(
+            vertex=d.vertex.name,
+            subtask=d.subtask,
+            state=state.value,
+            records_in=self.records_in,
+            records_out=self.records_out + self.records_to_sinks(),
+            busy_s=self.busy_s,
+            backpressured_s=self.blocked_s,
+            idle_s=self.idle_s,
+            watermark=None if mark == MIN_WATERMARK else mark,
+            user=user,
+        )
+
+    def records_to_sinks(self) -> int:
+        """Records written by the sinks of the chain."""
+        return sum(o.records for o in self._operators if isinstance(o, SinkOperator))
+
+    def latencies(self) -> dict[str, Histogram]:
+        """Per sink of the chain, how long latency markers took."""
+        return {
+            o.step_name: o.context.metrics.histogram("latency")
+            for o in self._operators
+            if isinstance(o, SinkOperator)
+        }
+
+
+def _cut(batch: Batch[Any], start: int, end: int | None) -> Batch[Any]:
+    part = slice(start, end)
+    return Batch(
+        batch.values[part],
+        None if batch.timestamps is None else batch.timestamps[part],
+        None if batch.keys is None else batch.keys[part],
+    )

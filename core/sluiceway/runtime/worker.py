@@ -1,0 +1,199 @@
+"""The worker's loop: one thread that runs tasklets in turn and sleeps when none has work.
+
+A tasklet makes a little progress at a time and says how it stands. Whoever has something for a tasklet that
+is at rest wakes it: a channel with data or credit, a file, a deadline, a mail. Nothing here takes a lock;
+mails are the only way in from other threads.
+"""
+
+from __future__ import annotations
+
+import heapq
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from itertools import count
+
+from sluiceway.clock import Clock
+from sluiceway.connector import Wait
+from sluiceway.runtime.poller import Poller
+
+__all__ = ["Progress", "Tasklet", "Worker"]
+
+_ROUNDS_BETWEEN_POLLS = 16
+
+
+class Progress(Enum):
+    """How a tasklet stands after a step."""
+
+    AGAIN = "again"
+    """There is more to do at once."""
+    IDLE = "idle"
+    """Nothing to do until somebody wakes it."""
+    BLOCKED = "blocked"
+    """Something to do, but nowhere to put the result until somebody wakes it."""
+    DONE = "done"
+    """It will not run again."""
+
+
+class Tasklet(ABC):
+    """Something that a worker runs a step at a time.
+
+    Attributes:
+        scheduled: whether it is in the worker's queue; the worker's business.
+        busy_s: seconds spent in steps.
+        blocked_s: seconds at rest because its output was blocked.
+        idle_s: seconds at rest because it had no input.
+    """
+
+    def __init__(self) -> None:
+        self.scheduled = False
+        self.busy_s = 0.0
+        self.blocked_s = 0.0
+        self.idle_s = 0.0
+        self.rest_since = 0.0
+        self.rest = Progress.AGAIN
+        self.deadline: float | None = None
+
+    @abstractmethod
+    def step(self) -> Progress:
+        """Do a little, in the worker's thread. Must neither block nor raise."""
+
+
+class Worker:
+    """Runs tasklets until there are none left.
+
+    Args:
+        clock: for deadlines and for the time that tasklets take.
+        poller: where it sleeps.
+    """
+
+    def __init__(self, clock: Clock, poller: Poller) -> None:
+        self._clock = clock
+        self._monotonic = clock.monotonic
+        self._poller = poller
+        self._ready: deque[Tasklet] = deque()
+        self._alive: set[Tasklet] = set()
+        self._deadlines: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = count()
+        self._mails: deque[Callable[[], None]] = deque()
+
+    # ---- from any thread ------------------------------------------------------------------------------------
+
+    def mail(self, action: Callable[[], None]) -> None:
+        """Have ``action`` called in the worker's thread, between steps. From any thread."""
+        self._mails.append(action)
+        self._poller.wake()
+
+    # ---- from the worker's thread ---------------------------------------------------------------------------
+
+    def soon(self, action: Callable[[], None]) -> None:
+        """Have ``action`` called between steps, after what was asked for before it."""
+        self._mails.append(action)
+
+    def add(self, tasklet: Tasklet) -> None:
+        """Take on a tasklet and run it soon."""
+        self._alive.add(tasklet)
+        tasklet.rest_since = self._monotonic()
+        self.wake(tasklet)
+
+    def wake(self, tasklet: Tasklet) -> None:
+        """Run a tasklet soon."""
+        if not tasklet.scheduled:
+            tasklet.scheduled = True
+            self._ready.append(tasklet)
+
+    def at(self, deadline: float, action: Callable[[], None]) -> None:
+        """Have ``action`` called at a reading of the clock's monotonic seconds."""
+        heapq.heappush(self._deadlines, (deadline, next(self._order), action))
+
+    def wait(self, tasklet: Tasklet, wait: Wait) -> None:
+        """Wake a tasklet when what it waits for is there."""
+        if wait.fileno is not None:
+            self._poller.watch(tasklet, wait, lambda: self.wake(tasklet))
+        # One deadline a tasklet is enough: when it comes, the tasklet says anew what it waits for.
+        if wait.until is not None and (tasklet.deadline is None or wait.until < tasklet.deadline):
+            tasklet.deadline = wait.until
+            self.at(wait.until, lambda: self._wake_at(tasklet, wait.until))
+
+    def _wake_at(self, tasklet: Tasklet, deadline: float | None) -> None:
+        if tasklet.deadline == deadline:
+            tasklet.deadline = None
+        self.wake(tasklet)
+
+    def forget(self, tasklet: Tasklet) -> None:
+        """Stop watching files for a tasklet; it may close them now."""
+        self._poller.forget(tasklet)
+
+    def next_deadline(self) -> float | None:
+        """The earliest deadline in monotonic seconds, or None."""
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def alive(self) -> bool:
+        """Whether there are tasklets that are not done."""
+        return bool(self._alive)
+
+    def run(self) -> None:
+        """Run until all tasklets are done and all mails are read."""
+        while self._alive or self._mails:
+            self.run_ready(_ROUNDS_BETWEEN_POLLS)
+            if not self._alive:
+                continue
+            if self._ready or self._mails:
+                if self._poller.watching():
+                    self._poller.poll(0)
+            else:
+                deadline = self.next_deadline()
+                self._poller.poll(None if deadline is None else max(0.0, deadline - self._monotonic()))
+
+    def run_ready(self, rounds: int | None = None) -> bool:
+        """Run what is ready, without sleeping.
+
+        Args:
+            rounds: how many times each tasklet may have its turn; None: until none is ready.
+
+        Returns:
+            whether anything ran.
+        """
+        ran = False
+        while rounds is None or rounds > 0:
+            while self._mails:
+                ran = True
+                self._mails.popleft()()
+            if self._deadlines:
+                self._fire_deadlines()
+            ready = self._ready
+            if not ready:
+                return ran
+            ran = True
+            for _ in range(len(ready)):
+                self._step(ready.popleft())
+            if rounds is not None:
+                rounds -= 1
+        return ran
+
+    def _step(self, tasklet: Tasklet) -> None:
+        if tasklet not in self._alive:
+            return
+        started = self._monotonic()
+        if tasklet.rest is Progress.IDLE:
+            tasklet.idle_s += started - tasklet.rest_since
+        elif tasklet.rest is Progress.BLOCKED:
+            tasklet.blocked_s += started - tasklet.rest_since
+        # Cleared before the step: a wake-up during it counts.
+        tasklet.scheduled = False
+        progress = tasklet.step()
+        ended = self._monotonic()
+        tasklet.busy_s += ended - started
+        tasklet.rest_since = ended
+        tasklet.rest = progress
+        if progress is Progress.AGAIN:
+            self.wake(tasklet)
+        elif progress is Progress.DONE:
+            self._alive.discard(tasklet)
+            self._poller.forget(tasklet)
+
+    def _fire_deadlines(self) -> None:
+        now = self._monotonic()
+        while self._deadlines and self._deadlines[0][0] <= now:
+            heapq.heappop(self._deadlines)[2]()
