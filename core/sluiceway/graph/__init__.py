@@ -1,6 +1,7 @@
 """From a program to what runs: stream graph, chaining, job graph, execution graph, and their pictures."""
 
 from sluiceway.graph.builder import Assembly, assemble, build_stream_graph
+from sluiceway.graph.check import check
 from sluiceway.graph.execution import Execution, ExecutionState, StateListener
 from sluiceway.graph.executiongraph import ExecutionGraph, ExecutionJobVertex, ExecutionVertex
 from sluiceway.graph.findings import Finding, Level
@@ -35,6 +36,7 @@ __all__ = [
     "assemble",
     "build_job_graph",
     "build_stream_graph",
+    "check",
     "default_max_parallelism",
     "distribution_of",
     "pipelined_regions",

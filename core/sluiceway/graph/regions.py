@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sluiceway.graph.executiongraph import ExecutionGraph, ExecutionVertex
+from sluiceway.partitioner import Distribution
 
 __all__ = ["pipelined_regions"]
 
@@ -27,6 +28,11 @@ def pipelined_regions(graph: ExecutionGraph) -> list[tuple[ExecutionVertex, ...]
         if edge.blocking:
             continue
         producers = graph.vertex(edge.source).subtasks
+        if edge.distribution is Distribution.ALL_TO_ALL:
+            everybody = [*producers, *graph.vertex(edge.target).subtasks]
+            for subtask in everybody[1:]:
+                leader[find(subtask)] = find(everybody[0])
+            continue
         for consumer in graph.vertex(edge.target).subtasks:
             for index in graph.producers_of(edge, consumer.subtask):
                 leader[find(producers[index])] = find(consumer)

@@ -37,6 +37,7 @@ class SlotPool:
     """The slots that workers offer, and which are taken. Not thread-safe."""
 
     def __init__(self) -> None:
+        self._met: set[str] = set()
         self._offered: dict[str, int] = {}
         self._free: dict[str, list[Slot]] = {}
 
@@ -53,13 +54,18 @@ class SlotPool:
     def offer(self, worker: str, slots: int) -> None:
         """A worker has come with so many slots.
 
+        Args:
+            worker: a name that no worker had before: one that comes again is another one.
+            slots: how many.
+
         Raises:
-            ValueError: that worker is there already, or offers less than one slot.
+            ValueError: a worker had that name, or it offers less than one slot.
         """
-        if worker in self._offered:
-            raise ValueError(f"worker {worker!r} has offered its slots already")
+        if worker in self._met:
+            raise ValueError(f"worker {worker!r} has offered its slots already: a new one needs a new name")
         if slots < 1:
             raise ValueError(f"worker {worker!r} offers {slots} slots: it must offer at least 1")
+        self._met.add(worker)
         self._offered[worker] = slots
         self._free[worker] = [Slot(worker, i) for i in range(slots)]
 

@@ -1,0 +1,253 @@
+"""Everything that can be found wrong with a program before it runs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator
+from typing import Any, get_args, get_origin
+
+from sluiceway.config import Settings
+from sluiceway.functions import Function
+from sluiceway.graph.builder import assemble
+from sluiceway.graph.findings import Finding, Level
+from sluiceway.graph.identity import function_name
+from sluiceway.graph.steptypes import key_selector, key_type, output_type, returned_type, wanted_types
+from sluiceway.graph.transformations import Transformation
+from sluiceway.keygroups import unstable_type
+from sluiceway.steps import FlatMapStep, KeyedReduceStep, SinkStep, SourceStep
+from sluiceway.streamgraph import StreamEdge, StreamGraph, StreamNode
+from sluiceway.types import is_assignable, members, parameter_type, type_name
+
+__all__ = ["check"]
+
+
+def check(
+    program: StreamGraph | Iterable[Transformation],
+    settings: Settings | None = None,
+    *,
+    job_name: str = "pipeline",
+    max_parallelism: int | None = None,
+) -> list[Finding]:
+    """Find what is wrong with a program, or may be, without running any of it.
+
+    Args:
+        program: its transformations, or a stream graph that was made of them; of a graph, only what is wrong
+            with its functions and types is left to find.
+        settings: the options that it would run with; the defaults if None.
+        job_name: the pipeline's name, for messages.
+        max_parallelism: the program's own number of key groups.
+
+    Returns:
+        all findings: first those about the shape of the program, then those about each step in order.
+    """
+    if isinstance(program, StreamGraph):
+        return list(_check_graph(program))
+    assembly = assemble(job_name, program, settings or Settings(), max_parallelism=max_parallelism)
+    findings = list(assembly.findings)
+    if assembly.graph is not None:
+        findings += _check_graph(assembly.graph)
+    return findings
+
+
+def _check_graph(graph: StreamGraph) -> Iterator[Finding]:
+    entering: dict[int, list[StreamEdge]] = {n.id: [] for n in graph.nodes}
+    for edge in graph.edges:
+        entering[edge.target].append(edge)
+    for node in graph.nodes:
+        yield from _check_function(node)
+        yield from _check_pickling(node, entering[node.id])
+        yield from _check_uid(node)
+        for edge in entering[node.id]:
+            yield from _check_types(graph, edge)
+        yield from _check_key_type(node, entering[node.id])
+
+
+def _finding(level: Level, code: str, node: StreamNode, message: str) -> Finding:
+    return Finding(level, code, message, node.name, node.location)
+
+
+def _label(node: StreamNode) -> str:
+    return f"{node.name!r} ({node.location})" if node.location else repr(node.name)
+
+
+# ---- functions ---------------------------------------------------------------------------------------------
+
+
+def _check_function(node: StreamNode) -> Iterator[Finding]:
+    fn = node.step.function
+    if fn is not None and not isinstance(fn, Function) and inspect.iscoroutinefunction(fn):
+        yield _finding(
+            Level.ERROR,
+            "async-function",
+            node,
+            f"{_label(node)} has an async function, which would return a coroutine for every record: give it a"
+            " plain function",
+        )
+        return
+    hinted = output_type(node.step, None)
+    if not is_assignable(hinted, node.output_type):
+        have, said = _names(hinted, node.output_type)
+        yield _finding(
+            Level.ERROR,
+            "type-clash",
+            node,
+            f"{_label(node)} is said to produce {said}, but its hints say {have}: correct one of the two",
+        )
+    returned = returned_type(node.step)
+    if isinstance(node.step, FlatMapStep):
+        yield from _check_flat_map(node, returned)
+    if isinstance(node.step, KeyedReduceStep):
+        for wanted in wanted_types(node.step):
+            if not is_assignable(returned, wanted):
+                yield _finding(
+                    Level.ERROR,
+                    "type-clash",
+                    node,
+                    f"{_label(node)} reduces to {_names(returned, wanted)[0]}, which its function does not take"
+                    f" again as {_names(returned, wanted)[1]}: return the type that goes in, or use aggregate()",
+                )
+                break
+
+
+def _check_flat_map(node: StreamNode, returned: Any) -> Iterator[Finding]:
+    nothing = type(None)
+    alternatives = [m for m in members(returned) if m is not nothing]
+    if str in alternatives:
+        yield _finding(
+            Level.WARNING,
+            "flat-map-str",
+            node,
+            f"{_label(node)} returns str, and flat_map() makes a record of each character of it: return a list,"
+            " or use map()",
+        )
+    elif returned is nothing or not all(is_assignable(m, Iterable[Any]) for m in alternatives):
+        yield _finding(
+            Level.ERROR,
+            "not-iterable",
+            node,
+            f"{_label(node)} returns {type_name(returned)}, but flat_map() needs an iterable: return a list, yield"
+            " the records, or use map()",
+        )
+
+
+def _check_pickling(node: StreamNode, entering: Iterable[StreamEdge]) -> Iterator[Finding]:
+    from sluiceway.graph.pickling import find_obstacle  # the pickler takes long to import
+
+    step = node.step
+    if isinstance(step, SourceStep):
+        parts: list[tuple[str, object]] = [(f"source {step.source.name}", step.source)]
+    elif isinstance(step, SinkStep):
+        parts = [(f"sink {step.sink.name}", step.sink)]
+    else:
+        parts = [("function", step.function)]
+    parts += [("key selector", key_selector(step))]
+    for edge in entering:
+        parts += [("key selector", edge.partitioner.key), ("partitioner", edge.partitioner.select)]
+    seen: set[int] = set()
+    for what, part in parts:
+        if part is None or id(part) in seen:
+            continue
+        seen.add(id(part))
+        obstacle = find_obstacle(part)
+        if obstacle is not None:
+            yield _finding(
+                Level.ERROR,
+                "unserialisable",
+                node,
+                f"the {what} of {_label(node)} cannot be sent to a worker: {obstacle}. Make such an object where"
+                " it is used: in open() of a function object, or inside the function",
+            )
+
+
+def _check_uid(node: StreamNode) -> Iterator[Finding]:
+    if node.step.stateful and not node.uid_given:
+        yield _finding(
+            Level.WARNING,
+            "unstable-uid",
+            node,
+            f"{_label(node)} keeps state but has no uid, so a change to the steps before it can make its state"
+            f" unfindable: give it one with uid({_suggested_uid(node)!r})",
+        )
+
+
+def _suggested_uid(node: StreamNode) -> str:
+    word = "".join(c if c.isalnum() else "-" for c in node.name.lower()).strip("-")
+    return word or node.step.kind
+
+
+# ---- types -------------------------------------------------------------------------------------------------
+
+
+def _names(one: Any, other: Any) -> tuple[str, str]:
+    """How to call two types that differ: with their modules if they are called the same."""
+    short = type_name(one), type_name(other)
+    if short[0] != short[1]:
+        return short
+    return type_name(one, qualified=True), type_name(other, qualified=True)
+
+
+def _check_types(graph: StreamGraph, edge: StreamEdge) -> Iterator[Finding]:
+    up, down = graph.node(edge.source), graph.node(edge.target)
+    produced = edge.tag.type if edge.tag else up.output_type
+    if edge.tag:
+        source = f"side output {edge.tag.name!r} of {_label(up)}"
+    else:
+        source = _label(up)
+    wanted = [down.output_type] if edge.feedback else wanted_types(down.step)
+    for want in wanted:
+        if not is_assignable(produced, want):
+            have, need = _names(produced, want)
+            taker = f"iteration {_label(down)}" if edge.feedback else _label(down)
+            yield _finding(
+                Level.ERROR,
+                "type-clash",
+                down,
+                f"{source} produces {have}, but {taker} takes {need}: convert in between, or correct the type"
+                " hints",
+            )
+            break
+    key = edge.partitioner.key
+    if key is not None:
+        want = parameter_type(key, 0, "get_key" if isinstance(key, Function) else None)
+        if not is_assignable(produced, want):
+            have, need = _names(produced, want)
+            yield _finding(
+                Level.ERROR,
+                "type-clash",
+                down,
+                f"{source} produces {have}, but the key selector {function_name(key)} before {_label(down)} takes"
+                f" {need}: convert in between, or correct the type hints",
+            )
+
+
+def _check_key_type(node: StreamNode, entering: Iterable[StreamEdge]) -> Iterator[Finding]:
+    for edge in entering:
+        key = edge.partitioner.key
+        if key is None or edge.partitioner.name != "hash":
+            continue
+        why = _unstable(key_type(key))
+        if why is not None:
+            yield _finding(
+                Level.ERROR,
+                "unstable-key",
+                node,
+                f"the key selector {function_name(key)} before {_label(node)} returns {type_name(key_type(key))},"
+                f" which cannot be a key: {why}",
+            )
+            return
+
+
+def _unstable(key: Any) -> str | None:
+    """Why a type of key cannot be one; None if it can, or if it is not known."""
+    alternatives = members(key)
+    if len(alternatives) != 1:
+        return None  # of a union, one may do
+    only = alternatives[0]
+    cls = get_origin(only) or only
+    if not isinstance(cls, type) or inspect.isabstract(cls) or getattr(cls, "_is_protocol", False):
+        return None
+    if cls is tuple:
+        return next((why for why in map(_unstable, get_args(only)) if why is not None), None)
+    if cls.__hash__ is not None and type.__subclasses__(cls):
+        return None  # a subclass may have a hash of its own
+    return unstable_type(cls)
