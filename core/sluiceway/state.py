@@ -12,7 +12,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from sluiceway.errors import StateError
 from sluiceway.keygroups import KeyGroupRange
+from sluiceway.serializers import Serializer, serializer_for
+from sluiceway.types import is_known, type_name
 
 if TYPE_CHECKING:
     from sluiceway.functions import AggregateFunction
@@ -35,6 +38,7 @@ __all__ = [
     "StateMeta",
     "StateTable",
     "TableKind",
+    "TableSchema",
     "ValueState",
     "ValueStateDescriptor",
 ]
@@ -253,6 +257,66 @@ class StateMeta:
     serializer: str
     version: int
     type_name: str = ""
+
+    def __str__(self) -> str:
+        content = self.type_name or "values of no declared type"
+        return f"a {self.kind.value} table of {content} (serializer {self.serializer!r}, version {self.version})"
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """What a descriptor means for a backend: the same for all of them.
+
+    Attributes:
+        meta: what the table's snapshots say of it.
+        serializer: for the values of a VALUE table, for pairs ``(key, value)`` of a MAP table.
+    """
+
+    meta: StateMeta
+    serializer: Serializer
+
+    @classmethod
+    def of(cls, descriptor: StateDescriptor) -> TableSchema:
+        """The schema of the table for ``descriptor``."""
+        kind, declared, shown = TableKind.VALUE, descriptor.type, descriptor.type
+        if isinstance(descriptor, MapStateDescriptor):
+            kind = TableKind.MAP
+            if is_known(descriptor.key_type) and is_known(descriptor.type):
+                declared = tuple[descriptor.key_type, descriptor.type]  # type: ignore[name-defined]
+                shown = dict[descriptor.key_type, descriptor.type]  # type: ignore[name-defined]
+            else:
+                declared = shown = None
+        elif isinstance(descriptor, ListStateDescriptor) and is_known(descriptor.type):
+            declared = shown = list[descriptor.type]  # type: ignore[name-defined]
+        serializer = serializer_for(declared)
+        shown_name = type_name(shown) if is_known(shown) else ""
+        meta = StateMeta(descriptor.name, kind, serializer.name, serializer.version, shown_name)
+        return cls(meta, serializer)
+
+    def check_same(self, other: StateMeta, operator: str) -> None:
+        """Check a second declaration of the table. Raises StateError if kind or type differ."""
+        if (self.meta.kind, self.meta.type_name) != (other.kind, other.type_name):
+            raise StateError(
+                f"state {self.meta.name!r} of operator {operator!r} is declared twice: as {self.meta}, and as "
+                f"{other}. Give one of them another name"
+            )
+
+    def reader_for(self, written: StateMeta, operator: str) -> Serializer:
+        """The serializer to read what a snapshot holds of this table.
+
+        Raises:
+            StateError: kind, type, serializer or version are not compatible; names the state, old and new.
+        """
+        new = self.meta
+        same = (written.kind, written.type_name, written.serializer) == (new.kind, new.type_name, new.serializer)
+        reader = self.serializer.reader_for(written.version) if same else None
+        if reader is not None:
+            return reader
+        raise StateError(
+            f"state {new.name!r} of operator {operator!r} cannot be restored: the snapshot holds {written}, "
+            f"the job declares {new}. Declare it as it was, give the new one another name, or start without "
+            "the snapshot"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,19 @@
-"""To come."""
+"""Keyed state as objects on the heap: the state backend ``memory``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sluiceway.hooks import Offer, hookimpl
+
+
+@hookimpl
+def sluiceway_state_backends() -> list[Offer]:
+    """The memory backend."""
+
+    def load() -> Any:
+        from sluiceway_memory._backend import MemoryStateBackend
+
+        return MemoryStateBackend
+
+    return [Offer("memory", load, "objects on the heap: the fastest; state must fit into memory")]

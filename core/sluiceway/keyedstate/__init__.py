@@ -1,0 +1,5 @@
+"""The five kinds of keyed state, built once over the tables of any state backend."""
+
+from sluiceway.keyedstate.store import KeyedStateStore
+
+__all__ = ["KeyedStateStore"]

@@ -1,0 +1,237 @@
+"""The five kinds of state over a table. Each handle belongs to one namespace and follows the current key.
+# ruff: noqa: D102 - the methods are those of the contract, documented in sluiceway.state
+
+Only the lookup of the key stands in a ``try``: an error of the user's own function goes its way untouched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, MutableMapping
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, Final
+
+from sluiceway.functions import AggregateFunction
+from sluiceway.keygroups import stable_hash
+from sluiceway.state import AggregatingState, ListState, MapState, ReducingState, StateTable, ValueState
+
+if TYPE_CHECKING:
+    from sluiceway.keyedstate.store import KeyedStateStore
+
+__all__ = [
+    "TableAggregatingState",
+    "TableListState",
+    "TableMapState",
+    "TableReducingState",
+    "TableValueState",
+]
+
+_MISSING: Final[Any] = object()
+_IMMUTABLE: Final = frozenset({type(None), bool, int, float, complex, str, bytes})
+
+
+class _EntryHandle:
+    """What the four kinds over a VALUE table have in common."""
+
+    __slots__ = ("_entries", "_get", "_name", "_store")
+
+    def __init__(self, store: KeyedStateStore, name: str, entries: MutableMapping[Any, Any]) -> None:
+        self._store = store
+        self._name = name
+        self._entries = entries
+        self._get = entries.get
+
+    def _lookup(self) -> Any:
+        try:
+            return self._get(self._store.current_key, _MISSING)
+        except (AttributeError, TypeError) as error:
+            raise self._store.explain(self._name, error) from None
+
+    def _insert(self, value: Any) -> None:
+        """Store the first value of a key that :meth:`_lookup` did not find."""
+        key = self._store.current_key
+        stable_hash(key)
+        self._entries[key] = value
+
+    def clear(self) -> None:
+        try:
+            self._entries.pop(self._store.current_key, None)
+        except (AttributeError, TypeError) as error:
+            raise self._store.explain(self._name, error) from None
+
+
+class TableValueState(_EntryHandle, ValueState[Any]):
+    """Value state."""
+
+    __slots__ = ("_copied_default", "_default")
+
+    def __init__(self, store: KeyedStateStore, name: str, entries: MutableMapping[Any, Any], default: Any) -> None:
+        super().__init__(store, name, entries)
+        # A default that can be changed is copied: else all keys would change the same object.
+        mutable = type(default) not in _IMMUTABLE
+        self._default = _MISSING if mutable else default
+        self._copied_default = default
+
+    def value(self) -> Any:
+        try:
+            value = self._get(self._store.current_key, self._default)
+        except (AttributeError, TypeError) as error:
+            raise self._store.explain(self._name, error) from None
+        return deepcopy(self._copied_default) if value is _MISSING else value
+
+    def update(self, value: Any) -> None:
+        try:
+            key = self._store.current_key
+            if key not in self._entries:
+                stable_hash(key)
+        except (AttributeError, TypeError) as error:
+            raise self._store.explain(self._name, error) from None
+        self._entries[key] = value
+
+
+class TableListState(_EntryHandle, ListState[Any]):
+    """List state: a list as the key's value. No list is kept where it would be empty."""
+
+    __slots__ = ()
+
+    def get(self) -> list[Any]:
+        found = self._lookup()
+        return [] if found is _MISSING else list(found)
+
+    def add(self, value: Any) -> None:
+        self._extend([value])
+
+    def add_all(self, values: Iterable[Any]) -> None:
+        self._extend(list(values))
+
+    def _extend(self, values: list[Any]) -> None:
+        found = self._lookup()
+        if not values:
+            return
+        if found is _MISSING:
+            self._insert(values)
+        else:
+            found += values
+            self._entries[self._store.current_key] = found
+
+    def update(self, values: Iterable[Any]) -> None:
+        values = list(values)
+        if not values:
+            self.clear()
+        elif self._lookup() is _MISSING:
+            self._insert(values)
+        else:
+            self._entries[self._store.current_key] = values
+
+
+class TableMapState(MapState[Any, Any]):
+    """Map state: the mapping of the current key, found once for all calls with the same key object."""
+
+    __slots__ = ("_last_key", "_last_mapping", "_name", "_namespace", "_store", "_table")
+
+    def __init__(self, store: KeyedStateStore, name: str, table: StateTable, namespace: Hashable) -> None:
+        self._store = store
+        self._name = name
+        self._table = table
+        self._namespace = namespace
+        self._last_key: Any = _MISSING
+        self._last_mapping: MutableMapping[Any, Any] = {}
+
+    def _mapping(self) -> MutableMapping[Any, Any]:
+        try:
+            key = self._store.current_key
+            if key is not self._last_key:
+                self._last_mapping = self._table.mapping(key, self._namespace)
+                self._last_key = key
+        except (AttributeError, TypeError) as error:
+            raise self._store.explain(self._name, error) from None
+        return self._last_mapping
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return self._mapping().get(key, default)
+
+    def put(self, key: Any, value: Any) -> None:
+        mapping = self._mapping()
+        if not mapping:
+            stable_hash(self._last_key)
+        mapping[key] = value
+
+    def put_all(self, entries: Mapping[Any, Any]) -> None:
+        mapping = self._mapping()
+        if not mapping:
+            stable_hash(self._last_key)
+        mapping.update(entries)
+
+    def remove(self, key: Any) -> None:
+        self._mapping().pop(key, None)
+
+    def contains(self, key: Any) -> bool:
+        return key in self._mapping()
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        return iter(self._mapping().items())
+
+    def keys(self) -> Iterator[Any]:
+        return iter(self._mapping())
+
+    def values(self) -> Iterator[Any]:
+        return iter(self._mapping().values())
+
+    def is_empty(self) -> bool:
+        return not self._mapping()
+
+    def clear(self) -> None:
+        self._mapping().clear()
+
+
+class TableReducingState(_EntryHandle, ReducingState[Any]):
+    """Reducing state."""
+
+    __slots__ = ("_reduce",)
+
+    def __init__(
+        self,
+        store: KeyedStateStore,
+        name: str,
+        entries: MutableMapping[Any, Any],
+        reduce: Callable[[Any, Any], Any],
+    ) -> None:
+        super().__init__(store, name, entries)
+        self._reduce = reduce
+
+    def get(self) -> Any:
+        found = self._lookup()
+        return None if found is _MISSING else found
+
+    def add(self, value: Any) -> None:
+        found = self._lookup()
+        if found is _MISSING:
+            self._insert(value)
+        else:
+            self._entries[self._store.current_key] = self._reduce(found, value)
+
+
+class TableAggregatingState(_EntryHandle, AggregatingState[Any, Any]):
+    """Aggregating state."""
+
+    __slots__ = ("_aggregate",)
+
+    def __init__(
+        self,
+        store: KeyedStateStore,
+        name: str,
+        entries: MutableMapping[Any, Any],
+        aggregate: AggregateFunction[Any, Any, Any],
+    ) -> None:
+        super().__init__(store, name, entries)
+        self._aggregate = aggregate
+
+    def get(self) -> Any:
+        found = self._lookup()
+        return None if found is _MISSING else self._aggregate.get_result(found)
+
+    def add(self, value: Any) -> None:
+        found = self._lookup()
+        if found is _MISSING:
+            self._insert(self._aggregate.add(value, self._aggregate.create_accumulator()))
+        else:
+            self._entries[self._store.current_key] = self._aggregate.add(value, found)

@@ -1,0 +1,157 @@
+"""Where an operator gets its keyed state from, and where it says whose state that is."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, TypeVar
+
+from sluiceway.errors import StateError, UnstableKeyError
+from sluiceway.functions import Function, ReduceFunction
+from sluiceway.keyedstate.handles import (
+    TableAggregatingState,
+    TableListState,
+    TableMapState,
+    TableReducingState,
+    TableValueState,
+)
+from sluiceway.keygroups import stable_hash
+from sluiceway.state import (
+    VOID_NAMESPACE,
+    AggregatingState,
+    AggregatingStateDescriptor,
+    KeyedStateBackend,
+    ListState,
+    ListStateDescriptor,
+    MapState,
+    MapStateDescriptor,
+    ReducingState,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    StateTable,
+    ValueState,
+    ValueStateDescriptor,
+)
+from sluiceway.types import is_known, type_name
+
+__all__ = ["KeyedStateStore"]
+
+D = TypeVar("D", bound=StateDescriptor)
+
+
+class KeyedStateStore:
+    """Makes state handles over a backend's tables, all bound to one current key.
+
+    Used only from the task's thread. An operator sets :attr:`current_key` before each record that it hands to
+    a user's function, and calls :meth:`clear_current_key` when no record is being processed any more.
+
+    A handle checks that a key has a stable hash when the key gets state for the first time. An operator that
+    writes to a table's entries by itself does the same with :func:`sluiceway.keygroups.stable_hash`, where its
+    lookup has missed.
+
+    Attributes:
+        current_key: whose state the handles speak of. Not set at first.
+    """
+
+    __slots__ = ("_backend", "_declared", "current_key")
+
+    current_key: Any
+
+    def __init__(self, backend: KeyedStateBackend) -> None:
+        self._backend = backend
+        self._declared: dict[str, StateDescriptor] = {}
+
+    def clear_current_key(self) -> None:
+        """From now on there is no current key; using a handle is an error. Harmless a second time."""
+        if hasattr(self, "current_key"):
+            del self.current_key
+
+    # Each of the five raises StateError if the name was declared with another kind or type.
+
+    def value_state(
+        self, descriptor: ValueStateDescriptor, namespace: Hashable = VOID_NAMESPACE
+    ) -> ValueState[Any]:
+        """A handle for one value per key, in a namespace."""
+        table = self._table(descriptor, ValueStateDescriptor)
+        return TableValueState(self, descriptor.name, table.entries(namespace), descriptor.default)
+
+    def list_state(self, descriptor: ListStateDescriptor, namespace: Hashable = VOID_NAMESPACE) -> ListState[Any]:
+        """A handle for a list per key, in a namespace."""
+        table = self._table(descriptor, ListStateDescriptor)
+        return TableListState(self, descriptor.name, table.entries(namespace))
+
+    def map_state(
+        self, descriptor: MapStateDescriptor, namespace: Hashable = VOID_NAMESPACE
+    ) -> MapState[Any, Any]:
+        """A handle for a mapping per key, in a namespace."""
+        table = self._table(descriptor, MapStateDescriptor)
+        return TableMapState(self, descriptor.name, table, namespace)
+
+    def reducing_state(
+        self, descriptor: ReducingStateDescriptor, namespace: Hashable = VOID_NAMESPACE
+    ) -> ReducingState[Any]:
+        """A handle for a reduced value per key, in a namespace."""
+        table = self._table(descriptor, ReducingStateDescriptor)
+        reduce: Any = descriptor.reduce
+        if isinstance(reduce, ReduceFunction):
+            _never_opened(descriptor, reduce)
+            reduce = reduce.reduce
+        return TableReducingState(self, descriptor.name, table.entries(namespace), reduce)
+
+    def aggregating_state(
+        self, descriptor: AggregatingStateDescriptor, namespace: Hashable = VOID_NAMESPACE
+    ) -> AggregatingState[Any, Any]:
+        """A handle for an accumulator per key, in a namespace."""
+        table = self._table(descriptor, AggregatingStateDescriptor)
+        _never_opened(descriptor, descriptor.aggregate)
+        return TableAggregatingState(self, descriptor.name, table.entries(namespace), descriptor.aggregate)
+
+    def explain(self, state: str, error: Exception) -> Exception:
+        """The error to raise where looking up the current key's state has failed with ``error``."""
+        try:
+            key = self.current_key
+        except AttributeError:
+            return StateError(
+                f"keyed state {state!r} is used without a current key: there is one only while a record is "
+                "processed, not in open() or close()"
+            )
+        try:
+            stable_hash(key)
+        except UnstableKeyError as unstable:
+            return unstable
+        return error
+
+    def _table(self, descriptor: D, kind: type[D]) -> StateTable:
+        if not isinstance(descriptor, kind):
+            raise StateError(
+                f"{_word(kind)} state is declared by a {kind.__name__}, not by {type(descriptor).__name__}"
+            )
+        known = self._declared.setdefault(descriptor.name, descriptor)
+        if type(known) is not type(descriptor) or _types(known) != _types(descriptor):
+            raise StateError(
+                f"state {descriptor.name!r} is declared twice: as {_described(known)}, and as "
+                f"{_described(descriptor)}. Give one of them another name"
+            )
+        return self._backend.table(descriptor)
+
+
+def _word(kind: type) -> str:
+    return kind.__name__.removesuffix("StateDescriptor").lower()
+
+
+def _types(descriptor: StateDescriptor) -> tuple[Any, Any]:
+    return descriptor.type, getattr(descriptor, "key_type", None)
+
+
+def _described(descriptor: StateDescriptor) -> str:
+    value, key = (type_name(t) if is_known(t) else "anything" for t in _types(descriptor))
+    if isinstance(descriptor, MapStateDescriptor):
+        value = f"{key} to {value}"
+    return f"{_word(type(descriptor))} state of {value}"
+
+
+def _never_opened(descriptor: StateDescriptor, function: object) -> None:
+    if isinstance(function, Function) and type(function).open is not Function.open:
+        raise StateError(
+            f"the function of state {descriptor.name!r} has an open() of its own, which nobody would call: do "
+            "what it does in the open() of the function that uses the state"
+        )
