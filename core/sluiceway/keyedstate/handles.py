@@ -1,8 +1,9 @@
 """The five kinds of state over a table. Each handle belongs to one namespace and follows the current key.
-# ruff: noqa: D102 - the methods are those of the contract, documented in sluiceway.state
 
 Only the lookup of the key stands in a ``try``: an error of the user's own function goes its way untouched.
 """
+
+# ruff: noqa: D102 - the methods are those of the contract, documented in sluiceway.state
 
 from __future__ import annotations
 
@@ -126,7 +127,7 @@ class TableListState(_EntryHandle, ListState[Any]):
 class TableMapState(MapState[Any, Any]):
     """Map state: the mapping of the current key, found once for all calls with the same key object."""
 
-    __slots__ = ("_last_key", "_last_mapping", "_name", "_namespace", "_store", "_table")
+    __slots__ = ("_checked", "_last_key", "_last_mapping", "_name", "_namespace", "_store", "_table")
 
     def __init__(self, store: KeyedStateStore, name: str, table: StateTable, namespace: Hashable) -> None:
         self._store = store
@@ -135,6 +136,7 @@ class TableMapState(MapState[Any, Any]):
         self._namespace = namespace
         self._last_key: Any = _MISSING
         self._last_mapping: MutableMapping[Any, Any] = {}
+        self._checked = False
 
     def _mapping(self) -> MutableMapping[Any, Any]:
         try:
@@ -142,6 +144,7 @@ class TableMapState(MapState[Any, Any]):
             if key is not self._last_key:
                 self._last_mapping = self._table.mapping(key, self._namespace)
                 self._last_key = key
+                self._checked = False
         except (AttributeError, TypeError) as error:
             raise self._store.explain(self._name, error) from None
         return self._last_mapping
@@ -151,15 +154,20 @@ class TableMapState(MapState[Any, Any]):
 
     def put(self, key: Any, value: Any) -> None:
         mapping = self._mapping()
-        if not mapping:
-            stable_hash(self._last_key)
+        if not self._checked:
+            self._check_key()
         mapping[key] = value
 
     def put_all(self, entries: Mapping[Any, Any]) -> None:
         mapping = self._mapping()
-        if not mapping:
-            stable_hash(self._last_key)
+        if not self._checked:
+            self._check_key()
         mapping.update(entries)
+
+    def _check_key(self) -> None:
+        if not self._last_mapping:
+            stable_hash(self._last_key)
+        self._checked = True
 
     def remove(self, key: Any) -> None:
         self._mapping().pop(key, None)
