@@ -1,0 +1,113 @@
+"""Read by mypy, never run: what is inferred along a pipeline."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, assert_type
+
+import sluiceway as sw
+
+
+@dataclass
+class Order:
+    user: str
+    amount: float
+    items: int
+
+
+class Parse(sw.MapFunction[str, Order]):
+    def map(self, value: str) -> Order:
+        return Order(value, 0.0, 1)
+
+
+class Words(sw.FlatMapFunction[str, str]):
+    def flat_map(self, value: str) -> Iterable[str]:
+        return value.split()
+
+
+class ByUser(sw.KeySelector[Order, str]):
+    def get_key(self, value: Order) -> str:
+        return value.user
+
+
+class Mean(sw.AggregateFunction[Order, tuple[float, int], float]):
+    def create_accumulator(self) -> tuple[float, int]:
+        return (0.0, 0)
+
+    def add(self, value: Order, accumulator: tuple[float, int]) -> tuple[float, int]:
+        return (accumulator[0] + value.amount, accumulator[1] + 1)
+
+    def get_result(self, accumulator: tuple[float, int]) -> float:
+        return accumulator[0] / accumulator[1]
+
+
+class Changes(sw.KeyedProcessFunction[str, Order, int]):
+    def process_element(self, value: Order, ctx: sw.KeyedProcessFunction.Context) -> Iterator[int]:
+        yield value.items
+
+
+class Split(sw.ProcessFunction[str, int]):
+    def process_element(self, value: str, ctx: sw.ProcessFunction.Context) -> Iterator[int]:
+        yield len(value)
+
+
+def keyed(value: Order, ctx: sw.KeyedProcessFunction.Context) -> Iterator[bytes]:
+    yield str(ctx.get_current_key()).encode()
+
+
+def silent(value: str, ctx: sw.ProcessFunction.Context) -> list[int] | None:
+    return None
+
+
+flow = sw.Pipeline("typing", parallelism=2)
+lines = flow.from_collection(["a b", "c"])
+assert_type(lines, sw.DataStream[str])
+assert_type(lines.map(len), sw.DataStream[int])
+assert_type(lines.map(lambda line: line.upper()), sw.DataStream[str])
+assert_type(lines.map(Parse()), sw.DataStream[Order])
+assert_type(lines.flat_map(lambda line: line.split()), sw.DataStream[str])
+assert_type(lines.flat_map(str.split), sw.DataStream[str])
+assert_type(lines.flat_map(Words()), sw.DataStream[str])
+assert_type(lines.filter(lambda line: len(line) > 3), sw.DataStream[str])
+assert_type(lines.filter(str.strip), sw.DataStream[str])
+assert_type(lines.process(Split()), sw.DataStream[int])
+assert_type(lines.process(silent), sw.DataStream[int])
+assert_type(lines.map(lambda line: (line, 1)).filter(lambda pair: pair[1] > 0), sw.DataStream[tuple[str, int]])
+
+orders = lines.map(Parse())
+by_user = orders.key_by(lambda order: order.user)
+assert_type(by_user, sw.KeyedStream[Order, str])
+assert_type(orders.key_by(ByUser()), sw.KeyedStream[Order, str])
+assert_type(by_user.count(), sw.DataStream[tuple[str, int]])
+assert_type(by_user.reduce(lambda a, b: a if a.amount > b.amount else b), sw.DataStream[Order])
+assert_type(by_user.sum("amount"), sw.DataStream[Order])
+assert_type(by_user.sum(lambda order: order.amount), sw.DataStream[tuple[str, float]])
+assert_type(by_user.max(lambda order: order.items), sw.DataStream[tuple[str, int]])
+assert_type(by_user.min("amount"), sw.DataStream[Order])
+assert_type(by_user.max_by(lambda order: order.amount), sw.DataStream[Order])
+assert_type(by_user.aggregate(Mean()), sw.DataStream[float])
+assert_type(by_user.process(Changes()), sw.DataStream[int])
+assert_type(by_user.process(keyed), sw.DataStream[bytes])
+assert_type(by_user.map(lambda order: order.items), sw.DataStream[int])
+
+assert_type(lines.union(lines, lines.rebalance()), sw.DataStream[str])
+assert_type(lines.shuffle(), sw.DataStream[str])
+assert_type(lines.partition_custom(lambda key, n: key % n, lambda line: len(line)), sw.DataStream[str])
+assert_type(lines.name("lines").uid("lines").set_parallelism(2), sw.DataStream[str])
+assert_type(by_user.count().name("count"), sw.DataStream[tuple[str, int]])
+
+late = sw.OutputTag[bytes]("late")
+assert_type(lines.process(Split()).get_side_output(late), sw.DataStream[bytes])
+
+loop = flow.from_sequence(1, 10).iterate()
+assert_type(loop, sw.IterativeStream[int])
+assert_type(loop.close_with(loop.map(lambda n: n - 1).filter(lambda n: n > 0)), sw.DataStream[int])
+
+assert_type(lines.collect(), sw.Collected[str])
+assert_type(lines.print("label").name("out"), sw.DataStreamSink)
+assert_type(lines.for_each(print), sw.DataStreamSink)
+assert_type(flow.source("socket", host="localhost", port=9999), sw.DataStream[Any])
+assert_type(flow.source("socket", host="localhost").returns(str), sw.DataStream[str])
+assert_type(flow.generate(count=3), sw.DataStream[int])
+assert_type(flow.generate(lambda n: str(n), count=3, rate=10), sw.DataStream[str])
+assert_type(flow.from_function(lambda: iter([1.0])), sw.DataStream[float])
+assert_type(flow.run(parallelism=2), sw.JobResult)
