@@ -1,0 +1,64 @@
+"""Ctrl-C while a job runs in the calling thread."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from sluiceway.engine import Job
+
+__all__ = ["Interrupts", "cancel_on_sigint"]
+
+
+class Interrupts:
+    """How often Ctrl-C was pressed.
+
+    Attributes:
+        count: number of times since the context was entered.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+@contextmanager
+def cancel_on_sigint(
+    job: Job, *, first: Callable[[], None] | None = None, again: Callable[[], None] | None = None
+) -> Iterator[Interrupts]:
+    """Within this context the first Ctrl-C cancels the job; the next one ends at once.
+
+    The handler that was there comes back at the end. Outside the main thread, and where the program has
+    installed a handler of its own or has SIGINT ignored (as a shell does for ``command &``), nothing changes.
+
+    Args:
+        job: what to cancel; its ``run`` is then called inside the context.
+        first: called after the first Ctrl-C, to tell people. Runs in the signal handler.
+        again: called at every later one; None: raise KeyboardInterrupt in the main thread.
+    """
+    interrupts = Interrupts()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        interrupts.count += 1
+        if interrupts.count == 1:
+            job.cancel()
+            if first is not None:
+                first()
+        elif again is not None:
+            again()
+        else:
+            raise KeyboardInterrupt
+
+    ours = threading.current_thread() is threading.main_thread()
+    old: Any = signal.getsignal(signal.SIGINT) if ours else None
+    if old not in (signal.default_int_handler, signal.SIG_DFL):
+        yield interrupts
+        return
+    signal.signal(signal.SIGINT, handle)
+    try:
+        yield interrupts
+    finally:
+        signal.signal(signal.SIGINT, old)

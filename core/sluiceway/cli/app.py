@@ -1,0 +1,162 @@
+"""The command ``sluiceway``: finds the sub-command, turns errors into messages and exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any, Final
+
+import click
+
+from sluiceway.cli import errors, exitcodes
+from sluiceway.errors import PluginError
+
+__all__ = ["App", "app"]
+
+COMMANDS: Final = {
+    "run": "sluiceway.cli.run:run",
+    "explain": "sluiceway.cli.explain:explain",
+    "check": "sluiceway.cli.check:check",
+    "plugins": "sluiceway.cli.plugins:plugins",
+    "config": "sluiceway.cli.config:config",
+    "new": "sluiceway.cli.new:new",
+    "version": "sluiceway.cli.version:version",
+}
+"""Where each command is; imported when it is asked for."""
+
+
+class App(click.Group):
+    """A group that imports a command when it is used, and asks plugins only for commands it does not know."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Our commands, then the plugins'."""
+        from sluiceway.cli.manager import manager
+        from sluiceway.plugins.kinds import CLI_COMMAND
+
+        theirs = {o.offer.name for o in manager().offers(CLI_COMMAND)}
+        return [*COMMANDS, *sorted(theirs - COMMANDS.keys())]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command; None if there is none of that name."""
+        if cmd_name in COMMANDS:
+            module, _, attribute = COMMANDS[cmd_name].partition(":")
+            command: click.Command = getattr(import_module(module), attribute)
+            return command
+        return self._plugin_command(cmd_name)
+
+    def _plugin_command(self, name: str) -> click.Command | None:
+        from sluiceway.cli.manager import manager
+        from sluiceway.errors import UnknownNameError
+        from sluiceway.plugins.kinds import CLI_COMMAND
+
+        try:
+            made = manager().factory(CLI_COMMAND, name)
+        except UnknownNameError:
+            return None
+        if not isinstance(made, click.Command):
+            offered = manager().find(CLI_COMMAND, name)
+            raise PluginError(f"{offered} of {offered.plugin} is a {type(made).__name__}, not a click.Command")
+        return made
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands for ``--help``; one that a plugin cannot load is listed with the reason."""
+        rows = []
+        for name in self.list_commands(ctx):
+            try:
+                command = self.get_command(ctx, name)
+            except PluginError as error:
+                rows.append((name, f"(not available: {error})"))
+                continue
+            if command is not None and not command.hidden:
+                rows.append((name, command.get_short_help_str(80)))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Explain the exit codes."""
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code), text) for code, text in exitcodes.EXPLAINED.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the arguments begin with."""
+        name = args[0]
+        command = self.get_command(ctx, name)
+        if command is not None or name.startswith("-"):
+            return (name, command, args[1:]) if command is not None else super().resolve_command(ctx, args)
+        close = get_close_matches(name, self.list_commands(ctx), n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        if not close and (name.endswith(".py") or os.path.exists(name)):
+            hint = f" To run a pipeline: sluiceway run {name}"
+        raise click.UsageError(f"there is no command {name!r}.{hint}", ctx)
+
+    def invoke(self, ctx: click.Context) -> None:
+        """Run the command; what it raises becomes a message on stderr and an exit code."""
+        try:
+            super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except BrokenPipeError:
+            if not _stdout_is_gone():
+                raise
+            ctx.exit(exitcodes.BROKEN_PIPE)
+        except (Exception, KeyboardInterrupt) as error:
+            errors.show(error, engine_frames=errors.wants_engine_frames(ctx))
+            ctx.exit(exitcodes.of(error))
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """As click's, with our exit codes; ends in SystemExit."""
+        try:
+            code = super().main(
+                args,
+                prog_name,
+                complete_var,
+                standalone_mode=False,
+                windows_expand_args=windows_expand_args,
+                **extra,
+            )
+            sys.stdout.flush()
+        except click.ClickException as error:
+            error.show()
+            code = exitcodes.USAGE
+        except click.Abort:
+            code = exitcodes.CANCELLED
+        except BrokenPipeError:
+            code = exitcodes.BROKEN_PIPE
+        if code == exitcodes.BROKEN_PIPE:
+            _forget_stdout()
+        sys.exit(code or exitcodes.OK)
+
+
+def _stdout_is_gone() -> bool:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return False
+
+
+def _forget_stdout() -> None:
+    # Or the interpreter would complain at exit that it cannot flush.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+
+
+@click.group(cls=App, name="sluiceway")
+def app() -> None:
+    """Stateful stream processing for Python: run, explain and check pipelines."""

@@ -1,0 +1,48 @@
+"""``sluiceway config show``."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from sluiceway.cli.options import settings_options
+from sluiceway.cli.tables import print_table
+from sluiceway.config import OPTIONS, Resolved
+
+__all__ = ["config"]
+
+
+@click.group()
+def config() -> None:
+    """Look at the options of a run."""
+
+
+@config.command()
+@click.option("--json", "as_json", is_flag=True, help="As a JSON object.")
+@settings_options
+def show(resolved: Resolved, as_json: bool) -> None:
+    """Show every option, its value, and where the value comes from.
+
+    A flag goes before the environment (SLUICEWAY_PARALLELISM and so on), that before sluiceway.toml or
+    [tool.sluiceway] in pyproject.toml, searched for from the working directory upwards, and that before the
+    default.
+    """
+    values = {name: getattr(resolved.settings, option.field) for name, option in OPTIONS.items()}
+    if as_json:
+        facts = {name: {"value": value, "from": resolved.origins[name]} for name, value in values.items()}
+        click.echo(json.dumps({"file": resolved.file and str(resolved.file), "options": facts}, indent=2))
+        return
+    rows = [(name, _shown(name, value), resolved.origins[name]) for name, value in values.items()]
+    print_table(("OPTION", "VALUE", "FROM"), rows)
+    click.echo(f"\nConfiguration file: {resolved.file or 'none found'}")
+
+
+def _shown(name: str, value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(value) or "none"
+    if value is None:
+        return "chosen for each run" if name == "seed" else "from the parallelism"
+    if OPTIONS[name].field.endswith("_ms"):
+        return "till a batch is full" if value == -1 else f"{value} ms"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,50 @@
+"""``sluiceway new``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from sluiceway.templates import TEMPLATES, instantiate
+
+__all__ = ["new"]
+
+
+@click.group()
+def new() -> None:
+    """Begin a project."""
+
+
+def _directory(template: str, name: str) -> Path:
+    if template == "plugin" and not name.startswith(("sluiceway-", "sluiceway_")):
+        return Path(f"sluiceway-{name}")
+    return Path(name)
+
+
+def _command(template: str, text: str) -> click.Command:
+    @click.argument("name")
+    @click.option(
+        "--directory",
+        "-d",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Where to put it: a new or an empty directory. By default it is called after the project.",
+    )
+    def begin(name: str, directory: Path | None) -> None:
+        target = directory or _directory(template, name)
+        written = instantiate(template, name, target)
+        for path in written:
+            click.echo(str(path))
+        click.echo(f"\n{target} is ready; {target / 'README.md'} says how to go on.")
+
+    return click.command(template, help=text)(begin)
+
+
+_TEXTS = {
+    "pipeline": "Begin a project with a pipeline and a test of it.",
+    "plugin": "Begin a plugin: a distribution with a source, a sink and tests on the conformance suites.",
+}
+
+for _template in TEMPLATES:
+    new.add_command(_command(_template, _TEXTS[_template]))

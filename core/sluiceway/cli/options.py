@@ -1,0 +1,124 @@
+"""The options that every command about a pipeline has, and how they become settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, Final
+
+import click
+
+from sluiceway.cli.errors import TRACEBACK_FLAG, warn
+from sluiceway.config import OPTIONS, Resolved, resolve
+
+__all__ = ["Request", "pipeline_command", "settings_options"]
+
+_SETTINGS: Final = (
+    click.Option(["--parallelism", "-p"], metavar="N", help="Subtasks per step where the pipeline does not say."),
+    click.Option(["--max-parallelism"], metavar="N", help="Key groups: a bound for parallelism, for ever."),
+    click.Option(["--engine"], metavar="NAME", help="What runs the job: 'local'."),
+    click.Option(["--state-backend"], metavar="NAME", help="Where keyed state lives: 'memory'."),
+    click.Option(["--transport"], metavar="NAME", help="How records get from task to task: 'local'."),
+    click.Option(["--scheduler"], metavar="NAME", help="In which order tasks are started."),
+    click.Option(
+        ["--chaining/--no-chaining"], default=None, help="Whether neighbouring steps may share a task (they do)."
+    ),
+    click.Option(
+        ["--buffer-timeout"],
+        metavar="TIME",
+        help="How long a record may wait for company on its way: 100ms, 5s; -1: till a batch is full.",
+    ),
+    click.Option(["--batch-size"], metavar="N", help="Records per batch under load."),
+    click.Option(["--latency-interval"], metavar="TIME", help="Time between latency markers; 0: none."),
+    click.Option(["--metrics"], metavar="NAME", multiple=True, help="A metrics reporter; may be given again."),
+    click.Option(["--metrics-interval"], metavar="TIME", help="Time between metrics reports."),
+    click.Option(["--seed"], metavar="N", help="For partitioners that draw lots, to repeat a run."),
+    # These have a place in the design and no code yet; naming them says so instead of "no such option".
+    click.Option(["--workers"], hidden=True),
+    click.Option(["--checkpoint-interval"], hidden=True),
+    click.Option(["--checkpoints"], hidden=True),
+    click.Option(["--from"], hidden=True),
+)
+_NAMES: Final = tuple(option.name or "" for option in _SETTINGS)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a command about a pipeline was asked for.
+
+    Attributes:
+        target: where the pipeline is.
+        arguments: the script's own arguments.
+        resolved: the settings, and where each came from.
+    """
+
+    target: str
+    arguments: tuple[str, ...]
+    resolved: Resolved
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """All settings, as the API takes them: ``pipeline.check(**request.keywords)``."""
+        settings = self.resolved.settings
+        return {o.name.replace("-", "_"): getattr(settings, o.field) for o in OPTIONS.values()}
+
+
+def _resolve(given: dict[str, Any]) -> Resolved:
+    chosen = {name: given.pop(name) for name in _NAMES}
+    chosen["metrics"] = ",".join(chosen["metrics"]) or None
+    resolved = resolve(chosen, flag=lambda keyword: "--" + keyword.replace("_", "-"))
+    for hint in resolved.hints:
+        warn(hint)
+    return resolved
+
+
+def settings_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command function the options of a run, as one argument ``resolved``."""
+
+    @wraps(function)
+    def wrapper(**given: Any) -> None:
+        function(resolved=_resolve(given), **given)
+
+    wrapper.__click_params__ = list(reversed(_SETTINGS))  # type: ignore[attr-defined]
+    return wrapper
+
+
+def pipeline_command(name: str, short_help: str) -> Callable[[Callable[..., None]], click.Command]:
+    """Make a command that takes ``TARGET [SCRIPT ARGUMENTS]`` and the options of a run.
+
+    Before the target an unknown option is an error; after it, it belongs to the script, and so does everything
+    after ``--``. The function gets ``request`` and its own options by keyword.
+    """
+
+    def decorate(function: Callable[..., None]) -> click.Command:
+        @wraps(function)
+        def wrapper(target: str, script_arguments: tuple[str, ...], traceback: bool, **given: Any) -> None:
+            ctx = click.get_current_context()
+            ctx.meta[TRACEBACK_FLAG] = traceback
+            if target.startswith("-"):
+                opts = [opt for p in ctx.command.params for opt in (*p.opts, *p.secondary_opts)]
+                raise click.NoSuchOption(target.partition("=")[0], possibilities=opts, ctx=ctx)
+            function(request=Request(target, script_arguments, _resolve(given)), **given)
+
+        own = list(reversed(getattr(function, "__click_params__", [])))
+        return click.Command(
+            name,
+            callback=wrapper,
+            help=function.__doc__,
+            short_help=short_help,
+            params=[
+                click.Argument(["target"]),
+                click.Argument(
+                    ["script_arguments"], nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT ARGUMENTS]"
+                ),
+                *own,
+                *_SETTINGS,
+                click.Option(
+                    ["--traceback"], is_flag=True, help="Show the engine's own frames too, with any error."
+                ),
+            ],
+            context_settings={"ignore_unknown_options": True},
+        )
+
+    return decorate

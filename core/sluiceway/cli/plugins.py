@@ -1,0 +1,141 @@
+"""``sluiceway plugins``."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from sluiceway.cli.manager import manager
+from sluiceway.cli.tables import print_table
+from sluiceway.errors import PluginError, choose
+from sluiceway.plugins import Offered, Plugin
+
+__all__ = ["plugins"]
+
+
+@click.group()
+def plugins() -> None:
+    """See what plugins there are, and what they offer."""
+
+
+def _state(offered: Offered) -> str:
+    if offered.rivals:
+        return "offered more than once"
+    if missing := offered.missing:
+        how = f": {offered.install}" if offered.install else ""
+        return f"needs {' and '.join(missing)}{how}"
+    return "available"
+
+
+def _facts(offered: Offered) -> dict[str, Any]:
+    return {
+        "kind": offered.kind.word,
+        "name": offered.offer.name,
+        "summary": offered.offer.summary,
+        "plugin": offered.plugin.name,
+        "distribution": offered.plugin.distribution,
+        "version": offered.plugin.version,
+        "module": offered.plugin.target,
+        "available": not (offered.missing or offered.rivals),
+        "requires": list(offered.offer.requires),
+        "missing": offered.missing,
+        "install": offered.install,
+        "rivals": [rival.name for rival in offered.rivals],
+    }
+
+
+def _plugin_facts(plugin: Plugin) -> dict[str, str]:
+    return {
+        "name": plugin.name,
+        "distribution": plugin.distribution,
+        "version": plugin.version,
+        "module": plugin.target,
+        "state": plugin.state,
+    }
+
+
+@plugins.command("list")
+@click.option("--json", "as_json", is_flag=True, help="As a JSON object.")
+def list_(as_json: bool) -> None:
+    """List everything that plugins offer: kind, name, version, where it comes from, and whether it can be used."""
+    found = manager()
+    offers = found.all_offers()
+    if as_json:
+        facts = {
+            "plugins": [_plugin_facts(p) for p in found.plugins],
+            "offers": [_facts(o) for o in offers],
+            "problems": [p.message for p in found.problems],
+        }
+        click.echo(json.dumps(facts, indent=2))
+        return
+    rows = [
+        (
+            o.kind.word,
+            o.offer.name,
+            o.plugin.version or "-",
+            f"{o.plugin.name} ({o.plugin.distribution})",
+            _state(o),
+        )
+        for o in offers
+    ]
+    print_table(("KIND", "NAME", "VERSION", "PLUGIN", "STATE"), rows)
+    offering = {(o.plugin.name, o.plugin.distribution) for o in offers}
+    silent = [p for p in found.plugins if (p.name, p.distribution) not in offering]
+    if silent:
+        click.echo()
+        print_table(
+            ("PLUGIN", "VERSION", "DISTRIBUTION", "STATE"),
+            [(p.name, p.version or "-", p.distribution, _why_silent(p)) for p in silent],
+        )
+
+
+def _why_silent(plugin: Plugin) -> str:
+    return "offers nothing" if plugin.state == "loaded" else plugin.state
+
+
+@plugins.command()
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="As a JSON object.")
+def show(name: str, as_json: bool) -> None:
+    """Show what goes by NAME, an offer or a plugin, and try whether it loads."""
+    found = manager()
+    offers = found.all_offers()
+    named = [o for o in offers if name in (o.offer.name, o.plugin.name)]
+    bare = [p for p in found.plugins if p.name == name and not any(o.plugin == p for o in named)]
+    if not named and not bare:
+        raise choose("plugin or offer", name, {*(o.offer.name for o in offers), *(p.name for p in found.plugins)})
+    if as_json:
+        facts = {
+            "plugins": [_plugin_facts(p) for p in bare],
+            "offers": [{**_facts(o), "error": _try(o)} for o in named],
+        }
+        click.echo(json.dumps(facts, indent=2))
+        return
+    for offered in named:
+        plugin = offered.plugin
+        error = _try(offered)
+        click.echo(f"{offered.kind.word} {offered.offer.name!r}")
+        for label, text in (
+            ("what it is", offered.offer.summary),
+            ("plugin", f"{plugin.name} ({plugin.target})"),
+            ("comes from", plugin.origin),
+            ("needs", ", ".join(offered.offer.requires)),
+            ("state", f"not available: {error}" if error else "available"),
+        ):
+            if text:
+                click.echo(f"  {label + ':':<12}{text}")
+    for plugin in bare:
+        click.echo(f"plugin {plugin.name!r}")
+        click.echo(f"  {'module:':<12}{plugin.target}")
+        click.echo(f"  {'comes from:':<12}{plugin.origin}")
+        click.echo(f"  {'state:':<12}{_why_silent(plugin)}")
+
+
+def _try(offered: Offered) -> str | None:
+    try:
+        manager().factory(offered.kind, offered.offer.name)
+    except PluginError as error:
+        return str(error)
+    return None

@@ -1,0 +1,239 @@
+"""How a job goes, told on stderr while it runs, and in one closing line."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+from sluiceway.elements import MAX_WATERMARK
+
+if TYPE_CHECKING:
+    from sluiceway.cli.terminal import LiveLine
+    from sluiceway.engine import Job
+    from sluiceway.metrics import JobMetrics
+
+__all__ = ["Figures", "Progress", "figures", "summary", "summary_json"]
+
+LIVE_INTERVAL_S: Final = 0.25
+PLAIN_INTERVAL_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What people are shown of a job at one moment, rates being those since the moment before.
+
+    Attributes:
+        elapsed_s: seconds since the job started.
+        records_in: records read by all sources.
+        records_out: records written by all sinks.
+        in_per_s: records read per second.
+        out_per_s: records written per second.
+        busy: share of the time in which the process worked.
+        backpressured: share of the time in which the subtask that waited most could not emit.
+        watermark: the lowest watermark of the tasks that have one (ms), or None.
+    """
+
+    elapsed_s: float
+    records_in: int
+    records_out: int
+    in_per_s: float
+    out_per_s: float
+    busy: float
+    backpressured: float
+    watermark: int | None
+
+
+def figures(now: JobMetrics, before: JobMetrics | None = None) -> Figures:
+    """Compute what changed between two moments; without an earlier one, since the start."""
+    seconds = now.elapsed_s - (before.elapsed_s if before else 0.0)
+    earlier = {(t.vertex, t.subtask): t for t in before.subtasks} if before else {}
+    busy = waiting = 0.0
+    for task in now.subtasks:
+        old = earlier.get((task.vertex, task.subtask))
+        busy += task.busy_s - (old.busy_s if old else 0.0)
+        waiting = max(waiting, task.backpressured_s - (old.backpressured_s if old else 0.0))
+    watermarks = [t.watermark for t in now.subtasks if t.watermark is not None]
+
+    def per_second(amount: float) -> float:
+        return max(amount / seconds, 0.0) if seconds > 0 else 0.0
+
+    return Figures(
+        elapsed_s=now.elapsed_s,
+        records_in=now.records_in,
+        records_out=now.records_out,
+        in_per_s=per_second(now.records_in - (before.records_in if before else 0)),
+        out_per_s=per_second(now.records_out - (before.records_out if before else 0)),
+        busy=min(per_second(busy), 1.0),
+        backpressured=min(per_second(waiting), 1.0),
+        watermark=min(watermarks) if watermarks else None,
+    )
+
+
+def _line(name: str, f: Figures) -> str:
+    parts = [
+        f"{name} {_seconds(f.elapsed_s)}",
+        f"in {_count(f.in_per_s)}/s",
+        f"out {_count(f.out_per_s)}/s",
+        f"busy {f.busy:.0%}",
+        f"back-pressured {f.backpressured:.0%}",
+        f"watermark {_watermark(f.watermark)}",
+        f"total {f.records_in:,} in, {f.records_out:,} out",
+    ]
+    return " | ".join(parts)
+
+
+def summary(metrics: JobMetrics) -> str:
+    """The closing line, and one for each sink with a known latency."""
+    f = figures(metrics)
+    rate = f" ({_count(f.in_per_s)}/s)" if metrics.elapsed_s >= 0.1 else ""
+    lines = [
+        f"{metrics.job_name}: {metrics.status} after {_seconds(metrics.elapsed_s)}, "
+        f"{metrics.records_in:,} records in{rate}, {metrics.records_out:,} out"
+    ]
+    for sink, quantiles in metrics.latency_ms.items():
+        told = ", ".join(f"{label} {ms:.2f} ms" for label, ms in quantiles.items())
+        lines.append(f"latency to {sink}: {told}")
+    return "\n".join(lines)
+
+
+def summary_json(metrics: JobMetrics) -> str:
+    """The closing line as a JSON object."""
+    return _json(
+        "summary",
+        metrics,
+        {
+            "elapsed_s": round(metrics.elapsed_s, 3),
+            "records_in": metrics.records_in,
+            "records_out": metrics.records_out,
+            "latency_ms": {sink: dict(quantiles) for sink, quantiles in metrics.latency_ms.items()},
+        },
+    )
+
+
+def _json(event: str, metrics: JobMetrics, rest: dict[str, Any]) -> str:
+    return json.dumps({"event": event, "job": metrics.job_name, "status": metrics.status, **rest})
+
+
+def _progress_json(metrics: JobMetrics, f: Figures) -> str:
+    return _json(
+        "progress",
+        metrics,
+        {
+            "elapsed_s": round(f.elapsed_s, 3),
+            "records_in": f.records_in,
+            "records_out": f.records_out,
+            "in_per_s": round(f.in_per_s, 1),
+            "out_per_s": round(f.out_per_s, 1),
+            "busy": round(f.busy, 3),
+            "backpressured": round(f.backpressured, 3),
+            "watermark": f.watermark,
+        },
+    )
+
+
+class Progress:
+    """Tells of a job while it runs, from a thread of its own that ends with the context.
+
+    On a terminal one line changes in place, several times a second; elsewhere a new line comes every few
+    seconds. Standard output is left alone.
+
+    Args:
+        job: the job; its metrics are read.
+        stream: where to write, as a rule stderr.
+        as_json: whether lines are JSON objects; then none changes in place.
+        interval_s: seconds between lines; None: as suits the stream.
+    """
+
+    def __init__(
+        self, job: Job, stream: TextIO, *, as_json: bool = False, interval_s: float | None = None
+    ) -> None:
+        self._job = job
+        self._stream = stream
+        self._as_json = as_json
+        self._live: LiveLine | None = None
+        if not as_json and stream.isatty() and os.environ.get("TERM") != "dumb":
+            from sluiceway.cli.terminal import LiveLine
+
+            self._live = LiveLine(stream)
+        self._interval_s = interval_s or (LIVE_INTERVAL_S if self._live else PLAIN_INTERVAL_S)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._tell, name="sluiceway-progress", daemon=True)
+        self._guard = ExitStack()
+
+    def __enter__(self) -> Progress:
+        if self._live is not None:
+            self._guard.enter_context(self._live.guard_output())
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._guard.close()
+
+    def _tell(self) -> None:
+        write = self._live.show if self._live is not None else self._write
+        before: JobMetrics | None = None
+        while not self._stop.wait(self._interval_s):
+            try:
+                now = self._job.metrics()
+                write(self._shown(now, before))
+            except Exception as error:
+                # Progress is a courtesy: without it the job goes on.
+                write(f"warning: no more progress is shown ({type(error).__name__}: {error})")
+                return
+            before = now
+
+    def _shown(self, now: JobMetrics, before: JobMetrics | None) -> str:
+        f = figures(now, before)
+        return _progress_json(now, f) if self._as_json else _line(now.job_name, f)
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text + "\n")
+        self._stream.flush()
+
+
+def _count(number: float) -> str:
+    for limit, divisor, unit in ((10_000, 1, ""), (10_000_000, 1_000, "k")):
+        if number < limit:
+            return f"{number / divisor:,.0f}{unit}"
+    return f"{number / 1_000_000:,.1f}M"
+
+
+def _seconds(seconds: float) -> str:
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"
+
+
+def _watermark(watermark: int | None) -> str:
+    if watermark is None:
+        return "none"
+    if watermark >= MAX_WATERMARK:
+        return "end"
+    try:
+        return datetime.fromtimestamp(watermark / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError, OSError):
+        return f"{watermark} ms"
+
+
+def say_from_handler(text: str, fileno: Callable[[], int] = lambda: sys.__stderr__.fileno()) -> None:  # type: ignore[union-attr]
+    """Write a line to stderr out of a signal handler, where the stream itself may be in the middle of a write."""
+    try:
+        os.write(fileno(), f"\n{text}\n".encode())
+    except (OSError, ValueError, AttributeError):
+        return

@@ -1,0 +1,63 @@
+"""``sluiceway run``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack
+
+import click
+
+from sluiceway.cli import exitcodes
+from sluiceway.cli.options import Request, pipeline_command
+from sluiceway.cli.progress import Progress, say_from_handler, summary, summary_json
+from sluiceway.cli.target import load_pipeline
+
+__all__ = ["run"]
+
+
+@pipeline_command("run", "Run a pipeline.")
+@click.option("--no-progress", is_flag=True, help="Do not tell on stderr how the job goes.")
+@click.option("--quiet", "-q", is_flag=True, help="No progress and no closing line either.")
+@click.option("--json", "as_json", is_flag=True, help="Progress and closing line on stderr as JSON objects.")
+def run(request: Request, no_progress: bool, quiet: bool, as_json: bool) -> None:
+    """Run the pipeline in TARGET: a file, FILE:NAME or package.module:NAME.
+
+    NAME is that of a Pipeline, or of a function that returns one and may take one argument, the list of
+    SCRIPT ARGUMENTS. Without it, it is 'flow'. Options that sluiceway does not know and that come after TARGET
+    belong to the script, and so does everything after '--'; the script also finds them in sys.argv.
+
+    What the pipeline prints goes to standard output, everything else to standard error. Ctrl-C cancels the job,
+    a second one ends it at once.
+    """
+    from sluiceway.api.interrupts import cancel_on_sigint
+    from sluiceway.cli.manager import manager
+    from sluiceway.engine import JobStatus
+
+    settings = request.resolved.settings
+    plugins = manager()
+    plugins.engine(settings.engine)  # a wrong name is told before the pipeline's own code runs
+    with load_pipeline(request.target, request.arguments) as pipeline:
+        job = pipeline.prepare(settings, plugins.services())
+        with ExitStack() as stack:
+            if not (quiet or no_progress):
+                stack.enter_context(Progress(job, sys.stderr, as_json=as_json))
+            interrupts = stack.enter_context(cancel_on_sigint(job, first=_say_cancelling, again=_end_now))
+            try:
+                result = job.run()
+            finally:
+                stack.close()
+                sys.stdout.flush()
+                if not quiet:
+                    print((summary_json if as_json else summary)(job.metrics()), file=sys.stderr)
+    if interrupts.count or result.status is JobStatus.CANCELED:
+        click.get_current_context().exit(exitcodes.CANCELLED)
+
+
+def _say_cancelling() -> None:
+    say_from_handler("cancelling; Ctrl-C again ends at once")
+
+
+def _end_now() -> None:
+    say_from_handler("ended at once")
+    os._exit(exitcodes.CANCELLED)

@@ -1,0 +1,202 @@
+"""From ``FILE``, ``FILE:NAME`` or ``package.module:NAME`` to the pipeline that is meant."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from sluiceway.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from sluiceway.api import Pipeline
+
+__all__ = ["MODULE_NAME", "load_pipeline"]
+
+MODULE_NAME: Final = "__sluiceway__"
+"""``__name__`` of a file that the command line executes, so that ``if __name__ == "__main__":`` stays quiet."""
+
+_ATTRIBUTE: Final = "flow"
+
+
+class _Arguments(list[str]):
+    """``sys.argv`` that knows whether anybody looked beyond the name of the script."""
+
+    taken = False
+
+    def __getitem__(self, index: Any) -> Any:
+        self.taken = self.taken or index != 0
+        return super().__getitem__(index)
+
+    def __iter__(self) -> Iterator[str]:
+        self.taken = True
+        return super().__iter__()
+
+    def __len__(self) -> int:
+        self.taken = True
+        return super().__len__()
+
+
+@contextmanager
+def load_pipeline(target: str, arguments: Sequence[str] = ()) -> Iterator[Pipeline]:
+    """Load the pipeline; within the context ``sys.argv`` and ``sys.path`` are as if its script had been started.
+
+    What the pipeline's own code raises is not caught, SystemExit of an argument parser included.
+
+    Args:
+        target: a path to a Python file or a module's name, then perhaps ``:`` and the name of the pipeline, or
+            of the function that makes it; without a name it is ``flow``.
+        arguments: the script's own. They are ``sys.argv[1:]``, and the argument of a function that takes one.
+
+    Raises:
+        ConfigurationError: no such file, module or pipeline; names the pipelines that are there.
+        click.UsageError: there are arguments, and nothing has looked at them.
+    """
+    where, colon, name = target.rpartition(":")
+    if not colon:
+        where, name = target, ""
+    is_file = where.endswith(".py") or os.sep in where or os.path.isfile(where)
+    script = where if is_file else where.rpartition(".")[2]
+    argv = _Arguments([script, *arguments])
+    old_argv, old_path = sys.argv, list(sys.path)
+    sys.argv = argv
+    sys.path.insert(0, os.path.dirname(os.path.abspath(where)) if is_file else os.getcwd())
+    argv.taken = False
+    try:
+        module = _execute(where) if is_file else _import(where)
+        pipeline = _pick(module, where, name or _ATTRIBUTE, argv, list(arguments))
+        if arguments and not argv.taken:
+            raise _untaken(arguments, where)
+        yield pipeline
+    finally:
+        sys.argv = old_argv
+        sys.path[:] = old_path
+        sys.modules.pop(MODULE_NAME, None)
+
+
+def _execute(where: str) -> ModuleType:
+    path = Path(where)
+    try:
+        source = path.read_bytes()
+    except FileNotFoundError:
+        near = get_close_matches(path.name, _python_files(path.parent), n=1)
+        hint = f" Did you mean {path.parent / near[0]}?" if near else ""
+        raise ConfigurationError(f"there is no file {where}.{hint}") from None
+    except OSError as error:
+        raise ConfigurationError(f"{where} cannot be read: {error.strerror or error}") from error
+    module = ModuleType(MODULE_NAME)
+    module.__file__ = str(path.absolute())
+    # Pickle, dataclasses and typing look a class's module up there.
+    sys.modules[MODULE_NAME] = module
+    exec(compile(source, str(path), "exec", dont_inherit=True), module.__dict__)
+    return module
+
+
+def _python_files(folder: Path) -> list[str]:
+    try:
+        return [entry.name for entry in folder.iterdir() if entry.suffix == ".py"]
+    except OSError:
+        return []
+
+
+def _import(where: str) -> ModuleType:
+    try:
+        return import_module(where)
+    except ModuleNotFoundError as error:
+        # One that the module itself imports is another matter: that is the user's own traceback.
+        if error.name is None or not (where == error.name or where.startswith(f"{error.name}.")):
+            raise
+        raise ConfigurationError(
+            f"there is no module {error.name!r} here or on sys.path; for a file write its path: "
+            f"{error.name.replace('.', '/')}.py"
+        ) from None
+    except (TypeError, ValueError):  # a relative or an empty name
+        raise ConfigurationError(f"{where!r} is neither a file nor the name of a module") from None
+
+
+def _pick(module: ModuleType, where: str, name: str, argv: _Arguments, arguments: list[str]) -> Pipeline:
+    from sluiceway.api import Pipeline
+
+    found: Any = module
+    for part in name.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise ConfigurationError(f"{where} has no {name!r}: {_others(module, where)}") from None
+    if isinstance(found, Pipeline):
+        return found
+    if not callable(found):
+        raise ConfigurationError(
+            f"{name!r} in {where} is neither a Pipeline nor a function that returns one, but of type "
+            f"{type(found).__name__}: {_others(module, where)}"
+        )
+    made = _call(found, f"{name}() in {where}", argv, arguments)
+    if not isinstance(made, Pipeline):
+        raise ConfigurationError(f"{name}() in {where} returned {_article(made)}, not a Pipeline")
+    return made
+
+
+def _call(factory: Any, shown: str, argv: _Arguments, arguments: list[str]) -> Any:
+    if inspect.iscoroutinefunction(factory):
+        raise ConfigurationError(f"{shown} is an async function; it has to be a plain one that returns a Pipeline")
+    try:
+        parameters = list(inspect.signature(factory).parameters.values())
+    except (TypeError, ValueError):  # a callable that does not tell
+        parameters = []
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    required = [p.name for p in positional[1:] if p.default is p.empty]
+    required += [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+    if required:
+        raise ConfigurationError(
+            f"{shown} asks for {', '.join(required)}: it may take one argument, the list of the script's own "
+            "command-line arguments, or none"
+        )
+    if not positional:
+        return factory()
+    argv.taken = True
+    return factory(arguments)
+
+
+def _others(module: ModuleType, where: str) -> str:
+    from sluiceway.api import Pipeline
+
+    names = sorted(name for name, value in vars(module).items() if isinstance(value, Pipeline))
+    if names:
+        listed = ", ".join(f"{where}:{name}" for name in names)
+        return f"the Pipelines there are {listed}; name one of them, or call it {_ATTRIBUTE!r}"
+    return (
+        f"there is no Pipeline at the top of the module; write {_ATTRIBUTE} = Pipeline(...), "
+        f"or a function {_ATTRIBUTE}() that returns one"
+    )
+
+
+def _article(made: object) -> str:
+    return "nothing" if made is None else f"an object of type {type(made).__name__}"
+
+
+def _untaken(arguments: Iterable[str], where: str) -> click.UsageError:
+    ctx = click.get_current_context(silent=True)
+    hint = ""
+    if ctx is not None:
+        options = [p for p in ctx.command.params if isinstance(p, click.Option) and not p.hidden]
+        known = [opt for p in options for opt in (*p.opts, *p.secondary_opts) if opt.startswith("--")]
+        for argument in arguments:
+            option = argument.partition("=")[0]
+            if option.startswith("-") and (close := get_close_matches(option, known, n=1, cutoff=0.75)):
+                hint = f" Did you mean {close[0]}?"
+                break
+    listed = " ".join(arguments)
+    return click.UsageError(
+        f"{where} takes no arguments of its own, and these are not options of sluiceway: {listed}.{hint} "
+        f"(A script may read sys.argv, or define {_ATTRIBUTE}(arguments).)",
+        ctx,
+    )

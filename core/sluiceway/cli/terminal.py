@@ -1,0 +1,100 @@
+"""One line at the bottom of a terminal that changes, and the output that must not run into it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TextIO
+
+__all__ = ["LiveLine"]
+
+_ERASE: Final = "\r\x1b[2K"
+
+
+class LiveLine:
+    """A line on a terminal that is written over again and again. May be used from any thread.
+
+    Args:
+        stream: the terminal.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._lock = threading.RLock()
+        self._shown = False
+        self._midline = False
+
+    def show(self, text: str) -> None:
+        """Write ``text`` in the place of what is there, cut to the terminal's width."""
+        with self._lock:
+            if self._midline:
+                return  # other output has begun a line; this one would end up in its middle
+            width = shutil.get_terminal_size().columns - 1
+            self._stream.write(_ERASE + text[:width])
+            self._stream.flush()
+            self._shown = True
+
+    def erase(self) -> None:
+        """Take the line away."""
+        with self._lock:
+            if self._shown:
+                self._stream.write(_ERASE)
+                self._stream.flush()
+                self._shown = False
+
+    @contextmanager
+    def guard_output(self) -> Iterator[None]:
+        """Within this context output to ``sys.stdout`` and ``sys.stderr`` takes the line away first.
+
+        Only where they are terminals: nothing that goes to a file or a pipe is touched.
+        """
+        out, err = sys.stdout, sys.stderr
+        guarded = [_Guarded(s, self) if _is_terminal(s) else s for s in (out, err)]
+        sys.stdout, sys.stderr = guarded
+        try:
+            yield
+        finally:
+            self.erase()
+            # Only what is still ours: a program may have put streams of its own there.
+            if sys.stdout is guarded[0]:
+                sys.stdout = out
+            if sys.stderr is guarded[1]:
+                sys.stderr = err
+
+    def write_through(self, stream: TextIO, text: str) -> int:
+        """Write other output to its stream."""
+        with self._lock:
+            self.erase()
+            written = stream.write(text)
+            if text:
+                self._midline = not text.endswith("\n")
+                # Else it would reach the terminal after a later showing of the line.
+                stream.flush()
+            return written
+
+
+class _Guarded:
+    """A text stream whose writes go through the live line's lock. Everything else is the stream's own."""
+
+    def __init__(self, stream: TextIO, line: LiveLine) -> None:
+        self._stream = stream
+        self._line = line
+
+    def write(self, text: str) -> int:
+        return self._line.write_through(self._stream, text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        self.write("".join(lines))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    try:
+        return stream.isatty()
+    except (AttributeError, ValueError):  # None, or closed
+        return False

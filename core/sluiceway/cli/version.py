@@ -1,0 +1,26 @@
+"""``sluiceway version``."""
+
+from __future__ import annotations
+
+import click
+
+__all__ = ["version"]
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="As a JSON object.")
+def version(as_json: bool) -> None:
+    """Show the version of Sluiceway, Python and the system."""
+    import json
+    import platform
+    from importlib import metadata
+
+    facts = {
+        "sluiceway": metadata.version("sluiceway"),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+    if as_json:
+        click.echo(json.dumps(facts))
+    else:
+        click.echo(f"sluiceway {facts['sluiceway']} (Python {facts['python']}, {facts['system']})")
