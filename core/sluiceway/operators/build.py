@@ -162,7 +162,7 @@ def _groups(
         if node.id in taken:
             continue
         group = [node]
-        flat_maps = isinstance(node.step, FlatMapStep)
+        flat_maps = int(isinstance(node.step, FlatMapStep))
         while group[-1].step.record_wise and not outside.get(group[-1].id):
             out = [e for e in edges if e.source == group[-1].id]
             if len(out) != 1 or out[0].tag is not None or not by_id[out[0].target].step.record_wise:

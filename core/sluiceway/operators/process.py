@@ -137,7 +137,10 @@ class KeyedProcessOperator(KeyedOperator):
     def process(self, batch: Batch[Any]) -> None:
         """Call the function for each record."""
         results = _Results()
-        self._loop(batch, results)
+        try:
+            self._loop(batch, results)
+        finally:
+            self.store.clear_current_key()
         if self._ctx.sides:
             self._ctx.emit_sides(self)
         if results.values:

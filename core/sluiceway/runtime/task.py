@@ -42,7 +42,7 @@ ReportState = Callable[[str, ExecutionState, BaseException | None], None]
 MakeReader = Callable[["Task"], Callable[[], Reader[Any]]]
 
 _UNTIL_WOKEN = Wait()
-_MUCH = 4
+_MUCH = 2
 """A step may make this many batches of one before its input is cut into smaller parts."""
 
 
