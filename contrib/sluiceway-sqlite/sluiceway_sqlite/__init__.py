@@ -32,6 +32,7 @@ def sluiceway_connectors() -> list[Offer]:
 
     def load() -> Any:
         from sluiceway.connector import Connector
+
         from sluiceway_sqlite._sink import SqliteSink
         from sluiceway_sqlite._source import SqliteSource
 

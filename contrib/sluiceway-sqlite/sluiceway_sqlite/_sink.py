@@ -10,6 +10,7 @@ from typing import Any
 
 from sluiceway.connector import DeliveryGuarantee, Sink, SinkWriter, Wait, WriterContext
 from sluiceway.errors import ConfigurationError, ConnectorError
+
 from sluiceway_sqlite._database import quoted
 
 __all__ = ["SqliteSink"]

@@ -24,6 +24,7 @@ from sluiceway.connector import (
     Source,
 )
 from sluiceway.errors import ConfigurationError
+
 from sluiceway_sqlite._database import open_to_read, quoted, table_error
 
 __all__ = ["SqliteSource"]

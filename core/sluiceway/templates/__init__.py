@@ -81,4 +81,5 @@ def _check_name(template: str, name: str) -> None:
             "starting with a letter, as in 'click-counts'"
         )
     if template == "pipeline" and (keyword.iskeyword(name) or name in _TAKEN):
-        raise ConfigurationError(f"{name!r} cannot be the name of a pipeline: a module of that name exists already")
+        taken = "a module of that name exists already"
+        raise ConfigurationError(f"{name!r} cannot be the name of a pipeline: {taken}")

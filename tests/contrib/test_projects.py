@@ -1,0 +1,98 @@
+"""What third parties do: a project is built into a wheel, installed, found, and passes its own tests.
+
+The projects are those of contrib/ and what ``sluiceway new`` writes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sluiceway.templates import instantiate
+
+ROOT = Path(__file__).parents[2]
+CONTRIB = sorted(p.parent for p in ROOT.glob("contrib/*/pyproject.toml"))
+
+
+class Project:
+    """A project's source tree, and a directory that its wheel was installed into."""
+
+    def __init__(self, source: Path, target: Path) -> None:
+        self.source = source
+        self.target = target
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLUICEWAY_", "PYTEST_", "PYTHON"))}
+        self.environment = kept | {"PYTHONPATH": str(target), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def call(self, *command: str, cwd: Path | None = None) -> str:
+        result = subprocess.run(
+            [sys.executable, "-m", *command],
+            cwd=cwd or self.source,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert result.returncode == 0, f"{' '.join(command)}\n{result.stdout}"
+        return result.stdout
+
+    def install(self) -> None:
+        wheels = self.target.with_name("wheel")
+        self.call("build", "--wheel", "--no-isolation", "--outdir", str(wheels), ".")
+        (wheel,) = wheels.glob("*.whl")
+        self.call("pip", "install", "--quiet", "--no-deps", "--target", str(self.target), str(wheel))
+
+    def run_its_tests(self, directory: Path) -> None:
+        """From elsewhere, so that the installed package is tested and not the tree."""
+        settings = ["-c", str(self.source / "pyproject.toml"), "--rootdir", str(directory)]
+        base = ["-p", "no:cacheprovider", "--basetemp", str(directory / "base")]
+        printed = self.call("pytest", *settings, *base, str(self.source / "tests"), cwd=directory)
+        assert " passed" in printed
+        assert " skipped" not in printed, printed
+
+    def plugins(self) -> list[dict[str, str]]:
+        listed: list[dict[str, str]] = json.loads(self.call("sluiceway", "plugins", "list", "--json"))
+        return listed
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Callable[[Path], Project]:
+    def install(source: Path) -> Project:
+        project = Project(source, tmp_path / "installed")
+        project.install()
+        return project
+
+    return install
+
+
+def test_contrib_has_projects() -> None:
+    assert [p.name for p in CONTRIB] == ["sluiceway-sqlite"]
+
+
+@pytest.mark.parametrize("source", CONTRIB, ids=lambda p: p.name)
+def test_a_project_of_contrib(source: Path, installed: Callable[[Path], Project], tmp_path: Path) -> None:
+    project = installed(source)
+    name = source.name.removeprefix("sluiceway-")
+    kinds = {p["kind"] for p in project.plugins() if p["name"] == name}
+    assert kinds == {"connector", "state backend"}
+    project.run_its_tests(tmp_path)
+
+
+def test_a_plugin_from_the_template(installed: Callable[[Path], Project], tmp_path: Path) -> None:
+    instantiate("plugin", "click-stream", tmp_path / "new")
+    project = installed(tmp_path / "new")
+    assert [p["kind"] for p in project.plugins() if p["name"] == "click-stream"] == ["connector"]
+    project.run_its_tests(tmp_path)
+
+
+def test_a_pipeline_from_the_template(installed: Callable[[Path], Project], tmp_path: Path) -> None:
+    instantiate("pipeline", "click-counts", tmp_path / "new")
+    project = installed(tmp_path / "new")
+    assert "('/prices', 2)" in project.call("sluiceway", "run", "click_counts.pipeline:flow")
+    project.run_its_tests(tmp_path)
