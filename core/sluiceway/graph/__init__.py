@@ -4,6 +4,7 @@ from sluiceway.graph.builder import Assembly, assemble, build_stream_graph
 from sluiceway.graph.check import check
 from sluiceway.graph.execution import Execution, ExecutionState, StateListener
 from sluiceway.graph.executiongraph import ExecutionGraph, ExecutionJobVertex, ExecutionVertex
+from sluiceway.graph.explain import EXPLAIN_FORMATS, explain
 from sluiceway.graph.findings import Finding, Level
 from sluiceway.graph.jobgraph import JobEdge, JobGraph, JobVertex, build_job_graph, distribution_of
 from sluiceway.graph.parallelism import MAX_PARALLELISM_LIMIT, default_max_parallelism
@@ -13,6 +14,7 @@ from sluiceway.graph.slots import Slot, SlotPool, SlotSharing, slots_required
 from sluiceway.graph.transformations import InputRef, Transformation
 
 __all__ = [
+    "EXPLAIN_FORMATS",
     "MAX_PARALLELISM_LIMIT",
     "SCHEDULERS",
     "Assembly",
@@ -39,6 +41,7 @@ __all__ = [
     "check",
     "default_max_parallelism",
     "distribution_of",
+    "explain",
     "pipelined_regions",
     "scheduling_strategy",
     "slots_required",

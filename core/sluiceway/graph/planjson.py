@@ -1,0 +1,92 @@
+"""A plan for programs to read.
+
+The format is versioned: within version 1 fields are only ever added.
+
+    {"version": 1, "job": name, "chaining": bool, "slots": {group: count},
+     "tasks": [{"id", "name", "uid", "parallelism", "max_parallelism", "slot_sharing_group", "steps": [id]}],
+     "steps": [{"id", "task", "uid", "uid_given", "name", "kind", "parallelism", "max_parallelism",
+                "slot_sharing_group", "chaining", "buffer_timeout_ms", "stateful", "boundedness",
+                "output_type", "location"}],
+     "edges": [{"id", "source", "target", "partitioner", "key", "side_output", "feedback", "chained",
+                "distribution"}]}
+
+``source`` and ``target`` of an edge are ids of steps. ``boundedness`` is ``bounded`` or ``unbounded`` for a
+source. ``distribution`` is ``pointwise`` or ``all-to-all``, null for a chained edge. What is not known is null.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sluiceway.graph.plan import Plan, boundedness, key_text
+from sluiceway.graph.slots import slots_required
+from sluiceway.streamgraph import StreamEdge, StreamGraph, StreamNode
+from sluiceway.types import type_name
+
+__all__ = ["explain_json"]
+
+
+def explain_json(graph: StreamGraph) -> str:
+    """The plan as a JSON document; see the module's text for the format."""
+    plan = Plan(graph)
+    exchanged = {edge.id: edge for edge in plan.job.edges}
+    document = {
+        "version": 1,
+        "job": graph.job_name,
+        "chaining": graph.chaining,
+        "slots": slots_required(plan.job),
+        "tasks": [
+            {
+                "id": vertex.id,
+                "name": vertex.name,
+                "uid": vertex.uid,
+                "parallelism": vertex.parallelism,
+                "max_parallelism": vertex.max_parallelism,
+                "slot_sharing_group": vertex.slot_sharing_group,
+                "steps": [node.id for node in vertex.nodes],
+            }
+            for vertex in plan.job.vertices
+        ],
+        "steps": [_step(node, plan.job.vertex_of(node.id).id) for node in graph.nodes],
+        "edges": [
+            _edge(edge, exchanged[edge.id].distribution.value if edge.id in exchanged else None)
+            for edge in graph.edges
+        ],
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _step(node: StreamNode, task: int) -> dict[str, Any]:
+    bounds = boundedness(node)
+    return {
+        "id": node.id,
+        "task": task,
+        "uid": node.uid,
+        "uid_given": node.uid_given,
+        "name": node.name,
+        "kind": node.step.kind,
+        "parallelism": node.parallelism,
+        "max_parallelism": node.max_parallelism,
+        "slot_sharing_group": node.slot_sharing_group,
+        "chaining": node.chaining.value,
+        "buffer_timeout_ms": node.buffer_timeout_ms,
+        "stateful": node.step.stateful,
+        "boundedness": None if bounds is None else bounds.value,
+        "output_type": None if node.output_type is None else type_name(node.output_type),
+        "location": node.location or None,
+    }
+
+
+def _edge(edge: StreamEdge, distribution: str | None) -> dict[str, Any]:
+    return {
+        "id": edge.id,
+        "source": edge.source,
+        "target": edge.target,
+        "partitioner": edge.partitioner.name,
+        "key": key_text(edge),
+        "side_output": None if edge.tag is None else edge.tag.name,
+        "feedback": edge.feedback,
+        "chained": distribution is None,
+        "distribution": distribution,
+    }
