@@ -150,6 +150,7 @@ class InputGate:
         self._ready: deque[int] = deque()
         self._pending: deque[Element] = deque()
         self._probes: dict[str, dict[int, int]] = {}
+        self._started = False
         self._valve = WatermarkValve(0)
         self._valve_index: list[int] = []
 
@@ -159,6 +160,7 @@ class InputGate:
 
     def start(self) -> None:
         """All channels are there."""
+        self._started = True
         forward = [i for i, c in enumerate(self._channels) if not c.feedback]
         self._valve = WatermarkValve(len(forward))
         self._valve_index = [forward.index(i) if i in forward else -1 for i in range(len(self._channels))]
@@ -172,7 +174,9 @@ class InputGate:
         return self._valve.current
 
     def wake(self, channel: int) -> None:
-        """A channel has something to read."""
+        """A channel has something to read. Before :meth:`start` this is noted there."""
+        if not self._started:
+            return
         entry = self._channels[channel]
         if not entry.ready:
             entry.ready = True

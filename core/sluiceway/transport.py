@@ -100,7 +100,7 @@ class Receiver(ABC):
 
     @abstractmethod
     def queued(self) -> int:
-        """Elements that :meth:`receive` would return now."""
+        """Elements that :meth:`receive` would return now; a failure that it would raise counts as one."""
 
 
 class Transport(ABC):

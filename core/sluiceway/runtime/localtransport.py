@@ -98,7 +98,7 @@ class _LocalChannel(Receiver):
         self.wake_producer()
 
     def queued(self) -> int:
-        return len(self._queue)
+        return len(self._queue) + (self._failure is not None and not self._closed)
 
     # ---- between them ---------------------------------------------------------------------------------------
 

@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from sluiceway.clock import SystemClock, VirtualClock
+from sluiceway.connector import Wait
+from sluiceway.runtime.poller import Poller, SelectorPoller
+from sluiceway.runtime.worker import Progress, Tasklet, Worker
+
+
+class Scripted(Tasklet):
+    def __init__(self, *actions: Callable[[], Progress]) -> None:
+        super().__init__()
+        self.actions = list(actions)
+
+    def step(self) -> Progress:
+        return self.actions.pop(0)() if self.actions else Progress.DONE
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    poller = SelectorPoller()
+    yield Worker(SystemClock(), poller)
+    poller.close()
+
+
+def test_tasklets_run_in_turn_until_all_are_done(worker: Worker) -> None:
+    seen: list[str] = []
+
+    def say(name: str) -> Callable[[], Progress]:
+        def step() -> Progress:
+            seen.append(name)
+            return Progress.AGAIN
+
+        return step
+
+    worker.add(Scripted(say("a"), say("a"), say("a")))
+    worker.add(Scripted(say("b"), say("b")))
+    worker.run()
+    assert seen == ["a", "b", "a", "b", "a"]
+    assert not worker.alive()
+
+
+def test_a_wake_up_during_a_step_is_not_lost(worker: Worker) -> None:
+    tasklet = Scripted()
+
+    def idle_but_woken() -> Progress:
+        worker.wake(tasklet)
+        return Progress.IDLE
+
+    tasklet.actions = [idle_but_woken]
+    worker.add(tasklet)
+    worker.run()
+    assert not tasklet.actions
+
+
+def test_it_sleeps_until_a_file_is_ready(worker: Worker) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        tasklet = Scripted()
+
+        def wait() -> Progress:
+            worker.wait(tasklet, Wait(fileno=ours.fileno()))
+            thread.start()
+            return Progress.IDLE
+
+        def read() -> Progress:
+            assert ours.recv(10) == b"x"
+            return Progress.DONE
+
+        tasklet.actions = [wait, read]
+        thread = threading.Thread(target=theirs.send, args=(b"x",))
+        worker.add(tasklet)
+        worker.run()
+        thread.join()
+        assert tasklet.idle_s > 0
+
+
+def test_it_sleeps_until_a_deadline(worker: Worker) -> None:
+    clock = SystemClock()
+    tasklet = Scripted()
+    until = clock.monotonic() + 0.05
+
+    def wait() -> Progress:
+        worker.wait(tasklet, Wait(until=until))
+        return Progress.IDLE
+
+    def woken() -> Progress:
+        assert clock.monotonic() >= until
+        return Progress.DONE
+
+    tasklet.actions = [wait, woken]
+    worker.add(tasklet)
+    worker.run()
+
+
+def test_a_tasklet_that_waits_again_and_again_keeps_one_deadline(worker: Worker) -> None:
+    clock = SystemClock()
+    tasklet = Scripted()
+
+    def wait() -> Progress:
+        worker.wait(tasklet, Wait(until=clock.monotonic() + 1000))
+        return Progress.AGAIN
+
+    tasklet.actions = [wait] * 100
+    worker.add(tasklet)
+    worker.run()
+    assert len(worker._deadlines) == 1
+
+
+def test_a_mail_from_another_thread_ends_the_sleep(worker: Worker) -> None:
+    tasklet = Scripted()
+
+    def rest() -> Progress:
+        thread.start()
+        return Progress.IDLE
+
+    tasklet.actions = [rest]
+    thread = threading.Thread(target=worker.mail, args=(lambda: worker.wake(tasklet),))
+    worker.add(tasklet)
+    worker.run()
+    thread.join()
+
+
+def test_mails_are_read_even_when_no_tasklet_is_left(worker: Worker) -> None:
+    seen: list[int] = []
+
+    def last() -> Progress:
+        worker.soon(lambda: seen.append(1))
+        return Progress.DONE
+
+    worker.add(Scripted(last))
+    worker.run()
+    assert seen == [1]
+
+
+def test_time_is_the_given_clocks() -> None:
+    class NoPoller(Poller):
+        def watch(self, owner: object, wait: Wait, ready: Callable[[], None]) -> None: ...
+        def forget(self, owner: object) -> None: ...
+        def watching(self) -> bool:
+            return False
+
+        def poll(self, timeout_s: float | None) -> None:
+            raise AssertionError("nothing to wait for")
+
+        def wake(self) -> None: ...
+        def close(self) -> None: ...
+
+    clock = VirtualClock()
+    worker = Worker(clock, NoPoller())
+    tasklet = Scripted()
+
+    def blocked() -> Progress:
+        clock.advance(300)
+        worker.wait(tasklet, Wait(until=2.0))
+        return Progress.BLOCKED
+
+    tasklet.actions = [blocked]
+    worker.add(tasklet)
+    worker.run_ready()
+    assert worker.alive()
+    assert worker.next_deadline() == 2.0
+    clock.advance(2000)
+    worker.run_ready()
+    assert not worker.alive()
+    assert (tasklet.busy_s, tasklet.blocked_s) == pytest.approx((0.3, 2.0))
+
+
+# ---- the poller ---------------------------------------------------------------------------------------------------
+
+
+def test_two_owners_may_watch_one_file() -> None:
+    ours, theirs = socket.socketpair()
+    poller = SelectorPoller()
+    with ours, theirs:
+        told: list[str] = []
+        poller.watch("r", Wait(ours.fileno()), lambda: told.append("r"))
+        poller.watch("w", Wait(ours.fileno(), write=True), lambda: told.append("w"))
+        poller.poll(1)
+        assert told == ["w"]
+        theirs.send(b"x")
+        poller.poll(1)
+        assert told == ["w", "r"]
+        assert not poller.watching()
+        poller.poll(0)
+        assert told == ["w", "r"]
+    poller.close()
+
+
+def test_what_is_forgotten_may_be_closed_and_its_number_used_again() -> None:
+    poller = SelectorPoller()
+    out, into = os.pipe()
+    poller.watch("a", Wait(out), lambda: None)
+    poller.forget("a")
+    os.close(out)
+    out2, into2 = os.pipe()
+    told: list[int] = []
+    poller.watch("b", Wait(out2), lambda: told.append(1))
+    os.write(into2, b"x")
+    poller.poll(1)
+    assert told == [1]
+    for fd in (into, out2, into2):
+        os.close(fd)
+    poller.close()
+
+
+def test_waking_a_closed_poller_is_harmless() -> None:
+    poller = SelectorPoller()
+    poller.close()
+    poller.wake()
+    poller.close()
+
+
+def test_many_wakes_are_one() -> None:
+    poller = SelectorPoller()
+    for _ in range(200_000):
+        poller.wake()
+    poller.poll(1)
+    told: list[int] = []
+    out, into = os.pipe()
+    poller.watch("a", Wait(out), lambda: told.append(1))
+    poller.poll(0)
+    assert told == []
+    os.close(out)
+    os.close(into)
+    poller.close()

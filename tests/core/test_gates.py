@@ -1,0 +1,225 @@
+"""Gates read fairly and merge control elements; partitions hold and flush as the buffer timeout says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+
+from sluiceway.credit import GateCredits, Unlimited
+from sluiceway.elements import (
+    Batch,
+    Element,
+    EndOfData,
+    EndOfPartition,
+    LatencyMarker,
+    QuietProbe,
+    Watermark,
+    WatermarkStatus,
+)
+from sluiceway.gates import InputGate, ResultPartition
+from sluiceway.partitioner import Partitioner
+from sluiceway.partitioners import make_partitioner
+from sluiceway.runtime.localtransport import LocalTransport
+from sluiceway.streamgraph import PartitionerSpec
+from sluiceway.transport import ChannelId, Sender
+
+
+def gate_of(channels: int, feedback: Sequence[int] = ()) -> tuple[InputGate, list[Sender]]:
+    transport, gate, credits_ = LocalTransport(), InputGate(), GateCredits()
+    senders = []
+    for i in range(channels):
+        id_ = ChannelId("e", i, 0)
+        ledger = Unlimited() if i in feedback else credits_.channel()
+        gate.add_channel(transport.receiver(id_, ledger, partial(gate.wake, i)), feedback=i in feedback)
+        senders.append(transport.sender(id_, lambda: None))
+    gate.start()
+    return gate, senders
+
+
+def drain(gate: InputGate) -> list[Element]:
+    out = []
+    while (element := gate.poll()) is not None:
+        out.append(element)
+    return out
+
+
+def test_reading_is_fair_among_channels_with_data() -> None:
+    gate, senders = gate_of(2)
+    for n in range(3):
+        senders[0].send(Batch([("a", n)]))
+    senders[1].send(Batch([("b", 0)]))
+    values = [e.values[0] for e in drain(gate) if isinstance(e, Batch)]
+    assert values.index(("b", 0)) <= 1
+    assert [v for v in values if v[0] == "a"] == [("a", 0), ("a", 1), ("a", 2)]
+
+
+def test_watermarks_are_merged_and_markers_are_not() -> None:
+    gate, senders = gate_of(2)
+    marker = LatencyMarker(0.5, "s", 0)
+    senders[0].send(Watermark(10))
+    senders[0].send(marker)
+    assert drain(gate) == [marker]
+    senders[1].send(Watermark(4))
+    senders[1].send(WatermarkStatus(False))
+    assert drain(gate) == [Watermark(4), Watermark(10)]
+    assert gate.watermark == 10
+
+
+def test_the_end_is_told_once_when_every_channel_has_told_it() -> None:
+    gate, senders = gate_of(2)
+    for element in (EndOfData(), EndOfPartition()):
+        senders[0].send(element)
+    assert drain(gate) == []
+    senders[1].send(Batch([1]))
+    senders[1].send(EndOfData())
+    senders[1].send(EndOfPartition())
+    assert drain(gate) == [Batch([1]), EndOfData(), EndOfPartition()]
+
+
+def test_feedback_takes_no_part_in_watermarks_and_ends() -> None:
+    gate, senders = gate_of(2, feedback=[1])
+    senders[1].send(Watermark(99))
+    senders[0].send(Watermark(5))
+    senders[0].send(EndOfData())
+    assert drain(gate) == [Watermark(5), EndOfData()]
+
+
+def test_a_probe_is_told_when_all_have_sent_it_with_the_lowest_count() -> None:
+    gate, senders = gate_of(3)
+    senders[0].send(QuietProbe("loop", 3))
+    senders[1].send(QuietProbe("loop", 1))
+    assert drain(gate) == []
+    senders[2].send(EndOfData())
+    senders[2].send(EndOfPartition())
+    assert QuietProbe("loop", 1) in drain(gate)
+
+
+def test_a_long_feedback_queue_is_drained_first() -> None:
+    gate, senders = gate_of(2, feedback=[1])
+    for n in range(20):
+        senders[1].send(Batch([n]))
+    senders[0].send(Batch(["new"]))
+    first = gate.poll()
+    assert isinstance(first, Batch)
+    assert first.values == [0]
+
+
+def test_a_failed_producer_reports_its_cause_to_the_consumer() -> None:
+    gate, senders = gate_of(1)
+    senders[0].send(Batch([1]))
+    senders[0].fail(RuntimeError("disk on fire"))
+    assert gate.poll() == Batch([1])
+    with pytest.raises(RuntimeError, match="disk on fire"):
+        gate.poll()
+
+
+def test_a_consumer_that_goes_away_sets_its_producers_free() -> None:
+    gate, senders = gate_of(1)
+    for n in range(50):
+        senders[0].send(Batch([n]))
+    assert not senders[0].available()
+    assert senders[0].backlog() > 0
+    gate.close()
+    assert senders[0].available()
+    assert senders[0].backlog() == 0
+    senders[0].send(Batch([51]))
+    assert gate.queued() == 0
+
+
+def test_a_channel_may_be_opened_from_its_producers_end() -> None:
+    transport, gate = LocalTransport(), InputGate()
+    id_ = ChannelId("e", 0, 0)
+    woken: list[str] = []
+    sender = transport.sender(id_, lambda: woken.append("producer"))
+    assert not sender.available()
+    sender.send(Batch([1]))
+    sender.send(Watermark(3))
+    sender.send(Batch([2]))
+    gate.add_channel(transport.receiver(id_, GateCredits().channel(), partial(gate.wake, 0)))
+    gate.start()
+    assert drain(gate) == [Batch([1]), Watermark(3), Batch([2])]
+    assert sender.available()
+    assert "producer" in woken
+
+
+# ---- result partitions ------------------------------------------------------------------------------------------
+
+
+class Sent(Sender):
+    def __init__(self) -> None:
+        self.elements: list[Element] = []
+
+    def send(self, element: Element) -> None:
+        self.elements.append(element)
+
+    def available(self) -> bool:
+        return True
+
+    def fail(self, cause: BaseException) -> None:
+        raise AssertionError
+
+    def close(self) -> None:
+        pass
+
+    def backlog(self) -> int:
+        return 0
+
+
+def partition(timeout_ms: int, consumers: int = 1, full: int = 4) -> tuple[ResultPartition, list[Sent]]:
+    partitioner: Partitioner = make_partitioner(PartitionerSpec("rebalance"), 128, lambda name: None)  # type: ignore[arg-type,return-value]
+    partitioner.setup(0, consumers, 0)
+    senders = [Sent() for _ in range(consumers)]
+    return ResultPartition(partitioner, senders, timeout_ms, full), senders
+
+
+def values(sent: Sent) -> list[list[Any]]:
+    return [e.values for e in sent.elements if isinstance(e, Batch)]
+
+
+def test_timeout_zero_sends_at_once() -> None:
+    out, (sent,) = partition(0)
+    out.emit(Batch([1]), now=0.0)
+    assert values(sent) == [[1]]
+    assert out.due is None
+
+
+def test_a_timeout_lets_records_wait_for_company_but_not_longer() -> None:
+    out, (sent,) = partition(100)
+    out.emit(Batch([1]), now=5.0)
+    out.emit(Batch([2]), now=5.05)
+    assert values(sent) == []
+    assert out.due == pytest.approx(5.1)
+    out.flush()
+    assert values(sent) == [[1, 2]]
+    assert out.due is None
+
+
+def test_a_full_buffer_goes_without_waiting() -> None:
+    out, (sent,) = partition(-1, full=3)
+    for n in range(4):
+        out.emit(Batch([n]), now=0.0)
+    assert values(sent) == [[0, 1, 2]]
+    assert out.due is None
+
+
+def test_an_event_flushes_what_precedes_it() -> None:
+    out, sents = partition(-1, consumers=2, full=100)
+    out.emit(Batch([1, 2, 3]), now=0.0)
+    out.control(Watermark(7))
+    for sent in sents:
+        assert isinstance(sent.elements[0], Batch)
+        assert sent.elements[1] == Watermark(7)
+
+
+def test_waiting_records_keep_their_timestamps_and_never_share_lists() -> None:
+    out, (sent,) = partition(-1, full=100)
+    first = Batch(["a"], [1])
+    out.emit(first, now=0.0)
+    out.emit(Batch(["b"], [2]), now=0.0)
+    assert first.values == ["a"]
+    out.emit(Batch(["c"]), now=0.0)
+    out.flush()
+    assert sent.elements == [Batch(["a", "b"], [1, 2]), Batch(["c"])]
