@@ -20,10 +20,7 @@ from sluiceway.functions import (
     ReduceFunction,
 )
 
-__all__ = ["MAX_PARALLELISM", "check_count", "check_function", "check_text", "describe", "to_ms"]
-
-MAX_PARALLELISM = 32768
-"""Key groups at most: their number goes into two bytes of a snapshot."""
+__all__ = ["check_count", "check_function", "check_text", "describe", "to_ms"]
 
 _KINDS: tuple[type[Function], ...] = (
     MapFunction,

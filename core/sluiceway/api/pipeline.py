@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
 
-from sluiceway.api.arguments import MAX_PARALLELISM, check_count, check_function, check_text, to_ms
+from sluiceway.api.arguments import check_count, check_function, check_text, to_ms
 from sluiceway.api.later import PIPELINE_LATER, PIPELINE_OTHERWISE, STREAM_LATER, answer
 from sluiceway.api.location import caller_location
 from sluiceway.api.resolution import resolve_source
@@ -16,7 +16,7 @@ from sluiceway.config import Settings, resolve
 from sluiceway.connector import Source
 from sluiceway.connectors import Collected, CollectionSource, FunctionSource, GeneratorSource
 from sluiceway.engine import Job, JobResult, Services
-from sluiceway.graph import Finding, InputRef, Transformation, build_stream_graph
+from sluiceway.graph import MAX_PARALLELISM_LIMIT, Finding, InputRef, Transformation, build_stream_graph
 from sluiceway.steps import SourceStep, Step
 from sluiceway.streamgraph import StreamGraph
 
@@ -60,7 +60,7 @@ class Pipeline:
         self._max_parallelism = (
             None
             if max_parallelism is None
-            else check_count("Pipeline(max_parallelism=)", max_parallelism, maximum=MAX_PARALLELISM)
+            else check_count("Pipeline(max_parallelism=)", max_parallelism, maximum=MAX_PARALLELISM_LIMIT)
         )
         self._buffer_timeout_ms = (
             None if buffer_timeout is None else to_ms("Pipeline(buffer_timeout=)", buffer_timeout)
@@ -244,25 +244,29 @@ class Pipeline:
 
         Raises:
             GraphError: the program has no plan; missing sinks do not matter here.
-            ValueError: there is no such format.
+            UnknownNameError: there is no such format.
         """
-        from sluiceway.graph import explain
+        from sluiceway.graph.explain import explain
 
         return explain(self._unfinished_graph(resolve(options).settings), format)
 
     def check(self, **options: Any) -> list[Finding]:
-        """Look for what is wrong or doubtful, without running anything: errors first found, none if all is well.
+        """Look for what is wrong or doubtful, without running anything; an empty list if all is well.
 
         Args:
             options: as for :meth:`run`.
         """
-        from sluiceway.graph import check
+        from sluiceway.graph.check import check
 
-        settings = self._effective(resolve(options).settings)
-        return list(check(self._name, self._transformations, settings, max_parallelism=self._max_parallelism))
+        return check(
+            self._transformations,
+            self._effective(resolve(options).settings),
+            job_name=self._name,
+            max_parallelism=self._max_parallelism,
+        )
 
     def _repr_html_(self) -> str:
-        from sluiceway.graph import explain
+        from sluiceway.graph.explain import explain
 
         return explain(self._unfinished_graph(Settings()), "html")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from sluiceway.api.arguments import MAX_PARALLELISM, check_count, check_text, to_ms
-from sluiceway.graph import Transformation
+from sluiceway.api.arguments import check_count, check_text, to_ms
+from sluiceway.graph import MAX_PARALLELISM_LIMIT, Transformation
 from sluiceway.streamgraph import ChainingStrategy
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class StepSettings:
             TypeError: not an int.
             ValueError: not from 1 to 32768.
         """
-        checked = check_count("set_max_parallelism()", max_parallelism, maximum=MAX_PARALLELISM)
+        checked = check_count("set_max_parallelism()", max_parallelism, maximum=MAX_PARALLELISM_LIMIT)
         self._settable("set_max_parallelism").max_parallelism = checked
         return self
 
