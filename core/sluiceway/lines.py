@@ -186,8 +186,8 @@ class LineDecoder:
                 if errors != "skip":
                     raise ConnectorError(
                         f"{self._where}, line {self.lines}: byte 0x{part[error.start]:02x} at position "
-                        f"{error.start} is not {encoding} ({error.reason}), in {part[:_SHOWN]!r}. Set encoding=, or "
-                        f"say what is to become of such lines: errors='replace', 'ignore' or 'skip'"
+                        f"{error.start} is not {encoding} ({error.reason}), in {part[:_SHOWN]!r}. Set encoding=, "
+                        f"or say what is to become of such lines: errors='replace', 'ignore' or 'skip'"
                     ) from error
                 self.skipped += 1
         return lines

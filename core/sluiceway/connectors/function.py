@@ -142,7 +142,7 @@ class _FunctionReader(SimpleReader[T]):
             if self._to_skip and self._is_at_end():
                 raise ConnectorError(
                     f"{_name(self._function)}() ended after {self._split.count - self._to_skip} records; the "
-                    f"position to restore is after record {self._split.count}. It must give the same records every time"
+                    f"position to restore is after record {self._split.count}. It must give the same each time"
                 )
             return Wait(until=self.context.clock.monotonic())
         values = self._take(limit)
