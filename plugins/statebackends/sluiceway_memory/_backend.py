@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, ItemsView, Iterable, Iterator, KeysView, MutableMapping, ValuesView
+from collections.abc import Callable, Hashable, ItemsView, Iterable, Iterator, KeysView, MutableMapping, ValuesView
 from typing import Any
 
 from sluiceway.errors import CorruptStreamError, SerializationError, StateError
@@ -122,20 +122,21 @@ class _MemoryTable(StateTable):
     def drop(self, namespace: Hashable) -> None:
         self._namespaces.pop(namespace, None)
 
-    def rows(self, index: int) -> Iterator[tuple[Any, Row]]:
-        """Every key with its row, the values serialized now."""
+    def rows(self, index: int, group_of: Callable[[str, Any], int]) -> Iterator[tuple[int, Row]]:
+        """Every row with its key group, the values serialized now."""
         dumps, dump_key = self.schema.serializer.dumps, KEY_SERIALIZER.dumps
         is_map = self.schema.meta.kind is TableKind.MAP
         for namespace, entries in self._namespaces.items():
             namespace_bytes = dump_key(namespace)
             for key, value in entries.items():
+                group = group_of(self.schema.meta.name, key)
                 try:
                     data = [dumps(entry) for entry in value.items()] if is_map else dumps(value)
                 except SerializationError as error:
                     raise SerializationError(
                         f"state {self.schema.meta.name!r} of operator {self._operator!r}, key {key!r}: {error}"
                     ) from error
-                yield key, Row(index, namespace_bytes, dump_key(key), data)
+                yield group, Row(index, namespace_bytes, dump_key(key), data)
 
     def load(self, rows: Iterable[Row], reader: Serializer) -> None:
         """Fill the table from a snapshot."""
@@ -183,12 +184,8 @@ class _MemoryKeyedBackend(KeyedStateBackend):
         self._check_open()
         metas: list[StateMeta] = []
         groups: defaultdict[int, list[Row]] = defaultdict(list)
-        (start, end), number = self._context.key_groups, self._context.max_parallelism
         for table in self._tables.values():
-            for key, row in table.rows(len(metas)):
-                group = key_group(key, number)
-                if not start <= group < end:
-                    raise StateError(self._astray(table.schema.meta.name, key, group))
+            for group, row in table.rows(len(metas), self._own_group):
                 groups[group].append(row)
             metas.append(table.schema.meta)
         for meta, rows in self._unclaimed.values():
@@ -197,10 +194,13 @@ class _MemoryKeyedBackend(KeyedStateBackend):
             metas.append(meta)
         return KeyedSnapshot(tuple(metas), {group: encode_rows(groups[group]) for group in sorted(groups)})
 
-    def _astray(self, state: str, key: Any, group: int) -> str:
+    def _own_group(self, state: str, key: Any) -> int:
         context = self._context
+        group = key_group(key, context.max_parallelism)
         start, end = context.key_groups
-        return (
+        if start <= group < end:
+            return group
+        raise StateError(
             f"state {state!r} of operator {context.operator!r} holds key {key!r} of key group {group}, but "
             f"subtask {context.subtask} owns the groups {start} to {end - 1}: a key selector must give the same "
             "key for the same record every time"

@@ -1,0 +1,1 @@
+"""What people test their pipelines, operators and plugins with."""

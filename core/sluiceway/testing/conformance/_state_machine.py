@@ -1,0 +1,120 @@
+"""Random histories of a state backend against plain dicts; needs hypothesis."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+try:
+    from hypothesis import HealthCheck, settings
+    from hypothesis import strategies as st
+    from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+except ImportError as error:
+    raise ImportError("the conformance suites need hypothesis: pip install hypothesis") from error
+
+from sluiceway.state import KeyedStateBackend, MapStateDescriptor, StateTable, ValueStateDescriptor
+
+if TYPE_CHECKING:
+    from sluiceway.testing.conformance.state_backend import StateBackendConformance
+
+_VALUES = ValueStateDescriptor("values")
+_MAPS = MapStateDescriptor("maps")
+
+_keys = st.sampled_from(["a", "b", "c", "", 0, 1, None, ("p", 1)])
+_namespaces = st.sampled_from([(), "w", ("w", 2)])
+_names = st.sampled_from(["x", "y", 3])
+_values = st.none() | st.integers(0, 3) | st.lists(st.integers(0, 3), max_size=2)
+
+
+def run(suite: StateBackendConformance) -> None:
+    """Compare ``suite.examples`` histories."""
+
+    class Machine(RuleBasedStateMachine):
+        def __init__(self) -> None:
+            super().__init__()
+            # (key, namespace) -> value, and -> entries: the obvious model
+            self.values: dict[tuple[Any, Any], Any] = {}
+            self.maps: dict[tuple[Any, Any], dict[Any, Any]] = {}
+            self.backends: list[KeyedStateBackend] = suite.subtasks(1)
+
+        def value_table(self, key: Any) -> StateTable:
+            return self.backends[suite.owner(key, len(self.backends))].table(_VALUES)
+
+        def map_table(self, key: Any) -> StateTable:
+            return self.backends[suite.owner(key, len(self.backends))].table(_MAPS)
+
+        @rule(key=_keys, namespace=_namespaces, value=_values)
+        def put(self, key: Any, namespace: Any, value: Any) -> None:
+            self.value_table(key).entries(namespace)[key] = value
+            self.values[key, namespace] = value
+
+        @rule(key=_keys, namespace=_namespaces)
+        def remove(self, key: Any, namespace: Any) -> None:
+            removed = self.value_table(key).entries(namespace).pop(key, "none")
+            assert removed == self.values.pop((key, namespace), "none")
+
+        @rule(key=_keys, namespace=_namespaces, name=_names, value=_values)
+        def put_entry(self, key: Any, namespace: Any, name: Any, value: Any) -> None:
+            self.map_table(key).mapping(key, namespace)[name] = value
+            self.maps.setdefault((key, namespace), {})[name] = value
+
+        @rule(key=_keys, namespace=_namespaces, name=_names)
+        def remove_entry(self, key: Any, namespace: Any, name: Any) -> None:
+            self.map_table(key).mapping(key, namespace).pop(name, None)
+            entries = self.maps.get((key, namespace), {})
+            entries.pop(name, None)
+            if not entries:
+                self.maps.pop((key, namespace), None)
+
+        @rule(key=_keys, namespace=_namespaces)
+        def clear_entries(self, key: Any, namespace: Any) -> None:
+            self.map_table(key).mapping(key, namespace).clear()
+            self.maps.pop((key, namespace), None)
+
+        @rule(namespace=_namespaces)
+        def drop(self, namespace: Any) -> None:
+            for backend in self.backends:
+                backend.table(_VALUES).drop(namespace)
+                backend.table(_MAPS).drop(namespace)
+            self.values = {place: value for place, value in self.values.items() if place[1] != namespace}
+            self.maps = {place: value for place, value in self.maps.items() if place[1] != namespace}
+
+        @rule(parallelism=st.integers(1, 4))
+        def restore(self, parallelism: int) -> None:
+            old = self.backends
+            snapshots = [backend.snapshot() for backend in old]
+            self.backends = suite.subtasks(parallelism if suite.can_rescale else len(old), snapshots)
+            for backend in old:
+                backend.close()
+
+        @invariant()
+        def same_as_model(self) -> None:
+            values: dict[tuple[Any, Any], Any] = {}
+            maps: dict[tuple[Any, Any], list[tuple[Any, Any]]] = {}
+            for backend in self.backends:
+                table = backend.table(_VALUES)
+                for namespace in table.namespaces():
+                    keys = set(table.keys(namespace))
+                    assert keys, "a namespace without keys holds no state"
+                    assert keys == set(table.entries(namespace))
+                    values.update({(key, namespace): table.entries(namespace)[key] for key in keys})
+                table = backend.table(_MAPS)
+                for namespace in table.namespaces():
+                    for key in table.keys(namespace):
+                        maps[key, namespace] = list(table.mapping(key, namespace).items())
+            assert values == self.values
+            assert maps == {place: list(entries.items()) for place, entries in self.maps.items()}
+
+        def teardown(self) -> None:
+            for backend in self.backends:
+                backend.close()
+
+    run_state_machine_as_test(
+        Machine,
+        settings=settings(
+            max_examples=suite.examples,
+            stateful_step_count=30,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
