@@ -159,11 +159,11 @@ def _callable(step: Step) -> Callable[[Any], Any]:
 
 
 def close_all(functions: list[Function]) -> None:
-    """Close function objects, last opened first, each once; the first error is raised when all are closed."""
+    """Close function objects as they were opened, tail to head, each once; then raise the first error."""
     first: BaseException | None = None
     while functions:
         try:
-            functions.pop().close()
+            functions.pop(0).close()
         except Exception as error:
             first = first or error
     if first is not None:

@@ -46,7 +46,8 @@ def explain_failure(
 
 
 def _is_wrong_return(error: BaseException, fault: Fault) -> bool:
-    if not (isinstance(error, TypeError) and fault.innermost) or fault.returned is MISSING:
+    # The type itself, as a subclass is somebody's own: a FunctionContractError says more already.
+    if type(error) is not TypeError or not fault.innermost or fault.returned is MISSING:
         return False
     try:
         iter(fault.returned)

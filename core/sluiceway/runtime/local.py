@@ -10,8 +10,8 @@ from typing import Any
 from sluiceway.config import Settings
 from sluiceway.connector import Reader, ReaderContext
 from sluiceway.engine import Engine, Job, JobResult, JobStatus, Services
-from sluiceway.errors import NotBuiltYetError
-from sluiceway.graph import ExecutionState, JobGraph, SlotPool, build_job_graph, slots_required
+from sluiceway.errors import NotBuiltYetError, choose
+from sluiceway.graph import SCHEDULERS, ExecutionState, JobGraph, SlotPool, build_job_graph, slots_required
 from sluiceway.metrics import JobMetrics, MetricGroup, MetricsReporter
 from sluiceway.partitioner import Distribution
 from sluiceway.partitioners import BUILT_IN
@@ -38,6 +38,8 @@ class LocalEngine(Engine):
                 f"workers={settings.workers}: worker processes are not built yet; "
                 "this version runs in one process (workers=0), with any parallelism inside it"
             )
+        if settings.scheduler not in SCHEDULERS:
+            raise choose("scheduling strategy", settings.scheduler, SCHEDULERS)
         return LocalJob(graph, settings, services)
 
 
@@ -96,6 +98,7 @@ class LocalJob(Job):
         self._transport = services.transport(settings.transport)
         self._state_backend = services.state_backend(settings.state_backend)
         self._reporters: list[MetricsReporter] = services.metrics_reporters(settings.metrics)
+        self._opened: list[MetricsReporter] = []
         self._tasks: dict[str, Task] = {}
         self._cancelled = False
         self._started_at = 0.0
@@ -108,11 +111,12 @@ class LocalJob(Job):
 
     def run(self) -> JobResult:
         """Run it to its end, in this thread."""
-        self.begin()
+        self._check_new()
         try:
+            self.begin()
             self.worker.run()
-        except BaseException as error:
-            self.abandon(error)
+        except BaseException:
+            self.abandon()
             raise
         return self.end()
 
@@ -172,8 +176,7 @@ class LocalJob(Job):
 
     def begin(self) -> None:
         """Make worker and job master and start the job; :meth:`worker` runs it, :meth:`end` ends it."""
-        if self._master is not None:
-            raise RuntimeError("a job runs once: prepare another one")
+        self._check_new()
         clock = self.services.clock
         seed = self._settings.seed
         self._poller = self._make_poller()
@@ -193,6 +196,7 @@ class LocalJob(Job):
         )
         for reporter in self._reporters:
             reporter.open(self._graph.job_name)
+            self._opened.append(reporter)
         if self._reporters:
             self._report_later()
         self._worker.soon(self._master.start)
@@ -207,14 +211,13 @@ class LocalJob(Job):
             raise master.failure
         return JobResult(self._graph.job_name, master.status, self.metrics())
 
-    def abandon(self, cause: BaseException) -> None:
+    def abandon(self) -> None:
         """End at once after something that no task may catch, such as KeyboardInterrupt."""
-        self._begun()
-        for task in self._tasks.values():
-            task.cancel()
-        self.worker.run_ready()
-        self._begun().cancel()
-        self.worker.run_ready()
+        if self._master is not None:
+            for task in self._tasks.values():
+                task.cancel()
+            self._master.cancel()
+            self.worker.run_ready()
         self._close()
 
     # ---- called by the gateway, in the worker's thread ------------------------------------------------------
@@ -276,6 +279,10 @@ class LocalJob(Job):
         )
         return lambda: step.source.create_reader(context)
 
+    def _check_new(self) -> None:
+        if self._master is not None:
+            raise RuntimeError("a job runs once: prepare another one")
+
     def _begun(self) -> JobMaster:
         if self._master is None:
             raise RuntimeError("the job has not begun: call run()")
@@ -297,9 +304,9 @@ class LocalJob(Job):
 
     def _close(self) -> None:
         self._ended_at = self.services.clock.monotonic()
-        if self._reporters:
+        if self._opened:
             metrics = self.metrics()
-            for reporter in self._reporters:
+            for reporter in self._opened:
                 reporter.report(metrics)
                 reporter.close()
         self._transport.close()
