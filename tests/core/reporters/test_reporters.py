@@ -1,0 +1,133 @@
+"""The built-in metrics reporters."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from sluiceway.clock import VirtualClock
+from sluiceway.errors import ConfigurationError
+from sluiceway.metrics import JobMetrics, SubtaskMetrics
+from sluiceway.reporters.jsonl import JsonLinesReporter
+from sluiceway.reporters.log import LogReporter
+
+METRICS = JobMetrics(
+    "wc",
+    "running",
+    2.5,
+    10,
+    20,
+    (
+        SubtaskMetrics("source", 0, "RUNNING", 10, 10, 0.5, 0.25, 1.75),
+        SubtaskMetrics(
+            "count", 1, "RUNNING", 10, 20, watermark=7, user=MappingProxyType({"b": math.inf, "a": 1.5})
+        ),
+    ),
+    latency_ms={"print": {"p50": 0.5, "p99": 1.25}},
+)
+
+
+def test_json_lines_hold_everything(tmp_path: Path) -> None:
+    file = tmp_path / "m.jsonl"
+    clock = VirtualClock(1_000)
+    reporter = JsonLinesReporter(file, clock)
+    reporter.open("wc")
+    reporter.report(METRICS)
+    clock.advance(500)
+    reporter.report(METRICS)
+    first, second = map(json.loads, file.read_text().splitlines())  # before the file is closed
+    reporter.close()
+    reporter.close()
+    assert second == {**first, "time_ms": 1_500}
+    assert first == {
+        "time_ms": 1_000,
+        "job_name": "wc",
+        "status": "running",
+        "elapsed_s": 2.5,
+        "records_in": 10,
+        "records_out": 20,
+        "latency_ms": {"print": {"p50": 0.5, "p99": 1.25}},
+        "subtasks": [
+            {
+                "vertex": "source",
+                "subtask": 0,
+                "state": "RUNNING",
+                "records_in": 10,
+                "records_out": 10,
+                "busy_s": 0.5,
+                "backpressured_s": 0.25,
+                "idle_s": 1.75,
+                "watermark": None,
+                "user": {},
+            },
+            {
+                "vertex": "count",
+                "subtask": 1,
+                "state": "RUNNING",
+                "records_in": 10,
+                "records_out": 20,
+                "busy_s": 0.0,
+                "backpressured_s": 0.0,
+                "idle_s": 0.0,
+                "watermark": 7,
+                "user": {"a": 1.5, "b": None},
+            },
+        ],
+    }
+
+
+def test_json_lines_are_appended(tmp_path: Path) -> None:
+    file = tmp_path / "m.jsonl"
+    file.write_text("{}\n")
+    reporter = JsonLinesReporter(file)
+    reporter.open("wc")
+    reporter.report(METRICS)
+    reporter.close()
+    assert len(file.read_text().splitlines()) == 2
+
+
+def test_the_file_may_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLUICEWAY_METRICS_FILE", str(tmp_path / "m.jsonl"))
+    reporter = JsonLinesReporter()
+    reporter.open("wc")
+    reporter.close()
+    assert (tmp_path / "m.jsonl").exists()
+
+
+def test_without_a_file_it_says_how_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLUICEWAY_METRICS_FILE", raising=False)
+    with pytest.raises(ConfigurationError) as caught:
+        JsonLinesReporter()
+    assert str(caught.value) == ("metrics reporter 'jsonl' needs a file: set SLUICEWAY_METRICS_FILE to its path")
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        JsonLinesReporter(tmp_path).open("wc")
+    assert str(caught.value) == f"metrics reporter 'jsonl' cannot write {tmp_path}: Is a directory"
+
+
+def test_log_lines_tell_of_job_sinks_and_subtasks(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "sluiceway.metrics")
+    reporter = LogReporter()
+    reporter.open("wc")
+    reporter.report(METRICS)
+    reporter.close()
+    assert [r.getMessage() for r in caplog.records] == [
+        "wc: running, 2.5 s, 10 records in, 20 out",
+        "wc: latency to 'print': p50 0.50 ms, p99 1.25 ms",
+        "wc: source[0] RUNNING, 10 in, 10 out, busy 0.50 s, back-pressured 0.25 s, idle 1.75 s, watermark none",
+        "wc: count[1] RUNNING, 10 in, 20 out, busy 0.00 s, back-pressured 0.00 s, idle 0.00 s, watermark 7, "
+        "a=1.5, b=inf",
+    ]
+
+
+def test_nothing_is_logged_where_nobody_listens(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "sluiceway.metrics")
+    LogReporter().report(METRICS)
+    assert caplog.records == []
