@@ -123,6 +123,7 @@ class _Builder:
             self._parallelism[t] = self._choose_parallelism(t)
         if not self._partial:
             self._check_reaches_sinks()
+            self._check_side_outputs()
         uids = self._uids()
         nodes = tuple(self._node(i, t, uids[t]) for i, t in enumerate(self._order))
         ids = {t: i for i, t in enumerate(self._order)}
@@ -154,7 +155,8 @@ class _Builder:
                     self._error(
                         "circle",
                         t,
-                        f"{t.label()} reads what is made from its own output: only iterate() can close a loop",
+                        f"{self._label(t)} reads from {self._label(upstream)}, which is made from its output:"
+                        " only iterate() can close a loop",
                     )
                     return False
                 elif upstream not in done:
@@ -321,6 +323,18 @@ class _Builder:
                     t,
                     f"{self._label(t)} leads to no sink: add a sink behind it, or leave it out of the program",
                 )
+
+    def _check_side_outputs(self) -> None:
+        read = {(ref.upstream, ref.tag.name) for t in self._order for ref in [*t.inputs, *t.feedback] if ref.tag}
+        for t in self._order:
+            for tag in t.side_output_tags:
+                if (t, tag.name) not in read:
+                    self._add(
+                        Level.WARNING,
+                        "dangling-side-output",
+                        t,
+                        f"side output {tag.name!r} of {self._label(t)} leads nowhere: its records are dropped",
+                    )
 
     def _uids(self) -> dict[Transformation, str]:
         uids = derive_uids(self._order)

@@ -35,7 +35,7 @@ _STYLE: Final = f"""
 .sluiceway-plan svg .head{{fill:var(--head)}}
 .sluiceway-plan svg .line{{fill:none;stroke:var(--line);stroke-width:1.5}}
 .sluiceway-plan svg .loop{{stroke-dasharray:5 4}}
-.sluiceway-plan svg .twig{{fill:none;stroke:var(--rim)}}
+.sluiceway-plan svg .twig{{fill:none;stroke:var(--soft)}}
 .sluiceway-plan svg .tip{{fill:var(--line)}}
 .sluiceway-plan table{{border-collapse:collapse;color:var(--fg);margin-top:4px}}
 .sluiceway-plan th,.sluiceway-plan td{{border:1px solid var(--rim);padding:2px 8px;text-align:left;background:var(--bg)}}

@@ -207,7 +207,7 @@ class _Drawing:
         lefts, rights, x = [], [], float(MARGIN + (LOOP if self._loops else 0))
         for layer, column in enumerate(self._columns):
             if layer:
-                x += gaps[layer] + MIN_GAP
+                x += gaps[layer] + MIN_GAP + (LOOP if self._loops else 0)
             y = MARGIN + (tallest - heights[layer]) / 2
             width = 0.0
             for item in column:
@@ -252,9 +252,10 @@ class _Drawing:
             column += 1
             points += [(lefts[column], self._at[item]), (rights[column], self._at[item])]
         label = _label(edge)
-        # The last bit is straight, and the label stands on it.
-        points += [(end[0] - SMALL_CHAR * len(label) - 16, end[1]), end]
-        return Line(edge, points, label, (end[0] - 10, end[1] - 4))
+        # The last bit is straight, and the label stands on it, clear of loops that come down there.
+        label_end = end[0] - 10 - (LOOP if self._loops else 0)
+        points += [(label_end - SMALL_CHAR * len(label) - 6, end[1]), end]
+        return Line(edge, points, label, (label_end, end[1] - 4))
 
     def _loop(self, edge: JobEdge, y: float, lefts: list[float], rights: list[float]) -> Line:
         start, end = self._leaves(edge), self._arrives(edge)
