@@ -145,7 +145,7 @@ def test_a_channel_may_be_opened_from_its_producers_end() -> None:
     assert "producer" in woken
 
 
-# ---- result partitions ------------------------------------------------------------------------------------------
+# ---- result partitions --------------------------------------------------------------------------------------
 
 
 class Sent(Sender):

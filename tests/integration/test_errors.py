@@ -106,7 +106,7 @@ def test_flat_map_that_returns_no_iterable() -> None:
 def test_process_that_returns_no_iterable() -> None:
     flow, stream = flow_of("a b")
     stream.process(lambda v, ctx: 7).print()
-    error, notes = failure(flow)
+    error, _notes = failure(flow)
     assert isinstance(error, FunctionContractError)
     assert "returned 7 (int)" in str(error)
     assert "or None" in str(error)
@@ -191,7 +191,7 @@ def test_an_error_in_close_fails_the_job_but_never_hides_the_first() -> None:
     assert "while closing step 'map(Sloppy)' after that: RuntimeError: cannot close" in notes
 
 
-# ---- sources and sinks ----------------------------------------------------------------------------------------------
+# ---- sources and sinks --------------------------------------------------------------------------------------
 
 
 class BadReader(Reader[int]):
@@ -339,7 +339,7 @@ def test_an_exception_is_annotated_once_even_if_it_is_raised_again() -> None:
     assert len(kept.__notes__) == 2
 
 
-# ---- names and options ------------------------------------------------------------------------------------------------
+# ---- names and options --------------------------------------------------------------------------------------
 
 
 def test_unknown_names_come_with_the_known_ones() -> None:

@@ -173,7 +173,7 @@ def test_time_is_the_given_clocks() -> None:
     assert (tasklet.busy_s, tasklet.blocked_s) == pytest.approx((0.3, 2.0))
 
 
-# ---- the poller ---------------------------------------------------------------------------------------------------
+# ---- the poller ---------------------------------------------------------------------------------------------
 
 
 def test_two_owners_may_watch_one_file() -> None:
