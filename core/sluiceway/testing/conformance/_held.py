@@ -1,0 +1,45 @@
+"""What a process holds: file descriptors and threads."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+__all__ = ["nothing_left_behind"]
+
+_DESCRIPTORS: Final = next((p for p in (Path("/proc/self/fd"), Path("/dev/fd")) if p.is_dir()), None)
+_PATIENCE_S: Final = 5.0
+_STEP_S: Final = 0.01
+
+
+def _held() -> set[str]:
+    held = {f"thread {t.name} ({t.ident})" for t in threading.enumerate()}
+    if _DESCRIPTORS is not None:
+        for name in os.listdir(_DESCRIPTORS):
+            try:
+                held.add(f"descriptor {name}: {os.readlink(_DESCRIPTORS / name)}")
+            except OSError:  # the listing's own, or closed meanwhile
+                continue
+    return held
+
+
+@contextmanager
+def nothing_left_behind() -> Iterator[None]:
+    """Fail if the block leaves threads or open descriptors that were not there before.
+
+    What another thread is about to close, such as the other side of a connection, gets a little time.
+    """
+    gc.collect()
+    before = _held()
+    yield
+    deadline = time.monotonic() + _PATIENCE_S
+    while left := _held() - before:
+        gc.collect()
+        assert time.monotonic() < deadline, f"left behind: {', '.join(sorted(left))}"
+        time.sleep(_STEP_S)

@@ -1,0 +1,412 @@
+"""Sources and sinks without a job: drivers that call them as the runtime does, and look at every answer.
+
+Nothing here sleeps where it can wait: a source or sink that says what it waits for is asked again when that
+has come. One that waits for nothing that comes fails with what it said.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from sluiceway.clock import Clock, SystemClock
+from sluiceway.connector import (
+    END_OF_INPUT,
+    Enumerator,
+    EnumeratorContext,
+    Reader,
+    ReaderContext,
+    Sink,
+    SinkWriter,
+    Source,
+    Wait,
+    WriterContext,
+)
+from sluiceway.elements import Batch
+from sluiceway.metrics import MetricGroup
+from sluiceway.testing._waits import Waker, wait_for
+
+__all__ = ["SinkDriver", "SourceDriver", "SourceSnapshot", "drive_sink", "drive_source"]
+
+
+@dataclass(frozen=True)
+class SourceSnapshot:
+    """Where a source stands, as it would be in a checkpoint.
+
+    Attributes:
+        enumerator: what the enumerator's snapshot gave, pickled.
+        readers: what each reader's snapshot gave, pickled.
+    """
+
+    enumerator: bytes
+    readers: tuple[bytes, ...]
+
+    def splits(self) -> list[list[Any]]:
+        """The splits of each reader."""
+        return [pickle.loads(reader) for reader in self.readers]
+
+
+class _Context(EnumeratorContext):
+    def __init__(self, driver: SourceDriver) -> None:
+        self._driver = driver
+
+    @property
+    def parallelism(self) -> int:
+        return self._driver.parallelism
+
+    @property
+    def clock(self) -> Clock:
+        return self._driver.clock
+
+    def assign(self, reader: int, splits: Sequence[Any]) -> None:
+        given = pickle.dumps(list(splits))
+        self._driver._post(reader, lambda r: r.add_splits(pickle.loads(given)))
+
+    def no_more_splits(self, reader: int) -> None:
+        self._driver._post(reader, lambda r: r.no_more_splits())
+
+    def wake(self, after_s: float = 0.0) -> None:
+        self._driver._run_at.append(self._driver.clock.monotonic() + after_s)
+        self._driver._waker.wake(-1)
+
+
+class SourceDriver:
+    """Runs the enumerator and the readers of one source in the calling thread.
+
+    A context manager; leaving it closes everything. Splits are pickled on their way, lists that a reader has
+    given away are emptied.
+
+    Args:
+        source: what to run.
+        parallelism: number of readers.
+        limit: what readers are told when polled.
+        clock: None: the system's. A virtual one goes on by itself when everybody waits for it.
+        restored: where to begin; its splits are dealt out to the readers in turn.
+
+    Attributes:
+        records: what each reader has given so far.
+        timestamps: the event times that came with batches, per reader.
+        largest: the most records in one poll.
+        metrics: the metrics of each reader.
+
+    Raises:
+        AssertionError: the source breaks its contract, or waits for what does not come.
+    """
+
+    def __init__(
+        self,
+        source: Source[Any],
+        parallelism: int = 1,
+        *,
+        limit: int = 100,
+        clock: Clock | None = None,
+        restored: SourceSnapshot | None = None,
+    ) -> None:
+        self.source = source
+        self.parallelism = parallelism
+        self.limit = limit
+        self.clock: Clock = SystemClock() if clock is None else clock
+        self.records: list[list[Any]] = [[] for _ in range(parallelism)]
+        self.timestamps: list[list[int]] = [[] for _ in range(parallelism)]
+        self.metrics = [MetricGroup() for _ in range(parallelism)]
+        self.largest = 0
+        self._waker = Waker()
+        self._run_at: deque[float] = deque()
+        self._mail: deque[Callable[[], None]] = deque()
+        self._waits: list[Wait | None] = [None] * parallelism
+        self._ended = [False] * parallelism
+        self._turn = 0
+        self._closed = False
+        self._readers: list[Reader[Any] | None] = [None] * parallelism
+        context = _Context(self)
+        state = None if restored is None else pickle.loads(restored.enumerator)
+        self.enumerator: Enumerator = source.create_enumerator(context, state)
+        try:
+            self.enumerator.start()
+            for index in range(parallelism):
+                self._bring_up(index)
+            if restored is not None:
+                for number, split in enumerate(s for splits in restored.splits() for s in splits):
+                    self._reader(number % parallelism).add_splits([split])
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> SourceDriver:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def poll(self) -> bool:
+        """Go on until one reader has given records. False if all have ended."""
+        while True:
+            self._deliver()
+            if all(self._ended):
+                return False
+            index = self._next()
+            if index is None:
+                self._sleep()
+                continue
+            result = self._reader(index).poll(self.limit)
+            if result is END_OF_INPUT:
+                self._ended[index] = True
+            elif isinstance(result, Wait):
+                self._waits[index] = result
+            else:
+                self._take(index, result)
+                return True
+
+    def run(self, most: int | None = None) -> list[Any]:
+        """Go on until all readers have ended, or ``most`` records have come; all records so far."""
+        while most is None or sum(map(len, self.records)) < most:
+            if not self.poll():
+                break
+        return self.all_records()
+
+    def all_records(self) -> list[Any]:
+        """What has come so far, reader by reader."""
+        return [record for records in self.records for record in records]
+
+    def snapshot(self) -> SourceSnapshot:
+        """Where enumerator and readers stand now."""
+        self._deliver()
+        readers = [pickle.dumps(self._reader(i).snapshot()) for i in range(self.parallelism)]
+        splits = [split for reader in readers for split in pickle.loads(reader)]
+        names = [split.split_id for split in splits]
+        assert all(isinstance(name, str) for name in names), f"split_id must be a str: {names}"
+        assert len(set(names)) == len(names), f"two splits of one source have the same split_id: {names}"
+        return SourceSnapshot(pickle.dumps(self.enumerator.snapshot()), tuple(readers))
+
+    def fail_reader(self, index: int) -> None:
+        """Close one reader as after a failure, give its splits back and bring up another in its place."""
+        self._deliver()
+        splits = pickle.loads(pickle.dumps(self._reader(index).snapshot()))
+        self._close_reader(index)
+        self.enumerator.add_splits_back(splits, index)
+        self._bring_up(index)
+
+    def close(self) -> None:
+        """Close readers and enumerator. Harmless a second time."""
+        if self._closed:
+            return
+        self._closed = True
+        errors: list[Exception] = []
+        for close in (
+            *(lambda i=i: self._close_reader(i) for i in range(self.parallelism)),
+            self.enumerator.close,
+        ):
+            try:
+                close()
+            except Exception as error:
+                errors.append(error)
+        self._waker.close()
+        if errors:
+            raise errors[0]
+
+    # ---- inside --------------------------------------------------------------------------------------------
+
+    def _bring_up(self, index: int) -> None:
+        reader = self.source.create_reader(
+            ReaderContext(
+                subtask=index,
+                parallelism=self.parallelism,
+                clock=self.clock,
+                wake=lambda: self._waker.wake(index),
+                request_split=lambda: self._mail.append(lambda: self.enumerator.handle_split_request(index)),
+                metrics=self.metrics[index],
+            )
+        )
+        self._readers[index] = reader
+        self._waits[index] = None
+        self._ended[index] = False
+        self.enumerator.add_reader(index)
+        reader.start()
+
+    def _reader(self, index: int) -> Reader[Any]:
+        reader = self._readers[index]
+        assert reader is not None
+        return reader
+
+    def _close_reader(self, index: int) -> None:
+        reader, self._readers[index] = self._readers[index], None
+        if reader is not None:
+            reader.close()
+
+    def _post(self, index: int, call: Callable[[Reader[Any]], None]) -> None:
+        def deliver() -> None:
+            assert not self._ended[index], f"reader {index} has ended, and the enumerator has something to tell it"
+            self._waits[index] = None
+            call(self._reader(index))
+
+        self._mail.append(deliver)
+
+    def _deliver(self) -> None:
+        now = self.clock.monotonic()
+        if any(at <= now for at in self._run_at):
+            self._run_at = deque(at for at in self._run_at if at > now)
+            self.enumerator.run()
+        while self._mail:
+            self._mail.popleft()()
+
+    def _next(self) -> int | None:
+        for offset in range(self.parallelism):
+            index = (self._turn + offset) % self.parallelism
+            if not self._ended[index] and self._waits[index] is None:
+                self._turn = index + 1
+                return index
+        return None
+
+    def _sleep(self) -> None:
+        waiting = [i for i in range(self.parallelism) if not self._ended[i]]
+        waits = [w for w in (self._waits[i] for i in waiting) if w is not None]
+        over = wait_for(waits, self._waker, self.clock, min(self._run_at, default=None))
+        woken = self._waker.taken()
+        for index, is_over in zip(waiting, over, strict=True):
+            if is_over or index in woken:
+                self._waits[index] = None
+
+    def _take(self, index: int, result: list[Any] | Batch[Any]) -> None:
+        assert isinstance(result, (list, Batch)), f"poll() returned {type(result).__name__}"
+        values = result.values if isinstance(result, Batch) else result
+        assert isinstance(values, list), f"the values of a batch must be a list, not {type(values).__name__}"
+        assert values, "poll() returned no records; it must say what to wait for"
+        self.largest = max(self.largest, len(values))
+        self.records[index] += values
+        if isinstance(result, Batch) and result.timestamps is not None:
+            assert len(result.timestamps) == len(values), "as many timestamps as values are needed"
+            self.timestamps[index] += result.timestamps
+            result.timestamps.clear()
+        values.clear()
+
+
+def drive_source(
+    source: Source[Any], parallelism: int = 1, *, limit: int = 100, clock: Clock | None = None
+) -> list[Any]:
+    """All records of a source that ends, reader by reader. See :class:`SourceDriver`."""
+    with SourceDriver(source, parallelism, limit=limit, clock=clock) as driver:
+        return driver.run()
+
+
+class SinkDriver:
+    """Runs the writers of one sink in the calling thread.
+
+    A context manager; leaving it closes the writers, as after a failure unless :meth:`finish` was called. The
+    lists that a writer was given are changed afterwards.
+
+    Args:
+        sink: what to run.
+        parallelism: number of writers.
+        clock: None: the system's. A virtual one goes on by itself when a writer waits for it.
+
+    Attributes:
+        metrics: the metrics of each writer.
+        waited: how often a writer was found blocked.
+
+    Raises:
+        AssertionError: the sink breaks its contract, or waits for what does not come.
+    """
+
+    def __init__(self, sink: Sink[Any], parallelism: int = 1, *, clock: Clock | None = None) -> None:
+        self.parallelism = parallelism
+        self.clock: Clock = SystemClock() if clock is None else clock
+        self.metrics = [MetricGroup() for _ in range(parallelism)]
+        self.waited = 0
+        self._waker = Waker()
+        self._writers: list[SinkWriter[Any] | None] = []
+        try:
+            for index in range(parallelism):
+                context = WriterContext(
+                    subtask=index,
+                    parallelism=parallelism,
+                    clock=self.clock,
+                    wake=self._wake_for(index),
+                    metrics=self.metrics[index],
+                )
+                self._writers.append(sink.create_writer(context))
+            for writer in self._writers:
+                assert writer is not None
+                writer.open()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> SinkDriver:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def write(self, values: Sequence[Any], timestamps: Sequence[int] | None = None, subtask: int = 0) -> None:
+        """Write as soon as the writer lets it."""
+        self.wait(subtask)
+        given, stamps = list(values), None if timestamps is None else list(timestamps)
+        self.writer(subtask).write(given, stamps)
+        given.clear()
+        if stamps is not None:
+            stamps.clear()
+
+    def wait(self, subtask: int = 0) -> None:
+        """Until the writer is not blocked."""
+        while (wait := self.writer(subtask).blocked()) is not None:
+            assert isinstance(wait, Wait), f"blocked() returned {type(wait).__name__}"
+            self.waited += 1
+            wait_for([wait], self._waker, self.clock)
+            self._waker.taken()
+
+    def flush(self, subtask: int = 0) -> None:
+        """Flush, and wait until everything has gone."""
+        self.wait(subtask)
+        self.writer(subtask).flush()
+        self.wait(subtask)
+
+    def finish(self) -> None:
+        """End all inputs, wait until everything has gone."""
+        for subtask in range(self.parallelism):
+            self.wait(subtask)
+            self.writer(subtask).finish()
+            self.wait(subtask)
+
+    def close(self) -> None:
+        """Close the writers. Harmless a second time."""
+        errors: list[Exception] = []
+        for index, writer in enumerate(self._writers):
+            self._writers[index] = None
+            try:
+                if writer is not None:
+                    writer.close()
+            except Exception as error:
+                errors.append(error)
+        self._waker.close()
+        if errors:
+            raise errors[0]
+
+    def writer(self, subtask: int = 0) -> SinkWriter[Any]:
+        """The writer of one subtask."""
+        writer = self._writers[subtask]
+        assert writer is not None, "the writers are closed"
+        return writer
+
+    def _wake_for(self, index: int) -> Callable[[], None]:
+        return lambda: self._waker.wake(index)
+
+
+def drive_sink(sink: Sink[Any], records: Sequence[Any], parallelism: int = 1, *, batch_size: int = 100) -> None:
+    """Write all records, batch by batch to the writers in turn, and end as a job does at the end of its input."""
+    with SinkDriver(sink, parallelism) as driver:
+        for number, batch in enumerate(_batches(records, batch_size)):
+            driver.write(batch, subtask=number % parallelism)
+        driver.finish()
+
+
+def _batches(records: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(records), size):
+        yield records[start : start + size]
