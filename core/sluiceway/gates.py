@@ -64,6 +64,10 @@ class ResultPartition:
         """Batches that wait for credit."""
         return sum(s.backlog() for s in self._senders)
 
+    def waiting(self) -> int:
+        """Consumers for whom records wait for company."""
+        return 0 if self._waiting is None else sum(w is not None for w in self._waiting)
+
     def emit(self, batch: Batch[Any], now: float) -> None:
         """Partition a batch and send the parts. ``now`` is monotonic seconds."""
         if self._waiting is None:

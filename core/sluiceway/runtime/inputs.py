@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sluiceway.clock import Clock
@@ -42,6 +42,10 @@ class TaskInput(ABC):
     def watermark(self) -> int:
         """The watermark of what was read so far, in ms."""
 
+    def queued(self) -> int:
+        """Elements that have come in and are not read."""
+        return 0
+
     @abstractmethod
     def close(self) -> None:
         """Let go of everything. Harmless a second time."""
@@ -67,6 +71,10 @@ class GateInput(TaskInput):
         """The gate's."""
         return self._gate.watermark
 
+    def queued(self) -> int:
+        """What the gate holds."""
+        return self._gate.queued()
+
     def close(self) -> None:
         """Close the gate."""
         self._gate.close()
@@ -83,6 +91,7 @@ class SourceInput(TaskInput):
         subtask: index of the reader.
         batch_size: about how many records to ask for at a time.
         latency_interval_ms: time between latency markers; 0: none.
+        restored: splits to go on with.
     """
 
     def __init__(
@@ -95,6 +104,7 @@ class SourceInput(TaskInput):
         subtask: int,
         batch_size: int,
         latency_interval_ms: int,
+        restored: Sequence[Any] = (),
     ) -> None:
         self._source = source
         self._make_reader = reader
@@ -108,11 +118,15 @@ class SourceInput(TaskInput):
         self._ending: deque[Element] = deque()
         self._watermark = MIN_WATERMARK
         self._before_open: list[Callable[[Reader[Any]], None]] = []
+        self._restored = restored
+        self.paused = False
 
     def open(self) -> None:
         """Make the reader and start it."""
         self._reader = self._make_reader()
         self._reader.start()
+        if self._restored:
+            self._reader.add_splits(self._restored)
         for action in self._before_open:
             action(self._reader)
         self._before_open.clear()
@@ -125,7 +139,9 @@ class SourceInput(TaskInput):
             action(self._reader)
 
     def poll(self) -> Element | Wait:
-        """The reader's next batch, a marker, or the end."""
+        """The reader's next batch, a marker, or the end; nothing while :attr:`paused`."""
+        if self.paused:
+            return _NOTHING
         if self._ending:
             return self._ending.popleft()
         if self._interval_s and (now := self._clock.monotonic()) >= self._next_marker:

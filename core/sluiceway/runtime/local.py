@@ -10,7 +10,7 @@ from typing import Any
 from sluiceway.config import Settings
 from sluiceway.connector import Reader, ReaderContext
 from sluiceway.engine import Engine, Job, JobResult, JobStatus, Services
-from sluiceway.errors import NotBuiltYetError, choose
+from sluiceway.errors import NotBuiltYetError, StateError, choose
 from sluiceway.graph import SCHEDULERS, ExecutionState, JobGraph, SlotPool, build_job_graph, slots_required
 from sluiceway.metrics import JobMetrics, MetricGroup, MetricsReporter
 from sluiceway.partitioner import Distribution
@@ -20,6 +20,7 @@ from sluiceway.runtime.inputs import SourceInput
 from sluiceway.runtime.jobmanager.master import JobMaster
 from sluiceway.runtime.loops import check_iterations
 from sluiceway.runtime.poller import Poller, SelectorPoller
+from sluiceway.runtime.snapshots import JobSnapshot
 from sluiceway.runtime.task import Task
 from sluiceway.runtime.worker import Worker
 from sluiceway.steps import SourceStep
@@ -81,6 +82,10 @@ class LocalJob(Job):
         settings: the options of the run.
         services: what plugins give.
         make_poller: where the worker sleeps; tests give one with virtual time.
+        restored: what to go on from; None: from the beginning.
+
+    Raises:
+        StateError: what is to be restored holds state of a step that the graph does not have.
     """
 
     def __init__(
@@ -89,12 +94,16 @@ class LocalJob(Job):
         settings: Settings,
         services: Services,
         make_poller: Callable[[], Poller] = SelectorPoller,
+        restored: JobSnapshot | None = None,
     ) -> None:
         self.services = services
         self._settings = settings
         self._make_poller = make_poller
         self._graph = build_job_graph(graph, _plugin_distributions(graph, services))
         check_iterations(self._graph)
+        if restored is not None:
+            restored.check_known(self._graph)
+        self._restored = restored
         self._transport = services.transport(settings.transport)
         self._state_backend = services.state_backend(settings.state_backend)
         self._reporters: list[MetricsReporter] = services.metrics_reporters(settings.metrics)
@@ -193,6 +202,7 @@ class LocalJob(Job):
             listener=self.services.listener,
             slots=slots,
             seed=SystemRandom().getrandbits(32) if seed is None else seed,
+            restored=self._restored,
         )
         for reporter in self._reporters:
             reporter.open(self._graph.job_name)
@@ -202,6 +212,30 @@ class LocalJob(Job):
         self._worker.soon(self._master.start)
         if self._cancelled:
             self._worker.soon(self._master.cancel)
+
+    def pause_sources(self, paused: bool) -> None:
+        """Stop reading, or go on: what is under way then goes through and the job comes to rest."""
+        for task in self.tasks:
+            if isinstance(task.input, SourceInput):
+                task.input.paused = paused
+                self.worker.wake(task)
+
+    def snapshot(self) -> JobSnapshot:
+        """The job's state as of now. Worker's thread, between steps, with nothing under way.
+
+        Raises:
+            StateError: records are under way; pause the sources and let the worker run first.
+        """
+        busy = [t for t in self.tasks if t.under_way()]
+        if busy:
+            raise StateError(
+                f"records are under way to or from {busy[0].deployment.vertex.name!r}: "
+                "pause the sources and let the job come to rest before a snapshot"
+            )
+        return JobSnapshot(
+            operators=tuple(s for t in self.tasks for s in t.snapshot()),
+            enumerators=self._begun().enumerator_snapshots(),
+        )
 
     def end(self) -> JobResult:
         """Close everything; raise what the job failed with, or return its result."""

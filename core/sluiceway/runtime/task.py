@@ -131,6 +131,7 @@ class Task(Tasklet):
                 subtask=d.subtask,
                 batch_size=d.settings.batch_size,
                 latency_interval_ms=d.settings.latency_interval_ms,
+                restored=[split for s in d.restored for split in s.splits],
             )
         gate = InputGate()
         ledger_of_gate = GateCredits()
@@ -379,6 +380,11 @@ class Task(Tasklet):
         if isinstance(self.input, SourceInput):
             snapshots[0] = OperatorSnapshot(self.deployment.vertex.uid, splits=self.input.snapshot())
         return snapshots
+
+    def under_way(self) -> int:
+        """Elements that the task has been sent or has made, and that are not processed yet."""
+        waiting = sum(p.backlog() + p.waiting() for p in self._partitions)
+        return self.input.queued() + waiting + (self._rest_of_batch is not None)
 
     def metrics(self, state: ExecutionState) -> SubtaskMetrics:
         """The figures of this subtask. From any thread; they may be a batch apart."""

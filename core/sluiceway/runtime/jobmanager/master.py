@@ -21,6 +21,7 @@ from sluiceway.graph import (
 )
 from sluiceway.runtime.deployment import InputDescriptor, OutputDescriptor, TaskDeployment
 from sluiceway.runtime.jobmanager.sources import SourceCoordinator
+from sluiceway.runtime.snapshots import JobSnapshot
 from sluiceway.steps import SourceStep
 from sluiceway.transport import ChannelId
 
@@ -57,6 +58,7 @@ class JobMaster:
         listener: told about state changes.
         slots: where subtasks may run.
         seed: for partitioners that draw lots.
+        restored: what to go on from; None: from the beginning.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class JobMaster:
         listener: LifecycleListener,
         slots: SlotPool,
         seed: int,
+        restored: JobSnapshot | None = None,
     ) -> None:
         self.graph = graph
         self.status = JobStatus.CREATED
@@ -79,6 +82,7 @@ class JobMaster:
         self._listener = listener
         self._slots = SlotSharing(graph, slots)
         self._seed = seed
+        self._restored = restored
         self.executions = ExecutionGraph(graph, listener=self._state_changed, at_ms=clock.now_ms())
         self._strategy = scheduling_strategy(settings.scheduler, self.executions)
         self._sources: dict[int, SourceCoordinator] = {}
@@ -170,6 +174,7 @@ class JobMaster:
             outputs=tuple(outputs),
             settings=self._settings,
             seed=self._seed,
+            restored=() if self._restored is None else self._restored.share(job_vertex, vertex.subtask),
         )
 
     # ---- sources --------------------------------------------------------------------------------------------
@@ -178,12 +183,14 @@ class JobMaster:
         def attempt(reader: int) -> str:
             return self.executions.subtask(vertex_id, reader).current.attempt_id
 
+        uid = self.graph.vertex(vertex_id).uid
         coordinator = SourceCoordinator(
             step.source,
             parallelism,
             self._clock,
             assign=lambda reader, splits: self._gateway.assign_splits(attempt(reader), splits),
             no_more=lambda reader: self._gateway.no_more_splits(attempt(reader)),
+            restored=None if self._restored is None else self._restored.enumerators.get(uid),
             post=lambda action, after_s: self._gateway.post(lambda: self._guarded(vertex_id, action), after_s),
         )
         self._sources[vertex_id] = coordinator
@@ -202,6 +209,10 @@ class JobMaster:
             if note is not None:
                 error.add_note(note)
             self._fail(error)
+
+    def enumerator_snapshots(self) -> dict[str, Any]:
+        """Per uid of a source, what its enumerator has not handed out."""
+        return {self.graph.vertex(id_).uid: c.snapshot() for id_, c in self._sources.items()}
 
     # ---- the end --------------------------------------------------------------------------------------------
 

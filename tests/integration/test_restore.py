@@ -1,0 +1,75 @@
+"""A job goes on from a snapshot, at any parallelism, as if it had never stopped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import sluiceway as sw
+from sluiceway.config import Settings
+from sluiceway.errors import StateError
+from sluiceway.plugins import default_manager
+from sluiceway.runtime.local import LocalEngine, LocalJob
+from sluiceway.runtime.snapshots import JobSnapshot
+
+WORDS = [f"w{n % 7}" for n in range(500)]
+
+
+def pipeline(seen: list[Any]) -> sw.Pipeline:
+    flow = sw.Pipeline("restore")
+    words = flow.from_collection(WORDS).uid("words")
+    words.key_by(lambda w: w).count().uid("count").for_each(seen.append)
+    return flow
+
+
+def job_of(flow: sw.Pipeline, parallelism: int, restored: JobSnapshot | None = None) -> LocalJob:
+    settings = Settings(parallelism=parallelism, batch_size=8)
+    services = default_manager().services()
+    if restored is None:
+        return LocalEngine().prepare(flow.graph(settings), settings, services)
+    return LocalJob(flow.graph(settings), settings, services, restored=restored)
+
+
+def run_a_while(job: LocalJob, rounds: int) -> JobSnapshot:
+    job.begin()
+    job.worker.run_ready(rounds)
+    job.pause_sources(True)
+    job.worker.run_ready()
+    snapshot = job.snapshot()
+    job.cancel()
+    job.worker.run()
+    job.end()
+    return snapshot
+
+
+@pytest.mark.parametrize("first", [1, 3])
+@pytest.mark.parametrize("second", [1, 2, 4])
+@pytest.mark.parametrize("rounds", [3, 6, 12])
+def test_nothing_is_lost_or_counted_twice(first: int, second: int, rounds: int) -> None:
+    seen: list[tuple[str, int]] = []
+    snapshot = run_a_while(job_of(pipeline(seen), first), rounds)
+    assert len(seen) < len(WORDS), "stopped in the middle"
+    job_of(pipeline(seen), second, snapshot).run()
+    assert len(seen) == len(WORDS)
+    assert sorted(set(seen)) == sorted((w, n) for w in set(WORDS) for n in range(1, WORDS.count(w) + 1))
+
+
+def test_a_snapshot_with_records_under_way_is_refused() -> None:
+    job = job_of(pipeline([]), 1)
+    job.begin()
+    with pytest.raises(StateError, match="let the job come to rest"):
+        while True:
+            job.worker.run_ready(1)
+            job.snapshot()
+    job.cancel()
+    job.worker.run()
+    job.end()
+
+
+def test_state_that_no_step_would_get_is_refused_by_name() -> None:
+    snapshot = run_a_while(job_of(pipeline([]), 1), 6)
+    other = sw.Pipeline("other")
+    other.from_collection(WORDS).uid("words").key_by(lambda w: w).count().uid("renamed").print()
+    with pytest.raises(StateError, match=r"state of 'count', which no step of job 'other' goes by"):
+        job_of(other, 1, snapshot)
