@@ -18,7 +18,7 @@ from sluiceway.serializers import Serializer, serializer_for
 from sluiceway.types import is_known, type_name
 
 if TYPE_CHECKING:
-    from sluiceway.functions import AggregateFunction
+    from sluiceway.functions import AggregateFunction, ReduceFunction
 
 __all__ = [
     "VOID_NAMESPACE",
@@ -93,10 +93,10 @@ class MapStateDescriptor(StateDescriptor):
 class ReducingStateDescriptor(StateDescriptor):
     """One value per key, into which each added value is reduced: ``reduce(old, new) -> value``."""
 
-    reduce: Callable[[Any, Any], Any] = field(default=None)  # type: ignore[assignment]
+    reduce: Callable[[Any, Any], Any] | ReduceFunction[Any] = field(default=None)  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        if not callable(self.reduce):
+        if not callable(getattr(self.reduce, "reduce", self.reduce)) or isinstance(self.reduce, type):
             raise TypeError(f"ReducingStateDescriptor({self.name!r}) needs reduce=, a function of two values")
 
 
@@ -107,7 +107,7 @@ class AggregatingStateDescriptor(StateDescriptor):
     aggregate: AggregateFunction[Any, Any, Any] = field(default=None)  # type: ignore[arg-type]
 
     def __post_init__(self) -> None:
-        if self.aggregate is None:
+        if not hasattr(self.aggregate, "create_accumulator") or isinstance(self.aggregate, type):
             raise TypeError(f"AggregatingStateDescriptor({self.name!r}) needs aggregate=, an AggregateFunction")
 
 

@@ -1,0 +1,617 @@
+"""The five kinds of keyed state, over a backend that is a pair of dicts."""
+
+from collections.abc import MutableMapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from sluiceway.errors import StateError, UnstableKeyError
+from sluiceway.functions import AggregateFunction, ReduceFunction
+from sluiceway.keyedstate import KeyedStateStore
+from sluiceway.serializers import PickleSerializer
+from sluiceway.state import (
+    AggregatingStateDescriptor,
+    KeyedStateBackend,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateMeta,
+    StateTable,
+    TableKind,
+    TableSchema,
+    ValueStateDescriptor,
+)
+
+
+class Copies(MutableMapping):
+    """A mapping as a backend on disk has it: what is read is a copy, what is written is copied."""
+
+    def __init__(self):
+        self.data = {}
+
+    def __getitem__(self, key):
+        value = self.data[key]
+        return list(value) if type(value) is list else value
+
+    def __setitem__(self, key, value):
+        self.data[key] = list(value) if type(value) is list else value
+
+    def __delitem__(self, key):
+        del self.data[key]
+
+    def __iter__(self):
+        return iter(self.data)
+
+    def __len__(self):
+        return len(self.data)
+
+
+class Table(StateTable):
+    def __init__(self):
+        self.spaces = {}
+        self.maps = {}
+        self.mappings_made = 0
+
+    def entries(self, namespace=()):
+        return self.spaces.setdefault(namespace, Copies())
+
+    def mapping(self, key, namespace=()):
+        self.mappings_made += 1
+        return self.maps.setdefault((key, namespace), Copies())
+
+    def namespaces(self):
+        return iter(self.spaces)
+
+    def keys(self, namespace=()):
+        return iter(self.spaces[namespace])
+
+    def drop(self, namespace):
+        del self.spaces[namespace]
+
+
+class Backend(KeyedStateBackend):
+    def __init__(self):
+        self.tables = {}
+
+    def table(self, descriptor):
+        return self.tables.setdefault(descriptor.name, Table())
+
+    def snapshot(self):
+        raise NotImplementedError
+
+    def restore(self, snapshots):
+        raise NotImplementedError
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def backend():
+    return Backend()
+
+
+@pytest.fixture
+def store(backend):
+    return KeyedStateStore(backend)
+
+
+def add(a, b):
+    return a + b
+
+
+class Adding(ReduceFunction[int]):
+    def reduce(self, value1, value2):
+        return value1 + value2
+
+
+class Mean(AggregateFunction[int, tuple[int, int], float]):
+    def create_accumulator(self):
+        return (0, 0)
+
+    def add(self, value, accumulator):
+        return (accumulator[0] + value, accumulator[1] + 1)
+
+    def get_result(self, accumulator):
+        return accumulator[0] / accumulator[1]
+
+
+def all_five(store):
+    """A handle of each kind with something that reads it and something that writes it."""
+    value = store.value_state(ValueStateDescriptor("value"))
+    items = store.list_state(ListStateDescriptor("list"))
+    mapping = store.map_state(MapStateDescriptor("map"))
+    total = store.reducing_state(ReducingStateDescriptor("reducing", reduce=add))
+    mean = store.aggregating_state(AggregatingStateDescriptor("aggregating", aggregate=Mean()))
+    return [
+        ("value", value, value.value, lambda: value.update(1)),
+        ("list", items, items.get, lambda: items.add(1)),
+        ("map", mapping, lambda: list(mapping.items()), lambda: mapping.put("a", 1)),
+        ("reducing", total, total.get, lambda: total.add(1)),
+        ("aggregating", mean, mean.get, lambda: mean.add(1)),
+    ]
+
+
+# ---- each kind ---------------------------------------------------------------------------------------------
+
+
+def test_value_state(store):
+    state = store.value_state(ValueStateDescriptor("s", int, default=7))
+    store.current_key = "a"
+    assert state.value() == 7
+    state.update(1)
+    store.current_key = "b"
+    assert state.value() == 7
+    state.update(None)
+    assert state.value() is None, "None is a value"
+    store.current_key = "a"
+    assert state.value() == 1
+    state.clear()
+    state.clear()
+    assert state.value() == 7
+
+
+def test_a_default_that_can_change_is_each_keys_own(store):
+    default = {"seen": []}
+    state = store.value_state(ValueStateDescriptor("s", default=default))
+    for key in ("a", "b"):
+        store.current_key = key
+        value = state.value()
+        assert value == {"seen": []}
+        value["seen"].append(key)
+    assert default == {"seen": []}
+    assert state.value() == {"seen": []}, "it was never stored"
+
+
+def test_list_state(store, backend):
+    state = store.list_state(ListStateDescriptor("s"))
+    entries = backend.tables["s"].entries()
+    store.current_key = "a"
+    assert state.get() == []
+    state.add_all([])
+    state.update([])
+    assert len(entries) == 0, "no list is kept where it would be empty"
+    state.add(1)
+    state.add_all(iter([2, 3]))
+    store.current_key = "b"
+    state.update(x for x in [9])
+    state.update([8, 7])
+    store.current_key = "a"
+    assert state.get() == [1, 2, 3]
+    state.get().append(4)
+    assert state.get() == [1, 2, 3], "what get() gives is a list of its own"
+    state.update([])
+    assert state.get() == []
+    assert dict(entries.data) == {"b": [8, 7]}
+    store.current_key = "b"
+    state.clear()
+    assert len(entries) == 0
+
+
+def test_a_given_list_is_not_kept(store):
+    state = store.list_state(ListStateDescriptor("s"))
+    store.current_key = "a"
+    for put in (state.update, state.add_all):
+        given = [1]
+        state.clear()
+        put(given)
+        given.append(2)
+        assert state.get() == [1]
+
+
+def test_map_state(store):
+    state = store.map_state(MapStateDescriptor("s", int, key_type=str))
+    store.current_key = "a"
+    assert state.is_empty()
+    assert state.get("x") is None
+    assert state.get("x", 5) == 5
+    assert not state.contains("x")
+    state.put("x", 1)
+    state.put_all({"y": 2, "z": 3})
+    state.put("x", 4)
+    store.current_key = "b"
+    assert state.is_empty()
+    state.put_all({"x": 9})
+    store.current_key = "a"
+    assert state.contains("x")
+    assert list(state.items()) == [("x", 4), ("y", 2), ("z", 3)]
+    assert list(state.keys()) == ["x", "y", "z"]
+    assert list(state.values()) == [4, 2, 3]
+    state.remove("y")
+    state.remove("never there")
+    assert list(state.keys()) == ["x", "z"]
+    state.clear()
+    assert state.is_empty()
+    store.current_key = "b"
+    assert state.get("x") == 9
+
+
+def test_a_mapping_is_looked_for_once_per_key(store, backend):
+    state = store.map_state(MapStateDescriptor("s"))
+    for key in ("a", "b", "a"):
+        store.current_key = key
+        state.put("x", 1)
+        state.get("x")
+        list(state.items())
+    assert backend.tables["s"].mappings_made == 3
+
+
+@pytest.mark.parametrize("reduce", [add, Adding()], ids=["callable", "object"])
+def test_reducing_state(store, reduce):
+    state = store.reducing_state(ReducingStateDescriptor("s", int, reduce=reduce))
+    store.current_key = "a"
+    assert state.get() is None
+    state.add(1)
+    assert state.get() == 1
+    state.add(2)
+    store.current_key = "b"
+    state.add(10)
+    store.current_key = "a"
+    assert state.get() == 3
+    state.clear()
+    assert state.get() is None
+
+
+def test_a_reduction_to_none_is_a_value(store):
+    state = store.reducing_state(ReducingStateDescriptor("s", reduce=lambda a, b: None if a else b))
+    store.current_key = "a"
+    state.add(1)
+    state.add(2)
+    assert state.get() is None
+    state.add(3)
+    assert state.get() == 3
+
+
+def test_aggregating_state(store):
+    state = store.aggregating_state(AggregatingStateDescriptor("s", tuple[int, int], aggregate=Mean()))
+    store.current_key = "a"
+    assert state.get() is None
+    state.add(1)
+    state.add(4)
+    store.current_key = "b"
+    state.add(7)
+    assert state.get() == 7
+    store.current_key = "a"
+    assert state.get() == 2.5
+    state.clear()
+    assert state.get() is None
+
+
+def test_namespaces_are_apart(store):
+    a, b = (store.value_state(ValueStateDescriptor("s", default=0), namespace=n) for n in ("a", "b"))
+    m, n = (store.map_state(MapStateDescriptor("m"), namespace=n) for n in ("a", "b"))
+    store.current_key = 1
+    a.update("in a")
+    m.put("x", "in a")
+    assert (a.value(), b.value(), m.get("x"), n.get("x")) == ("in a", 0, "in a", None)
+
+
+def test_the_same_descriptor_gives_an_equivalent_handle(store):
+    store.current_key = "a"
+    first, second = all_five(store), all_five(store)
+    for (_, _, _, write), (_, handle, read, _) in zip(first, second, strict=True):
+        write()
+        assert read() in (1, [1], [("a", 1)])
+        handle.clear()
+    for _, _, read, _ in first:
+        assert read() in (None, [])
+
+
+# ---- against a model ---------------------------------------------------------------------------------------
+
+
+class Kinds(RuleBasedStateMachine):
+    keys = st.sampled_from(["a", "b", 1])
+    numbers = st.integers(0, 3)
+
+    def __init__(self):
+        super().__init__()
+        self.store = KeyedStateStore(Backend())
+        self.value = self.store.value_state(ValueStateDescriptor("value", default=-1))
+        self.items = self.store.list_state(ListStateDescriptor("list"))
+        self.mapping = self.store.map_state(MapStateDescriptor("map"))
+        self.total = self.store.reducing_state(ReducingStateDescriptor("sum", reduce=add))
+        self.values, self.lists, self.maps, self.sums = {}, {}, {}, {}
+        self.key = self.store.current_key = "a"
+
+    @rule(key=keys)
+    def go_to(self, key):
+        self.key = self.store.current_key = key
+
+    @rule(n=numbers)
+    def update(self, n):
+        self.value.update(n)
+        self.values[self.key] = n
+
+    @rule(some=st.lists(numbers, max_size=2), replace_it=st.booleans())
+    def extend(self, some, replace_it):
+        if replace_it:
+            self.items.update(some)
+            self.lists[self.key] = list(some)
+        else:
+            self.items.add_all(some)
+            self.lists.setdefault(self.key, []).extend(some)
+
+    @rule(name=numbers, n=numbers)
+    def put(self, name, n):
+        self.mapping.put(name, n)
+        self.maps.setdefault(self.key, {})[name] = n
+
+    @rule(name=numbers)
+    def remove(self, name):
+        self.mapping.remove(name)
+        self.maps.get(self.key, {}).pop(name, None)
+
+    @rule(n=numbers)
+    def add_to_sum(self, n):
+        self.total.add(n)
+        self.sums[self.key] = self.sums.get(self.key, 0) + n
+
+    @rule(kind=st.integers(0, 3))
+    def clear(self, kind):
+        (self.value, self.items, self.mapping, self.total)[kind].clear()
+        (self.values, self.lists, self.maps, self.sums)[kind].pop(self.key, None)
+
+    @invariant()
+    def agrees(self):
+        for key in ("a", "b", 1):
+            self.store.current_key = key
+            assert self.value.value() == self.values.get(key, -1)
+            assert self.items.get() == self.lists.get(key, [])
+            assert list(self.mapping.items()) == list(self.maps.get(key, {}).items())
+            assert self.mapping.is_empty() == (not self.maps.get(key))
+            assert self.total.get() == self.sums.get(key)
+        self.store.current_key = self.key
+
+
+TestKinds = Kinds.TestCase
+TestKinds.settings = settings(max_examples=50, stateful_step_count=20, deadline=None)
+
+
+# ---- the current key ---------------------------------------------------------------------------------------
+
+
+def test_state_without_a_current_key_is_an_error_that_names_the_state(store):
+    for cleared in (False, True):
+        if cleared:
+            store.current_key = "a"
+            store.clear_current_key()
+            store.clear_current_key()
+        for name, handle, read, write in all_five(store):
+            for use in (read, write, handle.clear):
+                with pytest.raises(StateError, match=f"^keyed state '{name}' is used without a current key.*open"):
+                    use()
+
+
+def test_an_unhashable_key_is_an_error_that_names_the_key(store):
+    store.current_key = ["x"]
+    for _, handle, read, write in all_five(store):
+        for use in (read, write, handle.clear):
+            with pytest.raises(UnstableKeyError, match=r"^\['x'\] \(list\) cannot be a key"):
+                use()
+
+
+class ByAddress:
+    pass
+
+
+def test_a_key_without_a_stable_hash_is_refused_when_it_would_get_state(store, backend):
+    store.current_key = ByAddress()
+    mapping = store.map_state(MapStateDescriptor("map"))
+    for _, _, read, write in all_five(store):
+        read()
+        with pytest.raises(UnstableKeyError, match="hashed by its address"):
+            write()
+    with pytest.raises(UnstableKeyError, match="hashed by its address"):
+        mapping.put_all({"a": 1})
+    with pytest.raises(UnstableKeyError, match="hashed by its address"):
+        store.list_state(ListStateDescriptor("list")).update([1])
+    for table in backend.tables.values():
+        assert all(not entries.data for entries in [*table.spaces.values(), *table.maps.values()])
+
+
+def test_a_known_key_is_not_hashed_again(store, backend):
+    class Counted(str):
+        __slots__ = ()
+        asked = 0
+
+        def __stable_key__(self):
+            Counted.asked += 1
+            return str(self)
+
+    five = all_five(store)
+    for i in range(3):
+        for name, _, _, write in five:
+            store.current_key = Counted("a")  # another object, the same key
+            Counted.asked = 0
+            write()
+            assert Counted.asked == (1 if i == 0 else 0), name
+            write()
+            assert Counted.asked == (1 if i == 0 else 0), name
+
+
+# ---- the user's own errors go their way -------------------------------------------------------------------
+
+
+def test_errors_of_the_users_functions_are_not_touched(store):
+    def broken(*_):
+        try:
+            raise KeyError("cause")
+        except KeyError as cause:
+            raise TypeError("mine") from cause
+
+    class Broken(Mean):
+        add = broken
+
+    total = store.reducing_state(ReducingStateDescriptor("sum", reduce=broken))
+    mean = store.aggregating_state(AggregatingStateDescriptor("mean", aggregate=Broken()))
+    store.current_key = "a"
+    total.add(1)
+    for use in (total.add, mean.add):
+        with pytest.raises(TypeError, match="mine") as caught:
+            use(1)
+        assert isinstance(caught.value.__cause__, KeyError)
+        assert caught.traceback[-1].name == "broken"
+    items = store.list_state(ListStateDescriptor("list"))
+    for use in (items.add_all, items.update):
+        with pytest.raises(TypeError, match="'int' object is not iterable"):
+            use(5)
+
+
+def test_an_error_of_the_keys_own_comparison_is_not_hidden(store):
+    class Sulky:
+        def __hash__(self):
+            return 1
+
+        def __eq__(self, other):
+            raise TypeError("do not compare me")
+
+        def __stable_key__(self):
+            return 1
+
+    state = store.value_state(ValueStateDescriptor("s"))
+    store.current_key = Sulky()
+    state.update(1)
+    store.current_key = Sulky()
+    with pytest.raises(TypeError, match="do not compare me"):
+        state.value()
+
+
+def test_an_unhashable_entry_of_a_mapping_is_the_users_error(store):
+    state = store.map_state(MapStateDescriptor("s"))
+    store.current_key = "a"
+    with pytest.raises(TypeError, match="unhashable type: 'list'"):
+        state.put([1], 2)
+
+
+# ---- declarations ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        (
+            ("value_state", ValueStateDescriptor("s", int)),
+            ("list_state", ListStateDescriptor("s", int)),
+            "as value state of int, and as list state of int",
+        ),
+        (
+            ("value_state", ValueStateDescriptor("s", int)),
+            ("value_state", ValueStateDescriptor("s", str)),
+            "as value state of int, and as value state of str",
+        ),
+        (
+            ("value_state", ValueStateDescriptor("s")),
+            ("value_state", ValueStateDescriptor("s", str)),
+            "as value state of anything, and as value state of str",
+        ),
+        (
+            ("value_state", ValueStateDescriptor("s", int)),
+            ("reducing_state", ReducingStateDescriptor("s", int, reduce=add)),
+            "as value state of int, and as reducing state of int",
+        ),
+        (
+            ("map_state", MapStateDescriptor("s", int, key_type=str)),
+            ("map_state", MapStateDescriptor("s", int, key_type=bytes)),
+            "as map state of str to int, and as map state of bytes to int",
+        ),
+    ],
+)
+def test_one_name_is_one_state(store, first, second, message):
+    getattr(store, first[0])(first[1])
+    with pytest.raises(
+        StateError, match=f"^state 's' is declared twice: {message}. Give one of them another name$"
+    ):
+        getattr(store, second[0])(second[1])
+
+
+def test_each_kind_wants_its_descriptor(store):
+    with pytest.raises(StateError, match="list state is declared by a ListStateDescriptor, not by Val"):
+        store.list_state(ValueStateDescriptor("s"))
+
+
+@pytest.mark.parametrize("wrong", [None, 5, Adding, Mean])
+def test_descriptors_want_functions_and_no_classes(wrong):
+    with pytest.raises(TypeError, match=r"ReducingStateDescriptor\('s'\) needs reduce=, a function of two values"):
+        ReducingStateDescriptor("s", reduce=wrong)
+    with pytest.raises(
+        TypeError, match=r"AggregatingStateDescriptor\('s'\) needs aggregate=, an AggregateFunction"
+    ):
+        AggregatingStateDescriptor("s", aggregate=wrong)
+
+
+def test_a_function_that_would_never_be_opened_is_refused(store):
+    class Opened(Adding):
+        def open(self, context):
+            pass
+
+    class OpenedMean(Mean):
+        def open(self, context):
+            pass
+
+    with pytest.raises(StateError, match=r"function of state 's' has an open\(\) of its own"):
+        store.reducing_state(ReducingStateDescriptor("s", reduce=Opened()))
+    with pytest.raises(StateError, match=r"function of state 't' has an open\(\) of its own"):
+        store.aggregating_state(AggregatingStateDescriptor("t", aggregate=OpenedMean()))
+
+
+# ---- what backends are told --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "kind", "type_name", "serializer"),
+    [
+        (ValueStateDescriptor("s"), TableKind.VALUE, "", "pickle"),
+        (ValueStateDescriptor("s", int), TableKind.VALUE, "int", "msgspec"),
+        (ValueStateDescriptor("s", Table), TableKind.VALUE, "Table", "pickle"),
+        (ListStateDescriptor("s"), TableKind.VALUE, "", "pickle"),
+        (ListStateDescriptor("s", int), TableKind.VALUE, "list[int]", "msgspec"),
+        (MapStateDescriptor("s", int), TableKind.MAP, "", "pickle"),
+        (MapStateDescriptor("s", int, key_type=str), TableKind.MAP, "dict[str, int]", "msgspec"),
+        (ReducingStateDescriptor("s", int, reduce=add), TableKind.VALUE, "int", "msgspec"),
+        (
+            AggregatingStateDescriptor("s", float | None, aggregate=Mean()),
+            TableKind.VALUE,
+            "float | None",
+            "msgspec",
+        ),
+    ],
+)
+def test_schema_of_a_descriptor(descriptor, kind, type_name, serializer):
+    schema = TableSchema.of(descriptor)
+    assert schema.meta == StateMeta("s", kind, serializer, 1, type_name)
+    assert schema.serializer.name == serializer
+
+
+def test_map_entries_are_serialized_as_pairs():
+    serializer = TableSchema.of(MapStateDescriptor("s", list[int], key_type=str)).serializer
+    assert serializer.loads(serializer.dumps(("a", [1]))) == ("a", [1])
+
+
+def test_an_incompatible_snapshot_is_refused_with_old_and_new():
+    schema = TableSchema.of(ValueStateDescriptor("s", int))
+    assert schema.reader_for(schema.meta, "op") is schema.serializer
+    with pytest.raises(StateError) as caught:
+        schema.reader_for(replace(schema.meta, type_name="str", serializer="quipu", version=4), "op")
+    assert str(caught.value) == (
+        "state 's' of operator 'op' cannot be restored: the snapshot holds a value table of str (serializer "
+        "'quipu', version 4), the job declares a value table of int (serializer 'msgspec', version 1). Declare it "
+        "as it was, give the new one another name, or start without the snapshot"
+    )
+
+
+def test_an_older_version_is_read_where_the_serializer_can():
+    class Newer(PickleSerializer):
+        version = 2
+
+        def reader_for(self, version):
+            return PickleSerializer() if version == 1 else super().reader_for(version)
+
+    schema = TableSchema(StateMeta("s", TableKind.VALUE, "pickle", 2), Newer())
+    assert type(schema.reader_for(replace(schema.meta, version=1), "op")) is PickleSerializer
+    assert schema.reader_for(schema.meta, "op") is schema.serializer
+    with pytest.raises(StateError, match="version 3"):
+        schema.reader_for(replace(schema.meta, version=3), "op")
