@@ -62,7 +62,7 @@ def _read_plain(frame: FrameType, line: int) -> Fault:
 
 def record_loop(function: F) -> F:
     """Mark a function whose frame knows the record that is being processed."""
-    _loops[function.__code__] = _read_plain  # type: ignore[attr-defined]
+    _loops[function.__code__] = _read_plain
     return function
 
 

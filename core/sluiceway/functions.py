@@ -159,8 +159,11 @@ class FilterFunction(Function, ABC, Generic[T]):
         """Whether ``value`` goes on."""
 
 
-class KeySelector(Function, ABC, Generic[IN, K]):
-    """Says what a record's key is: the same for the same record, every time, everywhere."""
+class KeySelector(ABC, Generic[IN, K]):
+    """Says what a record's key is: the same for the same record, every time, everywhere.
+
+    Shared by all subtasks on both sides of the exchange, so it has neither :meth:`open` nor :meth:`close`.
+    """
 
     @abstractmethod
     def get_key(self, value: IN) -> K:

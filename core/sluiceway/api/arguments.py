@@ -12,7 +12,6 @@ from sluiceway.functions import (
     AggregateFunction,
     FilterFunction,
     FlatMapFunction,
-    Function,
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
@@ -22,7 +21,7 @@ from sluiceway.functions import (
 
 __all__ = ["check_count", "check_function", "check_text", "describe", "to_ms"]
 
-_KINDS: tuple[type[Function], ...] = (
+_KINDS: tuple[type, ...] = (
     MapFunction,
     FlatMapFunction,
     FilterFunction,
@@ -47,7 +46,7 @@ def _at(location: str) -> str:
 
 
 def check_function(
-    step: str, fn: object, allowed: tuple[type[Function], ...], arguments: int, *, objects_only: bool = False
+    step: str, fn: object, allowed: tuple[type, ...], arguments: int, *, objects_only: bool = False
 ) -> None:
     """Raise TypeError unless ``fn`` can be the function of a step.
 
@@ -63,7 +62,7 @@ def check_function(
     where = f"{step}(){_at(caller_location())}"
     kinds = " or ".join(kind.__name__ for kind in allowed)
     wanted = kinds if objects_only else f"a callable or a {kinds}"
-    if isinstance(fn, type) and issubclass(fn, Function):
+    if isinstance(fn, type) and issubclass(fn, _KINDS):
         raise TypeError(f"{where} was given the class {fn.__name__}; give it an object: {fn.__name__}(...)")
     if isinstance(fn, _KINDS):
         kind = next(k.__name__ for k in _KINDS if isinstance(fn, k))

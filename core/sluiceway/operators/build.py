@@ -94,18 +94,17 @@ def own_copy(node: StreamNode, subtask: int) -> StreamNode:
     """
     if subtask == 0:
         return node
-    changes: dict[str, Any] = {}
-    for field in ("fn", "key"):
-        function = getattr(node.step, field, None)
-        if isinstance(function, Function):
-            try:
-                changes[field] = copy.deepcopy(function)
-            except Exception as error:
-                raise GraphError(
-                    f"step {node.name!r} runs {node.parallelism} times but its {type(function).__name__} cannot "
-                    f"be copied ({error}): create what cannot be copied in open()"
-                ) from error
-    return replace(node, step=replace(node.step, **changes)) if changes else node
+    function = node.step.function
+    if not isinstance(function, Function):
+        return node
+    try:
+        own = copy.deepcopy(function)
+    except Exception as error:
+        raise GraphError(
+            f"step {node.name!r} runs {node.parallelism} times but its {type(function).__name__} cannot be copied "
+            f"({error}): create what cannot be copied in open()"
+        ) from error
+    return replace(node, step=replace(node.step, **{"fn": own}))
 
 
 def build_operators(

@@ -155,7 +155,10 @@ class FusedOperator(Operator):
 
 def _callable(step: Step) -> Callable[[Any], Any]:
     function: Any = step.function
-    return getattr(function, _METHODS[type(step)]) if isinstance(function, Function) else function
+    called: Callable[[Any], Any] = (
+        getattr(function, _METHODS[type(step)]) if isinstance(function, Function) else function
+    )
+    return called
 
 
 def close_all(functions: list[Function]) -> None:

@@ -34,7 +34,6 @@ class KeyedOperator(Operator):
         if not isinstance(step, KeyedReduceStep | KeyedAggregateStep | KeyedProcessStep):
             raise TypeError(f"{context.node.name!r} is no keyed step")
         self._fn: Any = step.fn
-        self._key_function = step.key
         self._key: Callable[[Any], Any] = step.key.get_key if isinstance(step.key, KeySelector) else step.key
         self._opened: list[Function] = []
         self._backend: KeyedStateBackend | None = None
@@ -56,11 +55,10 @@ class KeyedOperator(Operator):
         self.store = KeyedStateStore(self._backend)
 
     def open(self) -> None:
-        """Open the key selector and the function."""
-        for function in (self._key_function, self._fn):
-            if isinstance(function, Function):
-                self._opened.append(function)
-                function.open(OperatorRuntimeContext(self.context, self.store))
+        """Open the function."""
+        if isinstance(self._fn, Function):
+            self._opened.append(self._fn)
+            self._fn.open(OperatorRuntimeContext(self.context, self.store))
 
     def snapshot(self) -> OperatorSnapshot:
         """All keyed state as of now."""
@@ -69,7 +67,7 @@ class KeyedOperator(Operator):
         return OperatorSnapshot(self.context.node.uid, keyed=self._backend.snapshot())
 
     def close(self) -> None:
-        """Close the functions and the backend."""
+        """Close the function and the backend."""
         try:
             close_all(self._opened)
         finally:
