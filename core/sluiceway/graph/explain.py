@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from importlib import import_module
 from typing import Final
 
 from sluiceway.errors import choose
-from sluiceway.graph.planhtml import explain_html
-from sluiceway.graph.planjson import explain_json
-from sluiceway.graph.planmermaid import explain_mermaid
-from sluiceway.graph.plantext import explain_text
 from sluiceway.streamgraph import StreamGraph
 
 __all__ = ["EXPLAIN_FORMATS", "explain"]
 
-_FORMATS: Final[dict[str, Callable[[StreamGraph], str]]] = {
-    "text": explain_text,
-    "mermaid": explain_mermaid,
-    "json": explain_json,
-    "html": explain_html,
-}
-
-EXPLAIN_FORMATS: Final = tuple(_FORMATS)
-"""The formats that :func:`explain` knows."""
+EXPLAIN_FORMATS: Final = ("text", "mermaid", "json", "html")
+"""The formats that :func:`explain` knows; each has a module of its own, loaded when it is asked for."""
 
 
 def explain(graph: StreamGraph, format: str = "text") -> str:  # noqa: A002 (the word that people look for)
@@ -37,6 +26,8 @@ def explain(graph: StreamGraph, format: str = "text") -> str:  # noqa: A002 (the
     Raises:
         UnknownNameError: there is no such format; lists those there are.
     """
-    if format not in _FORMATS:
-        raise choose("plan format", format, _FORMATS)
-    return _FORMATS[format](graph)
+    if format not in EXPLAIN_FORMATS:
+        raise choose("plan format", format, EXPLAIN_FORMATS)
+    module = import_module(f"sluiceway.graph.plan{format}")
+    shown: str = getattr(module, f"explain_{format}")(graph)
+    return shown

@@ -55,7 +55,7 @@ def find_obstacle(value: object) -> Obstacle | None:
         else:
             break
     reason = str(error) or type(error).__name__
-    return Obstacle(tuple(path), type(value).__qualname__, reason.splitlines()[0])
+    return Obstacle(tuple(path), type(value).__qualname__.rpartition("<locals>.")[2], reason.splitlines()[0])
 
 
 def _try(value: object) -> BaseException | None:
