@@ -56,9 +56,13 @@ class Project:
         assert " passed" in printed
         assert " skipped" not in printed, printed
 
-    def plugins(self) -> list[dict[str, str]]:
-        listed: list[dict[str, str]] = json.loads(self.call("sluiceway", "plugins", "list", "--json"))
-        return listed
+    def offered(self, name: str) -> set[str]:
+        """The kinds of what this project's distribution offers under a name."""
+        listed: dict[str, list[dict[str, str]]] = json.loads(self.call("sluiceway", "plugins", "list", "--json"))
+        assert listed["problems"] == []
+        return {
+            o["kind"] for o in listed["offers"] if (o["name"], o["distribution"]) == (name, f"sluiceway-{name}")
+        }
 
 
 @pytest.fixture
@@ -79,15 +83,14 @@ def test_contrib_has_projects() -> None:
 def test_a_project_of_contrib(source: Path, installed: Callable[[Path], Project], tmp_path: Path) -> None:
     project = installed(source)
     name = source.name.removeprefix("sluiceway-")
-    kinds = {p["kind"] for p in project.plugins() if p["name"] == name}
-    assert kinds == {"connector", "state backend"}
+    assert project.offered(name) == {"connector", "state backend"}
     project.run_its_tests(tmp_path)
 
 
 def test_a_plugin_from_the_template(installed: Callable[[Path], Project], tmp_path: Path) -> None:
     instantiate("plugin", "click-stream", tmp_path / "new")
     project = installed(tmp_path / "new")
-    assert [p["kind"] for p in project.plugins() if p["name"] == "click-stream"] == ["connector"]
+    assert project.offered("click-stream") == {"connector"}
     project.run_its_tests(tmp_path)
 
 

@@ -85,4 +85,4 @@ def test_a_new_environment_needs_nothing_else(wheel: Path, tmp_path: Path) -> No
     call(str(tools / "pip"), "install", "--quiet", str(wheel))
     call(str(tools / "sluiceway"), "new", "pipeline", "click-counts", cwd=tmp_path)
     printed = call(str(tools / "sluiceway"), "run", "click_counts.pipeline:flow", cwd=tmp_path / "click-counts")
-    assert "clicks" in printed
+    assert "('/prices', 2)" in printed

@@ -12,8 +12,8 @@ __all__ = ["open_to_read", "quoted", "table_error"]
 
 
 def quoted(name: str) -> str:
-    """``name`` as an identifier in SQL."""
-    return '"' + name.replace('"', '""') + '"'
+    """``name`` as an identifier in SQL. In double quotes, SQLite would take an unknown column for a string."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def open_to_read(database: Path) -> sqlite3.Connection:

@@ -48,7 +48,7 @@ class SqliteSink(Sink[Any]):
             raise ConfigurationError("SqliteSink needs columns=, the names of the columns to write")
         if missing := [name for name in key if name not in columns]:
             raise ConfigurationError(
-                f"SqliteSink(key=...): {missing[0]!r} is not one of the columns {list(columns)}"
+                f"SqliteSink(key=...): {missing[0]!r} is not one of the columns {', '.join(columns)}"
             )
         self.database = Path(database)
         self.table = table

@@ -96,27 +96,40 @@ class SqliteSource(Source[Row]):
         return self.splits
 
     def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
-        """Cut the table, unless an earlier enumerator has left splits to hand out."""
-        return SimpleEnumerator(context, self._cut() if restored is None else restored)
+        """Make the enumerator, which cuts the table unless an earlier one has done so."""
+        return _Enumerator(context, self, restored)
 
     def create_reader(self, context: ReaderContext) -> Reader[Row]:
         """Make the reader of one subtask."""
         return _Reader(context, self)
 
+
+class _Enumerator(SimpleEnumerator):
+    def __init__(self, context: EnumeratorContext, source: SqliteSource, restored: list[_Split] | None) -> None:
+        super().__init__(context, restored or ())
+        self._source = source
+        self._is_cut = restored is not None
+
+    def start(self) -> None:
+        if not self._is_cut:
+            self._is_cut = True
+            self.add_splits_back(list(self._cut()), 0)
+
     def _cut(self) -> Iterator[_Split]:
-        with closing(open_to_read(self.database)) as connection:
-            query = f"SELECT min(rowid), max(rowid) FROM {quoted(self.table)}"
+        source = self._source
+        with closing(open_to_read(source.database)) as connection:
+            query = f"SELECT min(rowid), max(rowid) FROM {quoted(source.table)}"
             try:
                 first, last = connection.execute(query).fetchone()
             except sqlite3.Error as error:
-                raise table_error(connection, self.database, self.table, error) from error
+                raise table_error(connection, source.database, source.table, error) from error
         if first is None:
             return
         rows = last - first + 1
-        bounds = [first - 1 + rows * i // self.splits for i in range(self.splits + 1)]
+        bounds = [first - 1 + rows * i // source.splits for i in range(source.splits + 1)]
         for after, end in pairwise(bounds):
             if end > after:
-                yield _Split(f"{self.table}:{after + 1}-{end}", after, end)
+                yield _Split(f"{source.table}:{after + 1}-{end}", after, end)
 
 
 class _Reader(SimpleReader[Row]):
