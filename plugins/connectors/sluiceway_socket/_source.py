@@ -204,8 +204,5 @@ class _SocketReader(SimpleReader[str]):
         return _RECEIVE
 
     def _take(self, lines: list[str]) -> None:
-        if self._lines:
-            self._lines += lines
-        else:
-            self._lines = lines
+        self._lines += lines  # in place: read() holds the list
         self._skipped.value = self._decoder.skipped
