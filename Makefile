@@ -36,7 +36,7 @@ format: $(VENV)/.dev ## put the code into the project's style
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.dev ## measure, and print one table
-	$(BIN)/python benchmarks/run.py $(ARGS)
+	$(BIN)/python -m benchmarks $(ARGS)
 
 docs: $(VENV)/.dev ## build the documentation into site/
 	$(BIN)/mkdocs build --strict $(ARGS)
