@@ -29,6 +29,8 @@ lint: $(VENV)/.dev ## check style, types, and that no floor imports from above
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy examples
+	cd contrib/sluiceway-sqlite && $(CURDIR)/$(BIN)/mypy
 	$(BIN)/lint-imports
 
 format: $(VENV)/.dev ## put the code into the project's style
