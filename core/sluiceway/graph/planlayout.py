@@ -127,9 +127,8 @@ class _Drawing:
     def run(self) -> Layout:
         self._fill_columns()
         self._reduce_crossings()
-        lefts, rights = self._place()
+        lefts, rights, bottom = self._place()
         lines = [self._line(e, lefts, rights) for e in self._edges]
-        bottom = max((b.y + b.height for b in self._boxes.values()), default=0.0)
         for number, edge in enumerate(self._loops):
             y = bottom + LOOP * (number + 1)
             lines.append(self._loop(edge, y, lefts, rights))
@@ -196,8 +195,8 @@ class _Drawing:
                 }
                 column.sort(key=weight.__getitem__)
 
-    def _place(self) -> tuple[list[float], list[float]]:
-        """Set the boxes' places; returns the left and right sides of the columns."""
+    def _place(self) -> tuple[list[float], list[float], float]:
+        """Set the boxes' places; returns the left and right sides of the columns, and where all of it ends."""
         gaps = [0.0] * len(self._columns)
         for edge in self._edges:
             layer = self._layer[edge.target]
@@ -222,7 +221,7 @@ class _Drawing:
             lefts.append(x)
             rights.append(x + width)
             x += width
-        return lefts, rights
+        return lefts, rights, MARGIN + tallest
 
     def _height(self, item: _Item) -> float:
         return self._boxes[item].height if isinstance(item, int) else 2.0

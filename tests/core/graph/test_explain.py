@@ -7,7 +7,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sluiceway.errors import UnknownNameError
@@ -311,6 +311,7 @@ def recipes(draw: st.DrawFn) -> list[tuple[str, list[tuple[int, str]]]]:
 
 
 @given(recipes())
+@example([("source", [])] + [("map", [(0, "forward")])] * 5 + [("map", [(1, "forward")] * 2)] * 4)
 @settings(max_examples=60, deadline=None)
 def test_nothing_is_drawn_over_anything_else(new_program: Any, recipe: Any) -> None:
     program = new_program()
