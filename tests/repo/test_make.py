@@ -1,0 +1,123 @@
+"""The Makefile and .ci/run, without doing the work; and one fresh clone that does."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TARGETS = ["demo", "test", "test-all", "lint", "format", "bench", "docs", "clean", "help"]
+
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+
+
+def make(directory: Path, *arguments: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
+    environment["PATH"] = path or environment["PATH"]
+    return subprocess.run(
+        ["make", *arguments],
+        cwd=directory,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """The Makefile beside a pyproject.toml, and nothing else."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / "pyproject.toml").touch()
+    return tmp_path
+
+
+@pytest.fixture
+def set_up(project: Path) -> Path:
+    """As after everything was installed."""
+    (project / ".venv" / "bin").mkdir(parents=True)
+    for name in ("bin/python", ".base", ".dev"):
+        (project / ".venv" / name).touch()
+    os.utime(project / "pyproject.toml", (0, 0))
+    return project
+
+
+def test_help_is_the_default_and_lists_every_target() -> None:
+    printed = make(ROOT).stdout
+    assert sorted(re.findall(r"^  make ([a-z-]+) +\S", printed, re.M)) == sorted(TARGETS)
+    phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.M)
+    assert phony
+    assert sorted(phony[1].split()) == sorted(TARGETS)
+
+
+@pytest.mark.parametrize("target", ["demo", "test", "test-all", "lint", "format", "bench", "docs"])
+def test_a_fresh_tree_is_set_up_first(project: Path, target: str) -> None:
+    steps = make(project, "-n", "PYTHON=python3", target).stdout
+    made, installed = steps.partition("python3 -m venv .venv\n")[1:]
+    assert made
+    assert installed.splitlines()[0].endswith("--editable ." if target == "demo" else "--editable '.[dev]'")
+    assert len(installed.splitlines()) > 2
+
+
+@pytest.mark.parametrize("target", ["demo", "test", "lint", "bench", "docs"])
+def test_nothing_is_installed_twice(set_up: Path, target: str) -> None:
+    assert "pip" not in make(set_up, "-n", target).stdout
+
+
+@pytest.mark.parametrize("target", ["demo", "test"])
+def test_a_changed_project_file_is_installed(set_up: Path, target: str) -> None:
+    os.utime(set_up / "pyproject.toml")
+    for stamp in (".base", ".dev"):
+        os.utime(set_up / ".venv" / stamp, (1, 1))
+    printed = make(set_up, "-n", target).stdout
+    assert "pip" in printed
+    assert "-m venv" not in printed
+
+
+def test_no_python_is_told(project: Path) -> None:
+    result = make(project, "PYTHON=", "demo")
+    assert result.returncode != 0
+    assert "Python 3.11 or newer with venv is needed and was not found. Name it: make PYTHON=" in result.stdout
+    assert not (project / ".venv").exists()
+
+
+def test_an_old_python_is_passed_over(project: Path) -> None:
+    tools = project / "tools"
+    tools.mkdir()
+    for name, answer in (("python3", 1), ("python3.13", 1), ("python3.12", 0)):
+        (tools / name).write_text(f"#!/bin/sh\nexit {answer}\n")
+        (tools / name).chmod(0o755)
+    printed = make(project, "-n", "demo", path=f"{tools}:{os.environ['PATH']}").stdout
+    assert "python3.12 -m venv .venv" in printed
+
+
+@pytest.mark.parametrize(("failing", "code"), [("", 0), ("lint", 1), ("test", 1)])
+def test_ci_runs_both_and_ends_with_the_tests(tmp_path: Path, failing: str, code: int) -> None:
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
+    (tmp_path / "make").write_text(f'#!/bin/sh\necho "made $1"\n[ "$1" != "{failing}" ]\n')
+    (tmp_path / "make").chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    result = subprocess.run([tmp_path / ".ci" / "run"], env=environment, cwd="/", capture_output=True, text=True)
+    assert result.stdout.splitlines() == ["made lint", "made test"]
+    assert result.returncode == code
+
+
+def test_the_programs_that_it_runs_exist() -> None:
+    programs = re.findall(r"\$\(BIN\)/python (\S+\.py)", (ROOT / "Makefile").read_text())
+    assert programs
+    assert [p for p in programs if not (ROOT / p).is_file()] == []
+
+
+@pytest.mark.slow
+def test_the_demo_in_a_fresh_clone(tmp_path: Path) -> None:
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(tmp_path / "clone")], check=True)
+    result = make(tmp_path / "clone", "demo", "ARGS=--megabytes 0.2")
+    assert result.returncode == 0, result.stdout
+    assert "all counts agree" in result.stdout
