@@ -1,0 +1,107 @@
+"""Blocks of whole lines out of a file or a part of it."""
+
+from __future__ import annotations
+
+import io
+from typing import Any, Final
+
+from sluiceway.lines import LineBuffer
+from sluiceway_files._compression import decompressing
+from sluiceway_files._splits import FileSplit, OpenFile
+
+__all__ = ["LF", "Blocks", "cut"]
+
+LF: Final = b"\n"
+_CHUNK: Final = 256 * 1024
+_BOM: Final = b"\xef\xbb\xbf"
+
+
+class Blocks:
+    """The lines that begin in a split, in blocks.
+
+    A line belongs to the part of the file in which it begins, so it is read beyond the part's end. Lines end
+    with a line feed.
+
+    Args:
+        file: what to read; stays the caller's.
+        split: the part.
+        max_line_length: bytes of a line above which reading fails.
+
+    Attributes:
+        offset: where in the (decompressed) file the next block begins.
+        ended: whether there is none.
+    """
+
+    def __init__(self, file: OpenFile, split: FileSplit, max_line_length: int) -> None:
+        self._file: Any = decompressing(file.raw, file.compression)
+        self._owned = self._file is not file.raw
+        self._end = split.end
+        self._buffer = LineBuffer(LF, max_line_length, file.name)
+        self.ended = False
+        # A part begins with the first line that begins in it: after the first line feed from the byte before.
+        self._aligned = split.offset is not None or split.start == 0
+        self.offset = split.offset if split.offset is not None else max(split.start - 1, 0)
+        self._to_skip = self.offset
+        if not self._owned:
+            self._file.seek(self.offset, io.SEEK_SET)
+            self._to_skip = 0
+
+    def read(self) -> tuple[int, bytes]:
+        """Read one chunk of the file; the offset of the lines in it and the lines.
+
+        The last line may lack its line feed. No lines: ask again, unless ``ended`` is true by then.
+        """
+        if self._to_skip:
+            skipped = self._file.read(min(self._to_skip, _CHUNK))
+            self._to_skip = self._to_skip - len(skipped) if skipped else 0
+            return self.offset, b""
+        data: bytes = self._file.read(_CHUNK)
+        if not self._aligned:
+            return self._align(data)
+        return self._lines_of(data)
+
+    def close(self) -> None:
+        """Free the decompressor."""
+        if self._owned:
+            self._file.close()
+
+    def _align(self, data: bytes) -> tuple[int, bytes]:
+        found = data.find(LF)
+        self.offset += len(data) if found < 0 else found + 1
+        if not data or (self._end is not None and self.offset >= self._end):
+            self.ended = True  # one line goes all through this part
+            return self.offset, b""
+        if found < 0:
+            return self.offset, b""
+        self._aligned = True
+        rest = data[found + 1 :]
+        return self._lines_of(rest) if rest else (self.offset, b"")
+
+    def _lines_of(self, data: bytes) -> tuple[int, bytes]:
+        start = self.offset
+        if data:
+            block = self._buffer.feed(data)
+        else:
+            block = self._buffer.finish()
+            self.ended = True
+        self.offset += len(block)
+        if self._end is not None and self.offset >= self._end:
+            self.ended = True
+            if start >= self._end:
+                block = b""
+            elif self.offset > self._end:
+                # The last line that is ours is the one that goes over the byte before the end.
+                last = block.find(LF, self._end - 1 - start)
+                block = block[: last + 1] if last >= 0 else block
+            self.offset = start + len(block)
+        return start, block[len(_BOM) :] if start == 0 and block.startswith(_BOM) else block
+
+
+def cut(size: int | None, split_size: int) -> list[tuple[int, int | None]]:
+    """Where the parts of a file of that size begin and end; parts are at least half of ``split_size``."""
+    parts = 1 if size is None else max(round(size / split_size), 1)
+    if size is None or parts == 1:
+        return [(0, None)]
+    starts = [size * i // parts for i in range(parts)]
+    ends: list[int | None] = [*starts[1:], None]
+    return list(zip(starts, ends, strict=True))

@@ -1,0 +1,83 @@
+"""Compressed files, by suffix or by name."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import importlib.util
+import lzma
+import sys
+import zlib
+from typing import Any, Final, Literal, TypeAlias
+
+from sluiceway.errors import ConfigurationError, MissingExtraError
+
+__all__ = ["SUFFIXES", "Compression", "check", "compressing", "damaged_errors", "decompressing", "of_name"]
+
+Compression: TypeAlias = Literal["gzip", "bz2", "xz", "zstd"]
+
+SUFFIXES: Final[dict[Compression, str]] = {"gzip": ".gz", "bz2": ".bz2", "xz": ".xz", "zstd": ".zst"}
+_BY_SUFFIX: Final[dict[str, Compression]] = {
+    ".gz": "gzip",
+    ".gzip": "gzip",
+    ".bz2": "bz2",
+    ".xz": "xz",
+    ".zst": "zstd",
+    ".zstd": "zstd",
+}
+
+
+def damaged_errors() -> tuple[type[Exception], ...]:
+    """What the decompressors raise on damaged data, besides OSError and EOFError."""
+    zstandard = sys.modules.get("zstandard")
+    return (zlib.error, lzma.LZMAError) if zstandard is None else (zlib.error, lzma.LZMAError, zstandard.ZstdError)
+
+
+def check(compression: str | None, *more: str) -> None:
+    """Raise ConfigurationError for an unknown name, MissingExtraError for a missing library."""
+    if compression is None or compression in more:
+        return
+    if compression not in SUFFIXES:
+        known = ", ".join(map(repr, [*more, *SUFFIXES]))
+        raise ConfigurationError(f"compression={compression!r} must be one of {known}, or None")
+    if compression == "zstd":
+        _zstandard()
+
+
+def of_name(name: str) -> Compression | None:
+    """The compression that a file's name stands for."""
+    return next((kind for suffix, kind in _BY_SUFFIX.items() if name.lower().endswith(suffix)), None)
+
+
+def decompressing(raw: Any, compression: Compression | None) -> Any:
+    """``raw`` itself or a binary file over it. Closing it leaves ``raw`` open."""
+    if compression is None:
+        return raw
+    if compression == "gzip":
+        return gzip.GzipFile(fileobj=raw, mode="rb")
+    if compression == "bz2":
+        return bz2.BZ2File(raw, "rb")
+    if compression == "xz":
+        return lzma.LZMAFile(raw, "rb")
+    return _zstandard().ZstdDecompressor().stream_reader(raw, read_across_frames=True, closefd=False)
+
+
+def compressing(raw: Any, compression: Compression | None) -> Any:
+    """``raw`` itself or a binary file over it. Closing it leaves ``raw`` open."""
+    if compression is None:
+        return raw
+    if compression == "gzip":
+        return gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0)
+    if compression == "bz2":
+        return bz2.BZ2File(raw, "wb")
+    if compression == "xz":
+        return lzma.LZMAFile(raw, "wb")
+    return _zstandard().ZstdCompressor().stream_writer(raw, closefd=False)
+
+
+def _zstandard() -> Any:
+    if importlib.util.find_spec("zstandard") is None:
+        raise MissingExtraError('files compressed with zstd need zstandard: pip install "sluiceway[zstd]"')
+    import zstandard
+
+    return zstandard

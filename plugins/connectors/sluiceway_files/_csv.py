@@ -1,0 +1,180 @@
+"""Comma-separated values."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_origin
+
+import msgspec
+
+from sluiceway.connector import END_OF_INPUT, EndOfInput, Wait
+from sluiceway.errors import ConnectorError
+from sluiceway_files._blocks import Blocks
+from sluiceway_files._lined import OnError
+from sluiceway_files._splits import FileSplit, Format, OpenFile, SplitReader
+
+__all__ = ["Csv", "EncodingErrors"]
+
+EncodingErrors = Literal["strict", "replace", "ignore"]
+
+
+@dataclass(frozen=True)
+class Csv(Format):
+    """A record per row; a quoted field may hold line ends, so a file is one split."""
+
+    delimiter: str
+    quotechar: str
+    header: bool | tuple[str, ...]
+    type: Any
+    encoding: str
+    errors: EncodingErrors
+    on_error: OnError
+    max_line_length: int
+    suffix = ".csv"
+
+    @property
+    def output_type(self) -> Any:
+        """As given, else what the header makes of a row."""
+        if self.type is not None:
+            return self.type
+        return dict[str, str] if self.header else tuple[str, ...]
+
+    def read(self, file: OpenFile, split: FileSplit) -> SplitReader:
+        return _CsvReader(self, file, split)
+
+
+class _CsvReader(SplitReader):
+    def __init__(self, form: Csv, file: OpenFile, split: FileSplit) -> None:
+        self._form = form
+        self._file = file
+        self._split = split
+        self._skipped = file.metrics.counter("records_skipped")
+        self._blocks: Blocks | None = None
+        self._offset = 0  # of the block that the line last taken is in
+        self._lines: list[str] = []
+        self._taken = 0
+        self._line = 0  # number of the line last taken
+        self._block_line = 0  # how many there are before the block
+        self._names: tuple[str, ...] | None = None
+        self._convert: Callable[[list[str]], Any] | None = None
+        self._rows: Iterator[list[str]] = iter(())
+        self._ended = False
+
+    def read(self, limit: int) -> list[Any] | Wait | EndOfInput:
+        if self._ended:
+            return END_OF_INPUT
+        if self._convert is None:
+            self._begin()
+        assert self._convert is not None
+        convert, width = self._convert, None if self._names is None else len(self._names)
+        records: list[Any] = []
+        taken = 0
+        while taken < limit:
+            taken += 1
+            try:
+                row = next(self._rows)
+                if not row:  # a blank line
+                    continue
+                if width is not None and len(row) != width:
+                    raise ValueError(f"{len(row)} fields where there are {width} columns")
+                records.append(convert(row))
+            except StopIteration:
+                self._ended = True
+                break
+            except (csv.Error, ValueError) as error:  # msgspec's ValidationError is a ValueError
+                if self._form.on_error == "fail":
+                    raise ConnectorError(
+                        f"{self._file.name}, line {self._line}: {error}. on_error='skip' leaves such rows out"
+                    ) from error
+                self._skipped.inc()
+        if records:
+            return records
+        return END_OF_INPUT if self._ended else Wait(until=0.0)
+
+    def position(self) -> FileSplit | None:
+        if self._ended:
+            return None
+        if self._convert is None:
+            return self._split
+        if self._taken == len(self._lines):
+            offset = self._blocks.offset if self._blocks is not None else self._offset
+            return replace(self._split, offset=offset, skip=0, line=self._line)
+        return replace(self._split, offset=self._offset, skip=self._taken, line=self._block_line)
+
+    def close(self) -> None:
+        if self._blocks is not None:
+            self._blocks.close()
+
+    def _begin(self) -> None:
+        """Read the header, go to the position, and make the function that turns a row into a record."""
+        form = self._form
+        names = form.header if isinstance(form.header, tuple) else None
+        if form.header is True:
+            self._open(replace(self._split, offset=None, skip=0, line=0))
+            first = next((row for row in self._parse() if row), None)
+            if first is not None:
+                names = tuple(first)
+                if len(set(names)) < len(names):
+                    raise ConnectorError(f"{self._file.name}: two columns have the same name: {', '.join(names)}")
+        if form.header is not True or self._split.offset is not None:
+            self._open(self._split)
+        self._rows = self._parse()
+        self._names = names
+        self._convert = _converter(names, form.type)
+
+    def _open(self, split: FileSplit) -> None:
+        if self._blocks is not None:
+            self._blocks.close()
+        self._file.raw.seek(0)
+        self._blocks = Blocks(self._file, split, self._form.max_line_length)
+        self._lines, self._taken = [], 0
+        self._line = self._block_line = split.line
+        lines = self._physical_lines()
+        for _ in range(split.skip):
+            next(lines, None)
+
+    def _parse(self) -> Iterator[list[str]]:
+        form = self._form
+        # It takes no line beyond the row that it returns, so the position is that of the lines.
+        return csv.reader(self._physical_lines(), delimiter=form.delimiter, quotechar=form.quotechar, strict=True)
+
+    def _physical_lines(self) -> Iterator[str]:
+        assert self._blocks is not None
+        while True:
+            while self._taken < len(self._lines):
+                self._taken += 1
+                self._line += 1
+                yield self._lines[self._taken - 1]
+            if self._blocks.ended:
+                return
+            offset, block = self._blocks.read()
+            if not block:
+                continue
+            try:
+                text = block.decode(self._form.encoding, self._form.errors)
+            except UnicodeDecodeError as error:
+                line = self._line + block.count(b"\n", 0, error.start) + 1
+                raise ConnectorError(
+                    f"{self._file.name}, line {line}: byte 0x{block[error.start]:02x} is not "
+                    f"{self._form.encoding} ({error.reason}). Set encoding=, or errors='replace' or 'ignore'"
+                ) from error
+            self._lines = [f"{line}\n" for line in text.split("\n")]
+            last = self._lines.pop()[:-1]
+            if last:
+                self._lines.append(last)
+            self._offset, self._block_line, self._taken = offset, self._line, 0
+
+
+def _converter(names: tuple[str, ...] | None, of_type: Any) -> Callable[[list[str]], Any]:
+    if of_type is None:
+        if names is None:
+            return tuple
+        return lambda row: dict(zip(names, row, strict=True))
+    plain = get_origin(of_type) or of_type
+    by_position = names is None or (isinstance(plain, type) and issubclass(plain, (tuple, list)))
+    if by_position:
+        return lambda row: msgspec.convert(row, of_type, strict=False)
+    assert names is not None
+    return lambda row: msgspec.convert(dict(zip(names, row, strict=True)), of_type, strict=False)

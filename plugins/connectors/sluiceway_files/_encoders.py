@@ -1,0 +1,288 @@
+"""Records into files: what writes one file of each format."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from sluiceway.errors import ConnectorError
+from sluiceway_files._places import failing_with
+
+__all__ = ["CsvFormat", "FileEncoder", "JsonLinesFormat", "ParquetFormat", "SinkFormat", "TextFormat"]
+
+_SHOWN: Final = 200
+
+
+class FileEncoder(ABC):
+    """Makes the bytes of one file.
+
+    Attributes:
+        written: bytes that went to the file otherwise than through the hands of :meth:`encode`'s caller.
+    """
+
+    written: int = 0
+
+    @abstractmethod
+    def encode(self, values: Sequence[Any]) -> bytes:
+        """What is to be written for these records."""
+
+    def finish(self) -> None:
+        """Write what the format wants at the end. The file stays open."""
+
+
+class SinkFormat(ABC):
+    """How records are stored: picklable."""
+
+    suffix: str
+
+    @abstractmethod
+    def encoder(self, file: Any, where: str) -> FileEncoder:
+        """Begin a file; ``where`` is for messages."""
+
+
+# ---- text and JSON lines -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TextFormat(SinkFormat):
+    """Each record a line."""
+
+    encoding: str
+    to_text: Callable[[Any], str]
+    suffix = ".txt"
+
+    def encoder(self, file: Any, where: str) -> FileEncoder:
+        """Begin a file."""
+        return _TextEncoder(self, where)
+
+
+class _TextEncoder(FileEncoder):
+    def __init__(self, form: TextFormat, where: str) -> None:
+        self._form = form
+        self._where = where
+
+    def encode(self, values: Sequence[Any]) -> bytes:
+        lines: list[str] = []
+        for value in values:
+            try:
+                lines.append(self._form.to_text(value))
+            except Exception as error:
+                error.add_note(f"FilesSink was making a line of {value!r:.{_SHOWN}}")
+                raise
+        lines.append("")
+        try:
+            return "\n".join(lines).encode(self._form.encoding)
+        except (TypeError, UnicodeEncodeError):
+            return b"".join(self._line(value, line) for value, line in zip(values, lines, strict=False))
+
+    def _line(self, value: Any, line: Any) -> bytes:
+        if not isinstance(line, str):
+            raise ConnectorError(
+                f"{self._where}: to_text= must give str; for {value!r:.{_SHOWN}} it gave {type(line).__name__}"
+            )
+        try:
+            return f"{line}\n".encode(self._form.encoding)
+        except UnicodeEncodeError as error:
+            sign = error.object[error.start : error.end]
+            raise ConnectorError(
+                f"{self._where}: {self._form.encoding} has no {sign!r}, in {value!r:.{_SHOWN}}. Set encoding="
+            ) from error
+
+
+@dataclass(frozen=True)
+class JsonLinesFormat(SinkFormat):
+    """Each record a JSON value in a line."""
+
+    suffix = ".jsonl"
+
+    def encoder(self, file: Any, where: str) -> FileEncoder:
+        """Begin a file."""
+        return _JsonEncoder(where)
+
+
+class _JsonEncoder(FileEncoder):
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._encoder = msgspec.json.Encoder()
+
+    def encode(self, values: Sequence[Any]) -> bytes:
+        try:
+            return self._encoder.encode_lines(values)
+        except (TypeError, ValueError, OverflowError, msgspec.MsgspecError):
+            return b"".join(map(self._line, values))
+
+    def _line(self, value: Any) -> bytes:
+        try:
+            return self._encoder.encode(value) + b"\n"
+        except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
+            raise ConnectorError(
+                f"{self._where}: {value!r:.{_SHOWN}} cannot be written as JSON ({error}). A map before the "
+                "sink can make it of dicts, lists, strings, numbers and dataclasses"
+            ) from error
+
+
+# ---- rows --------------------------------------------------------------------------------------------------
+
+
+def columns_of(value: Any) -> tuple[str, ...] | None:
+    """The column names that a record brings with it, or None."""
+    if isinstance(value, Mapping):
+        return tuple(map(str, value))
+    if dataclasses.is_dataclass(value):
+        return tuple(f.name for f in dataclasses.fields(value))
+    names = getattr(value, "_fields", None) or getattr(value, "__struct_fields__", None)
+    return None if names is None else tuple(names)
+
+
+def as_mapping(value: Any) -> Mapping[str, Any] | None:
+    """A record with named fields as a mapping, or None."""
+    if isinstance(value, Mapping):
+        return value
+    names = columns_of(value)
+    return None if names is None else {name: getattr(value, name) for name in names}
+
+
+@dataclass(frozen=True)
+class CsvFormat(SinkFormat):
+    """Each record a row."""
+
+    columns: tuple[str, ...] | None
+    header: bool
+    delimiter: str
+    quotechar: str
+    encoding: str
+    suffix = ".csv"
+
+    def encoder(self, file: Any, where: str) -> FileEncoder:
+        """Begin a file."""
+        return _CsvEncoder(self, where)
+
+
+class _CsvEncoder(FileEncoder):
+    def __init__(self, form: CsvFormat, where: str) -> None:
+        self._form = form
+        self._where = where
+        self._columns = form.columns
+        self._width: int | None = None if form.columns is None else len(form.columns)
+        self._begun = False
+
+    def encode(self, values: Sequence[Any]) -> bytes:
+        text = io.StringIO()
+        writer = csv.writer(
+            text, delimiter=self._form.delimiter, quotechar=self._form.quotechar, lineterminator="\n"
+        )
+        if not self._begun:
+            self._begun = True
+            if self._columns is None:
+                self._columns = columns_of(values[0])
+            if self._form.header and self._columns is not None:
+                writer.writerow(self._columns)
+        for value in values:
+            try:
+                writer.writerow(self._row(value))
+            except csv.Error as error:
+                raise ConnectorError(f"{self._where}: {value!r:.{_SHOWN}}: {error}") from error
+        try:
+            return text.getvalue().encode(self._form.encoding)
+        except UnicodeEncodeError as error:
+            sign = error.object[error.start : error.end]
+            raise ConnectorError(f"{self._where}: {self._form.encoding} has no {sign!r}. Set encoding=") from error
+
+    def _row(self, value: Any) -> Sequence[Any]:
+        fields = as_mapping(value)
+        if fields is not None:
+            if self._columns is None or fields.keys() != set(self._columns):
+                columns = "no named" if self._columns is None else ", ".join(self._columns)
+                raise ConnectorError(
+                    f"{self._where}: {value!r:.{_SHOWN}} has the fields {', '.join(map(str, fields))}, the file "
+                    f"has {columns} columns. columns= says which"
+                )
+            return [fields[name] for name in self._columns]
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            raise ConnectorError(
+                f"{self._where}: {value!r:.{_SHOWN}} ({type(value).__name__}) is no row: a dict, a tuple, a list "
+                "or a dataclass is"
+            )
+        if self._width is None:
+            self._width = len(value)
+        if len(value) != self._width:
+            raise ConnectorError(
+                f"{self._where}: {value!r:.{_SHOWN}} has {len(value)} fields, the file has {self._width} columns"
+            )
+        return value
+
+
+@dataclass(frozen=True)
+class ParquetFormat(SinkFormat):
+    """Each record a row, in row groups."""
+
+    schema: Any
+    row_group_size: int
+    codec: str
+    suffix = ".parquet"
+
+    def encoder(self, file: Any, where: str) -> FileEncoder:
+        """Begin a file."""
+        return _ParquetEncoder(self, file, where)
+
+
+class _ParquetEncoder(FileEncoder):
+    def __init__(self, form: ParquetFormat, file: Any, where: str) -> None:
+        self._form = form
+        self._file = file
+        self._where = where
+        self._schema = form.schema
+        self._rows: list[Mapping[str, Any]] = []
+        self._writer: Any = None
+
+    def encode(self, values: Sequence[Any]) -> bytes:
+        for value in values:
+            row = as_mapping(value)
+            if row is None:
+                raise ConnectorError(
+                    f"{self._where}: {value!r:.{_SHOWN}} ({type(value).__name__}) has no named fields; Parquet "
+                    "takes dicts, dataclasses and named tuples"
+                )
+            self._rows.append(row)
+        size = self._form.row_group_size
+        while len(self._rows) >= size:
+            group, self._rows = self._rows[:size], self._rows[size:]
+            with failing_with(f"write {self._where}"):
+                self._write_group(group)
+        return b""
+
+    def finish(self) -> None:
+        if self._rows:
+            self._write_group(self._rows)
+            self._rows = []
+        if self._writer is not None:
+            self._writer.close()
+
+    def _write_group(self, rows: list[Mapping[str, Any]]) -> None:
+        import pyarrow
+        import pyarrow.parquet as pq
+
+        try:
+            table = pyarrow.Table.from_pylist(rows, schema=self._schema)
+            if self._writer is None:
+                self._schema = table.schema
+                self._writer = pq.ParquetWriter(self._file, self._schema, compression=self._form.codec)  # type: ignore[arg-type]
+            extra = {name for row in rows for name in row} - set(self._schema.names)
+            if extra:
+                raise ConnectorError(
+                    f"{self._where}: no column for the fields {', '.join(sorted(map(str, extra)))}; the columns "
+                    f"are {', '.join(self._schema.names)}. schema= says which there are"
+                )
+            self._writer.write_table(table)
+        except (pyarrow.ArrowException, TypeError, OverflowError) as error:
+            raise ConnectorError(
+                f"{self._where}: rows cannot be written as columns ({error}). schema= says what types they have"
+            ) from error
+        self.written += table.nbytes

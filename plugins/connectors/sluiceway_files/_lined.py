@@ -1,0 +1,189 @@
+"""Formats with a record per line: plain text and JSON lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from sluiceway.connector import END_OF_INPUT, EndOfInput, Wait
+from sluiceway.errors import ConnectorError
+from sluiceway.lines import DecodeErrors, LineDecoder
+from sluiceway_files._blocks import LF, Blocks, cut
+from sluiceway_files._compression import Compression
+from sluiceway_files._places import Found
+from sluiceway_files._splits import FileSplit, Format, OpenFile, SplitReader
+
+__all__ = ["JsonLines", "OnError", "Text"]
+
+OnError = Literal["fail", "skip"]
+
+
+class _Decoder(Protocol):
+    lines: int
+
+    @property
+    def skipped(self) -> int: ...
+
+    def decode(self, block: bytes) -> list[Any]: ...
+
+
+@dataclass(frozen=True)
+class _Lined(Format):
+    max_line_length: int
+
+    def plan(
+        self, file: Found, name: str, opener: Callable[[], Any], compression: Compression | None, split_size: int
+    ) -> list[FileSplit]:
+        if compression is not None:
+            return [FileSplit(file.root, file.path)]
+        return [FileSplit(file.root, file.path, start, end) for start, end in cut(file.size, split_size)]
+
+    def read(self, file: OpenFile, split: FileSplit) -> SplitReader:
+        name = file.name if split.start == 0 else f"{file.name}, after byte {split.start}"
+        return _LineReader(Blocks(file, split, self.max_line_length), self.decoder(name), split, file)
+
+    def decoder(self, name: str) -> _Decoder:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Text(_Lined):
+    """Each line is a string."""
+
+    encoding: str
+    errors: DecodeErrors
+    suffix = ".txt"
+
+    @property
+    def output_type(self) -> Any:
+        """Strings."""
+        return str
+
+    def decoder(self, name: str) -> _Decoder:
+        return _TextDecoder(LineDecoder("\n", self.encoding, self.errors, name))
+
+
+@dataclass(frozen=True)
+class JsonLines(_Lined):
+    """Each line that is not blank is a JSON value."""
+
+    type: Any
+    on_error: OnError
+    suffix = ".jsonl"
+
+    @property
+    def output_type(self) -> Any:
+        """As given."""
+        return self.type
+
+    def decoder(self, name: str) -> _Decoder:
+        return _JsonDecoder(self.type, self.on_error, name)
+
+
+class _TextDecoder:
+    def __init__(self, decoder: LineDecoder) -> None:
+        self._decoder = decoder
+
+    @property
+    def lines(self) -> int:
+        return self._decoder.lines
+
+    @lines.setter
+    def lines(self, lines: int) -> None:
+        self._decoder.lines = lines
+
+    @property
+    def skipped(self) -> int:
+        return self._decoder.skipped
+
+    def decode(self, block: bytes) -> list[str]:
+        return self._decoder.decode(block) if block.endswith(LF) else self._decoder.decode_tail(block)
+
+
+class _JsonDecoder:
+    def __init__(self, of_type: Any, on_error: OnError, name: str) -> None:
+        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Any if of_type is None else of_type)
+        self._skips = on_error == "skip"
+        self._name = name
+        self.lines = 0
+        self.skipped = 0
+
+    def decode(self, block: bytes) -> list[Any]:
+        lines = block.count(LF) + (not block.endswith(LF))
+        try:
+            records = self._decoder.decode_lines(block)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return self._one_by_one(block)
+        if len(records) != lines:  # blank lines; or values that do not keep to lines
+            return self._one_by_one(block)
+        self.lines += lines
+        return records
+
+    def _one_by_one(self, block: bytes) -> list[Any]:
+        decode = self._decoder.decode
+        records = []
+        for line in block.removesuffix(LF).split(LF):
+            self.lines += 1
+            if not line.strip():
+                continue
+            try:
+                records.append(decode(line))
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                if not self._skips:
+                    raise ConnectorError(
+                        f"{self._name}, line {self.lines}: {error}, in {line[:80]!r}. on_error='skip' leaves such "
+                        f"lines out"
+                    ) from error
+                self.skipped += 1
+        return records
+
+
+class _LineReader(SplitReader):
+    def __init__(self, blocks: Blocks, decoder: _Decoder, split: FileSplit, file: OpenFile) -> None:
+        self._blocks = blocks
+        self._decoder = decoder
+        self._skipped = file.metrics.counter("records_skipped")
+        self._records: list[Any] = []
+        self._split = split  # once a block was read, its offset and line are those of the block
+        self._begun = False
+        self._taken = 0
+        self._to_skip = split.skip
+        decoder.lines = split.line
+
+    def read(self, limit: int) -> list[Any] | Wait | EndOfInput:
+        while self._taken == len(self._records):
+            if self._blocks.ended:
+                return END_OF_INPUT
+            if not self._next_block():
+                return Wait(until=0.0)  # there is more to read; others may have a turn before
+        taken = self._taken
+        self._taken = min(taken + limit, len(self._records))
+        return self._records[taken : self._taken]
+
+    def position(self) -> FileSplit | None:
+        if not self._begun:
+            return self._split
+        if self._taken < len(self._records):
+            return replace(self._split, skip=self._taken)
+        if self._blocks.ended:
+            return None
+        return replace(self._split, offset=self._blocks.offset, skip=self._to_skip, line=self._decoder.lines)
+
+    def close(self) -> None:
+        self._blocks.close()
+
+    def _next_block(self) -> bool:
+        line, skipped = self._decoder.lines, self._decoder.skipped
+        offset, block = self._blocks.read()
+        if not block:
+            return self._blocks.ended
+        self._records = self._decoder.decode(block)
+        self._skipped.inc(self._decoder.skipped - skipped)
+        self._taken = min(self._to_skip, len(self._records))
+        self._to_skip -= self._taken
+        self._split = replace(self._split, offset=offset, line=line)
+        self._begun = True
+        return True

@@ -1,0 +1,146 @@
+"""Parquet, by way of pyarrow."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from sluiceway.connector import END_OF_INPUT, EndOfInput, Wait
+from sluiceway.errors import ConnectorError, MissingExtraError
+from sluiceway_files._compression import Compression
+from sluiceway_files._lined import OnError
+from sluiceway_files._places import Found
+from sluiceway_files._splits import FileSplit, Format, OpenFile, SplitReader
+
+__all__ = ["Parquet", "need_pyarrow"]
+
+_ROWS_AT_ONCE = 1024
+
+
+def need_pyarrow() -> None:
+    """Raise MissingExtraError where pyarrow is missing."""
+    if importlib.util.find_spec("pyarrow") is None:
+        raise MissingExtraError('Parquet files need pyarrow: pip install "sluiceway[arrow]"')
+
+
+@dataclass(frozen=True)
+class Parquet(Format):
+    """A record per row; a row group is a split."""
+
+    columns: tuple[str, ...] | None
+    type: Any
+    on_error: OnError
+    suffix = ".parquet"
+
+    @property
+    def output_type(self) -> Any:
+        """As given, else dict."""
+        return dict[str, Any] if self.type is None else self.type
+
+    def plan(
+        self, file: Found, name: str, opener: Callable[[], Any], compression: Compression | None, split_size: int
+    ) -> list[FileSplit]:
+        with opener() as raw:
+            groups = _open(raw, name).num_row_groups
+        return [FileSplit(file.root, file.path, group, group + 1) for group in range(groups)]
+
+    def read(self, file: OpenFile, split: FileSplit) -> SplitReader:
+        return _ParquetReader(self, file, split)
+
+
+def _open(raw: Any, name: str) -> Any:
+    need_pyarrow()
+    import pyarrow
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.ParquetFile(raw)
+    except pyarrow.ArrowException as error:
+        raise ConnectorError(f"cannot read {name}: {error}") from error
+
+
+class _ParquetReader(SplitReader):
+    def __init__(self, form: Parquet, file: OpenFile, split: FileSplit) -> None:
+        self._form = form
+        self._file = file
+        self._split = split
+        self._skipped = file.metrics.counter("records_skipped")
+        self._batches: Iterator[Any] | None = None
+        self._rows: list[dict[str, Any]] = []
+        self._taken = 0  # of these rows
+        self._row = 0  # how many of the group were taken
+        self._ended = False
+
+    def read(self, limit: int) -> list[Any] | Wait | EndOfInput:
+        if self._batches is None:
+            self._batches = self._open()
+        while self._taken == len(self._rows):
+            if not self._next_rows(self._batches):
+                self._ended = True
+                return END_OF_INPUT
+        rows = self._rows[self._taken : self._taken + limit]
+        self._taken += len(rows)
+        self._row += len(rows)
+        records = rows if self._form.type is None else self._convert(rows)
+        return records or Wait(until=0.0)
+
+    def position(self) -> FileSplit | None:
+        if self._ended:
+            return None
+        if self._batches is None:
+            return self._split
+        return replace(self._split, offset=self._split.start, skip=self._row)
+
+    def close(self) -> None:
+        self._batches = None
+
+    def _open(self) -> Iterator[Any]:
+        opened = _open(self._file.raw, self._file.name)
+        columns = self._form.columns
+        if columns is not None:
+            missing = [c for c in columns if c not in opened.schema_arrow.names]
+            if missing:
+                raise ConnectorError(
+                    f"{self._file.name} has no column {', '.join(map(repr, missing))}; it has "
+                    f"{', '.join(map(repr, opened.schema_arrow.names))}"
+                )
+        batches = opened.iter_batches(
+            batch_size=_ROWS_AT_ONCE, row_groups=[self._split.start], columns=columns, use_threads=False
+        )
+        return iter(batches)
+
+    def _next_rows(self, batches: Iterator[Any]) -> bool:
+        import pyarrow
+
+        try:
+            while (batch := next(batches, None)) is not None:
+                to_skip = self._split.skip - self._row
+                if to_skip >= batch.num_rows:
+                    self._row += batch.num_rows
+                    continue
+                self._rows, self._taken = batch.slice(max(to_skip, 0)).to_pylist(), 0
+                self._row += max(to_skip, 0)
+                return True
+        except pyarrow.ArrowException as error:
+            raise ConnectorError(
+                f"cannot read {self._file.name}, row group {self._split.start}: {error}"
+            ) from error
+        return False
+
+    def _convert(self, rows: list[dict[str, Any]]) -> list[Any]:
+        records = []
+        for number, row in enumerate(rows, self._row - len(rows)):
+            try:
+                records.append(msgspec.convert(row, self._form.type))
+            except msgspec.ValidationError as error:
+                if self._form.on_error == "fail":
+                    raise ConnectorError(
+                        f"{self._file.name}, row group {self._split.start}, row {number + 1}: {error}. "
+                        f"on_error='skip' leaves such rows out"
+                    ) from error
+                self._skipped.inc()
+        return records

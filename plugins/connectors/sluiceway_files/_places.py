@@ -1,0 +1,127 @@
+"""Paths into files: on the local disk, or on any filesystem that fsspec knows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from sluiceway.errors import ConfigurationError, ConnectorError
+from sluiceway_files._compression import damaged_errors
+
+__all__ = ["Found", "PathLike", "Paths", "failing_with", "find", "open_filesystem", "paths_of", "shown"]
+
+PathLike: TypeAlias = str | os.PathLike[str]
+Paths: TypeAlias = PathLike | Iterable[PathLike]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file.
+
+    Attributes:
+        root: index of the path, among those the user gave, through which it was found.
+        path: its path on that filesystem.
+        size: bytes, or None if the filesystem does not say.
+    """
+
+    root: int
+    path: str
+    size: int | None
+
+
+def paths_of(paths: Paths) -> tuple[str, ...]:
+    """What a user gave, as strings. Raises ConfigurationError for none at all."""
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    found = tuple(os.fspath(path) for path in given)
+    if not found or not all(isinstance(path, str) and path for path in found):
+        raise ConfigurationError(f"files need a path, a glob or a list of them, not {paths!r:.100}")
+    return found
+
+
+def open_filesystem(path: str, options: Mapping[str, Any]) -> tuple[Any, str]:
+    """The filesystem of a path or URL, and the path on it.
+
+    Raises:
+        ConnectorError: fsspec does not know it, or lacks a package for it.
+    """
+    if "://" not in path:  # also spares the user fsspec's other signs
+        return fsspec.filesystem("file"), os.path.abspath(os.path.expanduser(path))
+    try:
+        filesystem, inside = fsspec.core.url_to_fs(path, **options)
+    except (ValueError, ImportError) as error:
+        raise ConnectorError(f"{path!r} cannot be opened: {error}") from error
+    return filesystem, str(inside)
+
+
+def shown(filesystem: Any, path: str) -> str:
+    """How messages call it."""
+    return path if isinstance(filesystem, LocalFileSystem) else str(filesystem.unstrip_protocol(path))
+
+
+def _errors() -> tuple[type[Exception], ...]:
+    return (OSError, EOFError, *damaged_errors())
+
+
+@contextmanager
+def failing_with(doing: str) -> Iterator[None]:
+    """Turn the errors of files, filesystems and decompressors into ``cannot {doing}: reason``."""
+    try:
+        yield
+    except _errors() as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise ConnectorError(f"cannot {doing}: {reason}") from error
+
+
+def find(paths: Iterable[str], options: Mapping[str, Any]) -> list[Found]:
+    """The files that paths, directories and globs stand for, sorted within each, each file once.
+
+    In directories and for globs, names that begin with ``.`` or ``_`` are left out.
+
+    Raises:
+        ConnectorError: one of them stands for no file.
+    """
+    found: dict[str, Found] = {}
+    for root, given in enumerate(paths):
+        filesystem, path = open_filesystem(given, options)
+        name = shown(filesystem, path)
+        with failing_with(f"look for {name}"):
+            infos = _look(filesystem, path)
+        if not infos:
+            if "*" in given or "?" in given or "[" in given:
+                raise ConnectorError(f"no file matches {name}")
+            if filesystem.isdir(path):
+                raise ConnectorError(f"there is no file in the directory {name}")
+            raise ConnectorError(f"there is no file {name}" + _beside(filesystem, path))
+        for info in sorted(infos, key=lambda info: str(info["name"])):
+            found.setdefault(shown(filesystem, info["name"]), Found(root, info["name"], info.get("size")))
+    return list(found.values())
+
+
+def _look(filesystem: Any, path: str) -> list[dict[str, Any]]:
+    try:
+        info = filesystem.info(path)
+    except FileNotFoundError:
+        if not fsspec.core.has_magic(path):
+            return []
+        matches = filesystem.glob(path, detail=True).values()
+        return [m for m in matches if m["type"] == "file" and not _is_hidden(m["name"].rsplit("/", 1)[-1])]
+    if info["type"] != "directory":
+        return [info]
+    inside = filesystem.find(path, detail=True).values()
+    start = len(path.rstrip("/")) + 1
+    return [i for i in inside if not any(map(_is_hidden, i["name"][start:].split("/")))]
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith((".", "_"))
+
+
+def _beside(filesystem: Any, path: str) -> str:
+    parent = path.rsplit("/", 1)[0] or "/"
+    return "" if filesystem.isdir(parent) else f"; not even the directory {shown(filesystem, parent)}"

@@ -1,0 +1,338 @@
+"""The source that reads files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Literal
+
+from sluiceway.connector import (
+    Boundedness,
+    Enumerator,
+    EnumeratorContext,
+    Poll,
+    Reader,
+    ReaderContext,
+    SimpleEnumerator,
+    SimpleReader,
+    Source,
+)
+from sluiceway.errors import ConfigurationError, choose
+from sluiceway.lines import DEFAULT_MAX_LINE_LENGTH, DecodeErrors, LineDecoder, check_encoding
+from sluiceway_files import _compression
+from sluiceway_files._compression import Compression
+from sluiceway_files._csv import Csv, EncodingErrors
+from sluiceway_files._lined import JsonLines, OnError, Text
+from sluiceway_files._parquet import Parquet, need_pyarrow
+from sluiceway_files._places import Found, Paths, failing_with, find, open_filesystem, paths_of, shown
+from sluiceway_files._splits import FileSplit, Format, OpenFile, SplitReader
+
+__all__ = ["FilesSource"]
+
+_SPLIT_SIZE: Final = 32 * 1024 * 1024
+
+
+class FilesSource(Source[Any]):
+    """The records in files, once each; then it ends. Made by one of its class methods, one per format.
+
+    Paths are files, directories (read with all below them) or globs, local or with the scheme of a filesystem
+    that fsspec knows (``memory://``, ``s3://`` where s3fs is installed). Names that begin with ``.`` or ``_``
+    are left out of directories and globs. Files are listed once, when the job starts, and read in the order
+    of their paths; readers take the next file, or part of a file, whenever they are done with one. Compressed
+    files are known by their suffix: ``.gz``, ``.bz2``, ``.xz``, ``.zst``.
+
+    Positions can be snapshotted and restored as long as the files stay as they are; in a compressed file,
+    what lies before the position is decompressed again. Files are read in the task's thread, a bounded chunk
+    (in Parquet a row group) at a time: a slow filesystem holds up everything else in its worker.
+
+    A path that stands for nothing, a file that cannot be read and a record that is not what its format says
+    fail the job with a ConnectorError that names the file and, where there are lines, the line.
+    """
+
+    def __init__(
+        self,
+        paths: Paths,
+        form: Format,
+        *,
+        compression: Literal["infer"] | Compression | None = "infer",
+        split_size: int = _SPLIT_SIZE,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not isinstance(form, Format):
+            raise ConfigurationError(
+                "FilesSource is made by FilesSource.text, .csv, .json_lines or .parquet, which take the paths"
+            )
+        self._paths = paths_of(paths)
+        self._format = form
+        _compression.check(compression, "infer")
+        self._compression = compression
+        if not isinstance(split_size, int) or split_size < 1:
+            raise ConfigurationError(f"split_size={split_size!r} must be a number of bytes, at least 1")
+        self._split_size = split_size
+        self._options = dict(storage_options or {})
+
+    @classmethod
+    def text(
+        cls,
+        paths: Paths,
+        *,
+        encoding: str = "utf-8",
+        errors: DecodeErrors = "strict",
+        compression: Literal["infer"] | Compression | None = "infer",
+        split_size: int = _SPLIT_SIZE,
+        max_line_length: int = DEFAULT_MAX_LINE_LENGTH,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> FilesSource:
+        """The lines of text files, as strings without the line feed and a carriage return before it.
+
+        Args:
+            paths: a path or several.
+            encoding: how the text is encoded.
+            errors: what becomes of a line that cannot be decoded: ``strict`` fails the job, ``replace`` puts
+                U+FFFD for what is wrong, ``ignore`` leaves that out, ``skip`` leaves the line out (and counts
+                it in the metric ``records_skipped``).
+            compression: ``infer`` from the suffix, None, or one of ``gzip``, ``bz2``, ``xz``, ``zstd``.
+            split_size: about how many bytes of an uncompressed file make a part that a reader takes at a time.
+            max_line_length: bytes in a line above which the job fails.
+            storage_options: passed to the filesystem.
+
+        Raises:
+            ConfigurationError: one of them cannot be used.
+            MissingExtraError: zstd was asked for and zstandard is not installed.
+        """
+        check_encoding(encoding, "\n")
+        _check_line_feed(encoding)
+        _check_length(max_line_length)
+        LineDecoder("\n", encoding, errors, "")
+        form = Text(max_line_length, encoding, errors)
+        return cls(paths, form, compression=compression, split_size=split_size, storage_options=storage_options)
+
+    @classmethod
+    def json_lines(
+        cls,
+        paths: Paths,
+        *,
+        type: Any = None,  # noqa: A002 - the word for it everywhere here
+        on_error: OnError = "fail",
+        compression: Literal["infer"] | Compression | None = "infer",
+        split_size: int = _SPLIT_SIZE,
+        max_line_length: int = DEFAULT_MAX_LINE_LENGTH,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> FilesSource:
+        """The JSON values in files with one per line. Blank lines are passed over.
+
+        Args:
+            paths: a path or several.
+            type: what each value is to become and be checked against: anything msgspec decodes, such as a
+                dataclass; None: plain dicts, lists, strings and numbers.
+            on_error: ``fail`` the job for a line that is not JSON or not of the type, or ``skip`` it (counted
+                in the metric ``records_skipped``).
+            compression: ``infer`` from the suffix, None, or one of ``gzip``, ``bz2``, ``xz``, ``zstd``.
+            split_size: about how many bytes of an uncompressed file make a part that a reader takes at a time.
+            max_line_length: bytes in a line above which the job fails.
+            storage_options: passed to the filesystem.
+
+        Raises:
+            ConfigurationError: one of them cannot be used.
+            MissingExtraError: zstd was asked for and zstandard is not installed.
+        """
+        _check_on_error(on_error)
+        _check_length(max_line_length)
+        form = JsonLines(max_line_length, type, on_error)
+        return cls(paths, form, compression=compression, split_size=split_size, storage_options=storage_options)
+
+    @classmethod
+    def csv(
+        cls,
+        paths: Paths,
+        *,
+        header: bool | Sequence[str] = True,
+        delimiter: str = ",",
+        quotechar: str = '"',
+        type: Any = None,  # noqa: A002
+        encoding: str = "utf-8",
+        errors: EncodingErrors = "strict",
+        on_error: OnError = "fail",
+        compression: Literal["infer"] | Compression | None = "infer",
+        max_line_length: int = DEFAULT_MAX_LINE_LENGTH,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> FilesSource:
+        """The rows of CSV files: dicts of strings by column name, or tuples of strings.
+
+        Blank lines are passed over. A quoted field may hold line ends; therefore a file is read by one reader.
+
+        Args:
+            paths: a path or several.
+            header: True: the first row of each file has the column names. A list: they are these, and the
+                first row is a record. False: there are none, and records are tuples.
+            delimiter: between fields, one character.
+            quotechar: around fields, one character.
+            type: what each row is to become: a dataclass, a NamedTuple or anything else msgspec makes of a
+                dict of strings, with the strings turned into numbers, dates and so on as its fields say.
+            encoding: how the text is encoded.
+            errors: what becomes of undecodable bytes: ``strict`` fails the job, ``replace`` puts U+FFFD,
+                ``ignore`` leaves them out.
+            on_error: ``fail`` the job for a row with too few or too many fields, wrong quotes or a field that
+                does not fit the type, or ``skip`` it (counted in the metric ``records_skipped``).
+            compression: ``infer`` from the suffix, None, or one of ``gzip``, ``bz2``, ``xz``, ``zstd``.
+            max_line_length: bytes in a line above which the job fails.
+            storage_options: passed to the filesystem.
+
+        Raises:
+            ConfigurationError: one of them cannot be used.
+            MissingExtraError: zstd was asked for and zstandard is not installed.
+        """
+        check_encoding(encoding, "\n")
+        _check_line_feed(encoding)
+        _check_on_error(on_error)
+        _check_length(max_line_length)
+        for name, sign in (("delimiter", delimiter), ("quotechar", quotechar)):
+            if not isinstance(sign, str) or len(sign) != 1:
+                raise ConfigurationError(f"{name}={sign!r} must be one character")
+        if errors not in ("strict", "replace", "ignore"):
+            raise ConfigurationError(f"errors={errors!r} must be 'strict', 'replace' or 'ignore'")
+        names = header if isinstance(header, bool) else tuple(header)
+        form = Csv(delimiter, quotechar, names, type, encoding, errors, on_error, max_line_length)
+        return cls(paths, form, compression=compression, storage_options=storage_options)
+
+    @classmethod
+    def parquet(
+        cls,
+        paths: Paths,
+        *,
+        columns: Iterable[str] | None = None,
+        type: Any = None,  # noqa: A002
+        on_error: OnError = "fail",
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> FilesSource:
+        """The rows of Parquet files, as dicts; needs pyarrow. Readers take a row group at a time.
+
+        Args:
+            paths: a path or several.
+            columns: which columns to read; None: all.
+            type: what each row is to become: anything msgspec makes of a dict, such as a dataclass.
+            on_error: ``fail`` the job for a row that does not fit the type, or ``skip`` it (counted in the
+                metric ``records_skipped``).
+            storage_options: passed to the filesystem.
+
+        Raises:
+            ConfigurationError: one of them cannot be used.
+            MissingExtraError: pyarrow is not installed.
+        """
+        need_pyarrow()
+        _check_on_error(on_error)
+        form = Parquet(None if columns is None else tuple(columns), type, on_error)
+        return cls(paths, form, compression=None, storage_options=storage_options)
+
+    @classmethod
+    def of(cls, paths: Paths, format: str = "text", **options: Any) -> FilesSource:  # noqa: A002
+        """By the name of a format: ``text``, ``csv``, ``json_lines`` or ``parquet``."""
+        formats: dict[str, Callable[..., FilesSource]]
+        formats = {"text": cls.text, "csv": cls.csv, "json_lines": cls.json_lines, "parquet": cls.parquet}
+        if format not in formats:
+            raise choose("file format", format, formats)
+        return formats[format](paths, **options)
+
+    def __repr__(self) -> str:
+        return f"FilesSource({', '.join(map(repr, self._paths))})"
+
+    @property
+    def boundedness(self) -> Boundedness:
+        """Bounded."""
+        return Boundedness.BOUNDED
+
+    @property
+    def output_type(self) -> Any:
+        """Strings for text; else what was asked for."""
+        return self._format.output_type
+
+    def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
+        """Make the enumerator, which lists the files when it is started."""
+        return _FilesEnumerator(context, self, restored)
+
+    def create_reader(self, context: ReaderContext) -> Reader[Any]:
+        """Make a reader of files and parts of files."""
+        return _FilesReader(context, self)
+
+    def _plan(self) -> list[FileSplit]:
+        return [split for file in find(self._paths, self._options) for split in self._plan_one(file)]
+
+    def _plan_one(self, file: Found) -> list[FileSplit]:
+        filesystem = self._filesystem(file.root)
+        name = shown(filesystem, file.path)
+        compression = self._compression_of(file.path)
+        with failing_with(f"read {name}"):
+            opener = partial(filesystem.open, file.path, "rb")
+            return self._format.plan(file, name, opener, compression, self._split_size)
+
+    def _filesystem(self, root: int) -> Any:
+        return open_filesystem(self._paths[root], self._options)[0]
+
+    def _compression_of(self, path: str) -> Compression | None:
+        found = _compression.of_name(path) if self._compression == "infer" else self._compression
+        _compression.check(found)
+        return found
+
+
+class _FilesEnumerator(SimpleEnumerator):
+    def __init__(self, context: EnumeratorContext, source: FilesSource, restored: Any) -> None:
+        super().__init__(context, restored or [])
+        self._source = source
+        self._is_new = restored is None
+
+    def start(self) -> None:
+        if self._is_new:
+            self._pending = self._source._plan()
+
+
+class _FilesReader(SimpleReader[Any]):
+    def __init__(self, context: ReaderContext, source: FilesSource) -> None:
+        super().__init__(context)
+        self._source = source
+        self._split: FileSplit | None = None
+        self._name = ""
+        self._raw: Any = None
+        self._reader: SplitReader | None = None
+
+    def open_split(self, split: FileSplit) -> None:
+        source = self._source
+        filesystem = source._filesystem(split.root)
+        self._split = split
+        self._name = shown(filesystem, split.path)
+        with failing_with(f"read {self._name}"):
+            self._raw = filesystem.open(split.path, "rb")
+            file = OpenFile(self._raw, source._compression_of(split.path), self._name, self.context.metrics)
+            self._reader = source._format.read(file, split)
+
+    def read(self, limit: int) -> Poll[Any]:
+        assert self._reader is not None
+        with failing_with(f"read {self._name}"):
+            return self._reader.read(limit)
+
+    def position(self) -> FileSplit | None:
+        return self._split if self._reader is None else self._reader.position()
+
+    def close_split(self) -> None:
+        reader, self._reader = self._reader, None
+        raw, self._raw = self._raw, None
+        try:
+            if reader is not None:
+                reader.close()
+        finally:
+            if raw is not None:
+                raw.close()
+
+
+def _check_line_feed(encoding: str) -> None:
+    if "\n".encode(encoding) != b"\n":
+        raise ConfigurationError(f"files in encoding={encoding!r} cannot be read by lines: store them as utf-8")
+
+
+def _check_on_error(on_error: str) -> None:
+    if on_error not in ("fail", "skip"):
+        raise ConfigurationError(f"on_error={on_error!r} must be 'fail' or 'skip'")
+
+
+def _check_length(max_line_length: int) -> None:
+    if not isinstance(max_line_length, int) or max_line_length < 1:
+        raise ConfigurationError(f"max_line_length={max_line_length!r} must be a number of bytes, at least 1")

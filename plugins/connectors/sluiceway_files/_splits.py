@@ -1,0 +1,96 @@
+"""What one reader reads of a file, and what reads it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sluiceway.connector import EndOfInput, Wait
+from sluiceway.metrics import MetricGroup
+from sluiceway_files._compression import Compression
+from sluiceway_files._places import Found
+
+__all__ = ["FileSplit", "Format", "OpenFile", "SplitReader"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileSplit:
+    """A file, or the part of it that begins between two places.
+
+    Attributes:
+        root: index of the source's path through which the file was found.
+        path: the file's path on its filesystem.
+        start: byte (of a decompressed text) or row group where the part begins.
+        end: where the next part begins; None: the part goes to the file's end.
+        offset: where to go on: a byte where a line begins, or the row group; None: not begun.
+        skip: how many lines, rows or records after ``offset`` were read already.
+        line: number of lines of the part before ``offset``.
+    """
+
+    root: int
+    path: str
+    start: int = 0
+    end: int | None = None
+    offset: int | None = None
+    skip: int = 0
+    line: int = 0
+
+    @property
+    def split_id(self) -> str:
+        """Root, path and start."""
+        return f"{self.root}:{self.path}@{self.start}"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFile:
+    """An opened file.
+
+    Attributes:
+        raw: the binary file as it is stored.
+        compression: how it is compressed.
+        name: how messages call it.
+        metrics: of the reader.
+    """
+
+    raw: Any
+    compression: Compression | None
+    name: str
+    metrics: MetricGroup
+
+
+class SplitReader(ABC):
+    """Reads one split."""
+
+    @abstractmethod
+    def read(self, limit: int) -> list[Any] | Wait | EndOfInput:
+        """At most ``limit`` records, or a wait that is over, or the end. May raise OSError."""
+
+    @abstractmethod
+    def position(self) -> FileSplit | None:
+        """The split as of the last record; None at the end."""
+
+    def close(self) -> None:
+        """Free everything but the raw file."""
+
+
+class Format(ABC):
+    """How records are stored in a file: picklable."""
+
+    suffix: str = ""
+
+    @property
+    def output_type(self) -> Any:
+        """The type of its records, or None."""
+        return None
+
+    def plan(
+        self, file: Found, name: str, opener: Callable[[], Any], compression: Compression | None, split_size: int
+    ) -> list[FileSplit]:
+        """The splits of a file; ``opener`` opens it, for a format that must look into it."""
+        return [FileSplit(file.root, file.path)]
+
+    @abstractmethod
+    def read(self, file: OpenFile, split: FileSplit) -> SplitReader:
+        """Begin to read a split."""
