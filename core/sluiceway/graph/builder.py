@@ -401,7 +401,7 @@ class _Builder:
             ]
             for index, (ref, feedback) in enumerate(refs):
                 yield StreamEdge(
-                    id=f"{uids[ref.upstream]}>{uids[t]}#{index}",
+                    id=f"{_quoted(uids[ref.upstream])}>{_quoted(uids[t])}#{index}",
                     source=ids[ref.upstream],
                     target=ids[t],
                     partitioner=self._choose_partitioner(t, ref, feedback),
@@ -432,3 +432,8 @@ class _Builder:
                 " equal with set_parallelism()",
             )
         return spec or PartitionerSpec("forward")
+
+
+def _quoted(uid: str) -> str:
+    # A uid may hold any text; the id of an edge must still say where the one ends and the other begins.
+    return uid.replace("%", "%25").replace(">", "%3E")

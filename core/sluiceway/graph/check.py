@@ -165,8 +165,8 @@ def _check_uid(node: StreamNode) -> Iterator[Finding]:
             Level.WARNING,
             "unstable-uid",
             node,
-            f"{_label(node)} keeps state but has no uid, so a change to the steps before it can make its state"
-            f" unfindable: give it one with uid({_suggested_uid(node)!r})",
+            f"{_label(node)} keeps state but has no uid: a uid derived from the program changes with it, and state"
+            f" saved under the old one is not found again. Give it one with uid({_suggested_uid(node)!r})",
         )
 
 

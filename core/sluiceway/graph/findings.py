@@ -12,7 +12,7 @@ __all__ = ["Finding", "Level", "graph_error"]
 
 
 class Level(Enum):
-    """How bad a finding is."""
+    """How bad a finding is: an error cannot run or would fail, a warning may be what was meant."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -23,7 +23,7 @@ class Finding:
     """One thing to change in a program.
 
     Attributes:
-        level: an error keeps the program from running, a warning does not.
+        level: how bad it is.
         code: stable word for the kind of finding: ``duplicate-uid``.
         message: what is wrong, where, and what to do.
         node: name of the step it is about, or empty.

@@ -446,6 +446,11 @@ class TestUids:
         message = error(program)
         assert "'source(Numbers)' (job.py:1) and 'sink(Drain)' (job.py:2) both have uid 'x'" in message
 
+    def test_no_uids_make_two_edges_look_alike(self, program: Any) -> None:
+        program.sink(program.source(uid="a>b"), uid="c")
+        program.sink(program.source(uid="a"), uid="b>c")
+        assert len({e.id for e in program.graph().edges}) == 2
+
     def test_an_empty_one(self, program: Any) -> None:
         program.sink(program.source(uid=""))
         assert "has an empty uid" in error(program)

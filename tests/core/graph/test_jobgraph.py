@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -124,6 +125,15 @@ class TestChaining:
         assert back.source == back.target
         assert (back.source_node, back.target_node) == (2, 1)
         assert back.distribution is Distribution.POINTWISE
+
+    def test_feedback_alone_does_not_chain_either(self, program: Any) -> None:
+        head = program.iterate(program.source())
+        body = program.map(program.by("rebalance", head))
+        head.feedback.append(InputRef(body))
+        program.sink(body)
+        graph = program.graph()
+        cut = replace(graph, edges=tuple(e for e in graph.edges if e.source != 0))
+        assert build_job_graph(cut).vertex_of(1).inner_edges == ()
 
     def test_max_parallelism_is_that_of_the_head(self, program: Any) -> None:
         program.sink(program.source(max_parallelism=7), max_parallelism=9)
