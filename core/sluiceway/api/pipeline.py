@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Pipeline"]
 
 T = TypeVar("T")
+J = TypeVar("J", bound=Job)
 
 
 class Pipeline:
@@ -190,12 +191,9 @@ class Pipeline:
         from sluiceway.plugins import default_manager
 
         settings = settings or Settings()
-        graph = self.graph(settings)
         engine = default_manager().engine(settings.engine)
-        job = engine.prepare(graph, self._effective(settings), services or default_manager().services())
-        for collected in self._collected:
-            collected.clear()
-        return job
+        services = services or default_manager().services()
+        return self._make_job(lambda graph, effective: engine.prepare(graph, effective, services), settings)
 
     def run(self, **options: Any) -> JobResult:
         """Run the pipeline to its end, in the calling thread. Ctrl-C cancels it; a second one ends it at once.
@@ -284,6 +282,12 @@ class Pipeline:
             max_parallelism=self._max_parallelism,
             partial=True,
         )
+
+    def _make_job(self, make: Callable[[StreamGraph, Settings], J], settings: Settings) -> J:
+        job = make(self.graph(settings), self._effective(settings))
+        for collected in self._collected:
+            collected.clear()
+        return job
 
     def _effective(self, settings: Settings) -> Settings:
         """The options with what the pipeline itself says, which goes before them."""

@@ -1,1 +1,34 @@
-"""What people test their pipelines, operators and plugins with."""
+"""What people test their pipelines, functions and plugins with.
+
+:class:`OperatorHarness` for a step, :class:`PipelineHarness` and :func:`run_pipeline` for a pipeline, in virtual
+time; :func:`every_way` for whatever must not depend on how records come; :class:`SourceDriver` and
+:class:`SinkDriver` for connectors. The suites that plugins show their contract with are in
+:mod:`sluiceway.testing.conformance`.
+"""
+
+from sluiceway.clock import VirtualClock
+from sluiceway.testing.collecting import CollectingSink, Written
+from sluiceway.testing.drivers import SinkDriver, SourceDriver, SourceSnapshot, drive_sink, drive_source
+from sluiceway.testing.operators import OperatorHarness
+from sluiceway.testing.pipelines import PipelineHarness, run_pipeline
+from sluiceway.testing.script import ABORT, EOF, PAUSE, TestSource
+from sluiceway.testing.ways import every_way
+
+__all__ = [
+    "ABORT",
+    "EOF",
+    "PAUSE",
+    "CollectingSink",
+    "OperatorHarness",
+    "PipelineHarness",
+    "SinkDriver",
+    "SourceDriver",
+    "SourceSnapshot",
+    "TestSource",
+    "VirtualClock",
+    "Written",
+    "drive_sink",
+    "drive_source",
+    "every_way",
+    "run_pipeline",
+]

@@ -1,0 +1,142 @@
+"""A sink that keeps what it is given, and that can be stopped up or made to fail."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sluiceway.connector import Sink, SinkWriter, Wait, WriterContext
+from sluiceway.connectors.process_local import ProcessLocal
+
+__all__ = ["CollectingSink", "Written"]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One call of a writer's ``write``.
+
+    Attributes:
+        subtask: index of the writer.
+        values: the records.
+        timestamps: their event times in ms, or None.
+    """
+
+    subtask: int
+    values: tuple[Any, ...]
+    timestamps: tuple[int, ...] | None
+
+
+class CollectingSink(ProcessLocal, Sink[Any]):
+    """Keeps every batch, with timestamps and subtask. What it holds stays from run to run until :meth:`clear`.
+
+    All methods may be called from any thread.
+
+    Args:
+        blocked: whether to begin stopped up, as after :meth:`block`.
+        fail_at: raise ``error`` instead of taking the record of that number, counted from 1; None: never.
+        error: what to raise; None: a RuntimeError.
+
+    Attributes:
+        writes: the calls of ``write``, in order.
+        events: what else was called: ``open``, ``flush``, ``finish`` and ``close`` with the subtask's index.
+    """
+
+    what = "CollectingSink"
+
+    def __init__(
+        self, *, blocked: bool = False, fail_at: int | None = None, error: BaseException | None = None
+    ) -> None:
+        super().__init__()
+        self.writes: list[Written] = []
+        self.events: list[tuple[str, int]] = []
+        self._fail_at = fail_at
+        self._error = error or RuntimeError(f"CollectingSink fails at record {fail_at}, as it was told to")
+        self._lock = threading.Lock()
+        self._allowed: int | None = 0 if blocked else None
+        self._count = 0
+        self._contexts: list[WriterContext] = []
+
+    @property
+    def values(self) -> list[Any]:
+        """All records, in the order of arrival."""
+        return [value for written in list(self.writes) for value in written.values]
+
+    @property
+    def records(self) -> list[tuple[Any, int | None]]:
+        """All records with their event times (ms, or None)."""
+        made: list[tuple[Any, int | None]] = []
+        for written in list(self.writes):
+            stamps: Sequence[int | None] = written.timestamps or [None] * len(written.values)
+            made += zip(written.values, stamps, strict=True)
+        return made
+
+    def values_of(self, subtask: int) -> list[Any]:
+        """The records of one writer."""
+        return [value for w in list(self.writes) if w.subtask == subtask for value in w.values]
+
+    def clear(self) -> None:
+        """Forget what was written and called."""
+        self.writes.clear()
+        self.events.clear()
+
+    def block(self) -> None:
+        """Take nothing more until :meth:`unblock`: whoever is before the sink has to wait."""
+        self._allow(0)
+
+    def unblock(self, writes: int | None = None) -> None:
+        """Take writes again: that many and then be blocked again; None: any number."""
+        self._allow(writes)
+
+    def _allow(self, writes: int | None) -> None:
+        with self._lock:
+            self._allowed = writes
+            contexts = list(self._contexts)
+        for context in contexts:
+            context.wake()
+
+    def create_writer(self, context: WriterContext) -> SinkWriter[Any]:
+        """Make a writer."""
+        return _CollectingWriter(self, context)
+
+
+class _CollectingWriter(SinkWriter[Any]):
+    def __init__(self, sink: CollectingSink, context: WriterContext) -> None:
+        self._sink = sink
+        self._context = context
+
+    def open(self) -> None:
+        with self._sink._lock:
+            self._sink._contexts.append(self._context)
+        self._note("open")
+
+    def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
+        sink = self._sink
+        with sink._lock:
+            if sink._allowed is not None:
+                assert sink._allowed > 0, "write() was called while blocked() says to wait"
+                sink._allowed -= 1
+            reached = sink._count + len(values)
+            if sink._fail_at is not None and sink._count < sink._fail_at <= reached:
+                raise sink._error
+            sink._count = reached
+            stamps = None if timestamps is None else tuple(timestamps)
+            sink.writes.append(Written(self._context.subtask, tuple(values), stamps))
+
+    def blocked(self) -> Wait | None:
+        return Wait() if self._sink._allowed == 0 else None
+
+    def flush(self) -> None:
+        self._note("flush")
+
+    def finish(self) -> None:
+        self._note("finish")
+
+    def close(self) -> None:
+        with self._sink._lock:
+            self._sink._contexts = [c for c in self._sink._contexts if c is not self._context]
+        self._note("close")
+
+    def _note(self, event: str) -> None:
+        self._sink.events.append((event, self._context.subtask))

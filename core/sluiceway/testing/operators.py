@@ -1,0 +1,364 @@
+"""One step, or a few that run in one task, by themselves: fed by hand, looked at after every element."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+from sluiceway.api import DataStream, Pipeline
+from sluiceway.clock import VirtualClock
+from sluiceway.config import Settings
+from sluiceway.connectors import DiscardSink
+from sluiceway.elements import MIN_WATERMARK, Batch, Element, Watermark
+from sluiceway.errors import GraphError
+from sluiceway.functions import KeySelector, OutputTag
+from sluiceway.keygroups import KeyGroupRange, key_group, subtask_for_key_group
+from sluiceway.metrics import MetricGroup
+from sluiceway.operators import Operator, OperatorContext, OperatorSnapshot, Output, build_operators, own_copy
+from sluiceway.plugins import default_manager
+from sluiceway.runtime.failure import explain_failure
+from sluiceway.runtime.snapshots import JobSnapshot
+from sluiceway.state import StateBackend
+from sluiceway.steps import IterationHeadStep, SinkStep, SourceStep
+from sluiceway.streamgraph import StreamEdge, StreamGraph, StreamNode
+from sluiceway.testing.script import EOF, TestSource
+
+__all__ = ["OperatorHarness"]
+
+
+class OperatorHarness:
+    """Runs steps as a task would, without a job around them.
+
+    A context manager: leaving it closes functions and state. What a user's function raises comes out of the
+    method that fed it, with the notes that a job would add.
+
+    Args:
+        program: adds the steps to a stream: ``lambda stream: stream.key_by(key).process(MyFunction())``. They
+            must run in one task: at most the first may be keyed, and there is neither a sink nor a loop.
+        parallelism: number of subtasks. Records go to the one that owns their key, without a key in turn.
+        max_parallelism: number of key groups.
+        state_backend: name of the state backend.
+        restored: begin with the state of this snapshot, which a harness of any parallelism may have taken.
+        start_ms: the first reading of the clock, ms since the epoch.
+
+    Attributes:
+        clock: what the functions see as processing time.
+        elements: everything that came out of the main output: batches and control elements.
+
+    Raises:
+        GraphError: the program has steps that do not run in one task.
+    """
+
+    def __init__(
+        self,
+        program: Callable[[DataStream[Any]], DataStream[Any]],
+        *,
+        parallelism: int = 1,
+        max_parallelism: int = 128,
+        state_backend: str = "memory",
+        restored: JobSnapshot | None = None,
+        start_ms: int = 0,
+    ) -> None:
+        self.clock = VirtualClock(start_ms)
+        self.elements: list[Element] = []
+        self._sides: dict[str, list[tuple[Any, int | None]]] = {}
+        self._fresh: list[Any] = []
+        self._turn = 0
+        graph = _graph_of(program, parallelism, max_parallelism)
+        nodes, self._edges, entry, self._result = _steps_of(graph)
+        self._key = entry.partitioner.key
+        services = default_manager().services(self.clock)
+        self._subtasks: list[_Subtask] = []
+        try:
+            for index in range(parallelism):
+                backend = services.state_backend(state_backend)
+                self._subtasks.append(_Subtask(self, graph.job_name, nodes, index, backend))
+            for subtask in self._subtasks:
+                subtask.open([] if restored is None else list(restored.operators))
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> OperatorHarness:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- feeding ------------------------------------------------------------------------------------------
+
+    def process(self, value: Any, timestamp: int | None = None) -> list[Any]:
+        """Feed one record, with its event time in ms; what came out of the main output for it."""
+        return self.process_batch([value], None if timestamp is None else [timestamp])
+
+    def process_batch(self, values: Sequence[Any], timestamps: Sequence[int] | None = None) -> list[Any]:
+        """Feed a batch; what came out of the main output for it.
+
+        With several subtasks it is split among them, as a partitioner would.
+        """
+        for subtask, batch in self._split(list(values), None if timestamps is None else list(timestamps)):
+            subtask.process(batch)
+        return self.take()
+
+    def process_watermark(self, timestamp: int) -> list[Any]:
+        """Feed a watermark, ms, to every subtask; what came out for it."""
+        return self.process_element(Watermark(timestamp))
+
+    def process_element(self, element: Element) -> list[Any]:
+        """Feed a batch or a control element; control elements go to every subtask."""
+        if isinstance(element, Batch):
+            return self.process_batch(element.values, element.timestamps)
+        for subtask in self._subtasks:
+            subtask.control(element)
+        return self.take()
+
+    def advance(self, ms: int) -> list[Any]:
+        """Let processing time go on by ``ms``; what came out meanwhile."""
+        self.clock.advance(ms)
+        for subtask in self._subtasks:
+            subtask.idle()
+        return self.take()
+
+    def finish(self) -> list[Any]:
+        """End the input; what came out for it."""
+        for subtask in self._subtasks:
+            subtask.finish()
+        return self.take()
+
+    # ---- looking ------------------------------------------------------------------------------------------
+
+    @property
+    def values(self) -> list[Any]:
+        """Every record that came out of the main output so far."""
+        return [value for value, _ in self.records]
+
+    @property
+    def records(self) -> list[tuple[Any, int | None]]:
+        """The same, with event times (ms, or None)."""
+        return [record for element in self.elements if isinstance(element, Batch) for record in _records(element)]
+
+    def take(self) -> list[Any]:
+        """The records that came out of the main output since the last call of a method that returns them."""
+        fresh, self._fresh = self._fresh, []
+        return fresh
+
+    def side_output(self, tag: OutputTag[Any] | str) -> list[Any]:
+        """Every record that came out of a side output so far."""
+        return [value for value, _ in self.side_records(tag)]
+
+    def side_records(self, tag: OutputTag[Any] | str) -> list[tuple[Any, int | None]]:
+        """The same, with event times (ms, or None)."""
+        return list(self._sides.get(tag if isinstance(tag, str) else tag.name, []))
+
+    def metrics(self, subtask: int = 0) -> MetricGroup:
+        """The metrics of the first step in a subtask."""
+        return self._subtasks[subtask].operators[0].context.metrics
+
+    def snapshot(self) -> JobSnapshot:
+        """The state of all subtasks as of now, as it would come back from a file."""
+        taken = JobSnapshot(tuple(s for subtask in self._subtasks for s in subtask.snapshot()))
+        copied: JobSnapshot = pickle.loads(pickle.dumps(taken))
+        return copied
+
+    def close(self) -> None:
+        """Close functions and state, as after a failure if :meth:`finish` was not called. Harmless twice."""
+        subtasks, self._subtasks = self._subtasks, []
+        first: BaseException | None = None
+        for subtask in subtasks:
+            try:
+                subtask.close()
+            except Exception as error:
+                first = first or error
+        if first is not None:
+            raise first
+
+    # ---- inside -------------------------------------------------------------------------------------------
+
+    def _split(self, values: list[Any], stamps: list[int] | None) -> list[tuple[_Subtask, Batch[Any]]]:
+        assert self._subtasks, "the harness is closed"
+        if len(self._subtasks) == 1:
+            return [(self._subtasks[0], Batch(values, stamps))]
+        parts: dict[int, Batch[Any]] = {}
+        key_of = self._key.get_key if isinstance(self._key, KeySelector) else self._key
+        groups = self._subtasks[0].max_parallelism
+        for i, value in enumerate(values):
+            if key_of is None:
+                owner, self._turn = self._turn, (self._turn + 1) % len(self._subtasks)
+            else:
+                key = key_of(value)
+                owner = subtask_for_key_group(key_group(key, groups), len(self._subtasks), groups)
+            if owner not in parts:
+                parts[owner] = Batch([], None if stamps is None else [], None if key_of is None else [])
+            part = parts[owner]
+            part.values.append(value)
+            if part.timestamps is not None and stamps is not None:
+                part.timestamps.append(stamps[i])
+            if part.keys is not None:
+                part.keys.append(key)
+        return [(self._subtasks[owner], parts[owner]) for owner in sorted(parts)]
+
+    def _emitted(self, element: Element) -> None:
+        self.elements.append(element)
+        if isinstance(element, Batch):
+            self._fresh.extend(element.values)
+
+    def _emitted_aside(self, tag: str, batch: Batch[Any]) -> None:
+        self._sides.setdefault(tag, []).extend(_records(batch))
+
+
+class _Result:
+    """What leaves the last step."""
+
+    def __init__(self, harness: OperatorHarness) -> None:
+        self._harness = harness
+
+    def emit(self, batch: Batch[Any]) -> None:
+        self._harness._emitted(batch)
+
+    def side(self, tag: str, batch: Batch[Any]) -> None:
+        raise AssertionError("side outputs are tapped before they come here")
+
+    def control(self, element: Element) -> None:
+        self._harness._emitted(element)
+
+
+class _Tap:
+    """Keeps a copy of the side outputs that leave a step."""
+
+    def __init__(self, inner: Output, harness: OperatorHarness) -> None:
+        self._inner = inner
+        self._harness = harness
+        self.emit = inner.emit
+        self.control = inner.control
+
+    def side(self, tag: str, batch: Batch[Any]) -> None:
+        self._harness._emitted_aside(tag, batch)
+        self._inner.side(tag, batch)
+
+
+class _Subtask:
+    """The operators of one subtask."""
+
+    def __init__(
+        self,
+        harness: OperatorHarness,
+        job_name: str,
+        nodes: Sequence[StreamNode],
+        index: int,
+        backend: StateBackend,
+    ) -> None:
+        self.max_parallelism = nodes[0].max_parallelism
+        self._nodes = nodes
+        self._index = index
+        self._watermark = MIN_WATERMARK
+        self._closed = False
+
+        def context(node: StreamNode) -> OperatorContext:
+            return OperatorContext(
+                node=node,
+                job_name=job_name,
+                subtask=index,
+                attempt=0,
+                key_groups=KeyGroupRange.of_subtask(index, node.parallelism, node.max_parallelism),
+                clock=harness.clock,
+                state_backend=backend,
+                watermark=lambda: self._watermark,
+                wake=lambda: None,
+            )
+
+        result = harness._result
+        tag = None if result.tag is None else result.tag.name
+        outside = {result.source: [(tag, _Result(harness))]}
+        self.operators = build_operators([own_copy(n, index) for n in nodes], harness._edges, context, outside)
+        for operator in self.operators:
+            operator.output = _Tap(operator.output, harness)
+
+    def open(self, restored: list[OperatorSnapshot]) -> None:
+        for operator in self.operators:
+            uid = operator.context.node.uid
+            self._guard(operator, partial(operator.initialize_state, [s for s in restored if s.uid == uid]))
+        for operator in reversed(self.operators):
+            self._guard(operator, operator.open)
+
+    def process(self, batch: Batch[Any]) -> None:
+        self._guard(self.operators[0], lambda: self.operators[0].process(batch))
+
+    def control(self, element: Element) -> None:
+        if isinstance(element, Watermark):
+            self._watermark = max(self._watermark, element.timestamp)
+        self._guard(self.operators[0], lambda: self.operators[0].control(element))
+
+    def idle(self) -> None:
+        for operator in self.operators:
+            self._guard(operator, operator.idle)
+
+    def finish(self) -> None:
+        for operator in self.operators:
+            self._guard(operator, operator.finish)
+
+    def snapshot(self) -> list[OperatorSnapshot]:
+        return [operator.snapshot() for operator in self.operators]
+
+    def close(self) -> None:
+        for operator in reversed(self.operators):
+            self._guard(operator, operator.close)
+
+    def _guard(self, operator: Operator, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Exception as error:
+            chain = " -> ".join(node.name for node in self._nodes)
+            raise explain_failure(
+                error,
+                vertex=chain,
+                step=operator.step_name,
+                subtask=self._index,
+                parallelism=self._nodes[0].parallelism,
+            ) from error.__cause__
+
+
+def _graph_of(
+    program: Callable[[DataStream[Any]], DataStream[Any]], parallelism: int, max_parallelism: int
+) -> StreamGraph:
+    flow = Pipeline("harness", parallelism=parallelism, max_parallelism=max_parallelism)
+    scripts = [[EOF] for _ in range(parallelism)]
+    result = program(flow.source(TestSource(*scripts)))
+    if not isinstance(result, DataStream):
+        raise TypeError(f"the program of an OperatorHarness must return a stream, not {type(result).__name__}")
+    result.sink(DiscardSink())
+    return flow.graph(Settings())
+
+
+def _steps_of(graph: StreamGraph) -> tuple[list[StreamNode], list[StreamEdge], StreamEdge, StreamEdge]:
+    """The nodes of the program, the edges between them, the one into them and the one out of them."""
+    nodes = [n for n in graph.nodes if not isinstance(n.step, SourceStep | SinkStep)]
+    ids = {n.id for n in nodes}
+    if not nodes:
+        raise GraphError("the program of an OperatorHarness must add a step")
+    entries = [e for e in graph.edges if e.target in ids and e.source not in ids]
+    inner = [e for e in graph.edges if e.target in ids and e.source in ids]
+    sources = [n for n in graph.nodes if isinstance(n.step, SourceStep)]
+    looped = any(isinstance(n.step, IterationHeadStep) for n in nodes)
+    split = next((e for e in inner if e.partitioner.name != "forward"), None)
+    if split is not None:
+        why = f"records travel by {split.partitioner.name} to {graph.node(split.target).name!r}"
+    elif looped:
+        why = "there is a loop"
+    elif len(entries) != 1 or len(sources) != 1 or len({e.target for e in inner}) != len(inner):
+        why = "streams come together"
+    elif any(n.parallelism != nodes[0].parallelism for n in nodes):
+        why = "they have different parallelisms"
+    else:
+        result = next(e for e in graph.edges if isinstance(graph.node(e.target).step, SinkStep))
+        return nodes, inner, entries[0], result
+    raise GraphError(f"an OperatorHarness takes steps that run in one task, but {why}: use a PipelineHarness")
+
+
+def _records(batch: Batch[Any]) -> list[tuple[Any, int | None]]:
+    stamps: Sequence[int | None] = batch.timestamps or [None] * len(batch.values)
+    return list(zip(batch.values, stamps, strict=True))

@@ -1,0 +1,221 @@
+"""Whole pipelines under a test's control: virtual time, a step at a time, snapshots and restores."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from types import TracebackType
+from typing import Any
+
+from sluiceway.api import Pipeline
+from sluiceway.clock import VirtualClock
+from sluiceway.config import Settings, resolve
+from sluiceway.engine import JobResult, JobStatus
+from sluiceway.metrics import JobMetrics
+from sluiceway.plugins import default_manager
+from sluiceway.runtime.local import LocalJob
+from sluiceway.runtime.poller import SelectorPoller
+from sluiceway.runtime.snapshots import JobSnapshot
+from sluiceway.streamgraph import StreamGraph
+
+__all__ = ["PipelineHarness", "run_pipeline"]
+
+_ROUNDS_AT_A_TIME = 64
+
+
+class PipelineHarness:
+    """Runs a pipeline in the test's own thread, with a clock that goes on only when it is told to.
+
+    A context manager: leaving it closes the job, whatever it was doing. What the job fails with is raised by
+    the method during which it failed. Handles of ``collect()`` are cleared at the start.
+
+    Args:
+        flow: the pipeline.
+        restored: go on from this snapshot, taken of a pipeline with the same uids at any parallelism.
+        start_ms: the first reading of the clock, ms since the epoch.
+        patience_s: real seconds to wait for something outside the test (a socket, a helper thread).
+        most_rounds: how often each task may have its turn before :meth:`run` gives up waiting for rest.
+        options: those of ``Pipeline.run``. Neither the environment nor a file is looked at.
+
+    Attributes:
+        clock: the job's clock.
+
+    Raises:
+        GraphError: the pipeline cannot become a job.
+        StateError: the snapshot has state that no step goes by.
+    """
+
+    def __init__(
+        self,
+        flow: Pipeline,
+        *,
+        restored: JobSnapshot | None = None,
+        start_ms: int = 0,
+        patience_s: float = 2.0,
+        most_rounds: int = 100_000,
+        **options: Any,
+    ) -> None:
+        self.clock = VirtualClock(start_ms)
+        self._patience_s = patience_s
+        self._most_rounds = most_rounds
+        self._poller = SelectorPoller()
+        self._result: JobResult | None = None
+        self._closed = False
+        settings = resolve({"seed": 0, **options}, environ={}, directory="/").settings
+
+        def make(graph: StreamGraph, settings: Settings) -> LocalJob:
+            services = default_manager().services(self.clock)
+            return LocalJob(graph, settings, services, lambda: self._poller, restored)
+
+        try:
+            self._job = flow._make_job(make, settings)
+        except BaseException:
+            self._poller.close()
+            raise
+        self._job.begin()
+
+    def __enter__(self) -> PipelineHarness:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def status(self) -> JobStatus:
+        """Where the job is in its life."""
+        return self._job.status
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job has ended."""
+        return self._job.status.ended
+
+    def metrics(self) -> JobMetrics:
+        """The job's metrics as of now."""
+        return self._job.metrics()
+
+    def run(self) -> PipelineHarness:
+        """Let the job do all that it can do without time going on.
+
+        Raises:
+            AssertionError: it does not come to rest, as with a source that never ends and has no rate.
+            BaseException: what the job failed with.
+        """
+        for _ in range(max(1, self._most_rounds // _ROUNDS_AT_A_TIME)):
+            if self._poller.watching():
+                self._poller.poll(0)
+            if not self._job.worker.run_ready(_ROUNDS_AT_A_TIME):
+                break
+        else:
+            raise AssertionError(
+                f"the job does not come to rest within {self._most_rounds} rounds: does a source never end? "
+                "Give it a count, a rate or a PAUSE"
+            )
+        self._check_end()
+        return self
+
+    def run_once(self, rounds: int = 1) -> bool:
+        """Give each task that is ready its turn; whether anything ran."""
+        ran = self._job.worker.run_ready(rounds)
+        self._check_end()
+        return ran
+
+    def advance(self, ms: int) -> PipelineHarness:
+        """Let time go on by ``ms``, stopping at everything that is due in between."""
+        target = self.clock.now_ms() + ms
+        self.run()
+        while (due := self._due_ms()) is not None and due <= target:
+            self.clock.advance(max(due - self.clock.now_ms(), 0))
+            self.run()
+        self.clock.advance(target - self.clock.now_ms())
+        return self.run()
+
+    def run_to_end(self) -> JobResult:
+        """Run the job to its end, time going on as it must.
+
+        Raises:
+            AssertionError: the job is at rest and nothing will wake it: a PAUSE, a script without EOF, a sink
+                that is blocked.
+            BaseException: what the job failed with.
+        """
+        self.run()
+        while not self.ended:
+            due = self._due_ms()
+            if due is not None and not self._poller.watching():
+                self.clock.advance(max(due - self.clock.now_ms(), 0))
+            else:
+                self._wait_outside(due)
+            self.run()
+        assert self._result is not None
+        return self._result
+
+    def cancel(self) -> JobResult:
+        """Cancel the job and run it to that end."""
+        self._job.cancel()
+        return self.run_to_end()
+
+    def snapshot(self) -> JobSnapshot:
+        """The job's state as of now, when every record that was read has gone through. The job goes on after it.
+
+        Raises:
+            AssertionError: the job has ended.
+            StateError: records cannot go through, as before a sink that is blocked.
+        """
+        assert not self.ended, "the job has ended: there is nothing to take a snapshot of"
+        if not self._job.tasks:
+            self.run_once()
+        self._job.pause_sources(True)
+        try:
+            self.run()
+            taken = self._job.snapshot()
+        finally:
+            self._job.pause_sources(False)
+        # As it would come back from a file.
+        copied: JobSnapshot = pickle.loads(pickle.dumps(taken))
+        return copied
+
+    def close(self) -> None:
+        """End the job at once, if it has not ended. Harmless a second time."""
+        if not self._closed:
+            self._closed = True
+            if self._result is None:
+                self._job.abandon()
+
+    def _check_end(self) -> None:
+        if self._job.worker.alive() or not self.ended or self._result is not None or self._closed:
+            return
+        self._closed = True
+        self._result = self._job.end()
+
+    def _due_ms(self) -> int | None:
+        due = self._job.worker.next_deadline()
+        if due is None:
+            return None
+        # Deadlines are in seconds since the clock's start; whole ms later they have certainly come.
+        return self.clock.now_ms() + max(math.ceil(round((due - self.clock.monotonic()) * 1000, 6)), 0)
+
+    def _wait_outside(self, due: int | None) -> None:
+        self._poller.poll(self._patience_s)
+        if self._job.worker.run_ready(1):
+            return
+        if due is not None:
+            self.clock.advance(max(due - self.clock.now_ms(), 0))
+            return
+        states = ", ".join(
+            f"{t.deployment.vertex.name!r}[{t.deployment.subtask}] {t.rest.value}" for t in self._job.tasks
+        )
+        raise AssertionError(
+            "the job is at rest, has not ended, and nothing will wake it. Does a TestSource wait at a PAUSE or "
+            f"for an EOF, or is a CollectingSink blocked? Tasks: {states}"
+        )
+
+
+def run_pipeline(flow: Pipeline, **options: Any) -> JobResult:
+    """Run a pipeline to its end in virtual time: what waits, waits no real time.
+
+    Arguments and errors are those of :class:`PipelineHarness`.
+    """
+    with PipelineHarness(flow, **options) as harness:
+        return harness.run_to_end()

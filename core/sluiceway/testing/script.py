@@ -1,0 +1,223 @@
+"""A source that does what its script says: records, and marks between them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, Final, TypeVar
+
+from sluiceway.connector import (
+    END_OF_INPUT,
+    Boundedness,
+    Enumerator,
+    EnumeratorContext,
+    Poll,
+    Reader,
+    ReaderContext,
+    SimpleEnumerator,
+    SimpleReader,
+    Source,
+    Wait,
+)
+from sluiceway.connectors.process_local import ProcessLocal
+from sluiceway.elements import Batch
+
+__all__ = ["ABORT", "EOF", "PAUSE", "TestSource"]
+
+T = TypeVar("T")
+
+
+class _Mark(Enum):
+    EOF = "EOF"
+    PAUSE = "PAUSE"
+
+    def __repr__(self) -> str:
+        return self.value
+
+
+EOF: Final = _Mark.EOF
+"""The input ends here."""
+
+PAUSE: Final = _Mark.PAUSE
+"""Nothing comes until :meth:`TestSource.resume`."""
+
+
+@dataclass(frozen=True, eq=False)
+class ABORT:
+    """The source fails here.
+
+    Attributes:
+        error: what it raises.
+    """
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    """A script, by its index, from ``position`` on."""
+
+    index: int
+    position: int = 0
+
+    @property
+    def split_id(self) -> str:
+        return f"script-{self.index}"
+
+
+class TestSource(ProcessLocal, Source[Any]):
+    """Gives the records of a script, stopping at its marks. One reader per script.
+
+    A script holds records, :class:`~sluiceway.elements.Batch` objects (given as they are, so with timestamps),
+    and the marks :data:`EOF`, :data:`PAUSE` and :class:`ABORT`. Records without a mark in between come in one
+    batch, as far as the runtime's batch size lets them. A script that runs out without an EOF waits for
+    :meth:`put`: a job with such a source ends only when it is cancelled.
+
+    Positions can be snapshotted and restored. All methods may be called from any thread.
+
+    Args:
+        scripts: at least one.
+    """
+
+    __test__ = False  # for pytest, which goes by the name
+
+    what = "TestSource"
+
+    def __init__(self, *scripts: Iterable[Any]) -> None:
+        super().__init__()
+        if not scripts:
+            raise ValueError("TestSource takes at least one script: TestSource([1, 2, PAUSE, 3, EOF])")
+        self._scripts: list[list[Any]] = [list(script) for script in scripts]
+        self._changed = threading.Condition()
+        self._readers: dict[int, _ScriptReader] = {}
+
+    def __repr__(self) -> str:
+        return f"TestSource({', '.join(map(repr, self._scripts))})"
+
+    @property
+    def boundedness(self) -> Boundedness:
+        """Bounded if every script comes to its end."""
+        ends = all(any(item is EOF or isinstance(item, ABORT) for item in s) for s in self._scripts)
+        return Boundedness.BOUNDED if ends else Boundedness.UNBOUNDED
+
+    @property
+    def max_readers(self) -> int | None:
+        """One per script."""
+        return len(self._scripts)
+
+    @property
+    def paused(self) -> bool:
+        """Whether a reader waits at a PAUSE now."""
+        with self._changed:
+            return any(reader.at_pause for reader in self._readers.values())
+
+    def wait_until_paused(self, timeout_s: float = 10.0) -> None:
+        """Wait, in another thread than the job's, until a reader is at a PAUSE. Raises TimeoutError."""
+        with self._changed:
+            arrived = self._changed.wait_for(
+                lambda: any(reader.at_pause for reader in self._readers.values()), timeout_s
+            )
+        if not arrived:
+            raise TimeoutError(f"no reader of {self!r} has come to a PAUSE within {timeout_s:g} s")
+
+    def resume(self) -> None:
+        """Let the readers that wait at a PAUSE go on.
+
+        Raises:
+            AssertionError: none does.
+        """
+        with self._changed:
+            waiting = [reader for reader in self._readers.values() if reader.at_pause]
+            for reader in waiting:
+                reader.at_pause = False
+                reader.released = True
+        if not waiting:
+            raise AssertionError(f"no reader of {self!r} waits at a PAUSE")
+        for reader in waiting:
+            reader.context.wake()
+
+    def put(self, *items: Any, script: int = 0) -> None:
+        """Add records and marks at the end of a script."""
+        with self._changed:
+            self._scripts[script].extend(items)
+            readers = list(self._readers.values())
+        for reader in readers:
+            reader.context.wake()
+
+    def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
+        """One split per script."""
+        lanes = [_Lane(i) for i in range(len(self._scripts))]
+        return SimpleEnumerator(context, lanes if restored is None else restored)
+
+    def create_reader(self, context: ReaderContext) -> Reader[Any]:
+        """Make a reader."""
+        return _ScriptReader(context, self)
+
+
+class _ScriptReader(SimpleReader[Any]):
+    def __init__(self, context: ReaderContext, source: TestSource) -> None:
+        super().__init__(context)
+        self._source = source
+        self._lane = _Lane(0)
+        self._ended = False
+        self.at_pause = False
+        self.released = False
+
+    def open_split(self, split: _Lane) -> None:
+        self._lane = split
+        self._ended = False
+        with self._source._changed:
+            self._source._readers[split.index] = self
+
+    def read(self, limit: int) -> Poll[Any]:
+        source = self._source
+        with source._changed:
+            script = source._scripts[self._lane.index]
+            values: list[Any] = []
+            position = self._lane.position
+            while position < len(script) and len(values) < limit and not _stops(script[position]):
+                values.append(script[position])
+                position += 1
+            if values:
+                self._lane = replace(self._lane, position=position)
+                return values
+            if position == len(script):
+                return Wait()
+            return self._mark(script[position])
+
+    def _mark(self, item: Any) -> Poll[Any]:
+        if item is PAUSE and not self.released:
+            self.at_pause = True
+            self._source._changed.notify_all()
+            return Wait()
+        if isinstance(item, ABORT):
+            raise item.error
+        if item is EOF:
+            self._ended = True
+            return END_OF_INPUT
+        self.released = False
+        self._lane = replace(self._lane, position=self._lane.position + 1)
+        if isinstance(item, Batch):
+            return _copy(item)
+        return Wait(until=self.context.clock.monotonic())
+
+    def position(self) -> _Lane | None:
+        return None if self._ended else self._lane
+
+    def close_split(self) -> None:
+        with self._source._changed:
+            self.at_pause = False
+            if self._source._readers.get(self._lane.index) is self:
+                del self._source._readers[self._lane.index]
+
+
+def _stops(item: Any) -> bool:
+    return isinstance(item, _Mark | ABORT | Batch)
+
+
+def _copy(batch: Batch[Any]) -> Batch[Any]:
+    # What a reader returns is given away; the script may be read again.
+    stamps: Sequence[int] | None = batch.timestamps
+    return Batch(list(batch.values), None if stamps is None else list(stamps))
