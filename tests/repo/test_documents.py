@@ -29,6 +29,8 @@ EXEMPT = {
     re.compile(r"make [a-z-]+"): "would run this very test; the target is looked up instead",
     re.compile(r"(python3? -m )?pip install .*"): "changes the environment; test_wheel.py installs for itself",
 }
+# This one is not exempt: it is done in a way that changes nothing outside the page's directory.
+INSTALL_HERE = re.compile(r"(python3? -m )?pip install --editable '?\.(\[\w+\])?'?")
 
 FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^`\n]*)\n(?P<text>.*?)^(?P=indent)```[ ]*$", re.M | re.S)
 NOTE = re.compile(r"<!-- *(?P<note>.*?) *-->\s*\Z", re.S)
@@ -179,7 +181,20 @@ class Page:
             text = re.sub(rf"\b{documented}\b", str(free), text)
         return text
 
+    def install_here(self) -> None:
+        """As an editable install does: metadata of the project, and its code from where it is."""
+        site = self.where.with_name("site")
+        quiet = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
+        install = [sys.executable, "-m", "pip", "install", *quiet, "--target", str(site), str(self.cwd)]
+        result = subprocess.run(install, env=self.environment, capture_output=True, text=True)
+        if result.returncode:
+            raise DocumentError(f"cannot be installed: {self.cwd.name}\n{result.stdout}{result.stderr}")
+        self.environment["PYTHONPATH"] = os.pathsep.join([str(self.cwd), str(site)])
+
     def type(self, command: Command, port: str | None) -> None:
+        if INSTALL_HERE.fullmatch(command.text):
+            self.install_here()
+            return
         if any(pattern.fullmatch(command.text) for pattern in EXEMPT):
             if command.text.startswith("make "):
                 subprocess.run(
@@ -302,6 +317,21 @@ def test_commands_keep_their_directory_and_their_files(page: Page) -> None:
 def test_a_page_that_is_wrong_fails(page: Page, block: str, message: str) -> None:
     with pytest.raises(AssertionError, match=message):
         page.run(block)
+
+
+def test_a_project_that_is_installed_is_found(page: Page) -> None:
+    page.run(
+        textwrap.dedent("""
+        ```console
+        $ sluiceway new pipeline clicks
+        $ cd clicks
+        $ pip install --editable '.[test]'
+        $ cd ..
+        $ python -c "import clicks, importlib.metadata as m; print(m.version('clicks'))"
+        0.1.0
+        ```
+        """)
+    )
 
 
 def test_dots_stand_for_any_text(page: Page) -> None:
