@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, Final
 
 import click
 
-from sluiceway.cli import errors, exitcodes
+from sluiceway.cli import errors, exitcodes, output
+from sluiceway.cli.groups import Group
 from sluiceway.errors import PluginError
 
 __all__ = ["App", "app"]
@@ -28,7 +28,7 @@ COMMANDS: Final = {
 """Where each command is; imported when it is asked for."""
 
 
-class App(click.Group):
+class App(Group):
     """A group that imports a command when it is used, and asks plugins only for commands it does not know."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -80,19 +80,10 @@ class App(click.Group):
         with formatter.section("Exit codes"):
             formatter.write_dl([(str(code), text) for code, text in exitcodes.EXPLAINED.items()])
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that the arguments begin with."""
-        name = args[0]
-        command = self.get_command(ctx, name)
-        if command is not None or name.startswith("-"):
-            return (name, command, args[1:]) if command is not None else super().resolve_command(ctx, args)
-        close = get_close_matches(name, self.list_commands(ctx), n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        if not close and (name.endswith(".py") or os.path.exists(name)):
-            hint = f" To run a pipeline: sluiceway run {name}"
-        raise click.UsageError(f"there is no command {name!r}.{hint}", ctx)
+    def other_hint(self, name: str) -> str:
+        """Somebody who gives a file wants it run."""
+        is_file = name.endswith(".py") or os.path.exists(name)
+        return f"To run a pipeline: sluiceway run {name}" if is_file else ""
 
     def invoke(self, ctx: click.Context) -> None:
         """Run the command; what it raises becomes a message on stderr and an exit code."""
@@ -100,11 +91,9 @@ class App(click.Group):
             super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
-        except BrokenPipeError:
-            if not _stdout_is_gone():
-                raise
-            ctx.exit(exitcodes.BROKEN_PIPE)
         except (Exception, KeyboardInterrupt) as error:
+            if output.is_broken_pipe(error):
+                ctx.exit(exitcodes.BROKEN_PIPE)
             errors.show(error, engine_frames=errors.wants_engine_frames(ctx))
             ctx.exit(exitcodes.of(error))
 
@@ -136,25 +125,8 @@ class App(click.Group):
         except BrokenPipeError:
             code = exitcodes.BROKEN_PIPE
         if code == exitcodes.BROKEN_PIPE:
-            _forget_stdout()
+            output.forget_stdout()
         sys.exit(code or exitcodes.OK)
-
-
-def _stdout_is_gone() -> bool:
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        return True
-    except (OSError, ValueError):
-        return False
-    return False
-
-
-def _forget_stdout() -> None:
-    # Or the interpreter would complain at exit that it cannot flush.
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.close(nowhere)
 
 
 @click.group(cls=App, name="sluiceway")

@@ -6,6 +6,7 @@ import json
 
 import click
 
+from sluiceway.cli.groups import Group
 from sluiceway.cli.options import settings_options
 from sluiceway.cli.tables import print_table
 from sluiceway.config import OPTIONS, Resolved
@@ -13,7 +14,7 @@ from sluiceway.config import OPTIONS, Resolved
 __all__ = ["config"]
 
 
-@click.group()
+@click.group(cls=Group)
 def config() -> None:
     """Look at the options of a run."""
 

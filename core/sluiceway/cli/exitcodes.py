@@ -14,7 +14,7 @@ from sluiceway.errors import (
     SluicewayError,
 )
 
-__all__ = ["BROKEN_PIPE", "CANCELLED", "EXPLAINED", "FAILED", "OK", "OUTSIDE", "USAGE", "of"]
+__all__ = ["BROKEN_PIPE", "CANCELLED", "EXPLAINED", "FAILED", "OK", "OUTSIDE", "TERMINATED", "USAGE", "of"]
 
 OK: Final = 0
 FAILED: Final = 1
@@ -22,6 +22,7 @@ USAGE: Final = 2
 OUTSIDE: Final = 3
 CANCELLED: Final = 130
 BROKEN_PIPE: Final = 141
+TERMINATED: Final = 143
 
 EXPLAINED: Final = {
     OK: "done; a job has come to its end",
@@ -31,6 +32,7 @@ EXPLAINED: Final = {
     "or a plugin is missing or broken",
     CANCELLED: "cancelled with Ctrl-C",
     BROKEN_PIPE: "whoever read the output went away (as in '| head')",
+    TERMINATED: "cancelled with SIGTERM",
 }
 """For ``sluiceway --help``."""
 

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import click
 
+from sluiceway.cli.groups import Group
 from sluiceway.templates import TEMPLATES, instantiate
 
 __all__ = ["new"]
 
 
-@click.group()
+@click.group(cls=Group)
 def new() -> None:
     """Begin a project."""
 

@@ -67,7 +67,11 @@ class Request:
 def _resolve(given: dict[str, Any]) -> Resolved:
     chosen = {name: given.pop(name) for name in _NAMES}
     chosen["metrics"] = ",".join(chosen["metrics"]) or None
-    resolved = resolve(chosen, flag=lambda keyword: "--" + keyword.replace("_", "-"))
+
+    def flag(keyword: str) -> str:
+        return "--no-chaining" if chosen[keyword] is False else "--" + keyword.replace("_", "-")
+
+    resolved = resolve(chosen, flag=flag)
     for hint in resolved.hints:
         warn(hint)
     return resolved

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from sluiceway.cli.groups import Group
 from sluiceway.cli.manager import manager
 from sluiceway.cli.tables import print_table
 from sluiceway.errors import PluginError, choose
@@ -15,7 +16,7 @@ from sluiceway.plugins import Offered, Plugin
 __all__ = ["plugins"]
 
 
-@click.group()
+@click.group(cls=Group)
 def plugins() -> None:
     """See what plugins there are, and what they offer."""
 

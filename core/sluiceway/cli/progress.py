@@ -77,15 +77,15 @@ def figures(now: JobMetrics, before: JobMetrics | None = None) -> Figures:
     )
 
 
-def _line(name: str, f: Figures) -> str:
+def _line(f: Figures) -> str:
+    # The date comes last: it is what a narrow terminal may cut off.
     parts = [
-        f"{name} {_seconds(f.elapsed_s)}",
+        _seconds(f.elapsed_s),
         f"in {_count(f.in_per_s)}/s",
         f"out {_count(f.out_per_s)}/s",
         f"busy {f.busy:.0%}",
         f"back-pressured {f.backpressured:.0%}",
         f"watermark {_watermark(f.watermark)}",
-        f"total {f.records_in:,} in, {f.records_out:,} out",
     ]
     return " | ".join(parts)
 
@@ -196,7 +196,11 @@ class Progress:
 
     def _shown(self, now: JobMetrics, before: JobMetrics | None) -> str:
         f = figures(now, before)
-        return _progress_json(now, f) if self._as_json else _line(now.job_name, f)
+        if self._as_json:
+            return _progress_json(now, f)
+        if self._live is not None:
+            return _line(f)
+        return f"{now.job_name}: {_line(f)} | total {f.records_in:,} in, {f.records_out:,} out"
 
     def _write(self, text: str) -> None:
         self._stream.write(text + "\n")

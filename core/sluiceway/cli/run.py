@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from contextlib import ExitStack
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
 
 import click
 
 from sluiceway.cli import exitcodes
 from sluiceway.cli.options import Request, pipeline_command
+from sluiceway.cli.output import is_broken_pipe
 from sluiceway.cli.progress import Progress, say_from_handler, summary, summary_json
 from sluiceway.cli.target import load_pipeline
+
+if TYPE_CHECKING:
+    from sluiceway.engine import Job
 
 __all__ = ["run"]
 
@@ -28,7 +36,7 @@ def run(request: Request, no_progress: bool, quiet: bool, as_json: bool) -> None
     belong to the script, and so does everything after '--'; the script also finds them in sys.argv.
 
     What the pipeline prints goes to standard output, everything else to standard error. Ctrl-C cancels the job,
-    a second one ends it at once.
+    a second one ends it at once; SIGTERM cancels it too.
     """
     from sluiceway.api.interrupts import cancel_on_sigint
     from sluiceway.cli.manager import manager
@@ -42,16 +50,40 @@ def run(request: Request, no_progress: bool, quiet: bool, as_json: bool) -> None
         with ExitStack() as stack:
             if not (quiet or no_progress):
                 stack.enter_context(Progress(job, sys.stderr, as_json=as_json))
-            interrupts = stack.enter_context(cancel_on_sigint(job, first=_say_cancelling, again=_end_now))
+            terminated = stack.enter_context(_cancel_on_sigterm(job))
+            stack.enter_context(cancel_on_sigint(job, first=_say_cancelling, again=_end_now))
             try:
-                result = job.run()
+                job.run()
+                sys.stdout.flush()
+            except BaseException as error:
+                if is_broken_pipe(error):
+                    quiet = True
+                raise
             finally:
                 stack.close()
-                sys.stdout.flush()
                 if not quiet:
                     print((summary_json if as_json else summary)(job.metrics()), file=sys.stderr)
-    if interrupts.count or result.status is JobStatus.CANCELED:
-        click.get_current_context().exit(exitcodes.CANCELLED)
+    if job.status is JobStatus.CANCELED:
+        click.get_current_context().exit(exitcodes.TERMINATED if terminated else exitcodes.CANCELLED)
+
+
+@contextmanager
+def _cancel_on_sigterm(job: Job) -> Iterator[list[int]]:
+    """Within this context SIGTERM, as container managers send it, cancels the job; gives the signals that came."""
+    came: list[int] = []
+
+    def handle(number: int, frame: object) -> None:
+        came.append(number)
+        job.cancel()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield came
+        return
+    old = signal.signal(signal.SIGTERM, handle)
+    try:
+        yield came
+    finally:
+        signal.signal(signal.SIGTERM, old)
 
 
 def _say_cancelling() -> None:

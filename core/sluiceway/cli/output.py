@@ -1,0 +1,34 @@
+"""Standard output whose reader went away, as ``sluiceway run ... | head`` does."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+
+__all__ = ["forget_stdout", "is_broken_pipe"]
+
+
+def is_broken_pipe(error: BaseException) -> bool:
+    """Whether an error comes of standard output having no reader any more."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, BrokenPipeError):
+        cause = cause.__cause__
+    return cause is not None and _stdout_is_gone()
+
+
+def _stdout_is_gone() -> bool:
+    # The error itself may be of a socket's; and a flush tells nothing where Python runs unbuffered.
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+        return any(event & (select.POLLERR | select.POLLHUP | select.POLLNVAL) for _, event in poll.poll(0))
+    except (AttributeError, OSError, ValueError):
+        return False
+
+
+def forget_stdout() -> None:
+    """Let what is still buffered vanish, or the interpreter would complain at exit that it cannot be written."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)

@@ -1,0 +1,125 @@
+"""What people see of an error: their own frames, with what the engine knows about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+FAILS = """
+    def reciprocal(x):
+        return 1 / x
+
+    flow = sw.Pipeline("fails")
+    flow.from_collection([2, 0]).map(reciprocal).print()
+"""
+
+
+def told(result: Any) -> str:
+    assert result.exit_code == 1, result.output
+    closing, rest = result.stderr.split("\n", 1)
+    assert closing.startswith("fails: failed after ")
+    return str(rest)
+
+
+def test_a_function_that_fails_is_shown_with_its_own_frames_and_notes(write: Any, sluiceway: Any) -> None:
+    write("job.py", FAILS)
+    text = told(sluiceway("run", "job.py"))
+    assert text.startswith('Traceback (most recent call last):\n  File "job.py", line 4, in reciprocal\n')
+    assert "    return 1 / x\n" in text
+    assert "ZeroDivisionError: division by zero\nin step 'map(reciprocal)' of " in text
+    assert text.endswith("record: 0\n")
+    assert text.count("File ") == 1
+
+
+@pytest.mark.parametrize("how", ["flag", "environment"])
+def test_the_engines_frames_come_on_demand(
+    write: Any, sluiceway: Any, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("job.py", FAILS)
+    if how == "environment":
+        monkeypatch.setenv("SLUICEWAY_TRACEBACK", "1")
+    text = told(sluiceway("run", "job.py", *(["--traceback"] if how == "flag" else [])))
+    assert "/sluiceway/runtime/" in text
+    assert "<sluiceway: map(reciprocal)" in text
+    assert "in reciprocal" in text
+
+
+def test_a_builtin_that_fails_has_no_frame_and_is_still_the_users(write: Any, sluiceway: Any) -> None:
+    write("job.py", "flow = sw.Pipeline('fails')\nflow.from_collection(['1', 'x']).map(int).print()")
+    text = told(sluiceway("run", "job.py"))
+    assert text.startswith("ValueError: invalid literal for int() with base 10: 'x'\nin step 'map(int)' of ")
+
+
+def test_causes_are_cleared_of_engine_frames_too(write: Any, sluiceway: Any) -> None:
+    write(
+        "job.py",
+        """
+        def fail(x):
+            try:
+                {}[x]
+            except KeyError as error:
+                raise RuntimeError("cannot look up") from error
+
+        flow = sw.Pipeline("fails")
+        flow.from_collection([1]).map(fail).print()
+        """,
+    )
+    text = told(sluiceway("run", "job.py"))
+    assert "KeyError: 1\n\nThe above exception was the direct cause of the following exception:\n" in text
+    assert "sluiceway/" not in text
+
+
+def test_our_own_error_is_a_paragraph_with_its_notes(write: Any, sluiceway: Any) -> None:
+    write("job.py", "flow = sw.Pipeline('fails')\nflow.from_collection([3]).flat_map(lambda x: x).print()")
+    text = told(sluiceway("run", "job.py"))
+    lines = text.splitlines()
+    assert lines[0].startswith("error: the function of step ")
+    assert "returned 3 (int), which cannot be iterated over" in lines[0]
+    assert lines[1].startswith("  in step ")
+    assert lines[-1] == "  record: 3"
+    assert "Traceback" not in text
+    assert "Traceback" in told(sluiceway("run", "job.py", "--traceback"))
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("x = = 1", "SyntaxError: invalid syntax"),
+        ("raise RuntimeError('while loading')", "RuntimeError: while loading"),
+        ("def flow(): raise RuntimeError('while making')", "RuntimeError: while making"),
+    ],
+)
+def test_code_that_fails_before_the_job_is_the_users_too(write: Any, sluiceway: Any, code: str, says: str) -> None:
+    write("job.py", code)
+    for command in ("run", "check", "explain"):
+        result = sluiceway(command, "job.py")
+        assert result.exit_code == 1
+        assert says in result.stderr
+        assert 'File "job.py", line 2' in result.stderr
+        assert "/sluiceway/" not in result.stderr
+        assert result.stdout == ""
+
+
+def test_an_exit_code_of_the_script_is_kept(write: Any, sluiceway: Any) -> None:
+    write("job.py", "raise SystemExit(9)")
+    assert sluiceway("run", "job.py").exit_code == 9
+
+
+def test_a_fault_of_ours_says_so_and_shows_everything(
+    write: Any, sluiceway: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sluiceway.api import Pipeline
+
+    def broken(self: Any, *_: Any) -> Any:
+        return {}["broken"]
+
+    monkeypatch.setattr(Pipeline, "prepare", broken)
+    monkeypatch.setattr("sluiceway.cli.errors._is_users", lambda frame: False)  # this file is no part of Sluiceway
+    write("job.py", "flow = sw.Pipeline()")
+    result = sluiceway("run", "job.py")
+    assert result.exit_code == 1
+    assert result.stderr.startswith(
+        "error: a fault inside Sluiceway or a plugin, not in the pipeline's own code:\nTraceback"
+    )
+    assert "in broken" in result.stderr

@@ -1,0 +1,190 @@
+"""The command as a process: signals, pipes, a terminal, and what it imports."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ENDLESS = """
+    flow = sw.Pipeline("endless")
+    flow.generate(rate=200).print()
+"""
+STUBBORN = """
+    import signal, sys
+
+    def wait(x):
+        sys.stdout.write("waiting\\n")
+        sys.stdout.flush()
+        while True:
+            signal.pause()
+
+    flow = sw.Pipeline("stubborn")
+    flow.from_collection([1]).map(wait).print()
+"""
+
+
+def begin(process: subprocess.Popen[str], first: str) -> None:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if line != first:
+        raise AssertionError(f"{line!r} {process.communicate()}")
+
+
+def test_python_m_sluiceway_is_the_command(start: Any) -> None:
+    process = start("version")
+    out, _ = process.communicate(timeout=60)
+    assert out.startswith("sluiceway ")
+    assert process.returncode == 0
+
+
+def test_so_is_the_installed_script(write: Any) -> None:
+    write("job.py", "flow = sw.Pipeline()\nflow.from_collection([1]).print()")
+    script = Path(sys.executable).with_name("sluiceway")
+    done = subprocess.run([script, "run", "-q", "job.py"], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
+
+
+def test_ctrl_c_cancels_says_so_and_is_130(start: Any, write: Any) -> None:
+    write("job.py", ENDLESS)
+    process = start("run", "job.py")
+    begin(process, "0\n")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "\ncancelling; Ctrl-C again ends at once\nendless: canceled after " in err
+    assert "Traceback" not in err
+
+
+def test_ctrl_c_twice_ends_at_once_whatever_the_user_does(start: Any, write: Any) -> None:
+    write("job.py", STUBBORN)
+    process = start("run", "job.py")
+    begin(process, "waiting\n")
+    process.send_signal(signal.SIGINT)
+    assert process.stderr.readline() == "\n"
+    assert process.stderr.readline() == "cancelling; Ctrl-C again ends at once\n"
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "\nended at once\n")
+
+
+def test_ctrl_c_while_the_pipeline_is_loaded_is_130_too(start: Any, write: Any) -> None:
+    write("job.py", "import signal, sys\nprint('loading', flush=True)\nwhile True: signal.pause()")
+    process = start("run", "job.py")
+    begin(process, "loading\n")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "cancelled\n")
+
+
+def test_sigterm_cancels_and_is_143(start: Any, write: Any) -> None:
+    write("job.py", ENDLESS)
+    process = start("run", "job.py")
+    begin(process, "0\n")
+    process.terminate()
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert err.startswith("endless: canceled after ")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_goes_away_ends_the_job_quietly(start: Any, write: Any, unbuffered: str) -> None:
+    write("job.py", ENDLESS)
+    process = start("run", "job.py", PYTHONUNBUFFERED=unbuffered)
+    begin(process, "0\n")
+    process.stdout.close()
+    process.stdout = None
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (141, "")
+
+
+def test_a_plan_whose_reader_goes_away_is_no_error_either(start: Any, write: Any) -> None:
+    write(
+        "job.py",
+        """
+        import sys
+        flow = sw.Pipeline()
+        flow.from_collection([1]).print()
+        print("loaded", file=sys.stderr, flush=True)
+        sys.stdin.read()
+        """,
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sluiceway", "explain", "job.py"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        assert process.stdout is not None
+        assert process.stderr.readline() == "loaded\n"
+        process.stdout.close()
+        process.stdout = None
+        _, err = process.communicate("", timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, err) == (141, "")
+
+
+def test_on_a_terminal_a_live_line_runs_under_the_results(write: Any) -> None:
+    write("job.py", "flow = sw.Pipeline('live')\nflow.generate(count=12, rate=10).print()")
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ["TERM"] = "xterm"
+        os.environ.pop("COLUMNS", None)
+        os.execv(sys.executable, [sys.executable, "-m", "sluiceway", "run", "job.py"])
+    shown = b""
+    deadline = time.monotonic() + 60
+    try:
+        while select.select([terminal], [], [], max(deadline - time.monotonic(), 0))[0]:
+            try:
+                read = os.read(terminal, 4096)
+            except OSError:  # the other end is closed
+                break
+            if not read:
+                break
+            shown += read
+    finally:
+        os.close(terminal)
+        _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    text = shown.decode().replace("\r\n", "\n")
+    live = re.findall(
+        r"\r\x1b\[2K(\d.*?\| in .*?/s \| out .*?/s \| busy \d+% \| back-pressured \d+% \| watermark none)", text
+    )
+    assert len(live) >= 2
+    # What a terminal is left with: each line from the last time it was erased on.
+    left = [line.rpartition("\r\x1b[2K")[2] for line in text.removesuffix("\n").split("\n")]
+    assert left[:12] == [str(n) for n in range(12)]
+    assert re.fullmatch(r"live: finished after \d+\.\d s, 12 records in \(\d+/s\), 12 out", left[12])
+    assert left[13:] == []
+
+
+def test_running_a_pipeline_imports_nothing_heavy(write: Any) -> None:
+    write("job.py", "flow = sw.Pipeline()\nflow.from_collection([1]).key_by(lambda x: x).count().print()")
+    program = (
+        "import sys\n"
+        "from sluiceway.cli import main\n"
+        "try:\n    main(['run', '-q', 'job.py'])\n"
+        "finally:\n    print(*sorted(m for m in sys.modules if '.' not in m))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    imported = set(done.stdout.splitlines()[-1].split())
+    assert "sluiceway" in imported
+    assert (
+        imported & {"asyncio", "fsspec", "pyarrow", "cloudpickle", "rich", "tomllib", "logging", "sqlite3"}
+        == set()
+    )
