@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections.abc
 import functools
 import inspect
+import numbers
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,10 +28,11 @@ __all__ = [
 
 _NONE: Final = type(None)
 
-# What PEP 484 lets stand in for each other without inheritance.
+# What may stand in for each other without inheritance: as PEP 484 says, and any number that says what it is.
 _PROMOTIONS: Final[Mapping[type, tuple[type, ...]]] = {
-    float: (int,),
-    complex: (int, float),
+    int: (numbers.Integral,),
+    float: (numbers.Real,),
+    complex: (numbers.Complex,),
     bytes: (bytearray, memoryview),
 }
 

@@ -5,6 +5,7 @@ import collections
 import collections.abc
 import decimal
 import enum
+import fractions
 import functools
 import operator
 import typing
@@ -378,6 +379,7 @@ FITS = [
     (bool, float),
     (int, complex),
     (float, complex),
+    (fractions.Fraction, float),
     (bytearray, bytes),
     (BigOrder, Order),
     (Order, object),
@@ -430,6 +432,7 @@ CLASHES = [
     (int, str),
     (str, int),
     (float, int),
+    (fractions.Fraction, int),
     (str, bytes),
     (Order, BigOrder),
     (Order, str),

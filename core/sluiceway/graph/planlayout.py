@@ -119,6 +119,11 @@ class _Drawing:
         self._edges = [e for e in plan.job.edges if not e.feedback]
         self._loops = [e for e in plan.job.edges if e.feedback]
         self._boxes = {v.id: self._box(v) for v in plan.job.vertices}
+        self._entering: dict[int, list[JobEdge]] = {v: [] for v in self._boxes}
+        self._leaving: dict[int, list[JobEdge]] = {v: [] for v in self._boxes}
+        for edge in plan.job.edges:
+            self._entering[edge.target].append(edge)
+            self._leaving[edge.source].append(edge)
         self._layer = self._layers()
         self._passages: dict[str, list[_Item]] = {}
         self._columns: list[list[_Item]] = []
@@ -154,11 +159,11 @@ class _Drawing:
     def _layers(self) -> dict[int, int]:
         layer: dict[int, int] = {}
         for vertex in self._plan.job.vertices:
-            before = [layer[e.source] + 1 for e in self._edges if e.target == vertex.id]
+            before = [layer[e.source] + 1 for e in self._entering[vertex.id] if not e.feedback]
             layer[vertex.id] = max(before, default=0)
         for vertex in self._plan.job.vertices:  # a source stands right before what reads it
-            after = [layer[e.target] for e in self._edges if e.source == vertex.id]
-            if after and not any(e.target == vertex.id for e in self._edges):
+            after = [layer[e.target] for e in self._leaving[vertex.id] if not e.feedback]
+            if after and not layer[vertex.id]:
                 layer[vertex.id] = min(after) - 1
         return layer
 
@@ -182,11 +187,11 @@ class _Drawing:
             for one, other in itertools.pairwise(way):
                 after.setdefault(one, []).append(other)
                 before.setdefault(other, []).append(one)
+        place = {item: i for column in self._columns for i, item in enumerate(column)}
         for sweep in range(_SWEEPS):
             forward = sweep % 2 == 0
             neighbours = before if forward else after
             for column in self._columns if forward else reversed(self._columns):
-                place = {item: i for c in self._columns for i, item in enumerate(c)}
                 weight = {
                     item: sum(place[n] for n in neighbours[item]) / len(neighbours[item])
                     if item in neighbours
@@ -194,6 +199,7 @@ class _Drawing:
                     for item in column
                 }
                 column.sort(key=weight.__getitem__)
+                place.update((item, i) for i, item in enumerate(column))
 
     def _place(self) -> tuple[list[float], list[float], float]:
         """Set the boxes' places; returns the left and right sides of the columns, and where all of it ends."""
@@ -233,8 +239,7 @@ class _Drawing:
 
     def _arrives(self, edge: JobEdge) -> tuple[float, float]:
         box = self._boxes[edge.target]
-        entering = [e for e in self._plan.job.edges if e.target == edge.target]
-        entering.sort(key=lambda e: (e.feedback, self._comes_from(e)))
+        entering = sorted(self._entering[edge.target], key=lambda e: (e.feedback, self._comes_from(e)))
         return box.x, box.y + box.height * (entering.index(edge) + 1) / (len(entering) + 1)
 
     def _comes_from(self, edge: JobEdge) -> float:

@@ -503,6 +503,12 @@ class TestUids:
         graph = program.graph()
         assert len({n.uid for n in graph.nodes}) == 7
 
+    def test_a_later_twin_leaves_the_earlier_one_alone(self, program: Any) -> None:
+        program.sink(program.map(program.source(), fn=parse))
+        before = [n.uid for n in program.graph().nodes]
+        program.sink(program.map(program.source(), fn=parse))
+        assert [n.uid for n in program.graph().nodes][:3] == before
+
     def test_a_lambda_is_a_lambda_wherever_it_stands(self, new_program: Any) -> None:
         def elsewhere() -> Any:
             return lambda value: value
