@@ -58,10 +58,10 @@ class PipelineHarness:
         self.clock = VirtualClock(start_ms)
         self._patience_s = patience_s
         self._most_rounds = most_rounds
-        self._poller = SelectorPoller()
         self._result: JobResult | None = None
         self._closed = False
         settings = resolve({"seed": 0, **options}, environ={}, directory="/").settings
+        self._poller = SelectorPoller()
 
         def make(graph: StreamGraph, settings: Settings) -> LocalJob:
             services = default_manager().services(self.clock)

@@ -1,6 +1,9 @@
 """Pipelines: their sources, settings, runs, and what they show of themselves."""
 
 import asyncio
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
@@ -108,7 +111,7 @@ def make_numbers() -> Iterator[int]:
 
 
 def test_sources(flow: sw.Pipeline) -> None:
-    collected = [
+    collected: list[sw.Collected[Any]] = [
         flow.from_collection((1, 2)).collect(),
         flow.from_function(make_numbers).collect(),
         flow.from_sequence(3, 5).collect(),
@@ -329,6 +332,22 @@ def test_a_run_in_another_thread(flow: sw.Pipeline) -> None:
     assert numbers == [1, 2]
 
 
+def test_ctrl_c_cancels_a_run_and_the_program_goes_on() -> None:
+    program = (
+        "import sluiceway as sw\n"
+        "flow = sw.Pipeline('test')\n"
+        "flow.generate(rate=1000).filter(lambda n: n == 0).print('first')\n"
+        "print('ended as', flow.run().status.value)\n"
+    )
+    command = [sys.executable, "-u", "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "first> 0\n"
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=20)
+    assert (rest, process.returncode) == ("ended as canceled\n", 0)
+
+
 # ---- start ------------------------------------------------------------------------------------------------
 
 
@@ -439,5 +458,5 @@ def test_a_name_that_is_not_there() -> None:
     with pytest.raises(
         AttributeError, match=r"module 'sluiceway' has no attribute 'Pipelin'\. Did you mean 'Pipeline'"
     ):
-        sw.Pipelin  # type: ignore[attr-defined]  # noqa: B018
+        sw.Pipelin  # noqa: B018
     assert not hasattr(sw, "__path_hooks__")

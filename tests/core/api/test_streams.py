@@ -342,7 +342,7 @@ def test_side_outputs_come_from_process_only(numbers: sw.DataStream[int]) -> Non
 
 
 def test_one_side_output_has_one_type(numbers: sw.DataStream[int]) -> None:
-    main = numbers.process(lambda n, ctx: None)
+    main: sw.DataStream[int] = numbers.process(lambda n, ctx: None)
     main.get_side_output(sw.OutputTag("late", int))
     main.get_side_output(sw.OutputTag("late", int))
     with pytest.raises(sw.GraphError, match=r"before with type <class 'int'>, now with <class 'str'>"):

@@ -55,3 +55,9 @@ def test_mistakes_are_found(errors: list[tuple[str, int, str, str]]) -> None:
     assert sorted(found) == sorted(expected)
     for number, error in found.items():
         assert error[3] in expected[number], error
+
+
+def test_the_examples_are_typed() -> None:
+    examples = sorted((ROOT / "examples").glob("*.py"))
+    assert examples
+    assert mypy(*examples) == []
