@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Hashable, Iterator, MutableMapping
 from typing import Any
 
-from sluiceway.errors import SerializationError, StateError
+from sluiceway.errors import CorruptStreamError, SerializationError, StateError
 from sluiceway.keygroups import key_group
 from sluiceway.serializers import KEY_SERIALIZER, Row, Serializer
 from sluiceway.state import VOID_NAMESPACE, StateTable, TableKind, TableSchema
@@ -122,6 +122,8 @@ class SqliteTable(StateTable):
 
     def load(self, row: Row, reader: Serializer) -> None:
         """Take a row of a snapshot."""
+        if isinstance(row.value, list) is not (self.schema.meta.kind is TableKind.MAP):
+            raise CorruptStreamError(f"a row of {self._where()} is of the other kind")
         try:
             ns, key = self._namespace(_load_key(row.namespace)), _load_key(row.key)
             if isinstance(row.value, bytes):
