@@ -142,6 +142,7 @@ class TableMapState(MapState[Any, Any]):
         try:
             key = self._store.current_key
             if key is not self._last_key:
+                hash(key)  # not every backend would notice
                 self._last_mapping = self._table.mapping(key, self._namespace)
                 self._last_key = key
                 self._checked = False

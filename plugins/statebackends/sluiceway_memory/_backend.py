@@ -41,7 +41,6 @@ class _KeyMapping(MutableMapping[Any, Any]):
     def __init__(self, maps: dict[Any, dict[Any, Any]], key: Hashable) -> None:
         self._maps = maps
         self._key = key
-        hash(key)
 
     def _entries(self) -> dict[Any, Any]:
         return self._maps.get(self._key) or {}
@@ -143,9 +142,11 @@ class _MemoryTable(StateTable):
         loads, load_key = reader.loads, KEY_SERIALIZER.loads
         is_map = self.schema.meta.kind is TableKind.MAP
         for row in rows:
+            if isinstance(row.value, list) is not is_map:
+                raise CorruptStreamError(
+                    f"a row of state {self.schema.meta.name!r} of operator {self._operator!r} is of the other kind"
+                )
             try:
-                if isinstance(row.value, list) is not is_map:
-                    raise CorruptStreamError("a row is of the other kind")
                 value = dict(map(loads, row.value)) if is_map else loads(row.value)  # type: ignore[arg-type]
                 self._namespaces.setdefault(load_key(row.namespace), {})[load_key(row.key)] = value
             except SerializationError as error:
@@ -192,7 +193,7 @@ class _MemoryKeyedBackend(KeyedStateBackend):
             for group, row in rows:
                 groups[group].append(row._replace(table=len(metas)))
             metas.append(meta)
-        return KeyedSnapshot(tuple(metas), {group: encode_rows(groups[group]) for group in sorted(groups)})
+        return KeyedSnapshot(tuple(metas), {group: encode_rows(rows) for group, rows in groups.items()})
 
     def _own_group(self, state: str, key: Any) -> int:
         context = self._context

@@ -49,18 +49,27 @@ class Copies(MutableMapping):
         return len(self.data)
 
 
+class References(dict):
+    """A mapping as a backend in memory has it."""
+
+    @property
+    def data(self):
+        return self
+
+
 class Table(StateTable):
-    def __init__(self):
+    def __init__(self, make):
+        self.make = make
         self.spaces = {}
         self.maps = {}
         self.mappings_made = 0
 
     def entries(self, namespace=()):
-        return self.spaces.setdefault(namespace, Copies())
+        return self.spaces.setdefault(namespace, self.make())
 
     def mapping(self, key, namespace=()):
         self.mappings_made += 1
-        return self.maps.setdefault((key, namespace), Copies())
+        return self.maps.setdefault((key, namespace), self.make())
 
     def namespaces(self):
         return iter(self.spaces)
@@ -73,11 +82,12 @@ class Table(StateTable):
 
 
 class Backend(KeyedStateBackend):
-    def __init__(self):
+    def __init__(self, make):
         self.tables = {}
+        self.make = make
 
     def table(self, descriptor):
-        return self.tables.setdefault(descriptor.name, Table())
+        return self.tables.setdefault(descriptor.name, Table(self.make))
 
     def snapshot(self):
         raise NotImplementedError
@@ -89,9 +99,9 @@ class Backend(KeyedStateBackend):
         pass
 
 
-@pytest.fixture
-def backend():
-    return Backend()
+@pytest.fixture(params=[References, Copies])
+def backend(request):
+    return Backend(request.param)
 
 
 @pytest.fixture
@@ -172,8 +182,9 @@ def test_list_state(store, backend):
     store.current_key = "a"
     assert state.get() == []
     state.add_all([])
-    state.update([])
     assert len(entries) == 0, "no list is kept where it would be empty"
+    state.update([])
+    assert len(entries) == 0
     state.add(1)
     state.add_all(iter([2, 3]))
     store.current_key = "b"
@@ -309,7 +320,7 @@ class Kinds(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.store = KeyedStateStore(Backend())
+        self.store = KeyedStateStore(Backend(Copies))
         self.value = self.store.value_state(ValueStateDescriptor("value", default=-1))
         self.items = self.store.list_state(ListStateDescriptor("list"))
         self.mapping = self.store.map_state(MapStateDescriptor("map"))
@@ -394,8 +405,26 @@ def test_an_unhashable_key_is_an_error_that_names_the_key(store):
                 use()
 
 
+def test_an_unhashable_key_is_found_where_the_backend_does_not_look(store, backend):
+    state = store.map_state(MapStateDescriptor("map"))
+    backend.tables["map"].mapping = lambda key, namespace: {}
+    store.current_key = ["x"]
+    with pytest.raises(UnstableKeyError, match=r"^\['x'\] \(list\) cannot be a key"):
+        state.get("a")
+
+
 class ByAddress:
     pass
+
+
+def test_every_key_of_a_mapping_is_checked(store):
+    state = store.map_state(MapStateDescriptor("map"))
+    for put in (lambda: state.put("x", 1), lambda: state.put_all({"x": 1})):
+        store.current_key = "a"
+        put()
+        store.current_key = ByAddress()
+        with pytest.raises(UnstableKeyError, match="hashed by its address"):
+            put()
 
 
 def test_a_key_without_a_stable_hash_is_refused_when_it_would_get_state(store, backend):
@@ -431,6 +460,13 @@ def test_a_known_key_is_not_hashed_again(store, backend):
             assert Counted.asked == (1 if i == 0 else 0), name
             write()
             assert Counted.asked == (1 if i == 0 else 0), name
+    state = store.map_state(MapStateDescriptor("fresh"))
+    store.current_key = Counted("a")
+    Counted.asked = 0
+    for _ in range(3):
+        state.put("x", 1)
+        state.clear()
+    assert Counted.asked == 1
 
 
 # ---- the user's own errors go their way -------------------------------------------------------------------
@@ -588,6 +624,7 @@ def test_schema_of_a_descriptor(descriptor, kind, type_name, serializer):
 
 def test_map_entries_are_serialized_as_pairs():
     serializer = TableSchema.of(MapStateDescriptor("s", list[int], key_type=str)).serializer
+    assert serializer.dumps(("a", [1])) == b"\x92\xa1a\x91\x01"
     assert serializer.loads(serializer.dumps(("a", [1]))) == ("a", [1])
 
 

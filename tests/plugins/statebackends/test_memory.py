@@ -1,5 +1,7 @@
 """The memory state backend."""
 
+import weakref
+
 import pytest
 
 from sluiceway.errors import StateError
@@ -55,6 +57,25 @@ def test_an_unhashable_entry_leaves_no_empty_mapping_behind():
     with pytest.raises(TypeError):
         table.mapping("k")[[1]] = 2
     assert list(table.keys()) == []
+
+
+def test_what_is_dropped_or_closed_is_freed():
+    class Big:
+        pass
+
+    backend = keyed()
+    table = backend.table(ValueStateDescriptor("a"))
+    alive = []
+    for namespace in ("dropped", "closed"):
+        value = table.entries(namespace)["k"] = Big()
+        alive.append(weakref.ref(value))
+        del value
+    table.drop("dropped")
+    assert [ref() is None for ref in alive] == [True, False]
+    assert "dropped" not in table._namespaces, "windows come and go: not even an empty dict stays behind"
+    del table
+    backend.close()
+    assert [ref() is None for ref in alive] == [True, True]
 
 
 def test_a_closed_backend_says_so():

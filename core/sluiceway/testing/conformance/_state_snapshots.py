@@ -1,7 +1,5 @@
 """What a state backend's snapshots must do."""
 
-
-
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -229,6 +227,10 @@ class SnapshotTests(StateBackendSuite):
             self.keyed(restore=[snapshot]).table(MapStateDescriptor("a", int, key_type=str))
         with pytest.raises(StateError, match=r"'a'.*\bint\b.*no declared type"):
             self.keyed(restore=[snapshot]).table(ValueStateDescriptor("a"))
+        backend = self.keyed()
+        backend.table(ValueStateDescriptor("b")).entries()["k"] = {}
+        with pytest.raises(StateError, match=r"'b'.*value table.*map table"):
+            self.keyed(restore=[backend.snapshot()]).table(MapStateDescriptor("b"))
 
     def test_an_unknown_serializer_or_version_is_refused(self) -> None:
         backend = self.keyed()
@@ -264,6 +266,7 @@ class SnapshotTests(StateBackendSuite):
             {group: data[:-1] + bytes([data[-1] ^ 1])},
             {group: b""},
             {group: encode_rows([decode_rows(data)[0]._replace(table=1)])},
+            {group: encode_rows([decode_rows(data)[0]._replace(value=[b""])])},
         ]
         for groups in damaged:
             with pytest.raises(CorruptStreamError):

@@ -1,7 +1,5 @@
 """What a state backend's tables must do."""
 
-
-
 from __future__ import annotations
 
 from typing import Any
@@ -242,3 +240,6 @@ class TableTests(StateBackendSuite):
             backend.table(ValueStateDescriptor("a", str))
         with pytest.raises(StateError, match=r"'a'.*value table.*map table"):
             backend.table(MapStateDescriptor("a", int, key_type=int))
+        backend.table(ValueStateDescriptor("b"))
+        with pytest.raises(StateError, match=r"'b'.*value table.*map table"):
+            backend.table(MapStateDescriptor("b"))
