@@ -33,7 +33,7 @@ EXEMPT = {
 INSTALL_HERE = re.compile(r"(python3? -m )?pip install --editable '?\.(\[\w+\])?'?")
 
 FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^`\n]*)\n(?P<text>.*?)^(?P=indent)```[ ]*$", re.M | re.S)
-NOTE = re.compile(r"<!-- *(?P<note>.*?) *-->\s*\Z", re.S)
+NOTE = re.compile(r"<!-- *(?P<note>(?:(?!-->).)*?) *-->\s*\Z", re.S)
 
 NC = """#!{python}
 # Stands in for nc where there is none: `nc -l PORT` sends its input to the first that connects.
@@ -142,7 +142,10 @@ class Page:
                 shutil.copytree(ROOT / name, self.cwd / name, ignore=skipped)
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLUICEWAY_", "PYTEST_"))}
         path = os.pathsep.join([str(Path(sys.executable).parent), str(tools), os.environ["PATH"]])
-        self.environment = kept | {"PATH": path, "HOME": str(directory), "NO_COLOR": "1", "COLUMNS": "120"}
+        temporary = directory / "temporary"
+        temporary.mkdir()
+        self.environment = kept | {"PATH": path, "HOME": str(directory), "TMPDIR": str(temporary)}
+        self.environment |= {"NO_COLOR": "1", "COLUMNS": "120"}
 
     def run(self, text: str) -> None:
         if len(re.findall("^ *```", text, re.M)) % 2:
@@ -359,6 +362,11 @@ def test_a_server_in_the_background(page: Page) -> None:
         """)
     )
     assert not listens(page.ports["9999"])
+
+
+def test_each_block_has_its_own_note(page: Page) -> None:
+    with pytest.raises(DocumentError, match="exit code 1"):
+        page.run("<!-- not run: no -->\n```console\n$ exit 2\n```\n<!-- a remark -->\n```console\n$ exit 1\n```")
 
 
 def test_listens_sees_a_listener() -> None:
