@@ -398,8 +398,10 @@ def test_state_without_a_current_key_is_an_error_that_names_the_state(store):
 
 
 def test_an_unhashable_key_is_an_error_that_names_the_key(store):
-    store.current_key = ["x"]
     for _, handle, read, write in all_five(store):
+        store.current_key = "another"
+        write()
+        store.current_key = ["x"]
         for use in (read, write, handle.clear):
             with pytest.raises(UnstableKeyError, match=r"^\['x'\] \(list\) cannot be a key"):
                 use()
