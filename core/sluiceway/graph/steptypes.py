@@ -5,7 +5,7 @@ from __future__ import annotations
 import typing
 from typing import Any
 
-from sluiceway.functions import Function
+from sluiceway.functions import Function, KeySelector
 from sluiceway.steps import (
     FilterStep,
     FlatMapStep,
@@ -37,7 +37,7 @@ _METHODS: dict[type[Step], str] = {
 
 def _method(fn: object, name: str | None) -> str | None:
     """A function object is asked for its method, a plain callable for itself."""
-    return name if isinstance(fn, Function) else None
+    return name if isinstance(fn, Function | KeySelector) else None
 
 
 def returned_type(step: Step) -> Any:
