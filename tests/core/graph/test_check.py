@@ -29,6 +29,17 @@ class Plain:
     pass
 
 
+class Animal:
+    pass
+
+
+class Cat(Animal):
+    pass
+
+
+def stroke(cat: Cat) -> None: ...
+
+
 def to_int(value: str) -> int:
     return int(value)
 
@@ -220,8 +231,9 @@ class TestPickling:
         assert str(obstacle) == "its Never cannot be pickled: not me"
 
     def test_things_that_hold_each_other(self) -> None:
-        holder: dict[str, Any] = {"lock": threading.Lock()}
+        holder: dict[str, Any] = {}
         holder["self"] = holder
+        holder["lock"] = threading.Lock()
         obstacle = find_obstacle(holder)
         assert obstacle is not None
         assert obstacle.path == ("entry 'lock'",)
@@ -324,18 +336,12 @@ class TestTypes:
         assert "test_check.Order" in message
 
     def test_what_a_filter_may_have_narrowed_is_left_alone(self, program: Any, numbers: Any) -> None:
-        class Animal:
-            pass
-
-        class Cat(Animal):
-            pass
-
-        def stroke(cat: Cat) -> None: ...
-
         for given_type in (Cat | None, Animal):
             kept = program.filter(program.source(numbers(None, given_type), uid=str(given_type)), fn=bool)
             program.sink(program.map(kept, fn=stroke))
         assert errors(program) == []
+        program.sink(program.map(program.source(numbers(None, Animal), uid="all"), fn=stroke))
+        assert codes(errors(program)) == ["type-clash"]
 
     def test_what_a_filter_cannot_have_narrowed_is_checked(self, program: Any, numbers: Any) -> None:
         kept = program.filter(program.source(numbers(None, int), uid="in"), fn=bool)

@@ -353,6 +353,10 @@ def test_nothing_is_drawn_over_anything_else(new_program: Any, recipe: Any) -> N
             assert xs == sorted(xs)
     ends = [line.points[-1] for line in layout.lines]
     assert len(set(ends)) == len(ends)
+    # Loops run below everything, each at its own height.
+    floors = [max(y for _, y in line.points) for line in layout.lines if line.edge.feedback]
+    assert all(floor > box.y + box.height for floor in floors for box in boxes)
+    assert len(set(floors)) == len(floors)
     # Long edges pass beside the boxes in between.
     for line in layout.lines:
         if line.edge.feedback:
