@@ -26,6 +26,10 @@ __all__ = [
 _NOT_NUMBERS: Final = frozenset({str, bytes, tuple, list, dict, set, frozenset})
 
 
+_ABSENT: Final = (LookupError, TypeError, AttributeError)
+"""What comes of asking a record for a field that it has not got."""
+
+
 class Field:
     """Reads and replaces one field of a record: an index, a key of a mapping, or an attribute.
 
@@ -37,19 +41,27 @@ class Field:
     def __init__(self, name: int | str, word: str) -> None:
         self.name = name
         self._word = word
+        self._item = operator.itemgetter(name)
         self._replace_in: dict[type, Callable[[Any, Any], Any]] = {}
+        self.getter: Callable[[Any], Any] = self._item if isinstance(name, int) else self._get_named
+        """Gets the field of a record, or raises what :meth:`absent` is to be told of."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Field, (self.name, self._word))
 
-    def get(self, record: Any) -> Any:
-        """The field of ``record``. Raises FunctionContractError if it has none."""
-        try:
-            if isinstance(self.name, int) or isinstance(record, Mapping):
-                return record[self.name]
-            return getattr(record, self.name)
-        except (LookupError, TypeError, AttributeError) as error:
-            raise self._without(record) from error
+    def _get_named(self, record: Any) -> Any:
+        if record.__class__ is dict or isinstance(record, Mapping):
+            return self._item(record)
+        return getattr(record, self.name)  # type: ignore[arg-type]
+
+    def absent(self, error: BaseException, *records: Any) -> BaseException:
+        """What to raise for an error that came while fields were worked with: the error, or one that says more."""
+        for record in records:
+            try:
+                self.getter(record)
+            except _ABSENT:
+                return self._without(record)
+        return error
 
     def replaced(self, record: Any, value: Any) -> Any:
         """A copy of ``record`` with the field set to ``value``; ``record`` stays as it is."""
@@ -128,12 +140,26 @@ class SumField(ReduceFunction[Any]):
     """Adds one field up; the other fields stay those of the key's first record."""
 
     def __init__(self, field: int | str) -> None:
+        self._name: Any = field
         self._field = Field(field, "sum")
+        self._get = self._field.getter
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (SumField, (self._name,))
 
     def reduce(self, value1: Any, value2: Any) -> Any:
         """A copy of ``value1`` with the sum."""
-        field = self._field
-        return field.replaced(value1, field.get(value1) + field.get(value2))
+        name = self._name
+        try:
+            if value1.__class__ is tuple:  # by far the most common record
+                fields = [*value1]
+                fields[name] += value2[name]
+                return tuple(fields)
+            get = self._get
+            total = get(value1) + get(value2)
+        except _ABSENT as error:
+            raise self._field.absent(error, value1, value2) from error
+        return self._field.replaced(value1, total)
 
 
 class Extreme(ReduceFunction[Any]):
@@ -158,13 +184,23 @@ class ExtremeField(Extreme):
 
     def __init__(self, word: str, field: int | str) -> None:
         super().__init__(word)
+        self._arguments = (word, field)
         self._field = Field(field, word)
+        self._get = self._field.getter
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (ExtremeField, self._arguments)
 
     def reduce(self, value1: Any, value2: Any) -> Any:
         """``value1``, or a copy of it with the better field."""
-        field = self._field
-        mine = field.get(value2)
-        return field.replaced(value1, mine) if self._better(mine, field.get(value1)) else value1
+        get = self._get
+        try:
+            mine = get(value2)
+            if not self._better(mine, get(value1)):
+                return value1
+        except _ABSENT as error:
+            raise self._field.absent(error, value1, value2) from error
+        return self._field.replaced(value1, mine)
 
 
 class BestBy(Extreme):
@@ -178,15 +214,25 @@ class BestBy(Extreme):
 
     def __init__(self, word: str, by: int | str | Callable[[Any], Any], first: bool) -> None:
         super().__init__(word)
-        self._by: Callable[[Any], Any] = by if callable(by) else Field(by, f"{word}_by").get
+        self._arguments = (word, by, first)
+        self._field = None if callable(by) else Field(by, f"{word}_by")
+        self._by: Callable[[Any], Any] = by if callable(by) else Field(by, f"{word}_by").getter
         self._first = first
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (BestBy, self._arguments)
 
     def reduce(self, value1: Any, value2: Any) -> Any:
         """The better record."""
-        new, old = self._by(value2), self._by(value1)
-        if self._first:
-            return value2 if self._better(new, old) else value1
-        return value1 if self._better(old, new) else value2
+        by = self._by
+        try:
+            if self._first:
+                return value2 if self._better(by(value2), by(value1)) else value1
+            return value1 if self._better(by(value1), by(value2)) else value2
+        except _ABSENT as error:
+            if self._field is None:
+                raise
+            raise self._field.absent(error, value1, value2) from error
 
 
 class Count(AggregateFunction[Any, int, int]):
@@ -200,9 +246,7 @@ class Count(AggregateFunction[Any, int, int]):
         """One more."""
         return accumulator + 1
 
-    def get_result(self, accumulator: int) -> int:
-        """How many."""
-        return accumulator
+    get_result = staticmethod(operator.pos)  # type: ignore[assignment]  # the number itself, at the price of C
 
     def merge(self, accumulator1: int, accumulator2: int) -> int:
         """Both together."""
