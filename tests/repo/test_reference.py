@@ -1,0 +1,107 @@
+"""The reference is complete: every public name, every option, every command and exit code, every hook."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+import sluiceway
+import sluiceway.testing
+from sluiceway.cli import exitcodes
+from sluiceway.cli.app import COMMANDS, app
+from sluiceway.cli.config import _shown
+from sluiceway.config import OPTIONS, Settings
+from sluiceway.plugins import hookspecs
+from sluiceway.plugins.kinds import KINDS
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+REFERENCE = {page.name: page.read_text() for page in (DOCS / "reference").glob("*.md")}
+SHOWN = {name for text in REFERENCE.values() for name in re.findall(r"^::: ([\w.]+)$", text, re.M)}
+
+
+def rows(text: str, first: str) -> list[list[str]]:
+    """The cells of each row of the table whose heading begins with ``first``."""
+    table = re.search(rf"^\| {first} .*\n\|[-|]+\|\n((?:\|.*\n)+)", text, re.M)
+    assert table, f"no table with the heading {first!r}"
+    return [re.split(r" \| ", line.strip("| ")) for line in table[1].splitlines()]
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    errors = {f"sluiceway.{name}" for name in sluiceway.__all__ if hasattr(sluiceway.errors, name)}
+    public = {f"sluiceway.{name}" for name in sluiceway.__all__} - errors - {"sluiceway.__version__"}
+    assert public - SHOWN == set()
+    assert "sluiceway.errors" in SHOWN  # the whole module
+
+
+def test_everything_for_tests_is_in_the_reference() -> None:
+    names = {f"sluiceway.testing.{name}" for name in sluiceway.testing.__all__}
+    assert names - SHOWN - {"sluiceway.testing.VirtualClock"} == set()
+    assert "sluiceway.clock.VirtualClock" in SHOWN
+
+
+def test_the_table_of_options_is_that_of_the_code() -> None:
+    told = [row[:4] for row in rows(REFERENCE["options.md"], "option")]
+    defaults = Settings()
+    assert told == [
+        [f"`{name}`", option.expects, _shown(name, getattr(defaults, option.field)), f"`{option.variable}`"]
+        for name, option in OPTIONS.items()
+    ]
+    assert {option.field for option in OPTIONS.values()} == set(Settings.__dataclass_fields__)
+
+
+def test_every_scheduler_is_named() -> None:
+    from sluiceway.graph.scheduling import SCHEDULERS
+
+    (row,) = [row for row in rows(REFERENCE["options.md"], "option") if row[0] == "`scheduler`"]
+    assert set(re.findall(r"`([\w-]+)`", row[-1])) == set(SCHEDULERS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_and_its_options_are_in_the_reference(name: str) -> None:
+    text = REFERENCE["cli.md"]
+    command = app.get_command(click.Context(app), name)
+    commands = command.commands.items() if isinstance(command, click.Group) else [("", command)]
+    for sub, each in commands:
+        section = re.search(rf"^## {re.escape(f'{name} {sub}'.strip())}\n(.*?)(?=^## |\Z)", text, re.M | re.S)
+        assert section, f"no section for {name} {sub}"
+        assert each is not None
+        own = [p for p in each.params if isinstance(p, click.Option) and not p.hidden]
+        for option in own:
+            flag = option.opts[0]
+            if flag.removeprefix("--") not in OPTIONS:
+                assert f"`{flag}" in section[1], f"{name} {sub}: {flag}"
+
+
+def test_the_exit_codes_are_those_of_the_code() -> None:
+    told = rows((DOCS / "howto/exit-codes.md").read_text(), "code")
+    plain = {int(code): meaning.replace("\\|", "|").replace("`", "") for code, meaning in told}
+    assert set(plain) == set(exitcodes.EXPLAINED)
+    for code in set(plain) - {exitcodes.BROKEN_PIPE}:
+        assert plain[code] == exitcodes.EXPLAINED[code]
+
+
+def test_every_error_is_in_the_reference_and_says_what_it_is() -> None:
+    from sluiceway import errors
+
+    for name in set(errors.__all__) - {"choose"}:
+        assert (getattr(errors, name).__doc__ or "").strip(), name
+
+
+def test_the_guide_has_every_hook() -> None:
+    told = set(re.findall(r"`(sluiceway_\w+)`", (DOCS / "plugins.md").read_text()))
+    offering = {kind.hook for kind in KINDS}
+    # These have a place, and nothing that would use what they offer.
+    unused = {"sluiceway_checkpoint_storages", "sluiceway_serializers"}
+    unused |= {"sluiceway_checkpoint_completed", "sluiceway_checkpoint_failed"}
+    assert set(hookspecs.__all__) - unused <= told
+    assert (offering - unused) <= told
+
+
+def test_every_page_can_be_reached() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text()
+    for page in DOCS.rglob("*.md"):
+        assert re.search(rf"\b{re.escape(str(page.relative_to(DOCS)))}$", nav, re.M), page
