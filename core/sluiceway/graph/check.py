@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, get_args, get_origin
 
 from sluiceway.config import Settings
-from sluiceway.functions import Function
+from sluiceway.functions import Function, KeySelector
 from sluiceway.graph.builder import assemble
 from sluiceway.graph.findings import Finding, Level
 from sluiceway.graph.identity import function_name
@@ -208,7 +208,7 @@ def _check_types(graph: StreamGraph, edge: StreamEdge) -> Iterator[Finding]:
             break
     key = edge.partitioner.key
     if key is not None:
-        want = parameter_type(key, 0, "get_key" if isinstance(key, Function) else None)
+        want = parameter_type(key, 0, "get_key" if isinstance(key, KeySelector) else None)
         if not is_assignable(produced, want):
             have, need = _names(produced, want)
             yield _finding(
