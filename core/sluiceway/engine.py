@@ -61,6 +61,12 @@ class LifecycleListener(ABC):
     def task_state_changed(self, job_name: str, vertex: str, subtask: int, old: str, new: str) -> None:
         """An execution of a subtask went from one state to another."""
 
+    def checkpoint_completed(self, job_name: str, checkpoint_id: int, duration_ms: int, size_bytes: int) -> None:
+        """A checkpoint is complete and stored."""
+
+    def checkpoint_failed(self, job_name: str, checkpoint_id: int, cause: BaseException) -> None:
+        """A checkpoint was given up."""
+
 
 class Services(ABC):
     """What plugins give to an engine. Everything is looked up when a job is made, never on the data path.

@@ -118,10 +118,20 @@ NOTHING = "there is no Pipeline at the top of the module; write flow = Pipeline(
         (
             "flow = 7",
             "job.py",
-            "'flow' in job.py is neither a Pipeline nor a function that returns one, but of type",
+            "'flow' in job.py is neither a Pipeline nor a function that returns one, but an object",
         ),
         ("def flow(): pass", "job.py", "flow() in job.py returned nothing, not a Pipeline"),
         ("def flow(): return 7", "job.py", "flow() in job.py returned an object of type int, not a Pipeline"),
+        (
+            "def flow(): return sw.Pipeline().from_collection([1]).print()",
+            "job.py",
+            "flow() in job.py returned a ",
+        ),
+        (
+            "flow = sw.Pipeline().from_collection([1])",
+            "job.py",
+            "but a DataStream, which is a step of one; keep the",
+        ),
         ("async def flow(): pass", "job.py", "flow() in job.py is an async function; it has to be a plain one"),
         (
             "def flow(a, b, *, c): pass",
@@ -159,6 +169,41 @@ def test_a_module_that_a_module_misses_is_the_users_own_error(write: Any, sluice
         assert result.exit_code == 1
         assert "ModuleNotFoundError: No module named 'no_such_library'" in result.stderr
         assert "error:" not in result.stderr
+
+
+@pytest.mark.parametrize("where", ["top", "factory"])
+def test_a_script_that_runs_its_pipeline_itself_is_told_before_it_runs_twice(
+    write: Any, sluiceway: Any, where: str
+) -> None:
+    code = "flow = sw.Pipeline('twice')\nflow.from_collection([1]).print()\nflow.run()\n"
+    if where == "factory":
+        code = "def make():\n" + "".join(f"    {line}\n" for line in code.splitlines()) + "    return flow\n"
+    line = 4 if where == "top" else 5
+    write("job.py", code)
+    result = sluiceway("run", "job.py:make" if where == "factory" else "job.py")
+    assert (result.exit_code, result.stdout, result.stderr) == (
+        2,
+        "",
+        f"error: job.py:{line} runs pipeline 'twice' while it is only to be loaded: "
+        'put that under if __name__ == "__main__":\n',
+    )
+
+
+def test_a_function_of_a_pipeline_may_run_another_one(write: Any, sluiceway: Any) -> None:
+    write(
+        "job.py",
+        """
+        def inner(x):
+            flow = sw.Pipeline("inner")
+            seen = flow.from_collection([x, x]).collect()
+            flow.run()
+            return list(seen)
+
+        flow = sw.Pipeline("outer")
+        flow.from_collection([1]).map(inner).print()
+        """,
+    )
+    assert printed(sluiceway("run", "job.py")) == ["[1, 1]"]
 
 
 # -- whose option is whose ----------------------------------------------------------------------------------

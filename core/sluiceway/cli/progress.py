@@ -6,21 +6,20 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from sluiceway.cli.terminal import ERASE, LiveLine
 from sluiceway.elements import MAX_WATERMARK
 
 if TYPE_CHECKING:
-    from sluiceway.cli.terminal import LiveLine
     from sluiceway.engine import Job
     from sluiceway.metrics import JobMetrics
 
-__all__ = ["Figures", "Progress", "figures", "summary", "summary_json"]
+__all__ = ["Figures", "Progress", "figures", "say_from_handler", "summary", "summary_json"]
 
 LIVE_INTERVAL_S: Final = 0.25
 PLAIN_INTERVAL_S: Final = 5.0
@@ -160,8 +159,6 @@ class Progress:
         self._as_json = as_json
         self._live: LiveLine | None = None
         if not as_json and stream.isatty() and os.environ.get("TERM") != "dumb":
-            from sluiceway.cli.terminal import LiveLine
-
             self._live = LiveLine(stream)
         self._interval_s = interval_s or (LIVE_INTERVAL_S if self._live else PLAIN_INTERVAL_S)
         self._stop = threading.Event()
@@ -190,7 +187,8 @@ class Progress:
                 write(self._shown(now, before))
             except Exception as error:
                 # Progress is a courtesy: without it the job goes on.
-                write(f"warning: no more progress is shown ({type(error).__name__}: {error})")
+                with suppress(OSError, ValueError):
+                    write(f"warning: no more progress is shown ({type(error).__name__}: {error})")
                 return
             before = now
 
@@ -235,9 +233,11 @@ def _watermark(watermark: int | None) -> str:
         return f"{watermark} ms"
 
 
-def say_from_handler(text: str, fileno: Callable[[], int] = lambda: sys.__stderr__.fileno()) -> None:  # type: ignore[union-attr]
+def say_from_handler(text: str) -> None:
     """Write a line to stderr out of a signal handler, where the stream itself may be in the middle of a write."""
     try:
-        os.write(fileno(), f"\n{text}\n".encode())
-    except (OSError, ValueError, AttributeError):
+        fileno = sys.__stderr__.fileno()  # type: ignore[union-attr]
+        # On a terminal it takes the place of the live line, and of the "^C" in it.
+        os.write(fileno, f"{ERASE if os.isatty(fileno) else ''}{text}\n".encode())
+    except (AttributeError, OSError, ValueError):
         return

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sluiceway.cli import exitcodes
+from sluiceway.cli.logs import metrics_on_stderr
 from sluiceway.cli.options import Request, pipeline_command
 from sluiceway.cli.output import is_broken_pipe
 from sluiceway.cli.progress import Progress, say_from_handler, summary, summary_json
@@ -50,6 +51,7 @@ def run(request: Request, no_progress: bool, quiet: bool, as_json: bool) -> None
         with ExitStack() as stack:
             if not (quiet or no_progress):
                 stack.enter_context(Progress(job, sys.stderr, as_json=as_json))
+            stack.enter_context(metrics_on_stderr(settings.metrics))
             terminated = stack.enter_context(_cancel_on_sigterm(job))
             stack.enter_context(cancel_on_sigint(job, first=_say_cancelling, again=_end_now))
             try:

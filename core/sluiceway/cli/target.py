@@ -72,8 +72,9 @@ def load_pipeline(target: str, arguments: Sequence[str] = ()) -> Iterator[Pipeli
     sys.path.insert(0, os.path.dirname(os.path.abspath(where)) if is_file else os.getcwd())
     argv.taken = False
     try:
-        module = _execute(where) if is_file else _import(where)
-        pipeline = _pick(module, where, name or _ATTRIBUTE, argv, list(arguments))
+        with _refuse_to_run():
+            module = _execute(where) if is_file else _import(where)
+            pipeline = _pick(module, where, name or _ATTRIBUTE, argv, list(arguments))
         if arguments and not argv.taken:
             raise _untaken(arguments, where)
         yield pipeline
@@ -81,6 +82,29 @@ def load_pipeline(target: str, arguments: Sequence[str] = ()) -> Iterator[Pipeli
         sys.argv = old_argv
         sys.path[:] = old_path
         sys.modules.pop(MODULE_NAME, None)
+
+
+@contextmanager
+def _refuse_to_run() -> Iterator[None]:
+    # A script that ends in flow.run() would run its job twice: once while it is loaded, and once by the command.
+    from sluiceway.api import Pipeline
+
+    def refuse(pipeline: Pipeline, **options: object) -> None:
+        caller = sys._getframe(1)
+        place = f"{caller.f_code.co_filename}:{caller.f_lineno}"
+        raise ConfigurationError(
+            f"{place} runs pipeline {pipeline.name!r} while it is only to be loaded: "
+            'put that under if __name__ == "__main__":'
+        )
+
+    run, start = Pipeline.run, Pipeline.start
+    setattr(Pipeline, "run", refuse)  # noqa: B010 (a plain assignment is no better, and mypy forbids it)
+    setattr(Pipeline, "start", refuse)  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(Pipeline, "run", run)  # noqa: B010
+        setattr(Pipeline, "start", start)  # noqa: B010
 
 
 def _execute(where: str) -> ModuleType:
@@ -136,8 +160,8 @@ def _pick(module: ModuleType, where: str, name: str, argv: _Arguments, arguments
         return found
     if not callable(found):
         raise ConfigurationError(
-            f"{name!r} in {where} is neither a Pipeline nor a function that returns one, but of type "
-            f"{type(found).__name__}: {_others(module, where)}"
+            f"{name!r} in {where} is neither a Pipeline nor a function that returns one, but {_article(found)}: "
+            f"{_others(module, where)}"
         )
     made = _call(found, f"{name}() in {where}", argv, arguments)
     if not isinstance(made, Pipeline):
@@ -180,7 +204,11 @@ def _others(module: ModuleType, where: str) -> str:
 
 
 def _article(made: object) -> str:
-    return "nothing" if made is None else f"an object of type {type(made).__name__}"
+    if made is None:
+        return "nothing"
+    if type(made).__module__.startswith("sluiceway.api"):
+        return f"a {type(made).__name__}, which is a step of one; keep the Pipeline itself"
+    return f"an object of type {type(made).__name__}"
 
 
 def _untaken(arguments: Iterable[str], where: str) -> click.UsageError:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from shutil import get_terminal_size
 from typing import Any, Final, TextIO
 
-__all__ = ["LiveLine"]
+__all__ = ["ERASE", "LiveLine"]
 
-_ERASE: Final = "\r\x1b[2K"
+ERASE: Final = "\r\x1b[2K"
+"""Goes to the beginning of a terminal's line and clears it."""
 
 
 class LiveLine:
@@ -32,8 +33,8 @@ class LiveLine:
         with self._lock:
             if self._midline:
                 return  # other output has begun a line; this one would end up in its middle
-            width = shutil.get_terminal_size().columns - 1
-            self._stream.write(_ERASE + text[:width])
+            width = get_terminal_size().columns - 1
+            self._stream.write(ERASE + text[:width])
             self._stream.flush()
             self._shown = True
 
@@ -41,7 +42,7 @@ class LiveLine:
         """Take the line away."""
         with self._lock:
             if self._shown:
-                self._stream.write(_ERASE)
+                self._stream.write(ERASE)
                 self._stream.flush()
                 self._shown = False
 

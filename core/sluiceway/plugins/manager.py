@@ -392,7 +392,8 @@ class PluginManager:
         """The serializer of that name."""
         from sluiceway.serializers import Serializer
 
-        return _promised(self.find(SERIALIZER, name), self.factory(SERIALIZER, name), Serializer)
+        made = self.factory(SERIALIZER, name)
+        return _promised(self.find(SERIALIZER, name), made, Serializer)  # type: ignore[type-abstract]
 
     def services(self, clock: Clock | None = None) -> Services:
         """What engines are given.

@@ -46,6 +46,21 @@ class HookListener(LifecycleListener):
         what = {"job_name": job_name, "vertex": vertex, "subtask": subtask, "old": old, "new": new}
         self._tell("sluiceway_task_state_changed", what)
 
+    def checkpoint_completed(self, job_name: str, checkpoint_id: int, duration_ms: int, size_bytes: int) -> None:
+        """Tell of a checkpoint that is stored."""
+        what = {
+            "job_name": job_name,
+            "checkpoint_id": checkpoint_id,
+            "duration_ms": duration_ms,
+            "size_bytes": size_bytes,
+        }
+        self._tell("sluiceway_checkpoint_completed", what)
+
+    def checkpoint_failed(self, job_name: str, checkpoint_id: int, cause: BaseException) -> None:
+        """Tell of a checkpoint that was given up."""
+        what = {"job_name": job_name, "checkpoint_id": checkpoint_id, "cause": cause}
+        self._tell("sluiceway_checkpoint_failed", what)
+
     def _tell(self, hook: str, what: dict[str, Any]) -> None:
         for plugin, impl in self._impls[hook]:
             self._manager.call(plugin, impl, what)

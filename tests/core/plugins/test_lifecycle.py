@@ -23,6 +23,14 @@ class Watcher:
     def sluiceway_task_state_changed(self, vertex: str, new: str) -> None:
         self.seen.append((vertex, new))
 
+    @hookimpl
+    def sluiceway_checkpoint_completed(self, checkpoint_id: int, size_bytes: int) -> None:
+        self.seen.append((checkpoint_id, size_bytes))
+
+    @hookimpl
+    def sluiceway_checkpoint_failed(self, job_name: str, cause: BaseException) -> None:
+        self.seen.append((job_name, cause))
+
 
 class Grumbler:
     calls = 0
@@ -40,6 +48,15 @@ def test_hooks_hear_of_jobs_and_tasks_and_take_the_arguments_they_want(manage: A
     listener.job_status_changed("wc", JobStatus.CREATED, JobStatus.RUNNING)
     listener.task_state_changed("wc", "source", 0, "CREATED", "SCHEDULED")
     assert watcher.seen == [("wc", JobStatus.CREATED, JobStatus.RUNNING), ("source", "SCHEDULED")]
+
+
+def test_hooks_hear_of_checkpoints(manage: Any) -> None:
+    manager, watcher, cause = manage(), Watcher(), OSError("full")
+    manager.register(watcher, "watcher")
+    listener = manager.services().listener
+    listener.checkpoint_completed("wc", 7, 120, 4096)
+    listener.checkpoint_failed("wc", 8, cause)
+    assert watcher.seen == [(7, 4096), ("wc", cause)]
 
 
 def test_one_that_raises_is_reported_once_and_the_others_still_hear(manage: Any) -> None:

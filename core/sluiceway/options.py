@@ -1,0 +1,159 @@
+"""Each option of a run: its names, and what its value may be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+__all__ = ["NOT_BUILT_YET", "OPTIONS", "Option", "UnfitError", "duration_ms"]
+
+
+class UnfitError(Exception):
+    """A value that an option cannot take."""
+
+
+def _whole(least: int, most: int | None = None) -> Callable[[object], int]:
+    def parse(value: object) -> int:
+        if isinstance(value, str) and value.strip().lstrip("+-").isdecimal():
+            value = int(value)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise UnfitError
+        if most is not None and value > most:
+            raise UnfitError
+        return value
+
+    return parse
+
+
+def _seed(value: object) -> int:
+    return _whole(-(2**63), 2**63 - 1)(value)
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise UnfitError
+    return value.strip()
+
+
+def _names(value: object) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, (list, tuple)):
+        raise UnfitError
+    return tuple(dict.fromkeys(_name(part) for part in parts))
+
+
+_TRUTH: Final = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "1": True,
+    "false": False,
+    "no": False,
+    "off": False,
+    "0": False,
+}
+
+
+def _truth(value: object) -> bool:
+    known = _TRUTH.get(value.strip().lower()) if isinstance(value, str) else value
+    if not isinstance(known, bool):
+        raise UnfitError
+    return known
+
+
+_UNITS_MS: Final = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
+
+
+def duration_ms(value: object) -> int:
+    """A duration in whole milliseconds.
+
+    Args:
+        value: a timedelta, a whole number of ms, or a text: ``100ms``, ``1.5s``, ``2min``, ``1h``, ``1d``.
+
+    Raises:
+        ValueError: it is none of these, is negative, or is not a whole number of ms.
+    """
+    ms: float
+    if isinstance(value, timedelta):
+        ms = value / timedelta(milliseconds=1)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        ms = value
+    elif isinstance(value, str) and (match := _DURATION.fullmatch(value.strip().lower())):
+        number, unit = match.groups()
+        if unit not in _UNITS_MS:
+            raise ValueError(f"{value!r} has no unit that is known: {', '.join(filter(None, _UNITS_MS))}")
+        ms = round(float(number) * _UNITS_MS[unit], 6)
+    else:
+        raise ValueError(f"{value!r} is not a duration")
+    if ms < 0 or ms != int(ms):
+        raise ValueError(f"{value!r} is not a whole number of milliseconds >= 0")
+    return int(ms)
+
+
+def _duration(least: int) -> Callable[[object], int]:
+    def parse(value: object) -> int:
+        if least < 0 and (value == -1 or value == "-1"):
+            return -1
+        try:
+            ms = duration_ms(value)
+        except ValueError:
+            raise UnfitError from None
+        if ms < least:
+            raise UnfitError
+        return ms
+
+    return parse
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option.
+
+    Attributes:
+        name: what files and flags call it: ``buffer-timeout``. The environment says ``SLUICEWAY_BUFFER_TIMEOUT``,
+            a keyword argument ``buffer_timeout``.
+        field: the field of :class:`Settings` that it fills.
+        expects: what its value must be, for messages.
+        parse: makes the field's value of a given one.
+    """
+
+    name: str
+    field: str
+    expects: str
+    parse: Callable[[object], Any]
+
+    @property
+    def variable(self) -> str:
+        """Its environment variable."""
+        return "SLUICEWAY_" + self.name.upper().replace("-", "_")
+
+
+_A_DURATION: Final = "a duration such as 100ms, 5s or a whole number of ms"
+
+OPTIONS: Final[Mapping[str, Option]] = {
+    option.name: option
+    for option in (
+        Option("parallelism", "parallelism", "a whole number >= 1", _whole(1)),
+        Option("max-parallelism", "max_parallelism", "a whole number from 1 to 32768", _whole(1, 32768)),
+        Option("workers", "workers", "a whole number >= 0", _whole(0)),
+        Option("engine", "engine", "the name of an engine", _name),
+        Option("state-backend", "state_backend", "the name of a state backend", _name),
+        Option("transport", "transport", "the name of a transport", _name),
+        Option("chaining", "chaining", "true or false", _truth),
+        Option("scheduler", "scheduler", "the name of a scheduling strategy", _name),
+        Option("buffer-timeout", "buffer_timeout_ms", f"-1 or {_A_DURATION}", _duration(-1)),
+        Option("batch-size", "batch_size", "a whole number >= 1", _whole(1)),
+        Option("latency-interval", "latency_interval_ms", _A_DURATION, _duration(0)),
+        Option("metrics", "metrics", "a list of names of metrics reporters", _names),
+        Option("metrics-interval", "metrics_interval_ms", f"{_A_DURATION}, at least 1ms", _duration(1)),
+        Option("seed", "seed", "a whole number", _seed),
+    )
+}
+"""Every option of a run, by name."""
+
+NOT_BUILT_YET: Final = {"checkpoint-interval": "checkpoints", "checkpoints": "checkpoints", "from": "checkpoints"}
+"""Names with a place in the design, and what they are waiting for."""
