@@ -7,7 +7,7 @@ what the user gave: plain callables or function objects.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from sluiceway.connector import Sink, Source
@@ -55,6 +55,12 @@ class Step:
     def function(self) -> object | None:
         """The user's function, if the step has one."""
         return getattr(self, "fn", None)
+
+    def with_function(self, function: object) -> Step:
+        """The same step with another function. Only for steps that have one."""
+        step: Any = self
+        changed: Step = replace(step, fn=function)
+        return changed
 
 
 @dataclass(frozen=True)

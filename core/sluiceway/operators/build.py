@@ -104,7 +104,7 @@ def own_copy(node: StreamNode, subtask: int) -> StreamNode:
             f"step {node.name!r} runs {node.parallelism} times but its {type(function).__name__} cannot be copied "
             f"({error}): create what cannot be copied in open()"
         ) from error
-    return replace(node, step=replace(node.step, **{"fn": own}))
+    return replace(node, step=node.step.with_function(own))
 
 
 def build_operators(
