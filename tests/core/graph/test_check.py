@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sluiceway.config import Settings
-from sluiceway.functions import AggregateFunction, MapFunction, OutputTag, ReduceFunction
+from sluiceway.functions import AggregateFunction, KeySelector, MapFunction, OutputTag, ReduceFunction
 from sluiceway.graph import Finding, InputRef, Level, check
 from sluiceway.graph.pickling import find_obstacle
 
@@ -410,3 +410,14 @@ class TestKeys:
     def test_that_can_be_or_are_not_known(self, program: Any, key: Any) -> None:
         program.sink(program.reduce(program.source(uid="in"), key=key, uid="x"))
         assert check(program.steps) == []
+
+    def test_selector_objects_are_asked_for_their_method(self, program: Any, numbers: Any) -> None:
+        class Parts(KeySelector[str, list[str]]):
+            def get_key(self, value: str) -> list[str]:
+                return value.split()
+
+        source = program.source(numbers(None, int), uid="in")
+        program.sink(program.reduce(source, key=Parts(), uid="x"))
+        clash, unstable = errors(program)
+        assert "produces int, but the key selector Parts before 'reduce(same)' takes str" in clash.message
+        assert "the key selector Parts before 'reduce(same)' returns list[str]" in unstable.message
