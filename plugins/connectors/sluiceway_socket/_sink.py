@@ -22,6 +22,8 @@ T = TypeVar("T")
 _RECEIVE: Final = 64 * 1024
 # A server that answers must be listened to, or both sides end up waiting for each other.
 _LISTEN_EVERY_S: Final = 0.1
+# How long a server that has answered may go on doing so at the end.
+_LAST_ANSWERS_S: Final = 5.0
 
 
 class SocketSink(Sink[T]):
@@ -135,6 +137,8 @@ class _SocketWriter(SinkWriter[Any]):
         self._size = 0
         self._draining = False
         self._listening = True
+        self._has_answered = False
+        self._hang_up_at: float | None = None
         self._reconnects = context.metrics.counter("reconnects")
 
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
@@ -150,26 +154,38 @@ class _SocketWriter(SinkWriter[Any]):
         if not self._size:
             self._draining = False
         if self._draining or self._size >= self._most:
-            connection = self._link.poll()
-            if isinstance(connection, Wait):
-                return connection
             until = self._context.clock.monotonic() + _LISTEN_EVERY_S
-            return Wait(fileno=connection.fileno(), write=True, until=until)
-        return None
+            return Wait(fileno=self._connection().fileno(), write=True, until=until)
+        return self._last_answers()
 
     def flush(self) -> None:
         self._draining = True
         self._pump()
 
+    def finish(self) -> None:
+        self.flush()
+        self._hang_up_at = self._context.clock.monotonic() + _LAST_ANSWERS_S
+
     def close(self) -> None:
-        with contextlib.suppress(GaveUpError, OSError):
-            if self._link.connections and not self._size:
-                connection = self._link.poll()
-                if isinstance(connection, socket.socket):
-                    # Unread answers would turn the close into a reset, which takes sent lines with it.
-                    self._listen(connection)
-                    connection.shutdown(socket.SHUT_WR)
         self._link.close()
+
+    def _connection(self) -> socket.socket:
+        connection = self._link.poll()
+        assert isinstance(connection, socket.socket)
+        return connection
+
+    def _last_answers(self) -> Wait | None:
+        """At the end, wait until a server that answers has heard everything.
+
+        Closing with answers unread, or under way, would become a reset, which can take sent lines with it.
+        """
+        if self._hang_up_at is None or not (self._has_answered and self._listening):
+            return None
+        with contextlib.suppress(OSError):
+            self._connection().shutdown(socket.SHUT_WR)
+        if self._context.clock.monotonic() >= self._hang_up_at:
+            return None
+        return Wait(fileno=self._connection().fileno(), until=self._hang_up_at)
 
     def _pump(self) -> Wait | None:
         """Send what goes without blocking; a wait where there is no connection."""
@@ -186,7 +202,7 @@ class _SocketWriter(SinkWriter[Any]):
                 self._send(connection)
             except OSError as error:
                 self._rewind()
-                self._listening = True
+                self._listening, self._has_answered = True, False
                 self._link.lost(error.strerror or str(error))
                 continue
             return None
@@ -209,6 +225,7 @@ class _SocketWriter(SinkWriter[Any]):
             while self._listening:
                 # A server that only stops talking may still be listening.
                 self._listening = bool(connection.recv(_RECEIVE))
+                self._has_answered |= self._listening
 
     def _rewind(self) -> None:
         """Go back to the beginning of the line that was being sent."""
