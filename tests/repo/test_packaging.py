@@ -142,3 +142,17 @@ def test_contributing_has_the_floors_as_they_are() -> None:
     rows = re.findall(r"^\| (\d) \w+ \|[^|]*\|(.*)\|$", (ROOT / "CONTRIBUTING.md").read_text(), re.M)
     said = {floor: {f"sluiceway.{m}" for m in re.findall(r"`(\w+)/?`", modules)} for floor, modules in rows}
     assert said == {floor: modules for floor, modules in floors().items() if floor != "top"}
+
+
+THIRD_PARTY = [
+    *ROOT.glob("contrib/*/sluiceway_*/*.py"),
+    *ROOT.glob("core/sluiceway/templates/plugin/sluiceway_*/*.py"),
+]
+
+
+@pytest.mark.parametrize("path", THIRD_PARTY, ids=lambda p: f"{p.parent.name}/{p.name}")
+def test_what_third_parties_take_for_an_example_keeps_to_the_rule(path: Path) -> None:
+    allowed = floors()["0"] | floors()["1"]
+    imports = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Import | ast.ImportFrom)]
+    modules = {n.module or "" if isinstance(n, ast.ImportFrom) else a.name for n in imports for a in n.names}
+    assert {m for m in modules if m.split(".")[0] == "sluiceway"} <= allowed

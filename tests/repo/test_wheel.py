@@ -86,3 +86,10 @@ def test_a_new_environment_needs_nothing_else(wheel: Path, tmp_path: Path) -> No
     call(str(tools / "sluiceway"), "new", "pipeline", "click-counts", cwd=tmp_path)
     printed = call(str(tools / "sluiceway"), "run", "click_counts.pipeline:flow", cwd=tmp_path / "click-counts")
     assert "('/prices', 2)" in printed
+
+
+@pytest.mark.slow
+def test_a_wheel_made_from_the_source_distribution_is_the_same(wheel: Path, tmp_path: Path) -> None:
+    call(sys.executable, "-m", "build", "--no-isolation", "--outdir", str(tmp_path), str(ROOT))
+    (made,) = tmp_path.glob("*.whl")
+    assert sorted(zipfile.ZipFile(made).namelist()) == sorted(zipfile.ZipFile(wheel).namelist())
