@@ -28,9 +28,7 @@ UNWANTED = {
     "a mark of unfinished work": re.compile(r"\b(TO" + "DO|FIX" + "ME|XX" + r"X|HA" + r"CK)\b"),
     "a merge conflict": re.compile("^(<{7} |={7}$|>{7} )", re.M),
     "a directory of somebody's machine": re.compile(r"/(ho" + r"me|Us" + r"ers|ro" + r"ot|wo" + r"rk)/\w"),
-    "a number of an issue, which says nothing here": re.compile(
-        r"\b(issue|see|fixes|closes) #?\d+\b|\(#\d+\)", re.I
-    ),
+    "a number of an issue, which says nothing here": re.compile(r"\b(issue|see|fixes) #?\d+\b|\(#\d+\)", re.I),
 }
 
 

@@ -28,8 +28,8 @@ __all__ = ["SqliteStateBackend"]
 class SqliteStateBackend(StateBackend):
     """Keyed state in a temporary file, in the directory that ``SQLITE_TMPDIR`` or ``TMPDIR`` names.
 
-    It need not fit into memory. A read or a write takes some microseconds where SQLite's cache has the page, against
-    a fraction of one for state in memory.
+    It need not fit into memory. A read or a write takes some microseconds where SQLite's cache has the page,
+    against a fraction of one for state in memory.
     """
 
     def create_keyed(self, context: BackendContext) -> KeyedStateBackend:
