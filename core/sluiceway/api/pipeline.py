@@ -16,6 +16,7 @@ from sluiceway.config import Settings, resolve
 from sluiceway.connector import Source
 from sluiceway.connectors import Collected, CollectionSource, FunctionSource, GeneratorSource
 from sluiceway.engine import Job, JobResult, Services
+from sluiceway.errors import GraphError
 from sluiceway.graph import MAX_PARALLELISM_LIMIT, Finding, InputRef, Transformation, build_stream_graph
 from sluiceway.steps import SourceStep, Step
 from sluiceway.streamgraph import StreamGraph
@@ -264,9 +265,14 @@ class Pipeline:
         )
 
     def _repr_html_(self) -> str:
+        from html import escape
+
         from sluiceway.graph.explain import explain
 
-        return explain(self._unfinished_graph(Settings()), "html")
+        try:
+            return explain(self._unfinished_graph(Settings()), "html")
+        except GraphError as error:  # a cell that shows an unfinished pipeline is no failed cell
+            return f"<pre>{escape(f'{self!r}: {error}')}</pre>"
 
     def __repr__(self) -> str:
         count = len(self._transformations)

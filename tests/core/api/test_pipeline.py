@@ -374,7 +374,7 @@ def test_start_and_cancel(flow: sw.Pipeline) -> None:
         await asyncio.to_thread(arrived.wait)
         assert handle.status is sw.JobStatus.RUNNING
         with pytest.raises(TimeoutError):  # giving up waiting does not stop the job
-            await asyncio.wait_for(handle.result(), 0)
+            await asyncio.wait_for(handle.result(), 0.01)
         assert handle.status is sw.JobStatus.RUNNING
         handle.cancel()
         assert (await handle.result()).status is sw.JobStatus.CANCELED
@@ -424,6 +424,13 @@ def test_plans_of_unfinished_pipelines(flow: sw.Pipeline) -> None:
     assert "text" in flow._repr_html_()
     with pytest.raises(sw.UnknownNameError, match=r"there is no plan format 'txt'\. Did you mean 'text'"):
         flow.explain("txt")  # type: ignore[arg-type]
+
+
+def test_a_notebook_shows_what_is_wrong(flow: sw.Pipeline) -> None:
+    flow.from_collection([1]).uid("<a>").map(str).uid("<a>")
+    shown = flow._repr_html_()
+    assert "&lt;a&gt;" in shown
+    assert "both have uid" in shown
 
 
 def test_check_finds_what_graph_refuses(flow: sw.Pipeline) -> None:

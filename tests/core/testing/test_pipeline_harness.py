@@ -1,11 +1,14 @@
 """Pipelines in virtual time: rest, deadlines, ends, snapshots."""
 
 import pickle
+import socketserver
+import threading
 from collections.abc import Iterator
 
 import pytest
 
 import sluiceway as sw
+from sluiceway.connector import END_OF_INPUT, Poll, Reader, ReaderContext, SimpleReader, Wait
 from sluiceway.connectors import DiscardSink
 from sluiceway.testing import EOF, PAUSE, CollectingSink, PipelineHarness, TestSource, run_pipeline
 
@@ -142,6 +145,74 @@ def test_a_round_at_a_time() -> None:
         while not sink.values:
             assert harness.run_once()
         assert sink.values[:3] == [0, 1, 2]
+
+
+def test_what_comes_from_outside_is_waited_for() -> None:
+    class Hello(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.sendall(b"to be\n")
+
+    flow = sw.Pipeline("test")
+    with socketserver.TCPServer(("127.0.0.1", 0), Hello) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        host, port = server.server_address[:2]
+        lines = flow.source("socket", host=host, port=port, max_retries=2, retry_delay=3600).collect()
+        try:
+            with PipelineHarness(flow) as harness:
+                harness.run_to_end()
+                assert harness.clock.now_ms() >= 2 * 3600 * 1000
+        finally:
+            server.shutdown()
+            thread.join()
+    assert lines == ["to be"] * 3
+
+
+def test_a_helper_thread_is_given_time_before_the_clock_goes_on() -> None:
+    class Slow(TestSource):
+        """Gives its record when a thread has brought it, or fails after a virtual second."""
+
+        def create_reader(self, context: ReaderContext) -> Reader[int]:
+            brought = threading.Event()
+
+            class Brought(SimpleReader[int]):
+                def open_split(self, split: object) -> None:
+                    self.until = context.clock.monotonic() + 1
+                    self.done = False
+
+                def read(self, limit: int) -> Poll[int]:
+                    if self.done:
+                        return END_OF_INPUT
+                    if brought.is_set():
+                        self.done = True
+                        return [1]
+                    assert context.clock.monotonic() < self.until, "time went on too soon"
+                    return Wait(until=self.until)
+
+                def position(self) -> None:
+                    return None
+
+                def close_split(self) -> None:
+                    thread.join()
+
+            def bring() -> None:
+                rested.wait()
+                brought.set()
+                context.wake()
+
+            thread = threading.Thread(target=bring)
+            thread.start()
+            return Brought(context)
+
+    rested = threading.Event()
+    flow = sw.Pipeline("test")
+    numbers = flow.source(Slow([])).collect()
+    with PipelineHarness(flow) as harness:
+        harness.run()
+        rested.set()
+        harness.run_to_end()
+        assert harness.clock.now_ms() == 0
+    assert numbers == [1]
 
 
 # ---- snapshots ----------------------------------------------------------------------------------------------
