@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from importlib import import_module
 from typing import Any
 
 import pytest
+
+from sluiceway.plugins import PluginManager
 
 FAILS = """
     def reciprocal(x):
@@ -55,9 +60,14 @@ def test_causes_are_cleared_of_engine_frames_too(write: Any, sluiceway: Any) -> 
     write(
         "job.py",
         """
+        def look_up(x):
+            return {}[x]
+
         def fail(x):
+            inner = sw.Pipeline("inner")
+            inner.from_collection([x]).map(look_up).print()
             try:
-                {}[x]
+                inner.run()
             except KeyError as error:
                 raise RuntimeError("cannot look up") from error
 
@@ -66,8 +76,40 @@ def test_causes_are_cleared_of_engine_frames_too(write: Any, sluiceway: Any) -> 
         """,
     )
     text = told(sluiceway("run", "job.py"))
-    assert "KeyError: 1\n\nThe above exception was the direct cause of the following exception:\n" in text
+    assert "KeyError: 1\n" in text
+    assert "\n\nThe above exception was the direct cause of the following exception:\n" in text
     assert "sluiceway/" not in text
+    assert "in look_up" in text
+
+
+def test_what_the_users_code_calls_is_shown_and_a_plugin_in_between_is_not(
+    write: Any, sluiceway: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = PluginManager()
+    monkeypatch.setattr("sluiceway.plugins.manager._default", manager)
+    write("calls_back/__init__.py", "def passed(fn): return lambda x: fn(x)", head="")
+    write(
+        "job.py",
+        """
+        import json
+        from calls_back import passed
+
+        def parse(text):
+            return json.loads(text)
+
+        flow = sw.Pipeline("fails")
+        flow.from_collection(["{"]).map(passed(parse)).print()
+        """,
+    )
+    monkeypatch.syspath_prepend(".")
+    try:
+        manager.register(import_module("calls_back"), "calls back")
+        text = told(sluiceway("run", "job.py"))
+    finally:
+        sys.modules.pop("calls_back", None)
+    assert "in parse\n" in text
+    assert "json/decoder.py" in text
+    assert "calls_back" not in text.partition("in step")[0]
 
 
 def test_our_own_error_is_a_paragraph_with_its_notes(write: Any, sluiceway: Any) -> None:
@@ -98,6 +140,7 @@ def test_code_that_fails_before_the_job_is_the_users_too(write: Any, sluiceway: 
         assert says in result.stderr
         assert 'File "job.py", line 2' in result.stderr
         assert "/sluiceway/" not in result.stderr
+        assert "a fault inside" not in result.stderr
         assert result.stdout == ""
 
 
@@ -115,7 +158,7 @@ def test_a_fault_of_ours_says_so_and_shows_everything(
         return {}["broken"]
 
     monkeypatch.setattr(Pipeline, "prepare", broken)
-    monkeypatch.setattr("sluiceway.cli.errors._is_users", lambda frame: False)  # this file is no part of Sluiceway
+    monkeypatch.setattr("sluiceway.cli.errors._STANDARD", os.path.dirname(__file__))  # as if this file were none
     write("job.py", "flow = sw.Pipeline()")
     result = sluiceway("run", "job.py")
     assert result.exit_code == 1

@@ -78,13 +78,15 @@ def test_a_script_sees_the_world_as_if_it_had_been_started(write: Any, sluiceway
     write(
         "deep/job.py",
         """
-        import dataclasses, sys
+        import dataclasses, pickle, sys
         from helper import double
 
         @dataclasses.dataclass
         class Point:
             x: int
 
+        assert pickle.loads(pickle.dumps(Point(3))) == Point(3)
+        assert Point.__annotations__ == {"x": int}, "compiled with another file's future imports"
         assert sys.argv == ["deep/job.py"], sys.argv
         assert __file__.endswith("/deep/job.py")
         flow = sw.Pipeline("world")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,7 @@ TRACEBACK_FLAG: Final = "sluiceway.traceback"
 
 _VARIABLE: Final = "SLUICEWAY_TRACEBACK"
 _CORE: Final = str(Path(__file__).parent.parent) + os.sep
+_STANDARD: Final = str(Path(os.__file__).parent) + os.sep
 
 
 def warn(message: str) -> None:
@@ -53,8 +55,7 @@ def show(error: BaseException, engine_frames: bool = False) -> None:
     told = TracebackException.from_exception(error)
     if not engine_frames:
         # Notes say that a step's function failed, even if that is a built-in one without a frame: map(int).
-        users = any(_is_users(frame) for frame in told.stack) or getattr(error, "__notes__", None)
-        if users or isinstance(error, SyntaxError):
+        if _users(told.stack) or getattr(error, "__notes__", None) or isinstance(error, SyntaxError):
             _leave_out_engine(told, set())
         else:
             print("error: a fault inside Sluiceway or a plugin, not in the pipeline's own code:", file=sys.stderr)
@@ -62,37 +63,38 @@ def show(error: BaseException, engine_frames: bool = False) -> None:
         print(line, end="", file=sys.stderr)
 
 
-def _is_users(frame: FrameSummary) -> bool:
-    name = frame.filename
-    # "<sluiceway ...>": code that the engine generated; "<frozen ...>": the import system.
-    return not (name.startswith((_CORE, "<sluiceway", "<frozen ")) or _is_plugin(name) or _is_click(name))
+def _users(stack: Iterable[FrameSummary]) -> list[FrameSummary]:
+    """The frames of the user's own code, and what that called; none if it was not reached."""
+    hidden = (_CORE, "<sluiceway", *_folders_of_plugins_and_click())
+    kept: list[FrameSummary] = []
+    for frame in stack:
+        name = frame.filename
+        # What the standard library does on our behalf is ours; what the user's code has it do is not.
+        if not name.startswith(hidden) and (kept or not _is_standard(name)):
+            kept.append(frame)
+    return kept
 
 
-def _is_plugin(filename: str) -> bool:
-    return any(filename.startswith(folder) for folder in _plugin_folders())
+def _is_standard(filename: str) -> bool:
+    return filename.startswith(_STANDARD) and "-packages" + os.sep not in filename
 
 
-def _plugin_folders() -> list[str]:
-    plugins = sys.modules.get("sluiceway.plugins.manager")
-    if plugins is None:
-        return []
-    found = []
-    for plugin in plugins.default_manager().plugins:
-        module = sys.modules.get(plugin.target.partition(":")[0])
-        found += [folder + os.sep for folder in getattr(module, "__path__", ())]
-    return found
+def _folders_of_plugins_and_click() -> Iterator[str]:
+    if "click" in sys.modules:
+        yield str(Path(sys.modules["click"].__file__ or "").parent) + os.sep
+    if "sluiceway.plugins.manager" in sys.modules:
+        from sluiceway.plugins import default_manager
 
-
-def _is_click(filename: str) -> bool:
-    click = sys.modules.get("click")
-    return click is not None and filename.startswith(str(Path(click.__file__ or "").parent) + os.sep)
+        for plugin in default_manager().plugins:
+            module = sys.modules.get(plugin.target.partition(":")[0])
+            yield from (folder + os.sep for folder in getattr(module, "__path__", ()))
 
 
 def _leave_out_engine(told: TracebackException, seen: set[int]) -> None:
     if id(told) in seen:
         return
     seen.add(id(told))
-    told.stack[:] = [frame for frame in told.stack if _is_users(frame)]
+    told.stack[:] = _users(told.stack)
     for other in (told.__cause__, told.__context__, *(told.exceptions or ())):
         if other is not None:
             _leave_out_engine(other, seen)

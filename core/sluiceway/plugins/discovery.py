@@ -56,8 +56,9 @@ def find_plugins(
             complain(f"{where}: its plugins cannot be listed ({type(error).__name__}: {error})")
             continue
         # The first on sys.path wins, as it does for imports.
-        if not points or name in seen:
+        key = name.lower().replace("_", "-")
+        if not points or key in seen:
             continue
-        seen.add(name)
+        seen.add(key)
         for point in points:
             yield Found(point.name, point.value, name, version, point.load)
