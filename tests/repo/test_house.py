@@ -81,3 +81,15 @@ def test_no_test_file_is_run_by_nobody() -> None:
         if not f.name.startswith("test_")
     ]
     assert not odd
+
+
+@pytest.mark.parametrize("page", [f for f in FILES if f.suffix == ".md"], ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    """Those to files; templates are not pages of this repository."""
+    if "templates" in page.parts:
+        assert "](" not in page.read_text()
+        return
+    text = re.sub(r"^( *)```.*?^\1```", "", page.read_text(), flags=re.M | re.S)
+    targets = re.findall(r"\]\(([^)\s#]+)(?:#[^)]*)?\)", text)
+    gone = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
+    assert not gone
