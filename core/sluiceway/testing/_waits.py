@@ -16,6 +16,8 @@ from sluiceway.connector import Wait
 __all__ = ["Waker", "wait_for"]
 
 PATIENCE_S: Final = 20.0
+# A time computed in floats may lie this far behind the whole millisecond it means.
+_ROUNDING_MS: Final = 1e-3
 
 
 class Waker:
@@ -68,14 +70,14 @@ def wait_for(waits: Sequence[Wait], waker: Waker, clock: Clock, also_until: floa
                 selector.register(wait.fileno, event)
         ready = selector.select(0 if virtual and until is not None else min(timeout, PATIENCE_S))
     if not ready and isinstance(clock, VirtualClock) and until is not None:
-        clock.advance(max(math.ceil((until - clock.monotonic()) * 1000), 0))
+        clock.advance(max(math.ceil((until - clock.monotonic()) * 1000 - _ROUNDING_MS), 0))
     elif not ready and (until is None or timeout > PATIENCE_S):
         raise AssertionError(f"nothing has happened for {PATIENCE_S:g} s of what is waited for: {list(waits)}")
     events = {key.fd: mask for key, mask in ready}
     now = clock.monotonic()
 
     def is_over(wait: Wait) -> bool:
-        if wait.until is not None and now >= wait.until:
+        if wait.until is not None and now + _ROUNDING_MS / 1000 >= wait.until:
             return True
         wanted = selectors.EVENT_WRITE if wait.write else selectors.EVENT_READ
         return wait.fileno is not None and bool(events.get(wait.fileno, 0) & wanted)
