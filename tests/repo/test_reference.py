@@ -101,6 +101,25 @@ def test_the_guide_has_every_hook() -> None:
     assert (offering - unused) <= told
 
 
+def floors(page: Path) -> dict[str, set[str]]:
+    """The table of floors: by number, the modules."""
+    told = re.findall(r"^\| (\d) \w+ \|[^|]*\|(.*)\|$", page.read_text(), re.M)
+    return {floor: set(re.findall(r"`(\w+)/?`", modules)) for floor, modules in told}
+
+
+def test_the_architecture_has_the_floors_as_they_are() -> None:
+    # CONTRIBUTING.md is held against the import contracts.
+    assert floors(DOCS / "architecture.md") == floors(ROOT / "CONTRIBUTING.md")
+
+
+def test_the_guide_says_what_a_plugin_may_import() -> None:
+    guide = (DOCS / "plugins.md").read_text()
+    section = re.search(r"^## What a plugin may import\n.*?(?=^Everything above)", guide, re.M | re.S)
+    assert section
+    low = floors(ROOT / "CONTRIBUTING.md")
+    assert set(re.findall(r"`sluiceway\.(\w+)`", section[0])) == low["0"] | low["1"]
+
+
 def test_every_page_can_be_reached() -> None:
     nav = (ROOT / "mkdocs.yml").read_text()
     for page in DOCS.rglob("*.md"):
