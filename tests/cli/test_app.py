@@ -115,6 +115,7 @@ def test_a_plugin_may_bring_commands(sluiceway: Any, manager: PluginManager) -> 
     told = sluiceway("--help").stdout
     assert "\n  greet    Greet NAME.\n" in told
     assert "greeter[all]" in told.replace("\n", "")
+    assert told.count("\n  run ") == 1
 
 
 def test_what_a_plugins_command_raises_is_told_like_our_own(sluiceway: Any, manager: PluginManager) -> None:

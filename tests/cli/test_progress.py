@@ -246,9 +246,9 @@ def test_the_line_waits_while_other_output_is_in_the_middle_of_one(take: Callabl
         print("half", end="")
         live.show("busy")
         print(" and half", end="")
-        print("", end="")
         live.show("busy")
         print()
+        print("", end="")
         live.show("busy")
     assert both.getvalue() == f"half and half\n{WIDE}busy{WIDE}"
 

@@ -345,6 +345,12 @@ def test_a_bad_option_is_told_before_anything_runs(
     assert result.stdout == ""
 
 
+def test_an_unknown_engine_is_told_before_the_pipelines_own_code_runs(write: Any, sluiceway: Any) -> None:
+    write("job.py", "raise RuntimeError('was loaded')")
+    result = sluiceway("run", "job.py", "--engine", "spark")
+    assert (result.exit_code, result.stderr) == (2, "error: there is no engine 'spark'. Known: 'local'\n")
+
+
 def test_what_is_not_built_yet_is_not_in_the_help(sluiceway: Any) -> None:
     told = sluiceway("run", "--help").stdout
     assert "--parallelism" in told
