@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
@@ -18,6 +18,9 @@ __all__ = ["Found", "PathLike", "Paths", "failing_with", "find", "open_filesyste
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Paths: TypeAlias = PathLike | Iterable[PathLike]
+
+
+_HIDING: Final = (".", "_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,16 +113,19 @@ def _look(filesystem: Any, path: str) -> list[dict[str, Any]]:
         if not fsspec.core.has_magic(path):
             return []
         matches = filesystem.glob(path, detail=True).values()
-        return [m for m in matches if m["type"] == "file" and not _is_hidden(m["name"].rsplit("/", 1)[-1])]
+        return [m for m in matches if m["type"] == "file" and not _is_hidden(m["name"], path)]
     if info["type"] != "directory":
         return [info]
     inside = filesystem.find(path, detail=True).values()
-    start = len(path.rstrip("/")) + 1
-    return [i for i in inside if not any(map(_is_hidden, i["name"][start:].split("/")))]
+    return [i for i in inside if not _is_hidden(i["name"], f"{path.rstrip('/')}/**")]
 
 
-def _is_hidden(name: str) -> bool:
-    return name.startswith((".", "_"))
+def _is_hidden(path: str, pattern: str) -> bool:
+    """Whether a match has a hidden part where the pattern leaves parts open, and does not ask for hidden ones."""
+    parts = pattern.split("/")
+    first = next(i for i, part in enumerate(parts) if fsspec.core.has_magic(part))
+    asked_for = {part[0] for part in parts[first:] if part.startswith(_HIDING)}
+    return any(part[:1] in _HIDING and part[0] not in asked_for for part in path.split("/")[first:] if part)
 
 
 def _beside(filesystem: Any, path: str) -> str:

@@ -1,0 +1,526 @@
+"""The files source: what the conformance suite doesn't say."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import fsspec
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sluiceway.connector import Wait
+from sluiceway.errors import ConfigurationError, ConnectorError, MissingExtraError, UnknownNameError
+from sluiceway.testing.drivers import SourceDriver, drive_source
+from sluiceway_files import FilesSource
+
+
+@dataclass
+class Order:
+    user: str
+    amount: int
+    day: date | None = None
+
+
+class Pair(NamedTuple):
+    name: str
+    number: float
+
+
+class Shop(msgspec.Struct):
+    user: str
+    amount: int
+
+
+@pytest.fixture
+def memory() -> Iterator[Any]:
+    filesystem = fsspec.filesystem("memory")
+    filesystem.makedirs("/box")
+    yield filesystem
+    filesystem.rm("/box", recursive=True)
+
+
+# ---- finding files ---------------------------------------------------------------------------------------------
+
+
+def test_directories_globs_and_paths_are_read_in_order(tmp_path: Path) -> None:
+    for name in ("b/2.txt", "b/1.txt", "a.txt", "b/.hidden.txt", "b/_SUCCESS", ".git/x.txt", "c.log", "b/d/3.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{name}\n")
+    assert drive_source(FilesSource.text(tmp_path)) == ["a.txt", "b/1.txt", "b/2.txt", "b/d/3.txt", "c.log"]
+    assert drive_source(FilesSource.text(f"{tmp_path}/*.*")) == ["a.txt", "c.log"]
+    assert drive_source(FilesSource.text(f"{tmp_path}/**/*.txt")) == ["a.txt", "b/1.txt", "b/2.txt", "b/d/3.txt"]
+    assert drive_source(FilesSource.text(f"{tmp_path}/**/_S*")) == ["b/_SUCCESS"]
+    assert drive_source(FilesSource.text([tmp_path / "c.log", tmp_path / "b", f"{tmp_path}/b/1.txt"])) == [
+        "c.log",
+        "b/1.txt",
+        "b/2.txt",
+        "b/d/3.txt",
+    ]
+    assert drive_source(FilesSource.text(tmp_path / "b/.hidden.txt")) == ["b/.hidden.txt"]
+
+
+def test_a_name_with_the_signs_of_a_glob_is_a_name(tmp_path: Path) -> None:
+    (tmp_path / "a[1].txt").write_text("literally")
+    (tmp_path / "a1.txt").write_text("as a glob")
+    assert drive_source(FilesSource.text(tmp_path / "a[1].txt")) == ["literally"]
+    (tmp_path / "a::b #?.txt").write_text("odd")
+    assert drive_source(FilesSource.text(tmp_path / "a::b #?.txt")) == ["odd"]
+
+
+def test_relative_paths_and_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("here")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert drive_source(FilesSource.text(["a.txt"])) == ["here"]
+    assert drive_source(FilesSource.text("~/a.txt")) == ["here"]
+
+
+def test_other_filesystems(memory: Any) -> None:
+    memory.pipe("/box/a.txt", b"one\ntwo")
+    memory.pipe("/box/b.txt.gz", gzip.compress(b"three"))
+    assert drive_source(FilesSource.text("memory://box")) == ["one", "two", "three"]
+    assert drive_source(FilesSource.text("memory://box/*.txt", split_size=2)) == ["one", "two"]
+    with pytest.raises(ConnectorError, match=r"^no file matches memory:///box/\*\.csv$"):
+        drive_source(FilesSource.text("memory://box/*.csv"))
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("{}/no.txt", "there is no file {}/no.txt"),
+        ("{}/no/where.txt", "there is no file {}/no/where.txt; not even the directory {}/no"),
+        ("{}/*.csv", "no file matches {}/*.csv"),
+        ("{}/empty", "there is no file in the directory {}/empty"),
+        ("nosuch://a/b", "'nosuch://a/b' cannot be opened: Protocol not known: nosuch"),
+    ],
+)
+def test_a_path_that_stands_for_nothing_is_an_error(tmp_path: Path, path: str, message: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / ".hidden").write_text("x")
+    with pytest.raises(ConnectorError) as caught:
+        drive_source(FilesSource.text(path.replace("{}", str(tmp_path))))
+    assert str(caught.value) == message.replace("{}", str(tmp_path))
+
+
+def test_a_file_that_cannot_be_opened_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "secret.txt"
+    path.write_text("x")
+
+    def refuse(*args: Any, **options: Any) -> Any:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("fsspec.implementations.local.LocalFileSystem.open", refuse)
+    with pytest.raises(ConnectorError) as caught:
+        drive_source(FilesSource.text(path))
+    assert str(caught.value) == f"cannot read {path}: Permission denied"
+
+
+def test_a_file_that_went_away_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("one\n")
+    with SourceDriver(FilesSource.text(path)) as driver:
+        path.unlink()
+        with pytest.raises(ConnectorError, match=rf"^cannot read {path}: No such file or directory$"):
+            driver.run()
+
+
+# ---- text ------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    text=st.text(alphabet="ab\n\r\u20ac", max_size=80),
+    split_size=st.integers(1, 40),
+    chunk=st.integers(1, 30),
+    parallelism=st.integers(1, 3),
+)
+def test_any_cuts_and_chunks_give_every_line_once(
+    tmp_path: Path, text: str, split_size: int, chunk: int, parallelism: int
+) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(text.encode())
+    parts = text.split("\n")
+    expected = [p.removesuffix("\r") for p in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sluiceway_files._blocks._CHUNK", chunk)
+        got = drive_source(FilesSource.text(path, split_size=split_size), parallelism, limit=3)
+    assert (got if parallelism == 1 else sorted(got)) == (expected if parallelism == 1 else sorted(expected))
+
+
+@pytest.mark.parametrize("chunk", [1, 5, 7, 1000])
+@pytest.mark.parametrize("suffix", [".txt", ".txt.gz"])
+def test_any_position_can_be_restored_whatever_the_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, suffix: str
+) -> None:
+    """A position taken with one size of chunk must hold with another."""
+    text = "one\ntwo\n\nthree\nfour, longer\nfive\nsix"
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(gzip.compress(text.encode()) if suffix.endswith("gz") else text.encode())
+    source = FilesSource.text(path, split_size=12)
+    positions = []
+    with SourceDriver(source, limit=1) as driver:
+        positions.append(([], driver.snapshot()))
+        while driver.poll():
+            positions.append((driver.all_records(), driver.snapshot()))
+    monkeypatch.setattr("sluiceway_files._blocks._CHUNK", chunk)
+    for before, snapshot in positions:
+        with SourceDriver(source, restored=snapshot) as driver:
+            assert sorted(before + driver.run()) == sorted(text.split("\n"))
+            again = driver.snapshot()
+        with SourceDriver(source, restored=again) as driver:
+            assert driver.run() == []
+
+
+def test_a_long_way_to_the_position_gives_others_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.txt.gz"
+    lines = [f"line {i}" for i in range(2000)]
+    path.write_bytes(gzip.compress("\n".join(lines).encode()))
+    monkeypatch.setattr("sluiceway_files._blocks._CHUNK", 1000)
+    with SourceDriver(FilesSource.text(path), limit=50) as driver:
+        before = driver.run(most=1500)
+        snapshot = driver.snapshot()
+    with SourceDriver(FilesSource.text(path), restored=snapshot) as driver:
+        driver._deliver()
+        assert isinstance(driver._reader(0).poll(10), Wait)
+        assert before + driver.run() == lines
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_bytes(b"\xef\xbb\xbfone\ntwo\n")
+    assert drive_source(FilesSource.text(tmp_path)) == ["one", "two", "one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("errors", "expected"),
+    [("replace", ["ok", "b\ufffd", "end"]), ("ignore", ["ok", "b", "end"]), ("skip", ["ok", "end"])],
+)
+def test_undecodable_bytes_are_handled_by_policy(tmp_path: Path, errors: Any, expected: list[str]) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"ok\nb\xff\nend")
+    with SourceDriver(FilesSource.text(path, errors=errors)) as driver:
+        assert driver.run() == expected
+        assert driver.metrics[0].counter("records_skipped").value == (errors == "skip")
+    with pytest.raises(ConnectorError, match=rf"^{path}, line 2: byte 0xff at position 1 is not utf-8"):
+        drive_source(FilesSource.text(path))
+
+
+def test_another_encoding(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("\u4f60\u597d\r\n\u4e16\u754c", encoding="gb18030", newline="")
+    assert drive_source(FilesSource.text(tmp_path, encoding="gb18030")) == ["\u4f60\u597d", "\u4e16\u754c"]
+
+
+def test_a_line_longer_than_allowed_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("short\n" + "x" * 200)
+    with pytest.raises(ConnectorError, match=rf"^{path}: a line is longer than max_line_length=100 bytes"):
+        drive_source(FilesSource.text(path, max_line_length=100))
+
+
+def test_an_empty_file_has_no_lines(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("")
+    assert drive_source(FilesSource.text(tmp_path)) == []
+    (tmp_path / "a.txt").write_text("\n")
+    assert drive_source(FilesSource.text(tmp_path)) == [""]
+
+
+# ---- compression -----------------------------------------------------------------------------------------------
+
+
+def test_the_suffix_can_be_overruled(tmp_path: Path) -> None:
+    (tmp_path / "packed.dat").write_bytes(gzip.compress(b"one"))
+    (tmp_path / "plain.gz").write_bytes(b"two")
+    assert drive_source(FilesSource.text(tmp_path / "packed.dat", compression="gzip")) == ["one"]
+    assert drive_source(FilesSource.text(tmp_path / "plain.gz", compression=None)) == ["two"]
+
+
+@pytest.mark.parametrize("name", ["a.gz", "a.bz2", "a.xz", "a.zst"])
+def test_damaged_files_are_errors(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"this is not compressed at all, is it")
+    with pytest.raises(ConnectorError, match=rf"^cannot read {path}: \w"):
+        drive_source(FilesSource.text(path))
+
+
+def test_a_file_that_is_cut_off_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.gz"
+    path.write_bytes(gzip.compress(b"one\n" * 1000)[:-9])
+    with pytest.raises(ConnectorError, match=rf"^cannot read {path}: Compressed file ended before the end"):
+        drive_source(FilesSource.text(path))
+
+
+def test_without_zstandard_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    message = r'^files compressed with zstd need zstandard: pip install "sluiceway\[zstd\]"$'
+    with pytest.raises(MissingExtraError, match=message):
+        FilesSource.text(tmp_path, compression="zstd")
+    (tmp_path / "a.zst").write_bytes(b"")
+    with pytest.raises(MissingExtraError, match=message):
+        drive_source(FilesSource.text(tmp_path))
+
+
+# ---- JSON lines ------------------------------------------------------------------------------------------------
+
+
+def test_json_values_can_be_given_a_type(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"user": "ann", "amount": 3, "day": "2024-05-06"}\n{"user": "bob", "amount": 4}\n')
+    source = FilesSource.json_lines(path, type=Order)
+    assert source.output_type is Order
+    assert drive_source(source) == [Order("ann", 3, date(2024, 5, 6)), Order("bob", 4)]
+
+
+@pytest.mark.parametrize(
+    ("text", "of_type", "line", "reason"),
+    [
+        ('{"a": 1}\n\n{"a": 2\n{"a": 3}\n', None, 3, "Input data was truncated, in b'{\"a\": 2'"),
+        ('{"user": "ann", "amount": 1}\n{"user": "bob", "amount": "2"}\n', Order, 2, r"Expected `int`, got `str`"),
+        ("1\n2 3\n4\n", None, 2, "JSON is malformed: trailing characters"),
+        ('{"a":\n1}\n', None, 1, "Input data was truncated"),
+        ("1\n\ufeff2\n", None, 2, "JSON is malformed: invalid character"),
+    ],
+)
+def test_what_is_not_json_is_an_error_in_its_line(
+    tmp_path: Path, text: str, of_type: Any, line: int, reason: str
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(text)
+    with pytest.raises(ConnectorError) as caught:
+        drive_source(FilesSource.json_lines(path, type=of_type))
+    assert str(caught.value).startswith(f"{path}, line {line}: {reason}")
+    assert str(caught.value).endswith("on_error='skip' leaves such lines out")
+
+
+def test_or_it_is_left_out_and_counted(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"a": 1}\n{"a": \n"\xff"\n{"a": 4}')
+    with SourceDriver(FilesSource.json_lines(path, on_error="skip")) as driver:
+        assert driver.run() == [{"a": 1}, {"a": 4}]
+        assert driver.metrics[0].counter("records_skipped").value == 2
+
+
+def test_a_line_in_a_later_part_is_counted_from_there(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"a": 1}\n{"a": 2}\n{"a": 3}\noops\n')
+    with pytest.raises(ConnectorError, match=rf"^{path}, after byte \d+, line \d: JSON is malformed"):
+        drive_source(FilesSource.json_lines(path, split_size=10))
+
+
+# ---- CSV -------------------------------------------------------------------------------------------------------
+
+
+def test_csv_rows_are_dicts_by_the_header(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b'\xef\xbb\xbfuser,note\r\nann,"a ""b"", c"\r\n\r\nbob,"two\r\nlines"\r\n')
+    (tmp_path / "b.csv").write_text("note,user\nx,cid")
+    source = FilesSource.csv(tmp_path)
+    assert source.output_type == dict[str, str]
+    assert drive_source(source) == [
+        {"user": "ann", "note": 'a "b", c'},
+        {"user": "bob", "note": "two\r\nlines"},
+        {"note": "x", "user": "cid"},
+    ]
+
+
+def test_csv_without_a_header(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("ann;'3;4'\nbob;5\n")
+    options: dict[str, Any] = {"delimiter": ";", "quotechar": "'"}
+    assert drive_source(FilesSource.csv(path, header=False, **options)) == [("ann", "3;4"), ("bob", "5")]
+    named = FilesSource.csv(path, header=["user", "amount"], **options)
+    assert drive_source(named) == [{"user": "ann", "amount": "3;4"}, {"user": "bob", "amount": "5"}]
+
+
+@pytest.mark.parametrize(
+    ("of_type", "first"),
+    [
+        (Order, Order("ann", 3, date(2024, 5, 6))),
+        (dict[str, str], {"user": "ann", "amount": "3", "day": "2024-05-06"}),
+        (tuple[str, int, date], ("ann", 3, date(2024, 5, 6))),
+        (Shop, Shop("ann", 3)),
+    ],
+)
+def test_csv_rows_can_be_given_a_type(tmp_path: Path, of_type: Any, first: Any) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("user,amount,day\nann,3,2024-05-06\n")
+    assert drive_source(FilesSource.csv(path, type=of_type)) == [first]
+
+
+def test_csv_rows_without_names_can_be_named_tuples(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("ann,1.5\n")
+    assert drive_source(FilesSource.csv(path, header=False, type=Pair)) == [Pair("ann", 1.5)]
+
+
+@pytest.mark.parametrize(
+    ("text", "of_type", "line", "reason"),
+    [
+        ("user,amount\nann,1\nbob\n", None, 3, "1 fields where there are 2 columns"),
+        ('user,amount\n"ann\nann",1\nbob,2,3\n', None, 4, "3 fields where there are 2 columns"),
+        ('user,amount\nann,1\nbob,"2" x\n', None, 3, "',' expected after '\"'"),
+        ('user,amount\nann,1\nbob,"2\n', None, 3, "unexpected end of data"),
+        ("user,amount\nann,one\n", Shop, 2, "Expected `int`, got `str` - at `$.amount`"),
+    ],
+)
+def test_a_row_that_is_wrong_is_an_error_in_its_line(
+    tmp_path: Path, text: str, of_type: Any, line: int, reason: str
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    with pytest.raises(ConnectorError) as caught:
+        drive_source(FilesSource.csv(path, type=of_type))
+    assert str(caught.value) == f"{path}, line {line}: {reason}. on_error='skip' leaves such rows out"
+    with SourceDriver(FilesSource.csv(path, type=of_type, on_error="skip")) as driver:
+        assert len(driver.run()) == (0 if of_type else 1)
+        assert driver.metrics[0].counter("records_skipped").value == 1
+
+
+def test_two_columns_of_one_name_are_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a,b,a\n1,2,3\n")
+    with pytest.raises(ConnectorError, match=rf"^{path}: two columns have the same name: a, b, a$"):
+        drive_source(FilesSource.csv(path))
+
+
+def test_csv_that_cannot_be_decoded(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"a,b\n1,2\n3,\xff\n")
+    with pytest.raises(ConnectorError) as caught:
+        drive_source(FilesSource.csv(path))
+    assert str(caught.value) == (
+        f"{path}, line 3: byte 0xff is not utf-8 (invalid start byte). Set encoding=, or errors='replace' or "
+        f"'ignore'"
+    )
+    assert drive_source(FilesSource.csv(path, errors="ignore"))[-1] == {"a": "3", "b": ""}
+    assert drive_source(FilesSource.csv(path, encoding="latin-1"))[-1] == {"a": "3", "b": "\u00ff"}
+
+
+def test_csv_files_without_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("")
+    (tmp_path / "b.csv").write_text("a,b\n")
+    assert drive_source(FilesSource.csv(tmp_path)) == []
+
+
+def test_csv_positions_hold_whatever_the_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.csv.gz"
+    rows = [{"id": str(i), "text": f"a\n{'b' * i}\n" if i % 3 else ""} for i in range(20)]
+    text = "id,text\n" + "".join(f'{row["id"]},"{row["text"]}"\n' for row in rows)
+    path.write_bytes(gzip.compress(text.encode()))
+    source = FilesSource.csv(path)
+    positions = []
+    with SourceDriver(source, limit=1) as driver:
+        while driver.poll():
+            positions.append((driver.all_records(), driver.snapshot()))
+    for chunk in (1, 9, 50):
+        monkeypatch.setattr("sluiceway_files._blocks._CHUNK", chunk)
+        for before, snapshot in positions:
+            with SourceDriver(source, restored=snapshot) as driver:
+                assert before + driver.run() == rows
+
+
+# ---- Parquet ---------------------------------------------------------------------------------------------------
+
+
+def test_parquet_columns_and_types(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    rows = [{"user": "ann", "amount": 3, "x": None}, {"user": "bob", "amount": None, "x": 1.5}]
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    assert drive_source(FilesSource.parquet(path)) == rows
+    assert drive_source(FilesSource.parquet(path, columns=["amount"])) == [{"amount": 3}, {"amount": None}]
+    with SourceDriver(FilesSource.parquet(path, type=Shop, on_error="skip")) as driver:
+        assert driver.run() == [Shop("ann", 3)]
+        assert driver.metrics[0].counter("records_skipped").value == 1
+    with pytest.raises(ConnectorError) as caught:
+        drive_source(FilesSource.parquet(path, type=Shop))
+    assert str(caught.value) == (
+        f"{path}, row group 0, row 2: Expected `int`, got `null` - at `$.amount`. on_error='skip' leaves "
+        "such rows out"
+    )
+    with pytest.raises(ConnectorError, match=rf"^{path} has no column 'colour'; it has 'user', 'amount', 'x'$"):
+        drive_source(FilesSource.parquet(path, columns=["colour"]))
+
+
+def test_what_is_not_parquet_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"PAR1 but not really PAR1")
+    with pytest.raises(ConnectorError, match=rf"^cannot read {path}: "):
+        drive_source(FilesSource.parquet(path))
+    path.write_bytes(b"")
+    with pytest.raises(ConnectorError, match=rf"^cannot read {path}: "):
+        drive_source(FilesSource.parquet(path))
+
+
+def test_without_pyarrow_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingExtraError, match=r'^Parquet files need pyarrow: pip install "sluiceway\[arrow\]"$'):
+        FilesSource.parquet("a.parquet")
+
+
+# ---- options ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("form", "options", "message"),
+    [
+        ("text", {"paths": []}, "files need a path, a glob or a list of them, not []"),
+        ("text", {"paths": ""}, "files need a path, a glob or a list of them, not ''"),
+        (
+            "text",
+            {"compression": "rar"},
+            "compression='rar' must be one of 'infer', 'gzip', 'bz2', 'xz', 'zstd', or",
+        ),
+        ("text", {"split_size": 0}, "split_size=0 must be a number of bytes, at least 1"),
+        (
+            "text",
+            {"encoding": "utf-16"},
+            "lines that end with '\\n' cannot be told apart in bytes of encoding='utf-16'",
+        ),
+        ("text", {"encoding": "cp037"}, "files in encoding='cp037' cannot be read by lines: store them as utf-8"),
+        ("text", {"errors": "panic"}, "errors='panic' must be one of 'strict', 'replace', 'ignore', 'skip'"),
+        ("text", {"max_line_length": 0}, "max_line_length=0 must be a number of bytes, at least 1"),
+        ("json_lines", {"on_error": "ask"}, "on_error='ask' must be 'fail' or 'skip'"),
+        ("csv", {"delimiter": ",,"}, "delimiter=',,' must be one character"),
+        ("csv", {"quotechar": ""}, "quotechar='' must be one character"),
+        ("csv", {"errors": "skip"}, "errors='skip' must be 'strict', 'replace' or 'ignore'"),
+        ("parquet", {"on_error": "ask"}, "on_error='ask' must be 'fail' or 'skip'"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(form: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        FilesSource.of(**{"paths": "a", "format": form, **options})
+    assert str(caught.value).startswith(message)
+
+
+def test_by_the_name_of_the_format(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1\n")
+    assert drive_source(FilesSource.of(tmp_path)) == ["1"]
+    assert drive_source(FilesSource.of(tmp_path, "json_lines")) == [1]
+    with pytest.raises(
+        UnknownNameError, match=r"there is no file format 'jsonlines'. Did you mean 'json_lines'\?"
+    ):
+        FilesSource.of(tmp_path, "jsonlines")
+    with pytest.raises(ConfigurationError, match=r"FilesSource is made by FilesSource.text, .csv, .json_lines or"):
+        FilesSource(tmp_path, "text")  # type: ignore[arg-type]
+
+
+def test_importing_the_plugin_imports_none_of_its_code() -> None:
+    code = (
+        "import sys, sluiceway_files as f\n"
+        "(offer,) = f.sluiceway_connectors()\n"
+        "assert offer.name == 'files'\n"
+        "assert 'fsspec' not in sys.modules and 'sluiceway.connector' not in sys.modules\n"
+        "connector = offer.load()\n"
+        "assert connector.source('a').name == 'FilesSource' and connector.sink('a').name == 'FilesSink'\n"
+        "assert 'pyarrow' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=60)
