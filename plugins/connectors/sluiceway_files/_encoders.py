@@ -36,6 +36,9 @@ class FileEncoder(ABC):
     def finish(self) -> None:
         """Write what the format wants at the end. The file stays open."""
 
+    def abandon(self) -> None:
+        """The file is to be removed: free what is held."""
+
 
 class SinkFormat(ABC):
     """How records are stored: picklable."""
@@ -264,6 +267,13 @@ class _ParquetEncoder(FileEncoder):
             self._rows = []
         if self._writer is not None:
             self._writer.close()
+
+    def abandon(self) -> None:
+        if self._writer is not None:
+            try:
+                self._writer.close()
+            finally:
+                self._writer.is_open = False  # or it would try again when it is collected
 
     def _write_group(self, rows: list[Mapping[str, Any]]) -> None:
         import pyarrow

@@ -28,6 +28,7 @@ from sluiceway_files._places import PathLike, failing_with, open_filesystem, pat
 __all__ = ["FilesSink"]
 
 _ROW_GROUP_SIZE: Final = 50_000
+_CODECS: Final = ("snappy", "gzip", "brotli", "zstd", "lz4", "none")
 
 
 class FilesSink(Sink[Any]):
@@ -191,7 +192,7 @@ class FilesSink(Sink[Any]):
             directory: where the files go.
             schema: a ``pyarrow.Schema``; None: taken from the first row group of each file.
             row_group_size: rows that are kept in memory and written together.
-            codec: compression inside the file, as pyarrow calls it.
+            codec: compression inside the file: ``snappy``, ``gzip``, ``brotli``, ``zstd``, ``lz4`` or ``none``.
             roll_size: bytes (in memory) after which a subtask begins another file, at the end of a row group.
             append: whether to write beside the files of an earlier run.
             storage_options: passed to the filesystem.
@@ -201,6 +202,8 @@ class FilesSink(Sink[Any]):
             MissingExtraError: pyarrow is not installed.
         """
         need_pyarrow()
+        if codec not in _CODECS:
+            raise ConfigurationError(f"codec={codec!r} must be one of {', '.join(map(repr, _CODECS))}")
         if not isinstance(row_group_size, int) or row_group_size < 1:
             raise ConfigurationError(f"row_group_size={row_group_size!r} must be a number of rows, at least 1")
         return cls(
@@ -293,6 +296,9 @@ class _FilesWriter(SinkWriter[Any]):
             return
         try:
             with suppress(Exception):  # it is to be removed
+                if self._encoder is not None:
+                    self._encoder.abandon()
+            with suppress(Exception):
                 self._close_files()
         finally:
             with suppress(FileNotFoundError):
