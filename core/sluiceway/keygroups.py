@@ -180,7 +180,6 @@ def register_key_type(cls: type[T], stable_key: Callable[[T], Hashable]) -> None
     """
     _REGISTERED[cls] = stable_key
     _ENCODERS.clear()  # subclasses may have been resolved in another way before
-    _ENCODERS.update(_BUILTIN)
 
 
 class _UnstablePartError(Exception):

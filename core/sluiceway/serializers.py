@@ -13,7 +13,7 @@ import pickle
 import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import InitVar, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import Enum, Flag
 from types import NoneType, UnionType
 from typing import Any, Final, NamedTuple
@@ -275,7 +275,7 @@ def decode_rows(data: bytes) -> list[Row]:
         )
     try:
         return _decode_row_list(body)
-    except msgspec.MsgspecError as error:
+    except msgspec.MsgspecError as error:  # a writer's mistake: the checksum is right
         raise CorruptStreamError(f"state rows are not what their layout says: {error}") from error
 
 
@@ -358,8 +358,7 @@ def _container(kind: Any, args: tuple[Any, ...], outer: tuple[Any, ...]) -> _Che
         return _row_of(tuple, args, outer)
     if kind is dict:
         hints: tuple[Any, ...] = args or (Any, Any)
-        keys = _JSON_SCALARS if hints[0] is Any else _exactly(hints[0], outer)
-        values = _exactly(hints[1], outer)
+        keys, values = _exactly(hints[0], outer), _exactly(hints[1], outer)
         if keys is None or values is None:
             return None
         every_key, every_value = _every(keys), _every(values)
@@ -421,7 +420,6 @@ def _is_simple_dataclass(cls: Any) -> bool:
         cls.__reduce__ is object.__reduce__
         and all(is_dataclass(base) for base in cls.__mro__[:-1])
         and all(f.init for f in fields(cls))
-        and not any(isinstance(hint, InitVar) for hint in typing.get_type_hints(cls).values())
     )
 
 
@@ -432,11 +430,10 @@ def _fields(cls: Any, names: tuple[str, ...], outer: tuple[Any, ...]) -> _Check 
         return None
     predicates = [(name, _predicate(check)) for name, check in checks if check is not None]
 
-    has_dict = cls.__dictoffset__ != 0
-    in_dict = 0 if issubclass(cls, msgspec.Struct) else len(names)
+    has_dict = cls.__dictoffset__ != 0 and is_dataclass(cls)
 
     def check(value: Any) -> bool:
-        if type(value) is not cls or (has_dict and len(vars(value)) != in_dict):
+        if type(value) is not cls or (has_dict and len(vars(value)) != len(names)):
             return False  # attributes besides the fields would be lost
         return all(predicate(getattr(value, name)) for name, predicate in predicates)
 

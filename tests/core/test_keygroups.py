@@ -214,6 +214,12 @@ def test_known_ways_of_computing_it_agree():
 
 # ---- equal keys agree --------------------------------------------------------------------------------------
 
+
+class NoOffset(dt.tzinfo):
+    def utcoffset(self, when):
+        return None
+
+
 EQUAL = [
     [0, 0.0, -0.0, False, Decimal(0), Decimal("-0.00"), Fraction(0), 0j],
     [1, 1.0, True, Decimal(1), Decimal("1.000"), Fraction(1), complex(1), Level.ONE],
@@ -238,7 +244,11 @@ EQUAL = [
         dt.datetime(2024, 10, 27, 2, 30, tzinfo=ZoneInfo("Europe/Berlin")),
         dt.datetime(2024, 10, 27, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=1),
     ],
-    [dt.datetime(2024, 6, 1, 12), dt.datetime(2024, 6, 1, 12, fold=1)],
+    [
+        dt.datetime(2024, 6, 1, 12),
+        dt.datetime(2024, 6, 1, 12, fold=1),
+        dt.datetime(2024, 6, 1, 12, tzinfo=NoOffset()),
+    ],
     [dt.time(12, tzinfo=dt.UTC), dt.time(14, tzinfo=dt.timezone(dt.timedelta(hours=2)))],
     [dt.timedelta(minutes=90), dt.timedelta(hours=1.5)],
     [uuid.UUID(int=5), uuid.UUID(int=5, is_safe=uuid.SafeUUID.safe)],
@@ -299,6 +309,52 @@ def test_equality_of_keys_and_hashes_goes_together(left, right):
     else:
         assume(hash(left) != hash(right))
         assert stable_hash(left) != stable_hash(right)  # by chance once in 2**32
+
+
+def test_keys_that_only_look_alike_differ():
+    lookalikes = [
+        "1",
+        b"1",
+        1,
+        ("1",),
+        ("1", ""),
+        (b"1",),
+        frozenset({"1"}),
+        (),
+        frozenset(),
+        None,
+        "",
+        b"",
+        ((),),
+        Colour.RED,
+        Right.READ,
+        Place(1, 2),
+        Cell(1, 2),
+        (1, 2),
+        (2, 1),
+        ("ab", "c"),
+        ("a", "bc"),
+        dt.datetime(1970, 1, 2),
+        dt.datetime(1970, 1, 2, tzinfo=dt.UTC),
+        dt.date(1, 1, 1),
+        dt.timedelta(microseconds=1),
+        dt.time(0, 0, 0, 1),
+        dt.time(0, 0, 0, 1, tzinfo=dt.UTC),
+        uuid.UUID(int=1),
+        ipaddress.ip_address("fe80::1"),
+        ipaddress.ip_address("fe80::1%eth0"),
+        0.5,
+        -0.5,
+        2j,
+        -2j,
+    ]
+    assert len({stable_hash(key) for key in lookalikes}) == len(lookalikes)
+
+
+def test_a_fraction_without_an_inverse_has_a_hash():
+    modulus = 2**61 - 1
+    assert 0 <= stable_hash(Fraction(1, modulus)) < 2**32
+    assert stable_hash(Fraction(1, modulus)) != stable_hash(Fraction(2, modulus))
 
 
 def test_numpy_scalars_agree_with_python():
@@ -457,6 +513,18 @@ class Caseless(str):
         return hash(self.lower())
 
 
+@dataclass(unsafe_hash=True)
+class Changeable:
+    a: int
+
+
+class HashedMember(enum.Enum):
+    A = 1
+
+    def __hash__(self):
+        return 5
+
+
 class BadRepr:
     def __repr__(self):
         raise RuntimeError("no")
@@ -484,6 +552,9 @@ UNSTABLE = [
     (ByAddress(1), "hashed by its address"),
     (HashedByHand(1), "__hash__ of its own"),
     (Place(1, [2]), r"because of its part \[2\]"),
+    (Changeable(1), "__hash__ of its own"),
+    (HashedMember.A, "__hash__ of its own"),
+    (["x" * 50], "x{50}"),
     (LooseStruct(1), r"LooseStruct is not hashable\. Make it a Struct with frozen=True\."),
     (AddressStruct(1), "cannot be a key"),
     (StructHashedByHand(1), "__hash__ of its own"),

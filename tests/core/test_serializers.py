@@ -6,7 +6,7 @@ import uuid
 from collections import Counter, OrderedDict, defaultdict, namedtuple
 from dataclasses import InitVar, dataclass, field
 from decimal import Decimal
-from typing import Any, Literal, NamedTuple, NewType, Optional
+from typing import Any, Generic, Literal, NamedTuple, NewType, Optional, TypeVar
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -29,6 +29,8 @@ from sluiceway.serializers import (
     serializer_for,
 )
 
+T = TypeVar("T")
+
 
 class Pair(NamedTuple):
     a: int
@@ -46,6 +48,10 @@ class Order:
 class Point:
     x: float
     y: float
+
+
+class SubOrder(Order):
+    pass
 
 
 class Cell(msgspec.Struct):
@@ -85,7 +91,7 @@ def same(left, right):
         return left == right and Counter(map(type, left)) == Counter(map(type, right))
     if isinstance(left, dt.datetime | dt.time):
         return left == right and left.tzinfo == right.tzinfo and left.fold == right.fold
-    if isinstance(left, Order | Point | Cell):
+    if isinstance(left, Order | Point | Cell | FrozenCell):
         names = getattr(left, "__struct_fields__", None) or left.__dataclass_fields__
         return all(same(getattr(left, name), getattr(right, name)) for name in names)
     if isinstance(left, float | Decimal):
@@ -119,10 +125,11 @@ scalars = {
     ),
     Point: st.builds(Point, st.floats(), st.floats() | st.integers()),
     Cell: st.builds(Cell, st.integers(), st.none() | st.text(max_size=2)),
+    FrozenCell: st.builds(FrozenCell, st.integers(), st.builds(Order, st.text(max_size=2))),
     UserId: st.text(max_size=3),
     Literal["a", 1, None]: st.sampled_from(["a", 1, None]),
 }
-hashables = {t: values for t, values in scalars.items() if t not in (Order, Cell, Point)}
+hashables = {t: values for t, values in scalars.items() if t not in (Order, Cell, FrozenCell, Point)}
 hashables |= {float: st.floats(allow_nan=False), Decimal: st.decimals(allow_nan=False)}
 exact_scalars = st.sampled_from(list(scalars))
 exact_keys = st.sampled_from(list(hashables))
@@ -207,6 +214,10 @@ NEAR_MISSES = [
     (dict[str, int], defaultdict(int, a=1)),
     (dict[str, int], {"a": True}),
     (dict[str, int], {1: 1}),
+    (dict, {Pair(1, "x"): 1}),
+    (dict[Any, int], {(1, 2): 1}),
+    (tuple[int, int], (1, 2, 3)),
+    (Order, SubOrder("a")),
     (Level, 1),
     (Literal["a"], "b"),
     (Literal[1], True),
@@ -258,6 +269,8 @@ def test_declared_types_are_compact():
     assert serializer_for(str).dumps("ab") == b"\xa2ab"
     assert serializer_for(tuple[str, int]).dumps(("a", 1)) == b"\x92\xa1a\x01"
     assert serializer_for(dict[str, Any]).dumps({"a": [1, None]}) == b"\x81\xa1a\x92\x01\xc0"
+    assert serializer_for(int | list[int]).dumps(5) == b"\x05"
+    assert serializer_for(None).dumps(5)[:2] == b"\x80\x05", "the protocol is fixed"
     assert KEY_SERIALIZER.dumps(("a", (1,))) == b"\x92\xa1a\x91\x01"
 
 
@@ -316,6 +329,28 @@ class Reduced:
         return Reduced, (7,)
 
 
+class SubPair(Pair):
+    pass
+
+
+class ReducedByProtocol(msgspec.Struct):
+    a: int
+
+    def __reduce_ex__(self, protocol):
+        return ReducedByProtocol, (7,)
+
+
+class ReducedStruct(msgspec.Struct):
+    a: int
+
+    def __reduce__(self):
+        return ReducedStruct, (7,)
+
+
+class GenericStruct(msgspec.Struct, Generic[T]):
+    a: T
+
+
 class Odd(enum.Enum):
     A = 1
     B = "x"
@@ -343,6 +378,10 @@ class Upper(str):
         Tree,
         Lost,
         Reduced,
+        ReducedStruct,
+        ReducedByProtocol,
+        GenericStruct,
+        SubPair,
         Odd,
         Bits,
         Upper,
@@ -459,6 +498,8 @@ def test_what_pickle_cannot_take_is_named():
         (int, b"\xa1a"),
         (int, b"\x05\x05"),
         (str, b"\xa5a"),
+        (str, b"\xa1\xff"),
+        (set, b"\x91\x80"),
         (Pair, b"\x91\xa1x"),
         (Order, b"\x80"),
         (list, b"\x91" * 100_000),
