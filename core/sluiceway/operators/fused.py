@@ -27,11 +27,15 @@ _METHODS: dict[type[Step], str] = {MapStep: "map", FlatMapStep: "flat_map", Filt
 
 
 class _Loop:
-    """Source text of a loop, and which of its lines belongs to which step and value."""
+    """Source text of a loop, and which of its lines belongs to which step and value.
+
+    ``out.append(...)`` is written out because Python makes a special case of it: it costs less than the call
+    of a bound ``append``.
+    """
 
     def __init__(self, steps: Sequence[Step], *, stamped: bool) -> None:
         args = "".join(f", f{i}" for i in range(len(steps)))
-        self.lines = [f"def loop(values, timestamps, add, add_timestamp{args}):"]
+        self.lines = [f"def loop(values, timestamps, out, stamps{args}):"]
         self.at_line: dict[int, tuple[int, str]] = {}
         depth = 1
         value = "v0"
@@ -40,21 +44,31 @@ class _Loop:
         else:
             self._add(depth, "for v0 in values:")
         depth += 1
+        stamp = "stamps.append(timestamp)"
+        last = len(steps) - 1
         for i, step in enumerate(steps):
             made = f"v{i + 1}"
-            if isinstance(step, MapStep):
-                self._add(depth, f"{made} = f{i}({value})", (i, value))
-                value = made
-            elif isinstance(step, FilterStep):
+            if isinstance(step, FilterStep):
                 self._add(depth, f"if not f{i}({value}): continue", (i, value))
+                continue
+            if isinstance(step, MapStep):
+                if i == last:
+                    self._add(depth, f"out.append(f{i}({value}))", (i, value))
+                    break
+                self._add(depth, f"{made} = f{i}({value})", (i, value))
             else:
                 self._add(depth, f"r{i} = f{i}({value})", (i, value))
+                if i == last:
+                    self._add(depth, f"out.extend(r{i})", (i, value))
+                    stamp = "stamps.extend([timestamp] * (len(out) - len(stamps)))"
+                    break
                 self._add(depth, f"for {made} in r{i}:", (i, value))
                 depth += 1
-                value = made
-        self._add(depth, f"add({value})")
+            value = made
+        else:
+            self._add(depth, f"out.append({value})")
         if stamped:
-            self._add(depth, "add_timestamp(timestamp)")
+            self._add(depth, stamp)
 
     def _add(self, depth: int, text: str, mark: tuple[int, str] | None = None) -> None:
         self.lines.append("    " * depth + text)
@@ -75,7 +89,7 @@ def generate(steps: Sequence[Step], names: Sequence[str], *, stamped: bool) -> C
         stamped: whether batches have timestamps.
 
     Returns:
-        ``loop(values, timestamps, add, add_timestamp, *functions)``.
+        ``loop(values, timestamps, out, stamps, *functions)``, which adds to the lists ``out`` and ``stamps``.
     """
     source = _Loop(steps, stamped=stamped)
     filename = f"<sluiceway: {' -> '.join(names)}{' with timestamps' if stamped else ''}>"
@@ -137,14 +151,14 @@ class FusedOperator(Operator):
         if batch.timestamps is None:
             if self._plain is None:
                 self._plain = generate(self._steps, self._names, stamped=False)
-            self._plain(batch.values, None, out.append, None, *self._functions)
+            self._plain(batch.values, None, out, None, *self._functions)
             if out:
                 self.output.emit(Batch(out))
         else:
             if self._stamped is None:
                 self._stamped = generate(self._steps, self._names, stamped=True)
             stamps: list[int] = []
-            self._stamped(batch.values, batch.timestamps, out.append, stamps.append, *self._functions)
+            self._stamped(batch.values, batch.timestamps, out, stamps, *self._functions)
             if out:
                 self.output.emit(Batch(out, stamps))
 

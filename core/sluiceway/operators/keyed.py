@@ -98,7 +98,7 @@ class KeyedReduceOperator(KeyedOperator):
 
     @record_loop
     def _loop(self, values: list[Any], out: list[Any]) -> None:
-        key_of, reduce, entries, add, missing = self._key, self._reduce, self._entries, out.append, MISSING
+        key_of, reduce, entries, missing = self._key, self._reduce, self._entries, MISSING
         get = entries.get
         for value in values:
             key = key_of(value)
@@ -113,17 +113,17 @@ class KeyedReduceOperator(KeyedOperator):
             else:
                 reduced = reduce(reduced, value)
             entries[key] = reduced
-            add(reduced)
+            out.append(reduced)
 
     @record_loop
     def _loop_with_keys(self, values: list[Any], keys: list[Any], out: list[Any]) -> None:
-        reduce, entries, add, missing = self._reduce, self._entries, out.append, MISSING
+        reduce, entries, missing = self._reduce, self._entries, MISSING
         get = entries.get
         for key, value in zip(keys, values, strict=True):
             reduced = get(key, missing)
             reduced = value if reduced is missing else reduce(reduced, value)
             entries[key] = reduced
-            add(reduced)
+            out.append(reduced)
 
 
 class KeyedAggregateOperator(KeyedOperator):
@@ -149,14 +149,14 @@ class KeyedAggregateOperator(KeyedOperator):
 
     @record_loop
     def _loop(self, values: list[Any], given: list[Any] | None, keys: list[Any], out: list[Any]) -> None:
-        function, entries, append, missing = self._fn, self._entries, out.append, MISSING
+        function, entries, missing = self._fn, self._entries, MISSING
         create, add, result, key_of = function.create_accumulator, function.add, function.get_result, self._key
-        get, add_key = entries.get, keys.append
+        get = entries.get
         given_keys = iter(given) if given is not None else None
         for value in values:
             if given_keys is None:
                 key = key_of(value)
-                add_key(key)
+                keys.append(key)
             else:
                 key = next(given_keys)
             try:
@@ -168,4 +168,4 @@ class KeyedAggregateOperator(KeyedOperator):
                 stable_hash(key)
                 accumulator = create()
             accumulator = entries[key] = add(value, accumulator)
-            append(result(accumulator))
+            out.append(result(accumulator))

@@ -113,9 +113,12 @@ class ProcessOperator(Operator):
             returned = call(value, ctx)
             if returned is None:
                 continue
-            if not isinstance(returned, Iterable):
-                raise _wrong_result(self.step_name, returned)
-            values.extend(returned)
+            try:
+                values.extend(returned)
+            except TypeError:
+                if isinstance(returned, Iterable):
+                    raise
+                raise _wrong_result(self.step_name, returned) from None
             if timestamp is not None:
                 results.stamps.extend([timestamp] * (len(values) - len(results.stamps)))
 
@@ -159,9 +162,12 @@ class KeyedProcessOperator(KeyedOperator):
             returned = call(value, ctx)
             if returned is None:
                 continue
-            if not isinstance(returned, Iterable):
-                raise _wrong_result(self.step_name, returned)
-            # A generator runs here, while the key is still the record's.
-            values.extend(returned)
+            try:
+                # A generator runs here, while the key is still the record's.
+                values.extend(returned)
+            except TypeError:
+                if isinstance(returned, Iterable):
+                    raise
+                raise _wrong_result(self.step_name, returned) from None
             if timestamp is not None:
                 results.stamps.extend([timestamp] * (len(values) - len(results.stamps)))

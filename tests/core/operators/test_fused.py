@@ -46,11 +46,11 @@ def test_a_loop_equals_the_steps_one_after_the_other(chosen: list[tuple[str, Ste
     expected = model(steps, values, stamps)
 
     out: list[int] = []
-    generate(steps, names, stamped=False)(values, None, out.append, None, *functions)
+    generate(steps, names, stamped=False)(values, None, out, None, *functions)
     assert out == [v for v, _ in expected]
 
     out, out_stamps = [], []
-    generate(steps, names, stamped=True)(values, stamps, out.append, out_stamps.append, *functions)
+    generate(steps, names, stamped=True)(values, stamps, out, out_stamps, *functions)
     assert list(zip(out, out_stamps, strict=True)) == expected
 
 
@@ -62,7 +62,7 @@ def test_a_failure_is_traced_to_its_step_and_value() -> None:
     ]
     loop = generate(steps, ["tenfold", "both", "divide"], stamped=True)
     with pytest.raises(ZeroDivisionError) as caught:
-        loop([1, 2, 3], [100, 200, 300], [].append, [].append, *(s.function for s in steps))
+        loop([1, 2, 3], [100, 200, 300], [], [], *(s.function for s in steps))
     fault = locate(caught.value.__traceback__)
     assert fault is not None
     assert (fault.step, fault.value, fault.timestamp) == ("divide", 21, 200)
@@ -73,7 +73,7 @@ def test_a_lazy_flat_map_fails_in_its_own_step() -> None:
     steps: list[Step] = [FlatMapStep(lambda v: (1 // w for w in [v])), MapStep(lambda v: v)]
     loop = generate(steps, ["lazy", "after"], stamped=False)
     with pytest.raises(ZeroDivisionError) as caught:
-        loop([0], None, [].append, None, *(s.function for s in steps))
+        loop([0], None, [], None, *(s.function for s in steps))
     fault = locate(caught.value.__traceback__)
     assert fault is not None
     assert (fault.step, fault.value) == ("lazy", 0)
@@ -82,7 +82,7 @@ def test_a_lazy_flat_map_fails_in_its_own_step() -> None:
 def test_what_cannot_be_iterated_over_is_the_loops_own_failure() -> None:
     loop = generate([FlatMapStep(lambda v: v)], ["wrong"], stamped=False)
     with pytest.raises(TypeError) as caught:
-        loop([5], None, [].append, None, lambda v: v)
+        loop([5], None, [], None, lambda v: v)
     fault = locate(caught.value.__traceback__)
     assert fault is not None
     assert fault.innermost
