@@ -30,9 +30,8 @@ def measure(plan: Plan) -> Iterator[Row]:
 def _loop(numbers: range) -> list[int]:
     first, second, third, fourth = STEPS
     results: list[int] = []
-    emit = results.append
     for number in numbers:
-        emit(fourth(third(second(first(number)))))
+        results.append(fourth(third(second(first(number)))))
     return results
 
 

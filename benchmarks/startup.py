@@ -46,19 +46,20 @@ def measure(plan: Plan) -> Iterator[Row]:
         empty, telling = Path(directory, "empty.py"), Path(directory, "telling.py")
         empty.write_text(_EMPTY)
         telling.write_text(_EMPTY + _TELLING)
+        environment = _environment(directory)
         runs = plan.size(max(plan.runs, _RUNS), 1)
-        yield _time([str(command), "run", str(empty)], runs)
+        yield _time([str(command), "run", str(empty)], environment, runs)
         if sys.platform == "linux":
-            yield _memory([str(command), "run", str(telling)], plan.runs)
+            yield _memory([str(command), "run", str(telling)], environment, plan.runs)
         else:
             yield Row("memory after an empty job", "MB", (), note="measured on Linux only")
 
 
-def _time(command: Sequence[str], runs: int) -> Row:
+def _time(command: Sequence[str], environment: dict[str, str], runs: int) -> Row:
     bare = [sys.executable, "-c", "pass"]
-    _seconds(command)
-    _seconds(bare)
-    pairs = [(_seconds(bare), _seconds(command)) for _ in range(runs)]
+    _seconds(command, environment)
+    _seconds(bare, environment)
+    pairs = [(_seconds(bare, environment), _seconds(command, environment)) for _ in range(runs)]
     python = statistics.median(bare for bare, _ in pairs)
     ratio = statistics.median(ours / bare for bare, ours in pairs)
     return Row(
@@ -71,29 +72,31 @@ def _time(command: Sequence[str], runs: int) -> Row:
     )
 
 
-def _memory(command: Sequence[str], runs: int) -> Row:
-    bare = _megabytes([sys.executable, "-c", _TELLING])
+def _memory(command: Sequence[str], environment: dict[str, str], runs: int) -> Row:
+    bare = _megabytes([sys.executable, "-c", _TELLING], environment)
     return Row(
         "memory after an empty job",
         "MB",
-        tuple(_megabytes(command) for _ in range(runs)),
+        tuple(_megabytes(command, environment) for _ in range(runs)),
         aim=60,
         note=f"resident at exit; python -c pass {bare:.3g} MB",
         details={"python_mb": bare},
     )
 
 
-def _seconds(command: Sequence[str]) -> float:
+def _seconds(command: Sequence[str], environment: dict[str, str]) -> float:
     start = time.perf_counter()
-    subprocess.run(command, env=_environment(), check=True, capture_output=True)
+    subprocess.run(command, env=environment, check=True, capture_output=True)
     return time.perf_counter() - start
 
 
-def _megabytes(command: Sequence[str]) -> float:
-    done = subprocess.run(command, env=_environment(), check=True, capture_output=True, text=True)
+def _megabytes(command: Sequence[str], environment: dict[str, str]) -> float:
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
     return int(done.stdout) / 1024
 
 
-def _environment() -> dict[str, str]:
-    """Without what somebody has set for their own runs."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("SLUICEWAY_")}
+def _environment(directory: str) -> dict[str, str]:
+    """Without what somebody has set for their own runs; with compiled modules, as an installed package has."""
+    ours = {n: v for n, v in os.environ.items() if not n.startswith("SLUICEWAY_")}
+    ours.pop("PYTHONDONTWRITEBYTECODE", None)
+    return ours | {"PYTHONPYCACHEPREFIX": directory}

@@ -93,7 +93,6 @@ def _pipeline(
 
 def reduce_loop(lines: list[str]) -> list[Pair]:
     results: list[Pair] = []
-    emit = results.append
     reduced: dict[str, Pair] = {}
     so_far_of = reduced.get
     for line in lines:
@@ -101,18 +100,17 @@ def reduce_loop(lines: list[str]) -> list[Pair]:
             word = word_of(pair)
             so_far = so_far_of(word)
             new = reduced[word] = pair if so_far is None else add(so_far, pair)
-            emit(new)
+            results.append(new)
     return results
 
 
 def _count_loop(lines: list[str]) -> list[Pair]:
     results: list[Pair] = []
-    emit = results.append
     counts: dict[str, int] = {}
     count_of = counts.get
     for line in lines:
         for pair in split(line):
             word = word_of(pair)
             count = counts[word] = count_of(word, 0) + 1
-            emit((word, count))
+            results.append((word, count))
     return results
