@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from inspect import signature
 from pathlib import Path
 from textwrap import dedent
 
@@ -43,7 +44,9 @@ def write(place: Path) -> Callable[..., Path]:
 @pytest.fixture
 def sluiceway() -> Callable[..., Result]:
     """``sluiceway("run", "wc.py")``: the command, in this process."""
-    return lambda *arguments: CliRunner().invoke(app, list(arguments), prog_name="sluiceway")
+    # Before version 8.2 of click the runner had to be told to keep the two streams apart.
+    apart = {"mix_stderr": False} if "mix_stderr" in signature(CliRunner).parameters else {}
+    return lambda *arguments: CliRunner(**apart).invoke(app, list(arguments), prog_name="sluiceway")
 
 
 @pytest.fixture

@@ -117,6 +117,7 @@ class App(Group):
                 **extra,
             )
             sys.stdout.flush()
+            sys.stderr.flush()
         except click.ClickException as error:
             error.show()
             code = exitcodes.USAGE

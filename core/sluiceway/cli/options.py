@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import wraps
 from typing import Any, Final
 
@@ -102,7 +103,8 @@ def pipeline_command(name: str, short_help: str) -> Callable[[Callable[..., None
             ctx.meta[TRACEBACK_FLAG] = traceback
             if target.startswith("-"):
                 opts = [opt for p in ctx.command.params for opt in (*p.opts, *p.secondary_opts)]
-                raise click.NoSuchOption(target.partition("=")[0], possibilities=opts, ctx=ctx)
+                wrong = target.partition("=")[0]
+                raise click.NoSuchOption(wrong, possibilities=get_close_matches(wrong, opts), ctx=ctx)
             function(request=Request(target, script_arguments, _resolve(given)), **given)
 
         own = list(reversed(getattr(function, "__click_params__", [])))
