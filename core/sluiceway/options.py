@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any, Final
 
 __all__ = ["NOT_BUILT_YET", "OPTIONS", "Option", "UnfitError", "duration_ms"]
@@ -77,7 +78,7 @@ def duration_ms(value: object) -> int:
     Raises:
         ValueError: it is none of these, is negative, or is not a whole number of ms.
     """
-    ms: float
+    ms: float | Decimal
     if isinstance(value, timedelta):
         ms = value / timedelta(milliseconds=1)
     elif isinstance(value, int) and not isinstance(value, bool):
@@ -86,7 +87,7 @@ def duration_ms(value: object) -> int:
         number, unit = match.groups()
         if unit not in _UNITS_MS:
             raise ValueError(f"{value!r} has no unit that is known: {', '.join(filter(None, _UNITS_MS))}")
-        ms = round(float(number) * _UNITS_MS[unit], 6)
+        ms = Decimal(number) * _UNITS_MS[unit]
     else:
         raise ValueError(f"{value!r} is not a duration")
     if ms < 0 or ms != int(ms):
