@@ -1,112 +1,20 @@
 """The five kinds of keyed state, over a backend that is a pair of dicts."""
 
-from collections.abc import MutableMapping
-from dataclasses import replace
-
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from sluiceway.errors import StateError, UnstableKeyError
 from sluiceway.functions import AggregateFunction, ReduceFunction
 from sluiceway.keyedstate import KeyedStateStore
-from sluiceway.serializers import PickleSerializer
 from sluiceway.state import (
     AggregatingStateDescriptor,
-    KeyedStateBackend,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
-    StateMeta,
-    StateTable,
-    TableKind,
-    TableSchema,
     ValueStateDescriptor,
 )
-
-
-class Copies(MutableMapping):
-    """A mapping as a backend on disk has it: what is read is a copy, what is written is copied."""
-
-    def __init__(self):
-        self.data = {}
-
-    def __getitem__(self, key):
-        value = self.data[key]
-        return list(value) if type(value) is list else value
-
-    def __setitem__(self, key, value):
-        self.data[key] = list(value) if type(value) is list else value
-
-    def __delitem__(self, key):
-        del self.data[key]
-
-    def __iter__(self):
-        return iter(self.data)
-
-    def __len__(self):
-        return len(self.data)
-
-
-class References(dict):
-    """A mapping as a backend in memory has it."""
-
-    @property
-    def data(self):
-        return self
-
-
-class Table(StateTable):
-    def __init__(self, make):
-        self.make = make
-        self.spaces = {}
-        self.maps = {}
-        self.mappings_made = 0
-
-    def entries(self, namespace=()):
-        return self.spaces.setdefault(namespace, self.make())
-
-    def mapping(self, key, namespace=()):
-        self.mappings_made += 1
-        return self.maps.setdefault((key, namespace), self.make())
-
-    def namespaces(self):
-        return iter(self.spaces)
-
-    def keys(self, namespace=()):
-        return iter(self.spaces[namespace])
-
-    def drop(self, namespace):
-        del self.spaces[namespace]
-
-
-class Backend(KeyedStateBackend):
-    def __init__(self, make):
-        self.tables = {}
-        self.make = make
-
-    def table(self, descriptor):
-        return self.tables.setdefault(descriptor.name, Table(self.make))
-
-    def snapshot(self):
-        raise NotImplementedError
-
-    def restore(self, snapshots):
-        raise NotImplementedError
-
-    def close(self):
-        pass
-
-
-@pytest.fixture(params=[References, Copies])
-def backend(request):
-    return Backend(request.param)
-
-
-@pytest.fixture
-def store(backend):
-    return KeyedStateStore(backend)
 
 
 def add(a, b):
@@ -318,9 +226,9 @@ class Kinds(RuleBasedStateMachine):
     keys = st.sampled_from(["a", "b", 1])
     numbers = st.integers(0, 3)
 
-    def __init__(self):
+    def __init__(self, backend):
         super().__init__()
-        self.store = KeyedStateStore(Backend(Copies))
+        self.store = KeyedStateStore(backend)
         self.value = self.store.value_state(ValueStateDescriptor("value", default=-1))
         self.items = self.store.list_state(ListStateDescriptor("list"))
         self.mapping = self.store.map_state(MapStateDescriptor("map"))
@@ -378,8 +286,10 @@ class Kinds(RuleBasedStateMachine):
         self.store.current_key = self.key
 
 
-TestKinds = Kinds.TestCase
-TestKinds.settings = settings(max_examples=50, stateful_step_count=20, deadline=None)
+def test_the_kinds_agree_with_pythons_own_collections(new_backend):
+    run_state_machine_as_test(
+        lambda: Kinds(new_backend()), settings=settings(max_examples=50, stateful_step_count=20, deadline=None)
+    )
 
 
 # ---- the current key ---------------------------------------------------------------------------------------
@@ -523,134 +433,3 @@ def test_an_unhashable_entry_of_a_mapping_is_the_users_error(store):
     store.current_key = "a"
     with pytest.raises(TypeError, match="unhashable type: 'list'"):
         state.put([1], 2)
-
-
-# ---- declarations ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "message"),
-    [
-        (
-            ("value_state", ValueStateDescriptor("s", int)),
-            ("list_state", ListStateDescriptor("s", int)),
-            "as value state of int, and as list state of int",
-        ),
-        (
-            ("value_state", ValueStateDescriptor("s", int)),
-            ("value_state", ValueStateDescriptor("s", str)),
-            "as value state of int, and as value state of str",
-        ),
-        (
-            ("value_state", ValueStateDescriptor("s")),
-            ("value_state", ValueStateDescriptor("s", str)),
-            "as value state of anything, and as value state of str",
-        ),
-        (
-            ("value_state", ValueStateDescriptor("s", int)),
-            ("reducing_state", ReducingStateDescriptor("s", int, reduce=add)),
-            "as value state of int, and as reducing state of int",
-        ),
-        (
-            ("map_state", MapStateDescriptor("s", int, key_type=str)),
-            ("map_state", MapStateDescriptor("s", int, key_type=bytes)),
-            "as map state of str to int, and as map state of bytes to int",
-        ),
-    ],
-)
-def test_one_name_is_one_state(store, first, second, message):
-    getattr(store, first[0])(first[1])
-    with pytest.raises(
-        StateError, match=f"^state 's' is declared twice: {message}. Give one of them another name$"
-    ):
-        getattr(store, second[0])(second[1])
-
-
-def test_each_kind_wants_its_descriptor(store):
-    with pytest.raises(StateError, match="list state is declared by a ListStateDescriptor, not by Val"):
-        store.list_state(ValueStateDescriptor("s"))
-
-
-@pytest.mark.parametrize("wrong", [None, 5, Adding, Mean])
-def test_descriptors_want_functions_and_no_classes(wrong):
-    with pytest.raises(TypeError, match=r"ReducingStateDescriptor\('s'\) needs reduce=, a function of two values"):
-        ReducingStateDescriptor("s", reduce=wrong)
-    with pytest.raises(
-        TypeError, match=r"AggregatingStateDescriptor\('s'\) needs aggregate=, an AggregateFunction"
-    ):
-        AggregatingStateDescriptor("s", aggregate=wrong)
-
-
-def test_a_function_that_would_never_be_opened_is_refused(store):
-    class Opened(Adding):
-        def open(self, context):
-            pass
-
-    class OpenedMean(Mean):
-        def open(self, context):
-            pass
-
-    with pytest.raises(StateError, match=r"function of state 's' has an open\(\) of its own"):
-        store.reducing_state(ReducingStateDescriptor("s", reduce=Opened()))
-    with pytest.raises(StateError, match=r"function of state 't' has an open\(\) of its own"):
-        store.aggregating_state(AggregatingStateDescriptor("t", aggregate=OpenedMean()))
-
-
-# ---- what backends are told --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("descriptor", "kind", "type_name", "serializer"),
-    [
-        (ValueStateDescriptor("s"), TableKind.VALUE, "", "pickle"),
-        (ValueStateDescriptor("s", int), TableKind.VALUE, "int", "msgspec"),
-        (ValueStateDescriptor("s", Table), TableKind.VALUE, "Table", "pickle"),
-        (ListStateDescriptor("s"), TableKind.VALUE, "", "pickle"),
-        (ListStateDescriptor("s", int), TableKind.VALUE, "list[int]", "msgspec"),
-        (MapStateDescriptor("s", int), TableKind.MAP, "", "pickle"),
-        (MapStateDescriptor("s", int, key_type=str), TableKind.MAP, "dict[str, int]", "msgspec"),
-        (ReducingStateDescriptor("s", int, reduce=add), TableKind.VALUE, "int", "msgspec"),
-        (
-            AggregatingStateDescriptor("s", float | None, aggregate=Mean()),
-            TableKind.VALUE,
-            "float | None",
-            "msgspec",
-        ),
-    ],
-)
-def test_schema_of_a_descriptor(descriptor, kind, type_name, serializer):
-    schema = TableSchema.of(descriptor)
-    assert schema.meta == StateMeta("s", kind, serializer, 1, type_name)
-    assert schema.serializer.name == serializer
-
-
-def test_map_entries_are_serialized_as_pairs():
-    serializer = TableSchema.of(MapStateDescriptor("s", list[int], key_type=str)).serializer
-    assert serializer.dumps(("a", [1])) == b"\x92\xa1a\x91\x01"
-    assert serializer.loads(serializer.dumps(("a", [1]))) == ("a", [1])
-
-
-def test_an_incompatible_snapshot_is_refused_with_old_and_new():
-    schema = TableSchema.of(ValueStateDescriptor("s", int))
-    assert schema.reader_for(schema.meta, "op") is schema.serializer
-    with pytest.raises(StateError) as caught:
-        schema.reader_for(replace(schema.meta, type_name="str", serializer="quipu", version=4), "op")
-    assert str(caught.value) == (
-        "state 's' of operator 'op' cannot be restored: the snapshot holds a value table of str (serializer "
-        "'quipu', version 4), the job declares a value table of int (serializer 'msgspec', version 1). Declare it "
-        "as it was, give the new one another name, or start without the snapshot"
-    )
-
-
-def test_an_older_version_is_read_where_the_serializer_can():
-    class Newer(PickleSerializer):
-        version = 2
-
-        def reader_for(self, version):
-            return PickleSerializer() if version == 1 else super().reader_for(version)
-
-    schema = TableSchema(StateMeta("s", TableKind.VALUE, "pickle", 2), Newer())
-    assert type(schema.reader_for(replace(schema.meta, version=1), "op")) is PickleSerializer
-    assert schema.reader_for(schema.meta, "op") is schema.serializer
-    with pytest.raises(StateError, match="version 3"):
-        schema.reader_for(replace(schema.meta, version=3), "op")
