@@ -1,0 +1,193 @@
+"""Event time: how records get their timestamps, and how a stream knows how far time has come."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, ClassVar, Generic, TypeVar
+
+from sluiceway.config import duration_ms
+from sluiceway.elements import MIN_WATERMARK
+from sluiceway.errors import ConfigurationError
+
+__all__ = [
+    "BoundedOutOfOrderness",
+    "NoWatermarks",
+    "WatermarkAlignment",
+    "WatermarkGenerator",
+    "WatermarkOutput",
+    "WatermarkStrategy",
+]
+
+T = TypeVar("T")
+
+
+class WatermarkOutput(ABC):
+    """Where a generator says how far event time has come. From the task's thread only."""
+
+    @abstractmethod
+    def emit_watermark(self, timestamp: int) -> None:
+        """No record at or before ``timestamp`` (ms) is expected any more. Lower ones than before are ignored."""
+
+    @abstractmethod
+    def mark_idle(self) -> None:
+        """The stream has nothing for now and must not hold others back."""
+
+    @abstractmethod
+    def mark_active(self) -> None:
+        """The stream counts again."""
+
+
+class WatermarkGenerator(ABC, Generic[T]):
+    """Watches the records of one split, or of one subtask, and says how far time has come.
+
+    One object per split or subtask. From the task's thread only.
+
+    Attributes:
+        punctuated: whether :meth:`on_event` may emit. Watermarks of such a generator keep their place among
+            the records; those of :meth:`on_periodic_emit` come between batches.
+    """
+
+    punctuated: ClassVar[bool] = False
+
+    @abstractmethod
+    def on_event(self, value: T, timestamp: int, output: WatermarkOutput) -> None:
+        """A record with its timestamp (ms) has come by."""
+
+    @abstractmethod
+    def on_periodic_emit(self, output: WatermarkOutput) -> None:
+        """Called at the watermark interval: emit if there is news."""
+
+    def on_batch(self, values: Sequence[T], timestamps: Sequence[int], output: WatermarkOutput) -> None:
+        """Several records have come by. Override it where that is cheaper than one at a time."""
+        for value, timestamp in zip(values, timestamps, strict=True):
+            self.on_event(value, timestamp, output)
+
+
+class BoundedOutOfOrderness(WatermarkGenerator[Any]):
+    """The highest timestamp so far, less the bound, less 1 ms.
+
+    Args:
+        bound_ms: how far behind the highest timestamp a record may come.
+    """
+
+    def __init__(self, bound_ms: int) -> None:
+        self._bound = bound_ms
+        self._highest = MIN_WATERMARK + bound_ms + 1
+
+    def on_event(self, value: Any, timestamp: int, output: WatermarkOutput) -> None:
+        """Keep the highest."""
+        if timestamp > self._highest:
+            self._highest = timestamp
+
+    def on_batch(self, values: Sequence[Any], timestamps: Sequence[int], output: WatermarkOutput) -> None:
+        """Keep the highest of all."""
+        highest = max(timestamps)
+        if highest > self._highest:
+            self._highest = highest
+
+    def on_periodic_emit(self, output: WatermarkOutput) -> None:
+        """Say it."""
+        output.emit_watermark(self._highest - self._bound - 1)
+
+
+class NoWatermarks(WatermarkGenerator[Any]):
+    """Never says anything: event time stands still until the input ends."""
+
+    def on_event(self, value: Any, timestamp: int, output: WatermarkOutput) -> None:
+        """Nothing."""
+
+    def on_batch(self, values: Sequence[Any], timestamps: Sequence[int], output: WatermarkOutput) -> None:
+        """Nothing."""
+
+    def on_periodic_emit(self, output: WatermarkOutput) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkAlignment:
+    """Sources of one group wait for one another.
+
+    Attributes:
+        group: names the group.
+        max_drift_ms: a source further ahead of the slowest than this pauses.
+        update_interval_ms: how often the sources compare.
+    """
+
+    group: str
+    max_drift_ms: int
+    update_interval_ms: int = 1000
+
+
+@dataclass(frozen=True)
+class WatermarkStrategy(Generic[T]):
+    """Timestamps and watermarks of a stream: made by one of the ``for_`` methods, refined by ``with_``.
+
+    Attributes:
+        generator: makes a generator, one per split or subtask.
+        assigner: from a record to its timestamp in ms since the epoch; None: the one it has.
+        idleness_ms: a split without records for this long is idle; None: never.
+        alignment: with which sources to stay in step; None: with none.
+    """
+
+    generator: Callable[[], WatermarkGenerator[Any]]
+    assigner: Callable[[T], int] | None = None
+    idleness_ms: int | None = None
+    alignment: WatermarkAlignment | None = None
+
+    @classmethod
+    def for_monotonous_timestamps(cls) -> WatermarkStrategy[Any]:
+        """Timestamps never go back within a split."""
+        return WatermarkStrategy(lambda: BoundedOutOfOrderness(0))
+
+    @classmethod
+    def for_bounded_out_of_orderness(cls, bound: timedelta | int | str) -> WatermarkStrategy[Any]:
+        """A record comes at most ``bound`` (ms, timedelta or ``"5s"``) after a later one."""
+        bound_ms = _duration("for_bounded_out_of_orderness", bound)
+        return WatermarkStrategy(lambda: BoundedOutOfOrderness(bound_ms))
+
+    @classmethod
+    def for_generator(cls, factory: Callable[[], WatermarkGenerator[Any]]) -> WatermarkStrategy[Any]:
+        """Watermarks of your own: ``factory()`` makes a generator."""
+        return WatermarkStrategy(factory)
+
+    @classmethod
+    def no_watermarks(cls) -> WatermarkStrategy[Any]:
+        """Timestamps only: event time stands still until the input ends."""
+        return WatermarkStrategy(NoWatermarks)
+
+    def with_timestamp_assigner(self, assigner: Callable[[T], int]) -> WatermarkStrategy[T]:
+        """Take the timestamp from the record: ``assigner(record)`` in ms since the epoch."""
+        if not callable(assigner):
+            raise TypeError(f"with_timestamp_assigner takes a function of a record, not {assigner!r:.60}")
+        return replace(self, assigner=assigner)
+
+    def with_idleness(self, timeout: timedelta | int | str) -> WatermarkStrategy[T]:
+        """Stop waiting for a split that had no record for ``timeout``. One that is back-pressured is not idle."""
+        timeout_ms = _duration("with_idleness", timeout)
+        if timeout_ms == 0:
+            raise ConfigurationError("with_idleness(0): every split would always be idle; give it some time")
+        return replace(self, idleness_ms=timeout_ms)
+
+    def with_watermark_alignment(
+        self, group: str, max_drift: timedelta | int | str, update_interval: timedelta | int | str = 1000
+    ) -> WatermarkStrategy[T]:
+        """Pause while further than ``max_drift`` ahead of the slowest source of ``group``."""
+        alignment = WatermarkAlignment(
+            group,
+            _duration("with_watermark_alignment", max_drift),
+            max(1, _duration("with_watermark_alignment", update_interval)),
+        )
+        return replace(self, alignment=alignment)
+
+
+def _duration(method: str, value: timedelta | int | str) -> int:
+    try:
+        ms = duration_ms(value)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"{method}({value!r}): {error}") from None
+    if ms < 0:
+        raise ConfigurationError(f"{method}({value!r}): time cannot run backwards")
+    return ms

@@ -1,0 +1,112 @@
+"""Timers: what is to happen when time comes to a point. Pure; the operator says how far time has come.
+
+A timer is a timestamp, a key and a namespace; registering it twice is registering it once. Timers fire in the
+order of their timestamps, those of one timestamp in the order in which they were registered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from heapq import heappop, heappush
+from operator import itemgetter
+from typing import Any, Final, TypeAlias
+
+__all__ = ["Timer", "TimerQueue"]
+
+Timer: TypeAlias = tuple[int, Any, Hashable]
+"""Timestamp in ms, key, namespace."""
+
+_SHIFT: Final = 10
+_by_timestamp: Final = itemgetter(0)
+
+
+class TimerQueue:
+    """The timers of one time domain of one operator in one subtask. From the task's thread only.
+
+    A calendar queue (R. Brown, CACM 31(10), 1988) with buckets of 1,024 ms: far timers lie unsorted in the
+    bucket of their time, where adding one costs a dict entry. The nearest bucket is sorted when its turn
+    comes; timers that are added to it after that go to a small heap beside it.
+    """
+
+    __slots__ = ("_buckets", "_ids", "_late", "_live", "_near_id", "_order", "_sorted")
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, dict[Timer, None]] = {}
+        self._ids: list[int] = []
+        # The near part: what is in _live counts, what else lies in _sorted or _late was deleted.
+        self._near_id = -(2**63)
+        self._live: dict[Timer, None] = {}
+        self._sorted: list[Timer] = []
+        self._late: list[tuple[int, int, Timer]] = []
+        self._order = 0
+
+    def __len__(self) -> int:
+        return len(self._live) + sum(map(len, self._buckets.values()))
+
+    def register(self, timestamp: int, key: Any, namespace: Hashable) -> None:
+        """Add a timer, if it is not there."""
+        timer = (timestamp, key, namespace)
+        id_ = timestamp >> _SHIFT
+        if id_ > self._near_id:
+            bucket = self._buckets.get(id_)
+            if bucket is None:
+                self._buckets[id_] = {timer: None}
+                heappush(self._ids, id_)
+            else:
+                bucket[timer] = None
+        elif timer not in self._live:
+            self._live[timer] = None
+            self._order += 1
+            heappush(self._late, (timestamp, self._order, timer))
+
+    def delete(self, timestamp: int, key: Any, namespace: Hashable) -> None:
+        """Take a timer back; harmless if it is not there."""
+        timer = (timestamp, key, namespace)
+        id_ = timestamp >> _SHIFT
+        if id_ > self._near_id:
+            self._buckets.get(id_, {}).pop(timer, None)
+        else:
+            self._live.pop(timer, None)
+
+    def next_timestamp(self) -> int | None:
+        """The earliest timestamp that has a timer, or None."""
+        timer = self._head()
+        return None if timer is None else timer[0]
+
+    def due(self, until: int) -> Iterator[Timer]:
+        """Take out and yield timers with a timestamp of at most ``until``, in order.
+
+        Timers that are registered or deleted meanwhile are respected. A caller may stop at any time, and go on
+        with another call.
+        """
+        live = self._live
+        while (timer := self._head(until)) is not None and timer[0] <= until:
+            del live[timer]
+            yield timer
+
+    def timers(self) -> Iterator[Timer]:
+        """All timers, in no particular order."""
+        yield from self._live
+        for bucket in self._buckets.values():
+            yield from bucket
+
+    def _head(self, until: int | None = None) -> Timer | None:
+        """The first timer, which stays; buckets that begin after ``until`` are left alone."""
+        live, near, late = self._live, self._sorted, self._late
+        while True:
+            while near and near[-1] not in live:
+                near.pop()
+            while late and late[0][2] not in live:
+                heappop(late)
+            if near:
+                return late[0][2] if late and late[0][0] < near[-1][0] else near[-1]
+            if late:
+                return late[0][2]
+            if not self._ids or (until is not None and self._ids[0] << _SHIFT > until):
+                return None
+            self._near_id = heappop(self._ids)
+            bucket = self._buckets.pop(self._near_id)
+            live.update(bucket)
+            # Turned round, so that the first is popped from the end; sorting both ways keeps ties in order.
+            near.extend(sorted(bucket, key=_by_timestamp))
+            near.reverse()

@@ -1,0 +1,222 @@
+"""Windows: how a stream is cut into finite parts, when a part is evaluated, and what it keeps.
+
+The contracts behind ``window()``: assigners say to which windows a record belongs, triggers when a window is
+evaluated, evictors what is taken out of it before or after that. The built-in ones are in
+:mod:`sluiceway.windows`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from enum import Flag
+from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
+
+from sluiceway.elements import MAX_WATERMARK
+from sluiceway.state import ReducingState, ReducingStateDescriptor, ValueState, ValueStateDescriptor
+
+__all__ = [
+    "GLOBAL_WINDOW",
+    "AssignerContext",
+    "Evictor",
+    "EvictorContext",
+    "GlobalWindow",
+    "MergingWindowAssigner",
+    "TimeWindow",
+    "Timestamped",
+    "Trigger",
+    "TriggerContext",
+    "TriggerResult",
+    "Window",
+    "WindowAssigner",
+]
+
+T = TypeVar("T")
+
+
+class TimeWindow(NamedTuple):
+    """Event or processing time from ``start`` (inclusive) to ``end`` (exclusive), in ms since the epoch."""
+
+    start: int
+    end: int
+
+    @property
+    def max_timestamp(self) -> int:
+        """The last ms that belongs to it."""
+        return self.end - 1
+
+    def intersects(self, other: TimeWindow) -> bool:
+        """Whether they overlap or touch."""
+        return self.start <= other.end and other.start <= self.end
+
+    def cover(self, other: TimeWindow) -> TimeWindow:
+        """The smallest window that has both in it."""
+        return TimeWindow(min(self.start, other.start), max(self.end, other.end))
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalWindow:
+    """The one window that has everything in it."""
+
+    @property
+    def max_timestamp(self) -> int:
+        """The end of time."""
+        return MAX_WATERMARK
+
+
+GLOBAL_WINDOW = GlobalWindow()
+
+Window: TypeAlias = TimeWindow | GlobalWindow
+
+
+class TriggerResult(Flag):
+    """What a trigger wants done."""
+
+    CONTINUE = 0
+    FIRE = 1
+    PURGE = 2
+    FIRE_AND_PURGE = 3
+
+
+class AssignerContext(ABC):
+    """What an assigner may know."""
+
+    @abstractmethod
+    def current_processing_time(self) -> int:
+        """Wall-clock time in ms."""
+
+
+class WindowAssigner(ABC):
+    """Says to which windows a record belongs: a description, picklable.
+
+    Attributes:
+        event_time: whether windows are of event time; else of processing time.
+    """
+
+    event_time: ClassVar[bool] = True
+
+    @abstractmethod
+    def assign(self, value: Any, timestamp: int, context: AssignerContext) -> Sequence[Window]:
+        """The windows of a record. ``timestamp`` is its event time, or the wall clock for processing time."""
+
+    @abstractmethod
+    def default_trigger(self) -> Trigger:
+        """The trigger that is used where the user names none."""
+
+
+class MergingWindowAssigner(WindowAssigner):
+    """An assigner whose windows grow together, as sessions do."""
+
+    @abstractmethod
+    def merge(self, windows: Sequence[TimeWindow]) -> Sequence[tuple[TimeWindow, Sequence[TimeWindow]]]:
+        """Which windows become one: pairs of a merged window and the two or more that go into it."""
+
+
+class TriggerContext(ABC):
+    """What a trigger can do, for the key and the window that it is asked about."""
+
+    @property
+    @abstractmethod
+    def key(self) -> Hashable:
+        """The key."""
+
+    @abstractmethod
+    def current_watermark(self) -> int:
+        """Event time, in ms."""
+
+    @abstractmethod
+    def current_processing_time(self) -> int:
+        """Wall-clock time in ms."""
+
+    @abstractmethod
+    def register_event_time_timer(self, timestamp: int) -> None:
+        """Have :meth:`Trigger.on_event_time` called when the watermark reaches ``timestamp``."""
+
+    @abstractmethod
+    def register_processing_time_timer(self, timestamp: int) -> None:
+        """Have :meth:`Trigger.on_processing_time` called at ``timestamp``."""
+
+    @abstractmethod
+    def delete_event_time_timer(self, timestamp: int) -> None:
+        """Take a timer back; harmless if there is none."""
+
+    @abstractmethod
+    def delete_processing_time_timer(self, timestamp: int) -> None:
+        """Take a timer back; harmless if there is none."""
+
+    @abstractmethod
+    def get_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
+        """State of this key and window."""
+
+    @abstractmethod
+    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+        """Reducing state of this key and window."""
+
+    @abstractmethod
+    def merge_reducing_state(self, descriptor: ReducingStateDescriptor) -> None:
+        """In :meth:`Trigger.on_merge`: reduce the state of the merged windows into that of the result."""
+
+
+class Trigger(ABC):
+    """Decides when a window is evaluated: a description, picklable; its memory is in the context's state."""
+
+    @abstractmethod
+    def on_element(self, value: Any, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
+        """A record was added to the window."""
+
+    @abstractmethod
+    def on_event_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
+        """An event-time timer of the window has fired."""
+
+    @abstractmethod
+    def on_processing_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
+        """A processing-time timer of the window has fired."""
+
+    @property
+    def can_merge(self) -> bool:
+        """Whether :meth:`on_merge` works."""
+        return False
+
+    def on_merge(self, window: Window, context: TriggerContext) -> None:
+        """Several windows have become ``window``: move what the trigger knows of them."""
+        raise NotImplementedError(f"{type(self).__name__} cannot be used with windows that merge: no on_merge()")
+
+    @abstractmethod
+    def clear(self, window: Window, context: TriggerContext) -> None:
+        """The window is gone: forget timers and state."""
+
+
+class Timestamped(NamedTuple, Generic[T]):
+    """A record in a window's list, with its timestamp in ms."""
+
+    value: T
+    timestamp: int
+
+
+class EvictorContext(ABC):
+    """What an evictor may know."""
+
+    @abstractmethod
+    def current_watermark(self) -> int:
+        """Event time, in ms."""
+
+    @abstractmethod
+    def current_processing_time(self) -> int:
+        """Wall-clock time in ms."""
+
+
+class Evictor(ABC):
+    """Takes records out of a window when it is evaluated: a description, picklable."""
+
+    @abstractmethod
+    def evict_before(
+        self, elements: list[Timestamped[Any]], window: Window, context: EvictorContext
+    ) -> list[Timestamped[Any]]:
+        """What the window's function is given: what is left of ``elements`` (in order of arrival)."""
+
+    def evict_after(
+        self, elements: list[Timestamped[Any]], window: Window, context: EvictorContext
+    ) -> list[Timestamped[Any]]:
+        """What the window keeps after its function has run: all of ``elements`` unless overridden."""
+        return elements

@@ -1,0 +1,83 @@
+"""Timers against the obvious model: a list that is sorted anew each time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+from sluiceway.timers import TimerQueue
+
+TIMES = st.one_of(st.integers(-3000, 6000), st.sampled_from([0, 1, 1023, 1024, 1025, 2**40, -(2**40)]))
+KEYS = st.sampled_from(["a", "b", "c"])
+
+
+class TimerMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = TimerQueue()
+        self.model: list[tuple[int, str, int]] = []
+
+    @rule(at=TIMES, key=KEYS, namespace=st.integers(0, 1))
+    def register(self, at: int, key: str, namespace: int) -> None:
+        self.queue.register(at, key, namespace)
+        if (at, key, namespace) not in self.model:
+            self.model.append((at, key, namespace))
+
+    @rule(at=TIMES, key=KEYS, namespace=st.integers(0, 1))
+    def delete(self, at: int, key: str, namespace: int) -> None:
+        self.queue.delete(at, key, namespace)
+        if (at, key, namespace) in self.model:
+            self.model.remove((at, key, namespace))
+
+    @rule(until=TIMES, stop_after=st.integers(0, 5))
+    def fire(self, until: int, stop_after: int) -> None:
+        expected = sorted((t for t in self.model if t[0] <= until), key=lambda t: t[0])[:stop_after]
+        fired: list[Any] = []
+        if stop_after:
+            for timer in self.queue.due(until):
+                fired.append(timer)
+                if len(fired) == stop_after:
+                    break
+        assert [t[0] for t in fired] == [t[0] for t in expected]
+        for timer in fired:
+            self.model.remove(timer)
+
+    @rule(until=st.integers(0, 6000), step=st.integers(1, 700))
+    def fire_while_timers_set_others(self, until: int, step: int) -> None:
+        last = None
+        for at, key, namespace in self.queue.due(until):
+            self.model.remove((at, key, namespace))
+            assert all(at <= other[0] for other in self.model)
+            assert last is None or at >= last
+            last = at
+            if -3000 <= at < until:
+                self.register(at + step, key, namespace)
+        assert all(t[0] > until for t in self.model)
+
+    def teardown(self) -> None:
+        assert len(self.queue) == len(self.model)
+        assert sorted(self.queue.timers()) == sorted(self.model)
+        assert self.queue.next_timestamp() == min((t[0] for t in self.model), default=None)
+
+
+TestTimers = TimerMachine.TestCase
+TestTimers.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+
+
+def test_timers_of_one_moment_fire_in_the_order_of_their_registration() -> None:
+    queue = TimerQueue()
+    for key in "cab":
+        queue.register(5, key, ())
+    assert [key for _, key, _ in queue.due(5)] == ["c", "a", "b"]
+
+
+def test_many_timers_that_are_taken_back_leave_nothing() -> None:
+    queue = TimerQueue()
+    for n in range(1000):
+        queue.register(n, "k", ())
+        queue.delete(n, "k", ())
+    assert len(queue) == 0
+    assert queue.next_timestamp() is None
