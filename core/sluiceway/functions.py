@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Generic, TypeVar
 
 from sluiceway.metrics import MetricGroup
@@ -37,6 +38,8 @@ __all__ = [
     "ProcessFunction",
     "ReduceFunction",
     "RuntimeContext",
+    "TimeDomain",
+    "TimerService",
 ]
 
 T = TypeVar("T")
@@ -198,6 +201,47 @@ class AggregateFunction(Function, ABC, Generic[IN, ACC, OUT]):
         raise NotImplementedError(f"{type(self).__name__} has no merge()")
 
 
+class TimeDomain(Enum):
+    """Which time a timer goes by."""
+
+    EVENT_TIME = "event time"
+    PROCESSING_TIME = "processing time"
+
+
+class TimerService(ABC):
+    """Time, and timers of the current key. A timer set twice for one point in time fires once."""
+
+    @abstractmethod
+    def current_processing_time(self) -> int:
+        """The runtime's wall clock, ms since the epoch."""
+
+    @abstractmethod
+    def current_watermark(self) -> int:
+        """How far event time has come, in ms."""
+
+    @abstractmethod
+    def register_event_time_timer(self, timestamp: int) -> None:
+        """Have ``on_timer`` called for the current key when the watermark reaches ``timestamp`` (ms).
+
+        One that lies behind the watermark fires with the watermark's next step.
+        """
+
+    @abstractmethod
+    def register_processing_time_timer(self, timestamp: int) -> None:
+        """Have ``on_timer`` called for the current key when the wall clock reaches ``timestamp`` (ms).
+
+        When the input ends, those still waiting fire at once.
+        """
+
+    @abstractmethod
+    def delete_event_time_timer(self, timestamp: int) -> None:
+        """Take the current key's timer back; harmless if there is none."""
+
+    @abstractmethod
+    def delete_processing_time_timer(self, timestamp: int) -> None:
+        """Take the current key's timer back; harmless if there is none."""
+
+
 class ProcessFunction(Function, ABC, Generic[IN, OUT]):
     """Any records out for each record in, to the main output and to side outputs."""
 
@@ -235,6 +279,25 @@ class KeyedProcessFunction(Function, ABC, Generic[K, IN, OUT]):
         def get_current_key(self) -> Any:
             """The record's key."""
 
+        @abstractmethod
+        def timer_service(self) -> TimerService:
+            """Time, and the key's timers."""
+
+    class OnTimerContext(Context):
+        """What is known while a timer fires. ``timestamp()`` is the timer's."""
+
+        @abstractmethod
+        def time_domain(self) -> TimeDomain:
+            """Which time the timer went by."""
+
     @abstractmethod
     def process_element(self, value: IN, ctx: KeyedProcessFunction.Context) -> Iterable[OUT] | None:
         """The records that ``value`` gives rise to (yield them, or return an iterable), or None."""
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[OUT] | None:
+        """A timer of the current key has fired; what it gives rise to, as for a record.
+
+        Args:
+            timestamp: when the timer was set to fire, in ms.
+            ctx: the key, its timers, and side outputs.
+        """

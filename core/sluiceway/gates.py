@@ -137,6 +137,7 @@ class ResultPartition:
 class _Channel:
     receiver: Receiver
     feedback: bool
+    port: int
     ready: bool = False
     ended: bool = False
     finished: bool = False
@@ -147,9 +148,13 @@ class InputGate:
 
     Call order: :meth:`add_channel` for each channel, :meth:`start`, then :meth:`poll` until it has returned
     EndOfPartition; :meth:`close` at any time, once. From the task's thread only.
+
+    Attributes:
+        port: which input of the task the batch that was polled last belongs to.
     """
 
     def __init__(self) -> None:
+        self.port = 0
         self._channels: list[_Channel] = []
         self._ready: deque[int] = deque()
         self._pending: deque[Element] = deque()
@@ -158,9 +163,9 @@ class InputGate:
         self._valve = WatermarkValve(0)
         self._valve_index: list[int] = []
 
-    def add_channel(self, receiver: Receiver, *, feedback: bool = False) -> None:
+    def add_channel(self, receiver: Receiver, *, feedback: bool = False, port: int = 0) -> None:
         """Add a channel. Feedback channels take no part in watermarks and in the end of data."""
-        self._channels.append(_Channel(receiver, feedback))
+        self._channels.append(_Channel(receiver, feedback, port))
 
     def start(self) -> None:
         """All channels are there."""
@@ -205,6 +210,7 @@ class InputGate:
             else:
                 channel.ready = False
             if type(element) is Batch:
+                self.port = channel.port
                 return element
             if element is not None:
                 self._merge(index, channel, element)

@@ -45,11 +45,17 @@ class Step:
         kind: the word for the step in plans and messages.
         stateful: whether it keeps state that a checkpoint would hold.
         record_wise: whether it can be fused with its neighbours into one loop.
+        keyed: whether its input must come by a hash exchange; such a step has a ``key``.
+        side_outputs: whether its function may emit to side outputs.
+        method: what the function is called by where it is a function object, or None.
     """
 
     kind: ClassVar[str]
     stateful: ClassVar[bool] = False
     record_wise: ClassVar[bool] = False
+    keyed: ClassVar[bool] = False
+    side_outputs: ClassVar[bool] = False
+    method: ClassVar[str | None] = None
 
     @property
     def function(self) -> object | None:
@@ -78,6 +84,7 @@ class MapStep(Step):
 
     fn: Callable[[Any], Any] | MapFunction[Any, Any]
     kind: ClassVar[str] = "map"
+    method: ClassVar[str | None] = "map"
     record_wise: ClassVar[bool] = True
 
 
@@ -87,6 +94,7 @@ class FlatMapStep(Step):
 
     fn: Callable[[Any], Any] | FlatMapFunction[Any, Any]
     kind: ClassVar[str] = "flat_map"
+    method: ClassVar[str | None] = "flat_map"
     record_wise: ClassVar[bool] = True
 
 
@@ -96,6 +104,7 @@ class FilterStep(Step):
 
     fn: Callable[[Any], Any] | FilterFunction[Any]
     kind: ClassVar[str] = "filter"
+    method: ClassVar[str | None] = "filter"
     record_wise: ClassVar[bool] = True
 
 
@@ -105,6 +114,8 @@ class ProcessStep(Step):
 
     fn: ProcessFunction[Any, Any] | Callable[[Any, ProcessFunction.Context], Any]
     kind: ClassVar[str] = "process"
+    side_outputs: ClassVar[bool] = True
+    method: ClassVar[str | None] = "process_element"
 
 
 @dataclass(frozen=True)
@@ -117,6 +128,8 @@ class KeyedReduceStep(Step):
     fn: Callable[[Any, Any], Any] | ReduceFunction[Any]
     key: Callable[[Any], Any] | KeySelector[Any, Any]
     kind: ClassVar[str] = "reduce"
+    keyed: ClassVar[bool] = True
+    method: ClassVar[str | None] = "reduce"
     stateful: ClassVar[bool] = True
 
 
@@ -131,6 +144,8 @@ class KeyedAggregateStep(Step):
     key: Callable[[Any], Any] | KeySelector[Any, Any]
     with_key: bool = False
     kind: ClassVar[str] = "aggregate"
+    keyed: ClassVar[bool] = True
+    method: ClassVar[str | None] = "add"
     stateful: ClassVar[bool] = True
 
 
@@ -141,6 +156,9 @@ class KeyedProcessStep(Step):
     fn: KeyedProcessFunction[Any, Any, Any] | Callable[[Any, KeyedProcessFunction.Context], Any]
     key: Callable[[Any], Any] | KeySelector[Any, Any]
     kind: ClassVar[str] = "process"
+    keyed: ClassVar[bool] = True
+    side_outputs: ClassVar[bool] = True
+    method: ClassVar[str | None] = "process_element"
     stateful: ClassVar[bool] = True
 
 

@@ -82,6 +82,7 @@ class StreamEdge:
         partitioner: how records find their consumer.
         tag: the side output it carries, or None for the main output.
         feedback: whether it closes a loop.
+        port: which input of the target it feeds: 0, or 1 for the second of a step with two inputs.
     """
 
     id: str
@@ -90,6 +91,7 @@ class StreamEdge:
     partitioner: PartitionerSpec
     tag: OutputTag[Any] | None = None
     feedback: bool = False
+    port: int = 0
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,6 @@ from sluiceway.steps import (
     FilterStep,
     FlatMapStep,
     IterationHeadStep,
-    KeyedProcessStep,
     MapStep,
     ProcessStep,
     SinkStep,
@@ -101,7 +100,7 @@ class DataStream(StepSettings, Generic[T]):
         if not isinstance(tag, OutputTag):
             raise TypeError(f'get_side_output() takes an OutputTag, as in OutputTag("late"), not {describe(tag)}')
         t = self._settable("get_side_output")
-        if not isinstance(t.step, ProcessStep | KeyedProcessStep):
+        if not t.step.side_outputs:
             raise GraphError(
                 f"get_side_output({tag.name!r}) at {caller_location()}: {t.label()} has no side outputs; only "
                 "process() has, so call it on what process() returned"

@@ -14,10 +14,6 @@ from sluiceway.graph.steptypes import output_type
 from sluiceway.graph.transformations import InputRef, Transformation
 from sluiceway.steps import (
     IterationHeadStep,
-    KeyedAggregateStep,
-    KeyedProcessStep,
-    KeyedReduceStep,
-    ProcessStep,
     SinkStep,
     SourceStep,
 )
@@ -26,9 +22,7 @@ from sluiceway.types import is_known, union_of
 
 __all__ = ["Assembly", "assemble", "build_stream_graph"]
 
-_KEYED = (KeyedReduceStep, KeyedAggregateStep, KeyedProcessStep)
 _DEFAULT_GROUP: Final = "default"
-_WITH_SIDE_OUTPUTS = (ProcessStep, KeyedProcessStep)
 
 
 @dataclass(frozen=True)
@@ -232,7 +226,7 @@ class _Builder:
         up = ref.upstream
         if isinstance(up.step, SinkStep):
             self._error("reads-sink", t, f"{label} cannot read from sink {self._label(up)}: a sink has no output")
-        if ref.tag is not None and not isinstance(up.step, _WITH_SIDE_OUTPUTS):
+        if ref.tag is not None and not up.step.side_outputs:
             self._error(
                 "no-side-output",
                 t,
@@ -240,7 +234,7 @@ class _Builder:
                 " produces side outputs: use process() with a ProcessFunction",
             )
         spec = ref.partitioner
-        if isinstance(t.step, _KEYED) and (spec is None or spec.name != "hash"):
+        if t.step.keyed and (spec is None or spec.name != "hash"):
             how = "no partitioner" if spec is None else repr(spec.name)
             self._error(
                 "not-keyed",
@@ -407,6 +401,7 @@ class _Builder:
                     partitioner=self._choose_partitioner(t, ref, feedback),
                     tag=ref.tag,
                     feedback=feedback,
+                    port=ref.port,
                 )
 
     def _choose_partitioner(self, t: Transformation, ref: InputRef, feedback: bool) -> PartitionerSpec:

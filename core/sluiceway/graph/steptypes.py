@@ -13,7 +13,6 @@ from sluiceway.steps import (
     KeyedAggregateStep,
     KeyedProcessStep,
     KeyedReduceStep,
-    MapStep,
     ProcessStep,
     SinkStep,
     SourceStep,
@@ -24,17 +23,6 @@ from sluiceway.types import element_type, is_known, members, parameter_type, ret
 __all__ = ["key_selector", "key_type", "output_type", "returned_type", "wanted_types"]
 
 
-_METHODS: dict[type[Step], str] = {
-    MapStep: "map",
-    FlatMapStep: "flat_map",
-    FilterStep: "filter",
-    ProcessStep: "process_element",
-    KeyedProcessStep: "process_element",
-    KeyedReduceStep: "reduce",
-    KeyedAggregateStep: "add",
-}
-
-
 def _method(fn: object, name: str | None) -> str | None:
     """A function object is asked for its method, a plain callable for itself."""
     return name if isinstance(fn, Function | KeySelector) else None
@@ -42,7 +30,7 @@ def _method(fn: object, name: str | None) -> str | None:
 
 def returned_type(step: Step) -> Any:
     """What the step's function returns according to its hints, or None."""
-    name = "get_result" if isinstance(step, KeyedAggregateStep) else _METHODS.get(type(step))
+    name = "get_result" if isinstance(step, KeyedAggregateStep) else step.method
     fn = step.function
     return None if fn is None else return_type(fn, _method(fn, name))
 
@@ -65,7 +53,7 @@ def wanted_types(step: Step) -> list[Any]:
     elif step.function is None:
         found = []
     else:
-        fn, name = step.function, _METHODS.get(type(step))
+        fn, name = step.function, step.method
         found = [parameter_type(fn, 0, _method(fn, name))]
         if isinstance(step, KeyedReduceStep):
             found.append(parameter_type(fn, 1, _method(fn, name)))

@@ -21,11 +21,13 @@ class InputRef:
         tag: the side output it is, or None for the main output.
         partitioner: how records travel, or None: forward where both ends have the same parallelism, else
             rebalance.
+        port: which input it is: 0, or 1 for the second of a step with two inputs.
     """
 
     upstream: Transformation
     tag: OutputTag[Any] | None = None
     partitioner: PartitionerSpec | None = None
+    port: int = 0
 
 
 @dataclass(eq=False)

@@ -1,6 +1,6 @@
 """The steps at work: operators take elements and give them on, one chain of them per task."""
 
-from sluiceway.operators.base import Operator, OperatorContext, OperatorSnapshot, Output
+from sluiceway.operators.base import Operator, OperatorContext, OperatorSnapshot, Output, TimedOperator
 from sluiceway.operators.build import build_operators, own_copy
 from sluiceway.operators.feedback import IterationHeadOperator
 from sluiceway.operators.sink import SinkOperator
@@ -12,6 +12,7 @@ __all__ = [
     "OperatorSnapshot",
     "Output",
     "SinkOperator",
+    "TimedOperator",
     "build_operators",
     "own_copy",
 ]

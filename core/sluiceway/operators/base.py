@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sluiceway.clock import Clock
 from sluiceway.connector import Wait
-from sluiceway.elements import Batch, Element, LatencyMarker
+from sluiceway.elements import MIN_WATERMARK, Batch, Element, LatencyMarker, Watermark
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.metrics import MetricGroup
 from sluiceway.state import KeyedSnapshot, StateBackend
 from sluiceway.streamgraph import StreamNode
 
-__all__ = ["Operator", "OperatorContext", "OperatorSnapshot", "Output"]
+__all__ = ["Operator", "OperatorContext", "OperatorSnapshot", "Output", "TimedOperator"]
 
 
 class Output(Protocol):
@@ -43,7 +43,6 @@ class OperatorContext:
         key_groups: the key groups of this subtask.
         clock: the runtime's clock.
         state_backend: makes the keyed backend, if the operator wants one.
-        watermark: reads the task's watermark.
         wake: has the task run again soon; from any thread.
         metrics: the operator's metrics.
     """
@@ -55,7 +54,6 @@ class OperatorContext:
     key_groups: KeyGroupRange
     clock: Clock
     state_backend: StateBackend
-    watermark: Callable[[], int]
     wake: Callable[[], None]
     metrics: MetricGroup = field(default_factory=MetricGroup)
 
@@ -89,6 +87,7 @@ class Operator(ABC):
         self.context = context
         self.step_name = context.node.name
         self.output: Output
+        self.current_watermark = MIN_WATERMARK
 
     def initialize_state(self, restored: list[OperatorSnapshot]) -> None:
         """Make the state, from the snapshots of any number of earlier subtasks."""
@@ -100,11 +99,23 @@ class Operator(ABC):
     def process(self, batch: Batch[Any]) -> None:
         """Take a batch and emit what it gives rise to."""
 
+    def receivers(self) -> Sequence[Callable[[Batch[Any]], None]]:
+        """What takes the batches of each input, by port."""
+        return (self.process,)
+
     def control(self, element: Element) -> None:
         """Take a control element; on it goes, unless the operator says otherwise."""
+        if type(element) is Watermark:
+            self.current_watermark = element.timestamp
+            self.advance(element)
+            return
         if type(element) is LatencyMarker:
             self.record_latency(element)
         self.output.control(element)
+
+    def advance(self, watermark: Watermark) -> None:
+        """Event time has come to :attr:`current_watermark`: do what is due, then pass the watermark on."""
+        self.output.control(watermark)
 
     def record_latency(self, marker: LatencyMarker) -> None:
         """Note how long a marker has been under way."""
@@ -127,3 +138,23 @@ class Operator(ABC):
 
     def close(self) -> None:
         """Close the user's function and free what was opened."""
+
+
+class TimedOperator(Operator):
+    """An operator for which time matters: it has timers, or something to do now and then.
+
+    What is due is done a part at a time, so that a burst of timers gives way to mails. While
+    :attr:`has_work` is true, the task calls :meth:`work` and gives the operator nothing else.
+    """
+
+    has_work: bool = False
+
+    def work(self) -> None:
+        """Do a part of what is left; clear :attr:`has_work` with the last one."""
+
+    def next_processing_time(self) -> int | None:
+        """When to be called next, in ms since the epoch; None: not at all."""
+        return None
+
+    def on_processing_time(self, now_ms: int) -> None:
+        """The wall clock has come to :meth:`next_processing_time`, or passed it."""

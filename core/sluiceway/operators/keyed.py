@@ -15,7 +15,7 @@ from sluiceway.operators.base import Operator, OperatorContext, OperatorSnapshot
 from sluiceway.operators.context import OperatorRuntimeContext
 from sluiceway.operators.fused import close_all
 from sluiceway.state import BackendContext, KeyedStateBackend, ValueStateDescriptor
-from sluiceway.steps import KeyedAggregateStep, KeyedProcessStep, KeyedReduceStep
+from sluiceway.steps import KeyedAggregateStep
 
 __all__ = ["KeyedAggregateOperator", "KeyedOperator", "KeyedReduceOperator"]
 
@@ -31,12 +31,18 @@ class KeyedOperator(Operator):
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
         step = context.node.step
-        if not isinstance(step, KeyedReduceStep | KeyedAggregateStep | KeyedProcessStep):
-            raise TypeError(f"{context.node.name!r} is no keyed step")
-        self._fn: Any = step.fn
-        self._key: Callable[[Any], Any] = step.key.get_key if isinstance(step.key, KeySelector) else step.key
+        key: Any = getattr(step, "key", None)
+        self._fn: Any = step.function
+        self._key: Callable[[Any], Any] = key.get_key if isinstance(key, KeySelector) else key
         self._opened: list[Function] = []
         self._backend: KeyedStateBackend | None = None
+
+    @property
+    def backend(self) -> KeyedStateBackend:
+        """The keyed backend, once the state is initialised."""
+        if self._backend is None:
+            raise StateError(f"step {self.step_name!r} has no state yet")
+        return self._backend
 
     def initialize_state(self, restored: Sequence[OperatorSnapshot]) -> None:
         """Make the backend and load the own key groups."""
@@ -62,9 +68,7 @@ class KeyedOperator(Operator):
 
     def snapshot(self) -> OperatorSnapshot:
         """All keyed state as of now."""
-        if self._backend is None:
-            raise StateError(f"step {self.step_name!r} has no state yet")
-        return OperatorSnapshot(self.context.node.uid, keyed=self._backend.snapshot())
+        return OperatorSnapshot(self.context.node.uid, keyed=self.backend.snapshot())
 
     def close(self) -> None:
         """Close the function and the backend."""
@@ -81,8 +85,7 @@ class KeyedReduceOperator(KeyedOperator):
     def open(self) -> None:
         """Bind the table."""
         super().open()
-        assert self._backend is not None
-        self._entries = self._backend.table(ValueStateDescriptor("reduce")).entries()
+        self._entries = self.backend.table(ValueStateDescriptor("reduce")).entries()
         self._reduce: Callable[[Any, Any], Any] = (
             self._fn.reduce if isinstance(self._fn, ReduceFunction) else self._fn
         )
@@ -132,8 +135,7 @@ class KeyedAggregateOperator(KeyedOperator):
     def open(self) -> None:
         """Bind the table."""
         super().open()
-        assert self._backend is not None
-        self._entries = self._backend.table(ValueStateDescriptor("aggregate")).entries()
+        self._entries = self.backend.table(ValueStateDescriptor("aggregate")).entries()
         step = self.context.node.step
         assert isinstance(step, KeyedAggregateStep)
         self._with_key = step.with_key

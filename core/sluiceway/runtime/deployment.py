@@ -19,12 +19,12 @@ class InputDescriptor:
 
     Attributes:
         channels: its channels, one per producer, in the order of the producers.
-        input_index: which input of the head step it is, from 0.
+        port: which input of the head step it feeds.
         feedback: whether it closes a loop.
     """
 
     channels: tuple[ChannelId, ...]
-    input_index: int
+    port: int
     feedback: bool
 
 

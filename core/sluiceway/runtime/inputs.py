@@ -42,6 +42,11 @@ class TaskInput(ABC):
     def watermark(self) -> int:
         """The watermark of what was read so far, in ms."""
 
+    @property
+    def port(self) -> int:
+        """Which input of the task the last batch belongs to."""
+        return 0
+
     def queued(self) -> int:
         """Elements that have come in and are not read."""
         return 0
@@ -70,6 +75,11 @@ class GateInput(TaskInput):
     def watermark(self) -> int:
         """The gate's."""
         return self._gate.watermark
+
+    @property
+    def port(self) -> int:
+        """That of the gate's last batch."""
+        return self._gate.port
 
     def queued(self) -> int:
         """What the gate holds."""

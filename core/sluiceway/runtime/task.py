@@ -23,6 +23,7 @@ from sluiceway.operators import (
     OperatorContext,
     OperatorSnapshot,
     SinkOperator,
+    TimedOperator,
     build_operators,
     own_copy,
 )
@@ -140,7 +141,7 @@ class Task(Tasklet):
             for channel in descriptor.channels:
                 ledger = Unlimited() if descriptor.feedback else ledger_of_gate.channel()
                 receiver = self._transport.receiver(channel, ledger, partial(self._data_came, gate, index))
-                gate.add_channel(receiver, feedback=descriptor.feedback)
+                gate.add_channel(receiver, feedback=descriptor.feedback, port=descriptor.port)
                 index += 1
         return GateInput(gate)
 
@@ -155,6 +156,8 @@ class Task(Tasklet):
         nodes = [own_copy(n, d.subtask) for n in d.vertex.nodes]
         self._operators = build_operators(nodes, d.vertex.inner_edges, self._context, outside)
         self._entry = self._operators[0]
+        self._receive = self._entry.receivers()
+        self._timed = [o for o in self._operators if isinstance(o, TimedOperator)]
         if isinstance(self._entry, IterationHeadOperator):
             self._entry.on_quiet = self._finish
 
@@ -178,7 +181,6 @@ class Task(Tasklet):
             key_groups=KeyGroupRange.of_subtask(d.subtask, node.parallelism, node.max_parallelism),
             clock=self.clock,
             state_backend=self._state_backend,
-            watermark=lambda: self.input.watermark,
             wake=self._wake_from_anywhere,
         )
         self._metric_groups.append(context.metrics)
@@ -250,6 +252,8 @@ class Task(Tasklet):
             return self._rest(blocked, Progress.BLOCKED)
         if self._rest_of_batch is not None:
             self._process(self._rest_of_batch)
+            return Progress.AGAIN
+        if self._timed and self._time_has_come():
             return Progress.AGAIN
         element = self.input.poll()
         if type(element) is Batch:
@@ -347,9 +351,31 @@ class Task(Tasklet):
                 return wait
         return None
 
+    def _time_has_come(self) -> bool:
+        """Go on with a burst of timers, or fire what processing time has made due; a part of it at a time."""
+        for operator in self._timed:
+            if operator.has_work:
+                self._at = operator.step_name
+                operator.work()
+                return True
+        now_ms = self.clock.now_ms()
+        for operator in self._timed:
+            due = operator.next_processing_time()
+            if due is not None and due <= now_ms:
+                self._at = operator.step_name
+                operator.on_processing_time(now_ms)
+                return True
+        return False
+
     def _rest(self, wait: Wait, progress: Progress) -> Progress:
         self._rested = True
         self.worker.wait(self, wait)
+        if progress is Progress.IDLE:
+            for operator in self._timed:
+                due = operator.next_processing_time()
+                if due is not None:
+                    in_s = max(0, due - self.clock.now_ms()) / 1000
+                    self.worker.wait(self, Wait(until=self.started + in_s))
         for partition in self._partitions:
             if partition.due is not None:
                 self.worker.wait(self, Wait(until=partition.due))
@@ -365,7 +391,7 @@ class Task(Tasklet):
         else:
             self._rest_of_batch = None
         before = self.records_out
-        self._entry.process(batch)
+        self._receive[self.input.port](batch)
         made = self.records_out - before
         if made > _MUCH * self._batch_size and size > 1:
             self._slice = max(1, size * self._batch_size // made)
@@ -384,7 +410,8 @@ class Task(Tasklet):
     def under_way(self) -> int:
         """Elements that the task has been sent or has made, and that are not processed yet."""
         waiting = sum(p.backlog() + p.waiting() for p in self._partitions)
-        return self.input.queued() + waiting + (self._rest_of_batch is not None)
+        working = sum(o.has_work for o in self._timed)
+        return self.input.queued() + waiting + working + (self._rest_of_batch is not None)
 
     def metrics(self, state: ExecutionState) -> SubtaskMetrics:
         """The figures of this subtask. From any thread; they may be a batch apart."""

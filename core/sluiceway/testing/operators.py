@@ -12,12 +12,20 @@ from sluiceway.api import DataStream, Pipeline
 from sluiceway.clock import VirtualClock
 from sluiceway.config import Settings
 from sluiceway.connectors import DiscardSink
-from sluiceway.elements import MIN_WATERMARK, Batch, Element, Watermark
+from sluiceway.elements import Batch, Element, Watermark
 from sluiceway.errors import GraphError
 from sluiceway.functions import KeySelector, OutputTag
 from sluiceway.keygroups import KeyGroupRange, key_group, subtask_for_key_group
 from sluiceway.metrics import MetricGroup
-from sluiceway.operators import Operator, OperatorContext, OperatorSnapshot, Output, build_operators, own_copy
+from sluiceway.operators import (
+    Operator,
+    OperatorContext,
+    OperatorSnapshot,
+    Output,
+    TimedOperator,
+    build_operators,
+    own_copy,
+)
 from sluiceway.plugins import default_manager
 from sluiceway.runtime.failure import explain_failure
 from sluiceway.runtime.snapshots import JobSnapshot
@@ -118,10 +126,18 @@ class OperatorHarness:
         return self.take()
 
     def advance(self, ms: int) -> list[Any]:
-        """Let processing time go on by ``ms``; what came out meanwhile."""
-        self.clock.advance(ms)
+        """Let processing time go on by ``ms``, from timer to timer; what came out meanwhile."""
+        until = self.clock.now_ms() + ms
+        while (
+            due := min((at for s in self._subtasks if (at := s.next_due(until)) is not None), default=None)
+        ) is not None:
+            self.clock.advance(max(0, due - self.clock.now_ms()))
+            for subtask in self._subtasks:
+                subtask.settle()
+        self.clock.advance(until - self.clock.now_ms())
         for subtask in self._subtasks:
             subtask.idle()
+            subtask.settle()
         return self.take()
 
     def finish(self) -> list[Any]:
@@ -253,9 +269,9 @@ class _Subtask:
         backend: StateBackend,
     ) -> None:
         self.max_parallelism = nodes[0].max_parallelism
+        self._harness = harness
         self._nodes = nodes
         self._index = index
-        self._watermark = MIN_WATERMARK
         self._closed = False
 
         def context(node: StreamNode) -> OperatorContext:
@@ -267,7 +283,6 @@ class _Subtask:
                 key_groups=KeyGroupRange.of_subtask(index, node.parallelism, node.max_parallelism),
                 clock=harness.clock,
                 state_backend=backend,
-                watermark=lambda: self._watermark,
                 wake=lambda: None,
             )
 
@@ -287,11 +302,30 @@ class _Subtask:
 
     def process(self, batch: Batch[Any]) -> None:
         self._guard(self.operators[0], lambda: self.operators[0].process(batch))
+        self.settle()
 
     def control(self, element: Element) -> None:
-        if isinstance(element, Watermark):
-            self._watermark = max(self._watermark, element.timestamp)
         self._guard(self.operators[0], lambda: self.operators[0].control(element))
+        self.settle()
+
+    def next_due(self, until: int) -> int | None:
+        """The first time up to ``until`` at which processing time makes something due."""
+        timed = (o.next_processing_time() for o in self.operators if isinstance(o, TimedOperator))
+        return min((at for at in timed if at is not None and at <= until), default=None)
+
+    def settle(self) -> None:
+        """Do what time has made due, as the task would between two elements."""
+        now_ms = self._harness.clock.now_ms()
+        timed = [o for o in self.operators if isinstance(o, TimedOperator)]
+        while True:
+            working = next((o for o in timed if o.has_work), None)
+            if working is not None:
+                self._guard(working, working.work)
+                continue
+            due = next((o for o in timed if (at := o.next_processing_time()) is not None and at <= now_ms), None)
+            if due is None:
+                return
+            self._guard(due, partial(due.on_processing_time, now_ms))
 
     def idle(self) -> None:
         for operator in self.operators:

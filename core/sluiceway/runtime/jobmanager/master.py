@@ -146,7 +146,7 @@ class JobMaster:
                     _channel(edge, producer, vertex.subtask)
                     for producer in executions.producers_of(edge, vertex.subtask)
                 ),
-                input_index=edge.input_index,
+                port=edge.edge.port,
                 feedback=edge.feedback,
             )
             for edge in self.graph.in_edges(job_vertex.id)

@@ -1,0 +1,158 @@
+"""Operators with timers per key: fired in order, in parts, and kept with the keyed state."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Final
+
+from sluiceway.elements import Watermark
+from sluiceway.functions import TimeDomain, TimerService
+from sluiceway.operators.base import OperatorContext, OperatorSnapshot, TimedOperator
+from sluiceway.operators.keyed import KeyedOperator
+from sluiceway.state import VOID_NAMESPACE, ValueStateDescriptor
+from sluiceway.timers import Timer, TimerQueue
+
+__all__ = ["BURST", "KeyedTimerService", "TimedKeyedOperator"]
+
+BURST: Final = 1024
+"""Timers that fire before mails have their turn."""
+
+# A key's timers as the state keeps them: (is event time, timestamp, namespace).
+_TIMERS: Final = ValueStateDescriptor("timers of the operator")
+
+
+class TimedKeyedOperator(KeyedOperator, TimedOperator):
+    """Base of the keyed operators with timers.
+
+    Timers live in queues beside the state; a snapshot writes them into a table of their own, by key, so that
+    they are dealt out with the key groups.
+    """
+
+    def __init__(self, context: OperatorContext) -> None:
+        super().__init__(context)
+        self.event_timers = TimerQueue()
+        self.processing_timers = TimerQueue()
+        self._held: Watermark | None = None
+
+    @abstractmethod
+    def fire(self, domain: TimeDomain, timers: Iterator[Timer]) -> None:
+        """Do what the timers are for, one after the other; taking one from the iterator takes it off the queue."""
+
+    # ---- time ------------------------------------------------------------------------------------------------
+
+    def advance(self, watermark: Watermark) -> None:
+        """Fire what is due, a part at a time; the watermark goes on behind the last of it."""
+        self._held = watermark
+        self.has_work = True
+        self.work()
+
+    def work(self) -> None:
+        """Fire the next part."""
+        assert self._held is not None
+        until = self.current_watermark
+        if self._due(self.event_timers, until):
+            self.fire(TimeDomain.EVENT_TIME, islice(self.event_timers.due(until), BURST))
+            if self._due(self.event_timers, until):
+                return
+        self.has_work = False
+        held, self._held = self._held, None
+        self.output.control(held)
+
+    def next_processing_time(self) -> int | None:
+        """The earliest processing-time timer."""
+        return self.processing_timers.next_timestamp()
+
+    def on_processing_time(self, now_ms: int) -> None:
+        """Fire a part of what is due."""
+        self.fire(TimeDomain.PROCESSING_TIME, islice(self.processing_timers.due(now_ms), BURST))
+
+    def finish(self) -> None:
+        """The input has ended: fire the processing-time timers that wait, but none that these set anew."""
+        waiting = sorted(self.processing_timers.timers(), key=lambda timer: timer[0])
+        self.fire(TimeDomain.PROCESSING_TIME, iter(self._taken(waiting)))
+
+    def _taken(self, timers: Sequence[Timer]) -> Iterator[Timer]:
+        for timer in timers:
+            self.processing_timers.delete(*timer)
+            yield timer
+
+    @staticmethod
+    def _due(queue: TimerQueue, until: int) -> bool:
+        first = queue.next_timestamp()
+        return first is not None and first <= until
+
+    # ---- state -----------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Take the timers over from the state."""
+        super().open()
+        entries = self.backend.table(_TIMERS).entries()
+        for key, timers in entries.items():
+            for is_event, timestamp, namespace in timers:
+                queue = self.event_timers if is_event else self.processing_timers
+                queue.register(timestamp, key, namespace)
+        entries.clear()
+
+    def snapshot(self) -> OperatorSnapshot:
+        """All keyed state, with the timers."""
+        entries = self.backend.table(_TIMERS).entries()
+        by_key: dict[Any, list[tuple[bool, int, Hashable]]] = {}
+        for is_event, queue in ((True, self.event_timers), (False, self.processing_timers)):
+            for timestamp, key, namespace in queue.timers():
+                by_key.setdefault(key, []).append((is_event, timestamp, namespace))
+        entries.update(by_key)
+        try:
+            return super().snapshot()
+        finally:
+            entries.clear()
+
+
+class KeyedTimerService(TimerService):
+    """The timer service that users see: timers of the store's current key.
+
+    Args:
+        operator: whose timers.
+        namespace: the namespace of the timers.
+    """
+
+    def __init__(self, operator: TimedKeyedOperator, namespace: Hashable = VOID_NAMESPACE) -> None:
+        self._operator = operator
+        self._namespace = namespace
+
+    def current_processing_time(self) -> int:
+        """The runtime's clock."""
+        return self._operator.context.clock.now_ms()
+
+    def current_watermark(self) -> int:
+        """The operator's watermark."""
+        return self._operator.current_watermark
+
+    def register_event_time_timer(self, timestamp: int) -> None:
+        """Set an event-time timer."""
+        self._operator.event_timers.register(_ms(timestamp), self._key(), self._namespace)
+
+    def register_processing_time_timer(self, timestamp: int) -> None:
+        """Set a processing-time timer."""
+        self._operator.processing_timers.register(_ms(timestamp), self._key(), self._namespace)
+
+    def delete_event_time_timer(self, timestamp: int) -> None:
+        """Take an event-time timer back."""
+        self._operator.event_timers.delete(_ms(timestamp), self._key(), self._namespace)
+
+    def delete_processing_time_timer(self, timestamp: int) -> None:
+        """Take a processing-time timer back."""
+        self._operator.processing_timers.delete(_ms(timestamp), self._key(), self._namespace)
+
+    def _key(self) -> Any:
+        return self._operator.store.current_key
+
+
+def _ms(timestamp: int) -> int:
+    if type(timestamp) is not int:
+        raise TypeError(
+            f"a timer's timestamp is a whole number of ms since the epoch, not {timestamp!r:.60} "
+            f"({type(timestamp).__name__})"
+        )
+    return timestamp
