@@ -10,7 +10,6 @@ from sluiceway.config import Settings
 from sluiceway.graph.findings import Finding, Level, graph_error
 from sluiceway.graph.identity import derive_uids, step_name
 from sluiceway.graph.parallelism import MAX_PARALLELISM_LIMIT, default_max_parallelism
-from sluiceway.graph.steptypes import output_type
 from sluiceway.graph.transformations import InputRef, Transformation
 from sluiceway.steps import (
     IterationHeadStep,
@@ -382,8 +381,11 @@ class _Builder:
 
     def _type(self, t: Transformation) -> Any:
         """The type that the user gave, else the one that hints give."""
-        entering = union_of(ref.tag.type if ref.tag else self._types[ref.upstream] for ref in t.inputs)
-        found = t.output_type if t.output_type is not None else output_type(t.step, entering)
+        by_port: dict[int, list[Any]] = {0: []}
+        for ref in t.inputs:
+            by_port.setdefault(ref.port, []).append(ref.tag.type if ref.tag else self._types[ref.upstream])
+        entering = [union_of(by_port[port]) for port in sorted(by_port)]
+        found = t.output_type if t.output_type is not None else t.step.output_type(*entering)
         self._types[t] = found if is_known(found) else None
         return self._types[t]
 

@@ -11,10 +11,9 @@ from sluiceway.functions import Function, KeySelector
 from sluiceway.graph.builder import assemble
 from sluiceway.graph.findings import Finding, Level
 from sluiceway.graph.identity import function_name
-from sluiceway.graph.steptypes import key_selector, key_type, output_type, returned_type, wanted_types
 from sluiceway.graph.transformations import Transformation
 from sluiceway.keygroups import unstable_type
-from sluiceway.steps import FlatMapStep, KeyedReduceStep, SinkStep, SourceStep
+from sluiceway.steps import FlatMapStep, KeyedReduceStep, SinkStep, SourceStep, key_type
 from sluiceway.streamgraph import StreamEdge, StreamGraph, StreamNode
 from sluiceway.types import is_assignable, members, parameter_type, type_name
 
@@ -84,7 +83,7 @@ def _check_function(node: StreamNode) -> Iterator[Finding]:
             " plain function",
         )
         return
-    hinted = output_type(node.step, None)
+    hinted = node.step.output_type(None)
     if not is_assignable(hinted, node.output_type):
         have, said = _names(hinted, node.output_type)
         yield _finding(
@@ -93,11 +92,11 @@ def _check_function(node: StreamNode) -> Iterator[Finding]:
             node,
             f"{_label(node)} is said to produce {said}, but its hints say {have}: correct one of the two",
         )
-    returned = returned_type(node.step)
+    returned = node.step.returned_type()
     if isinstance(node.step, FlatMapStep):
         yield from _check_flat_map(node, returned)
     if isinstance(node.step, KeyedReduceStep):
-        for wanted in wanted_types(node.step):
+        for wanted in node.step.wanted_types():
             if not is_assignable(returned, wanted):
                 yield _finding(
                     Level.ERROR,
@@ -140,7 +139,7 @@ def _check_pickling(node: StreamNode, entering: Iterable[StreamEdge]) -> Iterato
         parts = [(f"sink {step.sink.name}", step.sink)]
     else:
         parts = [("function", step.function)]
-    parts += [("key selector", key_selector(step))]
+    parts += [("key selector", getattr(step, "key", None))]
     for edge in entering:
         parts += [("key selector", edge.partitioner.key), ("partitioner", edge.partitioner.select)]
     seen: set[int] = set()
@@ -193,7 +192,7 @@ def _check_types(graph: StreamGraph, edge: StreamEdge) -> Iterator[Finding]:
         source = f"side output {edge.tag.name!r} of {_label(up)}"
     else:
         source = _label(up)
-    wanted = [down.output_type] if edge.feedback else wanted_types(down.step)
+    wanted = [down.output_type] if edge.feedback else down.step.wanted_types(edge.port)
     for want in wanted:
         if not is_assignable(produced, want):
             have, need = _names(produced, want)

@@ -1,0 +1,34 @@
+"""What users subclass when a plain callable is not enough, and the context such functions are given.
+
+Everywhere a function object may stand, a callable may too. A function object is opened once per subtask
+before its first record, and closed exactly once, also after a failure. All calls come from the task's thread.
+"""
+
+from __future__ import annotations
+
+from sluiceway.functions.base import Function, OutputTag, RuntimeContext
+from sluiceway.functions.process import KeyedProcessFunction, ProcessFunction, TimeDomain, TimerService
+from sluiceway.functions.transforms import (
+    AggregateFunction,
+    FilterFunction,
+    FlatMapFunction,
+    KeySelector,
+    MapFunction,
+    ReduceFunction,
+)
+
+__all__ = [
+    "AggregateFunction",
+    "FilterFunction",
+    "FlatMapFunction",
+    "Function",
+    "KeySelector",
+    "KeyedProcessFunction",
+    "MapFunction",
+    "OutputTag",
+    "ProcessFunction",
+    "ReduceFunction",
+    "RuntimeContext",
+    "TimeDomain",
+    "TimerService",
+]

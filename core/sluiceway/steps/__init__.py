@@ -1,0 +1,27 @@
+"""What the steps of a pipeline mean, apart from any engine: one small class per kind of step.
+
+The API makes them, the graph carries them, an engine turns them into whatever runs. Functions in them are
+what the user gave: plain callables or function objects.
+"""
+
+from __future__ import annotations
+
+from sluiceway.steps.base import Step
+from sluiceway.steps.ends import IterationHeadStep, SinkStep, SourceStep
+from sluiceway.steps.keyed import KeyedAggregateStep, KeyedProcessStep, KeyedReduceStep, key_type
+from sluiceway.steps.stateless import FilterStep, FlatMapStep, MapStep, ProcessStep
+
+__all__ = [
+    "FilterStep",
+    "FlatMapStep",
+    "IterationHeadStep",
+    "KeyedAggregateStep",
+    "KeyedProcessStep",
+    "KeyedReduceStep",
+    "MapStep",
+    "ProcessStep",
+    "SinkStep",
+    "SourceStep",
+    "Step",
+    "key_type",
+]

@@ -1,0 +1,68 @@
+"""What every step has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from sluiceway.functions import Function
+from sluiceway.types import parameter_type, return_type
+
+__all__ = ["Step"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Base of all steps.
+
+    Attributes:
+        kind: the word for the step in plans and messages.
+        stateful: whether it keeps state that a checkpoint would hold.
+        record_wise: whether it can be fused with its neighbours into one loop.
+        keyed: whether its input must come by a hash exchange; such a step has a ``key``.
+        side_outputs: whether its function may emit to side outputs.
+        method: what the function is called by where it is a function object, or None.
+    """
+
+    kind: ClassVar[str]
+    stateful: ClassVar[bool] = False
+    record_wise: ClassVar[bool] = False
+    keyed: ClassVar[bool] = False
+    side_outputs: ClassVar[bool] = False
+    method: ClassVar[str | None] = None
+
+    @property
+    def function(self) -> object | None:
+        """The user's function, if the step has one."""
+        return getattr(self, "fn", None)
+
+    def returned_type(self) -> Any:
+        """What the function returns according to its hints, or None."""
+        return None if self.function is None else return_type(self.function, self.method_of(self.function))
+
+    def wanted_types(self, port: int = 0) -> list[Any]:
+        """The types that the function or sink asks of its records, where hints say.
+
+        Args:
+            port: of which input, for a step with two.
+        """
+        fn = self.function
+        return [] if fn is None else [parameter_type(fn, 0, self.method_of(fn))]
+
+    def output_type(self, *entering: Any) -> Any:
+        """The type of the records that come out, or None where hints do not say.
+
+        Args:
+            entering: the type of the records that go in at each input, or None.
+        """
+        return self.returned_type()
+
+    def method_of(self, function: object) -> str | None:
+        """A function object is asked for its method, a plain callable for itself."""
+        return self.method if isinstance(function, Function) else None
+
+    def with_function(self, function: object) -> Step:
+        """The same step with another function. Only for steps that have one."""
+        step: Any = self
+        changed: Step = replace(step, fn=function)
+        return changed

@@ -1,0 +1,87 @@
+"""Steps with state per key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from sluiceway.functions import AggregateFunction, KeyedProcessFunction, KeySelector, ReduceFunction
+from sluiceway.steps.base import Step
+from sluiceway.types import element_type, is_known, parameter_type, return_type
+
+__all__ = ["KeyedAggregateStep", "KeyedProcessStep", "KeyedReduceStep"]
+
+
+@dataclass(frozen=True)
+class KeyedReduceStep(Step):
+    """A running reduction per key; emits the new value for every record.
+
+    ``key`` is what the input stream is keyed by.
+    """
+
+    fn: Callable[[Any, Any], Any] | ReduceFunction[Any]
+    key: Callable[[Any], Any] | KeySelector[Any, Any]
+    kind: ClassVar[str] = "reduce"
+    keyed: ClassVar[bool] = True
+    method: ClassVar[str | None] = "reduce"
+    stateful: ClassVar[bool] = True
+
+    def wanted_types(self, port: int = 0) -> list[Any]:
+        """Of both parameters."""
+        first, second = (parameter_type(self.fn, i, self.method_of(self.fn)) for i in (0, 1))
+        return [first] if first == second else [first, second]
+
+    def output_type(self, *entering: Any) -> Any:
+        """That of what is reduced."""
+        returned = self.returned_type()
+        return returned if is_known(returned) else entering[0]
+
+
+@dataclass(frozen=True)
+class KeyedAggregateStep(Step):
+    """A running aggregate per key; emits a result for every record.
+
+    ``with_key`` makes that a pair of key and result.
+    """
+
+    fn: AggregateFunction[Any, Any, Any]
+    key: Callable[[Any], Any] | KeySelector[Any, Any]
+    with_key: bool = False
+    kind: ClassVar[str] = "aggregate"
+    keyed: ClassVar[bool] = True
+    method: ClassVar[str | None] = "add"
+    stateful: ClassVar[bool] = True
+
+    def returned_type(self) -> Any:
+        """What the aggregate's result is."""
+        return return_type(self.fn, "get_result")
+
+    def output_type(self, *entering: Any) -> Any:
+        """The result, or the pair of key and result."""
+        returned = self.returned_type()
+        if not self.with_key:
+            return returned
+        return tuple[key_type(self.key) or Any, returned or Any]  # type: ignore[misc]
+
+
+@dataclass(frozen=True)
+class KeyedProcessStep(Step):
+    """A keyed process function."""
+
+    fn: KeyedProcessFunction[Any, Any, Any] | Callable[[Any, KeyedProcessFunction.Context], Any]
+    key: Callable[[Any], Any] | KeySelector[Any, Any]
+    kind: ClassVar[str] = "process"
+    keyed: ClassVar[bool] = True
+    side_outputs: ClassVar[bool] = True
+    method: ClassVar[str | None] = "process_element"
+    stateful: ClassVar[bool] = True
+
+    def output_type(self, *entering: Any) -> Any:
+        """The type of one of the records that the function returns."""
+        return element_type(self.returned_type())
+
+
+def key_type(key: object) -> Any:
+    """The type of key that a key selector returns, or None."""
+    return return_type(key, "get_key" if isinstance(key, KeySelector) else None)

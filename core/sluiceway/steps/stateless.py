@@ -1,0 +1,75 @@
+"""Steps that look at one record at a time and remember nothing."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from sluiceway.functions import FilterFunction, FlatMapFunction, MapFunction, ProcessFunction
+from sluiceway.steps.base import Step
+from sluiceway.types import element_type, members
+
+__all__ = ["FilterStep", "FlatMapStep", "MapStep", "ProcessStep"]
+
+
+@dataclass(frozen=True)
+class MapStep(Step):
+    """One record in, one out."""
+
+    fn: Callable[[Any], Any] | MapFunction[Any, Any]
+    kind: ClassVar[str] = "map"
+    method: ClassVar[str | None] = "map"
+    record_wise: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class FlatMapStep(Step):
+    """One record in, any number out."""
+
+    fn: Callable[[Any], Any] | FlatMapFunction[Any, Any]
+    kind: ClassVar[str] = "flat_map"
+    method: ClassVar[str | None] = "flat_map"
+    record_wise: ClassVar[bool] = True
+
+    def output_type(self, *entering: Any) -> Any:
+        """The type of one of the records that the function returns."""
+        return element_type(self.returned_type())
+
+
+@dataclass(frozen=True)
+class FilterStep(Step):
+    """Keeps the records for which the function is true."""
+
+    fn: Callable[[Any], Any] | FilterFunction[Any]
+    kind: ClassVar[str] = "filter"
+    method: ClassVar[str | None] = "filter"
+    record_wise: ClassVar[bool] = True
+
+    def output_type(self, *entering: Any) -> Any:
+        """What passes. It may be narrower than what went in: then it is not known."""
+        guard = self.returned_type()
+        if typing.get_origin(guard) is typing.TypeGuard:
+            return typing.get_args(guard)[0]
+        alternatives = members(entering[0])
+        if len(alternatives) != 1:
+            return None
+        cls = typing.get_origin(entering[0]) or entering[0]
+        # An isinstance() in the filter can pick out a subclass, where there is one.
+        narrower = isinstance(cls, type) and cls.__module__ != "builtins" and bool(type.__subclasses__(cls))
+        return None if narrower else entering[0]
+
+
+@dataclass(frozen=True)
+class ProcessStep(Step):
+    """A process function, with side outputs."""
+
+    fn: ProcessFunction[Any, Any] | Callable[[Any, ProcessFunction.Context], Any]
+    kind: ClassVar[str] = "process"
+    side_outputs: ClassVar[bool] = True
+    method: ClassVar[str | None] = "process_element"
+
+    def output_type(self, *entering: Any) -> Any:
+        """The type of one of the records that the function returns."""
+        return element_type(self.returned_type())
