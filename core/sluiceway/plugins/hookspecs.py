@@ -45,7 +45,10 @@ def sluiceway_connectors() -> list[Offer]:  # type: ignore[empty-body]
 
 @hookspec
 def sluiceway_serializers() -> list[Offer]:  # type: ignore[empty-body]
-    """Serializers: ``load`` returns a ``serializers.Serializer``."""
+    """Serializers: ``load`` returns a ``serializers.Serializer`` of the offer's name, one for all.
+
+    Its ``for_type`` is asked before the built-in formats for what states of a declared type are kept in.
+    """
 
 
 @hookspec

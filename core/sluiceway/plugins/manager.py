@@ -395,14 +395,41 @@ class PluginManager:
         made = self.factory(SERIALIZER, name)
         return _promised(self.find(SERIALIZER, name), made, Serializer)  # type: ignore[type-abstract]
 
+    def register_serializers(self) -> None:
+        """Have the plugins' serializers asked before the built-in ones. One that lacks its library is left out.
+
+        Raises:
+            PluginError: one is broken, or goes by a name that is taken: leaving it out would change how state
+                is written.
+        """
+        from sluiceway.serializers import register_serializer
+
+        for offered in self.offers(SERIALIZER):
+            if offered.missing:
+                continue
+            serializer = self.serializer(offered.offer.name)
+            if serializer.name != offered.offer.name:
+                raise PluginError(
+                    f"{offered} of {offered.plugin} calls itself {serializer.name!r}: snapshots go by that name, "
+                    "so offer it under the same"
+                )
+            try:
+                register_serializer(serializer)
+            except ValueError as error:
+                raise PluginError(f"{offered} of {offered.plugin}: {error}") from error
+
     def services(self, clock: Clock | None = None) -> Services:
-        """What engines are given.
+        """What engines are given. The plugins' serializers are known from then on.
 
         Args:
             clock: what jobs are to run by; None: the machine's.
+
+        Raises:
+            PluginError: a plugin's serializer cannot be used.
         """
         from sluiceway.plugins.services import PluginServices
 
+        self.register_serializers()
         return PluginServices(self, clock)
 
     # -- telling -------------------------------------------------------------------------------------------

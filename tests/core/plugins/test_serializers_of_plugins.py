@@ -1,0 +1,69 @@
+"""Serializers that plugins offer are asked before the built-in ones, and a broken one stops the job."""
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from sluiceway import serializers
+from sluiceway.errors import PluginError
+from sluiceway.serializers import serializer_for
+
+CODE = """
+import sys
+from fractions import Fraction
+from sluiceway.serializers import Serializer
+
+class Ratio(Serializer):
+    name = {name!r}
+    def dumps(self, value): return str(value).encode()
+    def loads(self, data): return Fraction(data.decode())
+    def for_type(self, hint): return self if hint is Fraction else None
+
+@hookimpl
+def sluiceway_serializers():
+    return [Offer("ratio", Ratio, requires={requires!r})]
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_other_serializers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serializers, "_FORMATS", {})
+
+
+def code(name: str = "ratio", requires: tuple[str, ...] = ()) -> str:
+    return CODE.format(name=name, requires=requires)
+
+
+def test_a_plugins_serializer_keeps_the_types_that_it_knows(site: Any, manage: Any) -> None:
+    site.install("ratios", code())
+    manager = manage()
+    assert serializer_for(Fraction).name == "pickle", "nobody has asked for services yet"
+    manager.services()
+    chosen = serializer_for(Fraction)
+    assert chosen.name == "ratio"
+    assert chosen.loads(chosen.dumps(Fraction(1, 3))) == Fraction(1, 3)
+    assert serializer_for(complex).name == "pickle"
+    manager.services()  # again is harmless
+
+
+def test_one_that_lacks_its_library_is_left_out(site: Any, manage: Any) -> None:
+    site.install("ratios", code(requires=("no_such_module",)))
+    manage().services()
+    assert serializer_for(Fraction).name == "pickle"
+
+
+def test_one_of_another_name_than_its_offer_is_refused(site: Any, manage: Any) -> None:
+    site.install("ratios", code(name="rational"))
+    with pytest.raises(
+        PluginError, match=r"serializer 'ratio' of .* calls itself 'rational'"
+    ):
+        manage().services()
+
+
+def test_a_name_that_is_taken_is_refused(site: Any, manage: Any) -> None:
+    site.install("ratios", code(name="pickle").replace('Offer("ratio"', 'Offer("pickle"'))
+    with pytest.raises(
+        PluginError, match=r"'pickle' of .*: there is another serializer 'pickle'"
+    ):
+        manage().services()
