@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from sluiceway.elements import MAX_WATERMARK
 from sluiceway.metrics import JobMetrics, MetricsReporter
 
 __all__ = ["LogReporter"]
@@ -42,6 +43,12 @@ class LogReporter(MetricsReporter):
                 task.busy_s,
                 task.backpressured_s,
                 task.idle_s,
-                "none" if task.watermark is None else task.watermark,
+                _watermark(task.watermark),
                 "".join(f", {name}={value:g}" for name, value in sorted(task.user.items())),
             )
+
+
+def _watermark(watermark: int | None) -> str:
+    if watermark is None:
+        return "none"
+    return "end" if watermark >= MAX_WATERMARK else str(watermark)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import math
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 import pytest
 
 from sluiceway.clock import VirtualClock
+from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import ConfigurationError
 from sluiceway.metrics import JobMetrics, SubtaskMetrics
 from sluiceway.reporters.jsonl import JsonLinesReporter
@@ -125,6 +127,13 @@ def test_log_lines_tell_of_job_sinks_and_subtasks(caplog: pytest.LogCaptureFixtu
         "wc: count[1] RUNNING, 10 in, 20 out, busy 0.00 s, back-pressured 0.00 s, idle 0.00 s, watermark 7, "
         "a=1.5, b=inf",
     ]
+
+
+def test_the_last_watermark_is_the_end_of_time(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "sluiceway.metrics")
+    last = replace(METRICS.subtasks[1], watermark=MAX_WATERMARK)
+    LogReporter().report(replace(METRICS, subtasks=(last,)))
+    assert "watermark end" in caplog.records[-1].getMessage()
 
 
 def test_nothing_is_logged_where_nobody_listens(caplog: pytest.LogCaptureFixture) -> None:
