@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sluiceway.config import Settings
+from sluiceway.functions import Function
 from sluiceway.graph.findings import Finding, Level, graph_error
 from sluiceway.graph.identity import derive_uids, step_name
 from sluiceway.graph.parallelism import MAX_PARALLELISM_LIMIT, default_max_parallelism
@@ -15,6 +17,7 @@ from sluiceway.steps import (
     IterationHeadStep,
     SinkStep,
     SourceStep,
+    Step,
 )
 from sluiceway.streamgraph import PartitionerSpec, StreamEdge, StreamGraph, StreamNode
 from sluiceway.types import is_known, union_of
@@ -105,6 +108,7 @@ class _Builder:
         self._parallelism: dict[Transformation, int] = {}
         self._groups: dict[Transformation, str] = {}
         self._types: dict[Transformation, Any] = {}
+        self._functions: set[int] = set()
 
     def run(self) -> Assembly:
         if not self._visit():
@@ -362,7 +366,7 @@ class _Builder:
             uid=uid,
             uid_given=t.uid is not None,
             name=self._names[t],
-            step=t.step,
+            step=self._own(t),
             parallelism=parallelism,
             max_parallelism=self._choose_max_parallelism(t, parallelism),
             buffer_timeout_ms=timeout,
@@ -371,6 +375,25 @@ class _Builder:
             output_type=self._type(t),
             location=t.location,
         )
+
+    def _own(self, t: Transformation) -> Step:
+        """The step, with a function object of its own: one given to two steps would mix up their state."""
+        function = t.step.function
+        if not isinstance(function, Function):
+            return t.step
+        if id(function) not in self._functions:
+            self._functions.add(id(function))
+            return t.step
+        try:
+            return t.step.with_function(copy.deepcopy(function))
+        except Exception as error:
+            self._error(
+                "shared-function",
+                t,
+                f"{self._label(t)} has the same {type(function).__name__} object as another step, and it cannot be"
+                f" copied ({error}): give each step an object of its own",
+            )
+            return t.step
 
     def _group(self, t: Transformation) -> str:
         """Its own group, else the one that all its inputs are in, else the default one."""
