@@ -122,9 +122,12 @@ class SourceDriver:
         self._turn = 0
         self._closed = False
         self._readers: list[Reader[Any] | None] = [None] * parallelism
-        context = _Context(self)
         state = None if restored is None else pickle.loads(restored.enumerator)
-        self.enumerator: Enumerator = source.create_enumerator(context, state)
+        try:
+            self.enumerator: Enumerator = source.create_enumerator(_Context(self), state)
+        except BaseException:
+            self._waker.close()
+            raise
         try:
             self.enumerator.start()
             for index in range(parallelism):
