@@ -1,0 +1,71 @@
+"""Every query says what the independent computation finds."""
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from examples.nexmark import QUERIES, REFERENCE, NexmarkConfig, events_of, nexmark_events
+
+import sluiceway as sw
+
+ROOT = Path(__file__).parents[3]
+BASE = NexmarkConfig().base_time
+
+WORLDS = {
+    # A second takes 100 events: windows of ten seconds are many, and midnight comes after 20 seconds.
+    "slow": (6_000, NexmarkConfig(seed=1, events_per_second=100, base_time=BASE - 20_000)),
+    "out of order": (6_000, NexmarkConfig(seed=2, events_per_second=100, out_of_order_group_size=500)),
+    "fast": (5_010, NexmarkConfig(seed=3, in_flight_auctions=20, active_people=30)),
+    "empty": (0, NexmarkConfig()),
+}
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("name", QUERIES)
+def test_a_query_says_what_plain_loops_find(name: str, world: str, parallelism: int) -> None:
+    count, config = WORLDS[world]
+    expected = Counter(REFERENCE[name](list(nexmark_events(count, config))))
+    pipeline = sw.Pipeline(name, parallelism=parallelism)
+    query = QUERIES[name]
+    results = query.build(events_of(pipeline, count, config)).collect()
+    pipeline.run()
+    got = Counter(query.final(results))
+    assert got - expected == Counter(), "in excess"
+    assert expected - got == Counter(), "missing"
+    assert count == 0 or sum(expected.values()) > 0, "a world in which the query has no answer tests nothing"
+
+
+def test_there_is_an_independent_computation_for_each() -> None:
+    assert list(QUERIES) == [name for name in REFERENCE if name in QUERIES]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_the_runner() -> None:
+    done = run("examples.nexmark", "q2", "--events", "3000", "--parallelism", "2", "--assert", "--print")
+    assert (done.returncode, done.stderr) == (0, "")
+    *results, summary, verdict = done.stdout.splitlines()
+    assert len(results) == 4
+    assert results[0].startswith("Price(auction=1107, price=")
+    assert summary.startswith("q2, Selection: bids for every 123rd auction, and their prices: 4 results from 3000")
+    assert verdict == "right: 4 answers"
+
+
+def test_the_runner_lists_the_queries() -> None:
+    done = run("examples.nexmark", "--help")
+    assert done.returncode == 0
+    for query in QUERIES.values():
+        assert f"  {query.name:4} {query.title}" in done.stdout.splitlines()
+
+
+def test_the_command_line() -> None:
+    done = run("sluiceway", "run", "--quiet", "examples.nexmark", "q2", "--events", "3000")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == 4
