@@ -16,9 +16,18 @@ from sluiceway.functions.transforms import (
     MapFunction,
     ReduceFunction,
 )
+from sluiceway.functions.windows import (
+    AllWindowFunction,
+    ProcessAllWindowFunction,
+    ProcessWindowFunction,
+    WindowContext,
+    WindowFunction,
+    WindowState,
+)
 
 __all__ = [
     "AggregateFunction",
+    "AllWindowFunction",
     "FilterFunction",
     "FlatMapFunction",
     "Function",
@@ -26,9 +35,14 @@ __all__ = [
     "KeyedProcessFunction",
     "MapFunction",
     "OutputTag",
+    "ProcessAllWindowFunction",
     "ProcessFunction",
+    "ProcessWindowFunction",
     "ReduceFunction",
     "RuntimeContext",
     "TimeDomain",
     "TimerService",
+    "WindowContext",
+    "WindowFunction",
+    "WindowState",
 ]

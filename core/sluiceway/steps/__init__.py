@@ -10,6 +10,7 @@ from sluiceway.steps.base import Step
 from sluiceway.steps.ends import IterationHeadStep, SinkStep, SourceStep
 from sluiceway.steps.keyed import KeyedAggregateStep, KeyedProcessStep, KeyedReduceStep, key_type
 from sluiceway.steps.stateless import FilterStep, FlatMapStep, MapStep, ProcessStep
+from sluiceway.steps.windows import WindowContents, WindowStep
 
 __all__ = [
     "FilterStep",
@@ -23,5 +24,7 @@ __all__ = [
     "SinkStep",
     "SourceStep",
     "Step",
+    "WindowContents",
+    "WindowStep",
     "key_type",
 ]

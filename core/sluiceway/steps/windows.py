@@ -1,0 +1,129 @@
+"""The step that cuts a stream into windows and evaluates them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, ClassVar
+
+from sluiceway.functions import (
+    AggregateFunction,
+    AllWindowFunction,
+    KeySelector,
+    OutputTag,
+    ProcessAllWindowFunction,
+    ProcessWindowFunction,
+    ReduceFunction,
+    WindowFunction,
+)
+from sluiceway.steps.base import Step
+from sluiceway.steps.keyed import key_type
+from sluiceway.types import element_type, is_known, parameter_type, return_type
+from sluiceway.windowing import Evictor, Trigger, WindowAssigner
+
+__all__ = ["WindowContents", "WindowStep"]
+
+
+class WindowContents(Enum):
+    """What an evaluation is made from; without an evictor also what a window keeps of its records."""
+
+    REDUCED = "reduce"
+    AGGREGATED = "aggregate"
+    ELEMENTS = "process"
+
+
+@dataclass(frozen=True)
+class WindowStep(Step):
+    """Assigns records to windows per key, and evaluates a window when its trigger says so.
+
+    Attributes:
+        key: what the input stream is keyed by.
+        assigner: says to which windows a record belongs.
+        contents: what evaluations are made from.
+        fn: the reduce or aggregate function (by ``contents``); None for ELEMENTS.
+        window_fn: is given the result of ``fn``, or all the elements; None only beside an ``fn``. A plain
+            callable takes key, window and elements, without the key if ``all_windows``.
+        trigger: None for the assigner's own.
+        evictor: takes out records before or after an evaluation, or None. With one a window keeps all its
+            records, whatever ``contents`` is.
+        allowed_lateness_ms: how long a window is kept after its end, for late records. Event time only.
+        late_tag: the side output for records that are too late, or None to count and drop them.
+        with_key: whether results are pairs of key and result. Only without ``window_fn``.
+        all_windows: whether this is a stream without keys: one subtask, one key.
+    """
+
+    key: Callable[[Any], Any] | KeySelector[Any, Any]
+    assigner: WindowAssigner
+    contents: WindowContents
+    fn: Callable[[Any, Any], Any] | ReduceFunction[Any] | AggregateFunction[Any, Any, Any] | None = None
+    window_fn: (
+        Callable[..., Any]
+        | ProcessWindowFunction[Any, Any, Any]
+        | WindowFunction[Any, Any, Any]
+        | ProcessAllWindowFunction[Any, Any]
+        | AllWindowFunction[Any, Any]
+        | None
+    ) = None
+    trigger: Trigger | None = None
+    evictor: Evictor | None = None
+    allowed_lateness_ms: int = 0
+    late_tag: OutputTag[Any] | None = None
+    with_key: bool = False
+    all_windows: bool = False
+    kind: ClassVar[str] = "window"
+    keyed: ClassVar[bool] = True
+    side_outputs: ClassVar[bool] = True
+    stateful: ClassVar[bool] = True
+
+    @property
+    def function(self) -> object | None:
+        """What takes the records."""
+        return self.window_fn if self.fn is None else self.fn
+
+    def with_function(self, function: Any) -> Step:
+        """The same step with another function in place of :attr:`function`."""
+        return replace(self, window_fn=function) if self.fn is None else replace(self, fn=function)
+
+    def method_of(self, function: object) -> str | None:
+        """A function object is asked for its method."""
+        if isinstance(function, ReduceFunction):
+            return "reduce"
+        if isinstance(function, AggregateFunction):
+            return "add"
+        return _method(function)
+
+    def returned_type(self) -> Any:
+        """What the last function returns, or the aggregate's result."""
+        if self.window_fn is not None:
+            return return_type(self.window_fn, _method(self.window_fn))
+        if isinstance(self.fn, AggregateFunction):
+            return return_type(self.fn, "get_result")
+        return super().returned_type()
+
+    def wanted_types(self, port: int = 0) -> list[Any]:
+        """Of both parameters of a reduction, of the value of an aggregate, of the elements of a window."""
+        if self.contents is WindowContents.REDUCED:
+            first, second = (parameter_type(self.fn, i, self.method_of(self.fn)) for i in (0, 1))
+            return [first] if first == second else [first, second]
+        if self.contents is WindowContents.AGGREGATED:
+            return super().wanted_types(port)
+        index = 1 if self.all_windows else 2
+        return [element_type(parameter_type(self.window_fn, index, _method(self.window_fn)))]
+
+    def output_type(self, *entering: Any) -> Any:
+        """The type of one result."""
+        returned = self.returned_type()
+        if self.window_fn is not None:
+            return element_type(returned)
+        if self.contents is WindowContents.REDUCED and not is_known(returned):
+            returned = entering[0]
+        if not self.with_key:
+            return returned
+        return tuple[key_type(self.key) or Any, returned or Any]  # type: ignore[misc]
+
+
+def _method(window_function: object) -> str | None:
+    if isinstance(window_function, ProcessWindowFunction | ProcessAllWindowFunction):
+        return "process"
+    return "apply" if isinstance(window_function, WindowFunction | AllWindowFunction) else None
