@@ -200,6 +200,14 @@ class _Builder:
             self._error(
                 "unreachable", t, f"{label} has no input, so no record can reach it: connect it to a source"
             )
+        else:
+            for port in sorted(set(range(t.step.ports)) - {ref.port for ref in t.inputs}):
+                self._error(
+                    "unreachable",
+                    t,
+                    f"nothing feeds input {port + 1} of {label}, which needs {t.step.ports}: connect two streams"
+                    " with connect()",
+                )
         if isinstance(t.step, IterationHeadStep):
             self._check_iteration(t, label)
         elif t.feedback:
@@ -237,14 +245,7 @@ class _Builder:
                 " produces side outputs: use process() with a ProcessFunction",
             )
         spec = ref.partitioner
-        if t.step.keyed and (spec is None or spec.name != "hash"):
-            how = "no partitioner" if spec is None else repr(spec.name)
-            self._error(
-                "not-keyed",
-                t,
-                f"{label} keeps state per key, but its input from {self._label(up)} has {how}:"
-                " put key_by() right before it",
-            )
+        self._check_exchange(t, ref, label)
         if spec is not None and spec.name in ("hash", "custom") and spec.key is None:
             self._error(
                 "no-key",
@@ -259,6 +260,30 @@ class _Builder:
                 f"the custom partitioner between {self._label(up)} and {label} needs select=, a function of a"
                 " key and the number of consumers",
             )
+
+    def _check_exchange(self, t: Transformation, ref: InputRef, label: str) -> None:
+        if not 0 <= ref.port < t.step.ports:
+            count = "1 input" if t.step.ports == 1 else f"{t.step.ports} inputs"
+            self._error(
+                "no-such-port",
+                t,
+                f"{self._label(ref.upstream)} feeds input {ref.port + 1} of {label}, but a {t.step.kind} step has"
+                f" {count}: use union() for several streams in one, or connect() for two",
+            )
+            return
+        wanted, have = t.step.exchange(ref.port), ref.partitioner
+        if wanted is None or (have is not None and have.name == wanted):
+            return
+        how = "no partitioner" if have is None else repr(have.name)
+        came = f"its input from {self._label(ref.upstream)} has {how}"
+        if wanted == "hash":
+            self._error(
+                "not-keyed",
+                t,
+                f"{label} keeps state per key, but {came}: put key_by() right before it",
+            )
+        else:
+            self._error("exchange", t, f"{label} needs the partitioner {wanted!r}, but {came}: use {wanted}()")
 
     def _choose_parallelism(self, t: Transformation) -> int:
         label = self._label(t)

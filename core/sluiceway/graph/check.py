@@ -59,6 +59,7 @@ def _check_graph(graph: StreamGraph) -> Iterator[Finding]:
         for edge in entering[node.id]:
             yield from _check_types(graph, edge)
         yield from _check_key_type(node, entering[node.id])
+        yield from _check_same_key_type(node)
 
 
 def _finding(level: Level, code: str, node: StreamNode, message: str) -> Finding:
@@ -139,7 +140,7 @@ def _check_pickling(node: StreamNode, entering: Iterable[StreamEdge]) -> Iterato
         parts = [(f"sink {step.sink.name}", step.sink)]
     else:
         parts = [("function", step.function)]
-    parts += [("key selector", getattr(step, "key", None))]
+    parts += [("key selector", key) for key in step.keys]
     for edge in entering:
         parts += [("key selector", edge.partitioner.key), ("partitioner", edge.partitioner.select)]
     seen: set[int] = set()
@@ -234,6 +235,24 @@ def _check_key_type(node: StreamNode, entering: Iterable[StreamEdge]) -> Iterato
                 f" which cannot be a key: {why}",
             )
             return
+
+
+def _check_same_key_type(node: StreamNode) -> Iterator[Finding]:
+    """Keys of two inputs have to meet: of types that can never be equal, none would."""
+    keyed = [key for key in node.step.keys if key is not None]
+    if len(keyed) < 2:
+        return
+    first, second = (key_type(key) for key in keyed)
+    if not is_assignable(first, second) and not is_assignable(second, first):
+        one, other = _names(first, second)
+        yield _finding(
+            Level.ERROR,
+            "key-type-clash",
+            node,
+            f"{_label(node)} keys its first input by {function_name(keyed[0])}, which returns {one}, and its"
+            f" second by {function_name(keyed[1])}, which returns {other}: records meet only under equal keys, so"
+            " have both return the same type",
+        )
 
 
 def _unstable(key: Any) -> str | None:

@@ -47,8 +47,7 @@ def _signature(step: Step) -> list[str]:
         what = type(step.sink).__qualname__
     else:
         what = "" if step.function is None else function_name(step.function)
-    key = getattr(step, "key", None)
-    return [step.kind, what, "" if key is None else function_name(key)]
+    return [step.kind, what, *("" if key is None else function_name(key) for key in step.keys)]
 
 
 def derive_uids(order: Sequence[Transformation]) -> dict[Transformation, str]:
@@ -70,6 +69,8 @@ def derive_uids(order: Sequence[Transformation]) -> dict[Transformation, str]:
         parts = _signature(t.step)
         for ref in t.inputs:
             parts += [uids.get(ref.upstream, ""), "" if ref.tag is None else ref.tag.name]
+            if ref.port:
+                parts.append(f"input {ref.port}")
         digest = _digest(parts)
         nth = twins.get(digest, 0)
         twins[digest] = nth + 1

@@ -118,10 +118,15 @@ def key_text(edge: StreamEdge) -> str | None:
     return None if edge.partitioner.key is None else function_name(edge.partitioner.key)
 
 
-def edge_text(edge: StreamEdge) -> str:
-    """How records travel along an edge: ``hash by user``, with the side output and the loop it belongs to."""
+def edge_text(edge: StreamEdge, target: StreamNode) -> str:
+    """How records travel along an edge: ``hash by user``, with the side output and the loop it belongs to.
+
+    Where ``target``, to which it leads, has two inputs, also which of them.
+    """
     key = key_text(edge)
     text = edge.partitioner.name if key is None else f"{edge.partitioner.name} by {key.strip('<>')}"
     if edge.tag is not None:
         text += f", side output {edge.tag.name!r}"
+    if target.step.ports > 1:
+        text += f", input {edge.port + 1}"
     return f"{text}, feedback" if edge.feedback else text

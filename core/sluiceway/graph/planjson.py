@@ -7,11 +7,12 @@ The format is versioned: within version 1 fields are only ever added.
      "steps": [{"id", "task", "uid", "uid_given", "name", "kind", "parallelism", "max_parallelism",
                 "slot_sharing_group", "chaining", "buffer_timeout_ms", "stateful", "boundedness",
                 "output_type", "location"}],
-     "edges": [{"id", "source", "target", "partitioner", "key", "side_output", "feedback", "chained",
+     "edges": [{"id", "source", "target", "port", "partitioner", "key", "side_output", "feedback", "chained",
                 "distribution"}]}
 
 ``source`` and ``target`` of an edge are ids of steps. ``boundedness`` is ``bounded`` or ``unbounded`` for a
-source. ``distribution`` is ``pointwise`` or ``all-to-all``, null for a chained edge. What is not known is null.
+source. ``port`` is the input of the target, 0 or 1. ``distribution`` is ``pointwise`` or ``all-to-all``, null
+for a chained edge. What is not known is null.
 """
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ def _edge(edge: StreamEdge, distribution: str | None) -> dict[str, Any]:
         "id": edge.id,
         "source": edge.source,
         "target": edge.target,
+        "port": edge.port,
         "partitioner": edge.partitioner.name,
         "key": key_text(edge),
         "side_output": None if edge.tag is None else edge.tag.name,

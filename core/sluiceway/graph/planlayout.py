@@ -206,7 +206,7 @@ class _Drawing:
         gaps = [0.0] * len(self._columns)
         for edge in self._edges:
             layer = self._layer[edge.target]
-            gaps[layer] = max(gaps[layer], SMALL_CHAR * len(_label(edge)))
+            gaps[layer] = max(gaps[layer], SMALL_CHAR * len(self._label(edge)))
         heights = [sum(self._height(i) for i in c) + BETWEEN * (len(c) - 1) for c in self._columns]
         tallest = max(heights, default=0.0)
         lefts, rights, x = [], [], float(MARGIN + (LOOP if self._loops else 0))
@@ -255,7 +255,7 @@ class _Drawing:
         for item in self._passages[edge.id]:
             column += 1
             points += [(lefts[column], self._at[item]), (rights[column], self._at[item])]
-        label = _label(edge)
+        label = self._label(edge)
         # The last bit is straight, and the label stands on it, clear of loops that come down there.
         label_end = end[0] - 10 - (LOOP if self._loops else 0)
         points += [(label_end - SMALL_CHAR * len(label) - 6, end[1]), end]
@@ -265,8 +265,7 @@ class _Drawing:
         start, end = self._leaves(edge), self._arrives(edge)
         right, left = rights[self._layer[edge.source]] + LOOP, lefts[self._layer[edge.target]] - LOOP
         points = [start, (right, start[1]), (right, y), (left, y), (left, end[1]), end]
-        return Line(edge, points, _label(edge), ((left + right) / 2, y - 4))
+        return Line(edge, points, self._label(edge), ((left + right) / 2, y - 4))
 
-
-def _label(edge: JobEdge) -> str:
-    return clipped(edge_text(edge.edge), MAX_LABEL)
+    def _label(self, edge: JobEdge) -> str:
+        return clipped(edge_text(edge.edge, self._plan.graph.node(edge.target_node)), MAX_LABEL)

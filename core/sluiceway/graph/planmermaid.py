@@ -24,13 +24,14 @@ def explain_mermaid(graph: StreamGraph) -> str:
         lines.append("  end")
     inner = {edge.id for vertex in plan.job.vertices for edge in vertex.inner_edges}
     for edge in graph.edges:
+        how = edge_text(edge, graph.node(edge.target))
         ends = f"n{edge.source}", f"n{edge.target}"
         if edge.feedback:
-            lines.append(f"  {ends[0]} -. {_quoted(edge_text(edge))} .-> {ends[1]}")
+            lines.append(f"  {ends[0]} -. {_quoted(how)} .-> {ends[1]}")
         elif edge.id in inner and edge.tag is None:
             lines.append(f"  {ends[0]} --> {ends[1]}")
         else:
-            text = f"side output {edge.tag.name!r}" if edge.id in inner and edge.tag else edge_text(edge)
+            text = f"side output {edge.tag.name!r}" if edge.id in inner and edge.tag else how
             lines.append(f"  {ends[0]} -- {_quoted(text)} --> {ends[1]}")
     return "\n".join(lines) + "\n"
 

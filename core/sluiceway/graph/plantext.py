@@ -26,7 +26,8 @@ def explain_text(graph: StreamGraph) -> str:
                 told.insert(0, f"from side output {row.entry.tag.name!r}")
             lines.append(f"{_indent(row) + row.node.name:<{width}}  {', '.join(told)}")
             for edge in row.outgoing:
-                lines.append(f"{_indent(row)}  => task {plan.number(edge.target)}: {edge_text(edge.edge)}")
+                how = edge_text(edge.edge, graph.node(edge.target_node))
+                lines.append(f"{_indent(row)}  => task {plan.number(edge.target)}: {how}")
     return "\n".join(lines) + "\n"
 
 

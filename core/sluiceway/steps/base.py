@@ -17,14 +17,17 @@ class Step:
 
     Attributes:
         kind: the word for the step in plans and messages.
+        ports: how many inputs it has: 1 or 2.
         stateful: whether it keeps state that a checkpoint would hold.
         record_wise: whether it can be fused with its neighbours into one loop.
-        keyed: whether its input must come by a hash exchange; such a step has a ``key``.
+        keyed: whether its input must come by a hash exchange; such a step has a ``key``. One with two inputs
+            says in :attr:`keys` which of them.
         side_outputs: whether its function may emit to side outputs.
         method: what the function is called by where it is a function object, or None.
     """
 
     kind: ClassVar[str]
+    ports: ClassVar[int] = 1
     stateful: ClassVar[bool] = False
     record_wise: ClassVar[bool] = False
     keyed: ClassVar[bool] = False
@@ -35,6 +38,15 @@ class Step:
     def function(self) -> object | None:
         """The user's function, if the step has one."""
         return getattr(self, "fn", None)
+
+    @property
+    def keys(self) -> tuple[Any, ...]:
+        """What each input is keyed by, in the order of the ports; None for one that is not keyed."""
+        return (getattr(self, "key", None),) + (None,) * (self.ports - 1)
+
+    def exchange(self, port: int = 0) -> str | None:
+        """The partitioner by which an input must come; None: any will do."""
+        return "hash" if self.keyed and self.keys[port] is not None else None
 
     def returned_type(self) -> Any:
         """What the function returns according to its hints, or None."""

@@ -1,0 +1,42 @@
+"""What operators with two inputs have in common: a receiver per input."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sluiceway.elements import Batch
+from sluiceway.functions import KeySelector
+from sluiceway.operators.base import Operator, OperatorContext
+
+__all__ = ["TwoInputOperator"]
+
+
+class TwoInputOperator(Operator):
+    """Base of the operators with two inputs; put it before a keyed one among the bases.
+
+    Control elements come merged: the watermark is the minimum of both inputs. A keyed one has the key of its
+    first input in ``_key`` and that of its second in ``_key2``; either may be None.
+    """
+
+    def __init__(self, context: OperatorContext) -> None:
+        super().__init__(context)
+        second: Any = context.node.step.keys[1]
+        self._key2: Callable[[Any], Any] = second.get_key if isinstance(second, KeySelector) else second
+
+    @abstractmethod
+    def process1(self, batch: Batch[Any]) -> None:
+        """Take a batch of the first input and emit what it gives rise to."""
+
+    @abstractmethod
+    def process2(self, batch: Batch[Any]) -> None:
+        """Take a batch of the second input and emit what it gives rise to."""
+
+    def process(self, batch: Batch[Any]) -> None:
+        """The first input's."""
+        self.process1(batch)
+
+    def receivers(self) -> Sequence[Callable[[Batch[Any]], None]]:
+        """One per input."""
+        return (self.process1, self.process2)
