@@ -104,7 +104,7 @@ def test_the_reporter_log_is_seen_and_leaves_a_programs_own_logging_alone(
     write("job.py", own + "flow = sw.Pipeline('logged')\nflow.from_collection([1]).print()")
     out, err = start("run", "--no-progress", "job.py", "--metrics", "log").communicate(timeout=60)
     assert out == "1\n"
-    lines = [line for line in err.splitlines() if "1 records in, 1 out" in line and "finished after" not in line]
+    lines = [line for line in err.splitlines() if "1 record in, 1 out" in line and "finished after" not in line]
     pattern = r"mine logged: \w+, " if mine else r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} logged: \w+, "
     assert len(lines) == 1
     assert re.match(pattern, lines[0]), lines
