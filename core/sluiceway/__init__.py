@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         ValueState,
         ValueStateDescriptor,
     )
+    from sluiceway.state_ttl import StateTtlConfig
 
     __version__: str
 
@@ -111,6 +112,7 @@ __all__ = [
     "SluicewayError",
     "Source",
     "StateError",
+    "StateTtlConfig",
     "UnknownNameError",
     "UnstableKeyError",
     "ValueState",
@@ -135,6 +137,7 @@ _HOMES = {
     "sluiceway.metrics": "JobMetrics",
     "sluiceway.state": "AggregatingState AggregatingStateDescriptor ListState ListStateDescriptor MapState "
     "MapStateDescriptor ReducingState ReducingStateDescriptor ValueState ValueStateDescriptor",
+    "sluiceway.state_ttl": "StateTtlConfig",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

@@ -10,11 +10,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar, overload
 
 from sluiceway.errors import StateError
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.serializers import Serializer, serializer_for
+from sluiceway.state_ttl import StateTtlConfig
 from sluiceway.types import is_known, type_name
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ __all__ = [
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
+D = TypeVar("D")
 IN = TypeVar("IN")
 OUT = TypeVar("OUT")
 ACC = TypeVar("ACC")
@@ -64,10 +66,24 @@ class StateDescriptor:
     Attributes:
         name: unique within the operator.
         type: the Python type of a value, for choosing a serializer; None lets any value in (pickled).
+        ttl: how long entries live, for keyed state; None for ever.
     """
 
     name: str
     type: Any = None
+    ttl: StateTtlConfig | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.ttl is not None and not isinstance(self.ttl, StateTtlConfig):
+            raise TypeError(
+                f"{type(self).__name__}({self.name!r}): ttl takes a StateTtlConfig, as in "
+                f"ttl=StateTtlConfig(timedelta(hours=1)), not {self.ttl!r:.60}"
+            )
+
+    @property
+    def expires(self) -> bool:
+        """Whether entries have a time to live."""
+        return self.ttl is not None and self.ttl.is_enabled
 
 
 @dataclass(frozen=True)
@@ -96,6 +112,7 @@ class ReducingStateDescriptor(StateDescriptor):
     reduce: Callable[[Any, Any], Any] | ReduceFunction[Any] = field(default=None)  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not callable(getattr(self.reduce, "reduce", self.reduce)) or isinstance(self.reduce, type):
             raise TypeError(f"ReducingStateDescriptor({self.name!r}) needs reduce=, a function of two values")
 
@@ -107,6 +124,7 @@ class AggregatingStateDescriptor(StateDescriptor):
     aggregate: AggregateFunction[Any, Any, Any] = field(default=None)  # type: ignore[arg-type]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not hasattr(self.aggregate, "create_accumulator") or isinstance(self.aggregate, type):
             raise TypeError(f"AggregatingStateDescriptor({self.name!r}) needs aggregate=, an AggregateFunction")
 
@@ -157,8 +175,12 @@ class ListState(ABC, Generic[T]):
 class MapState(ABC, Generic[K, V]):
     """A mapping; reads and writes go to single entries."""
 
+    @overload
+    def get(self, key: K) -> V | None: ...
+    @overload
+    def get(self, key: K, default: D) -> V | D: ...
     @abstractmethod
-    def get(self, key: K, default: V | None = None) -> V | None:
+    def get(self, key: K, default: Any = None) -> Any:
         """The entry, or ``default``."""
 
     @abstractmethod
@@ -250,6 +272,8 @@ class StateMeta:
         serializer: name of the serializer that wrote the values.
         version: that serializer's version.
         type_name: the declared type as text, ``""`` where none was declared.
+        expires: whether each value stands in a pair ``(ms since the epoch when it was last touched, value)``,
+            because the state has a time to live.
     """
 
     name: str
@@ -257,10 +281,13 @@ class StateMeta:
     serializer: str
     version: int
     type_name: str = ""
+    expires: bool = False
 
     def __str__(self) -> str:
         content = self.type_name or "values of no declared type"
-        return f"a {self.kind.value} table of {content} (serializer {self.serializer!r}, version {self.version})"
+        lives = " with a time to live" if self.expires else ""
+        written = f"serializer {self.serializer!r}, version {self.version}"
+        return f"a {self.kind.value} table of {content}{lives} ({written})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,26 +305,33 @@ class TableSchema:
     @classmethod
     def of(cls, descriptor: StateDescriptor) -> TableSchema:
         """The schema of the table for ``descriptor``."""
-        kind, declared, shown = TableKind.VALUE, descriptor.type, descriptor.type
+        kind = TableKind.VALUE
+        shown: Any = descriptor.type
+        element: Any = descriptor.type
+        if descriptor.expires and is_known(element):
+            element = tuple[int, element]
+        declared: Any = element
         if isinstance(descriptor, MapStateDescriptor):
             kind = TableKind.MAP
             if is_known(descriptor.key_type) and is_known(descriptor.type):
-                declared = tuple[descriptor.key_type, descriptor.type]  # type: ignore[name-defined]
+                declared = tuple[descriptor.key_type, element]  # type: ignore[name-defined]
                 shown = dict[descriptor.key_type, descriptor.type]  # type: ignore[name-defined]
             else:
                 declared = shown = None
         elif isinstance(descriptor, ListStateDescriptor) and is_known(descriptor.type):
-            declared = shown = list[descriptor.type]  # type: ignore[name-defined]
+            declared, shown = list[element], list[descriptor.type]  # type: ignore[name-defined]
         serializer = serializer_for(declared)
         shown_name = type_name(shown) if is_known(shown) else ""
-        meta = StateMeta(descriptor.name, kind, serializer.name, serializer.version, shown_name)
+        name, expires = descriptor.name, descriptor.expires
+        meta = StateMeta(name, kind, serializer.name, serializer.version, shown_name, expires)
         return cls(meta, serializer)
 
     def check_same(self, other: StateMeta, operator: str) -> None:
         """Check a second declaration of the table. Raises StateError if kind or type differ."""
-        if (self.meta.kind, self.meta.type_name) != (other.kind, other.type_name):
+        mine = self.meta
+        if (mine.kind, mine.type_name, mine.expires) != (other.kind, other.type_name, other.expires):
             raise StateError(
-                f"state {self.meta.name!r} of operator {operator!r} is declared twice: as {self.meta}, and as "
+                f"state {mine.name!r} of operator {operator!r} is declared twice: as {mine}, and as "
                 f"{other}. Give one of them another name"
             )
 
@@ -308,6 +342,13 @@ class TableSchema:
             StateError: kind, type, serializer or version are not compatible; names the state, old and new.
         """
         new = self.meta
+        if written.expires != new.expires and (written.kind, written.type_name) == (new.kind, new.type_name):
+            had, has = ("a", "none") if written.expires else ("no", "one")
+            raise StateError(
+                f"state {new.name!r} of operator {operator!r} cannot be restored: it was saved with {had} time to "
+                f"live, the job declares {has}. Declare it as it was (ttl may be of another length), give the new "
+                "one another name, or start without the snapshot"
+            )
         same = (written.kind, written.type_name, written.serializer) == (new.kind, new.type_name, new.serializer)
         reader = self.serializer.reader_for(written.version) if same else None
         if reader is not None:
@@ -388,9 +429,19 @@ class StateTable(ABC):
 class KeyedStateBackend(ABC):
     """The keyed state of one subtask. Used only from the task's thread.
 
+    A table for a descriptor that expires holds each value (of a MAP table: of each entry) in a pair with the
+    time it was last touched; the handles over it see to that, and what works on a table's own mappings does
+    so, too. The operators' own tables have no time to live.
+
+    Attributes:
+        expires_in_compaction: whether it drops by itself what has expired where ``descriptor.ttl`` has
+            ``cleanup_in_compaction``.
+
     Call order: :meth:`restore` at most once, first; then :meth:`table` and :meth:`snapshot` as often as
     needed; :meth:`close` once, last.
     """
+
+    expires_in_compaction: ClassVar[bool] = False
 
     @abstractmethod
     def table(self, descriptor: StateDescriptor) -> StateTable:

@@ -26,7 +26,7 @@ __all__ = [
     "TableValueState",
 ]
 
-_MISSING: Final[Any] = object()
+MISSING: Final[Any] = object()
 _IMMUTABLE: Final = frozenset({type(None), bool, int, float, complex, str, bytes})
 
 
@@ -43,7 +43,7 @@ class _EntryHandle:
 
     def _lookup(self) -> Any:
         try:
-            return self._get(self._store.current_key, _MISSING)
+            return self._get(self._store.current_key, MISSING)
         except (AttributeError, TypeError) as error:
             raise self._store.explain(self._name, error) from None
 
@@ -69,7 +69,7 @@ class TableValueState(_EntryHandle, ValueState[Any]):
         super().__init__(store, name, entries)
         # A default that can be changed is copied: else all keys would change the same object.
         mutable = type(default) not in _IMMUTABLE
-        self._default = _MISSING if mutable else default
+        self._default = MISSING if mutable else default
         self._copied_default = default
 
     def value(self) -> Any:
@@ -77,7 +77,7 @@ class TableValueState(_EntryHandle, ValueState[Any]):
             value = self._get(self._store.current_key, self._default)
         except (AttributeError, TypeError) as error:
             raise self._store.explain(self._name, error) from None
-        return deepcopy(self._copied_default) if value is _MISSING else value
+        return deepcopy(self._copied_default) if value is MISSING else value
 
     def update(self, value: Any) -> None:
         try:
@@ -96,7 +96,7 @@ class TableListState(_EntryHandle, ListState[Any]):
 
     def get(self) -> list[Any]:
         found = self._lookup()
-        return [] if found is _MISSING else list(found)
+        return [] if found is MISSING else list(found)
 
     def add(self, value: Any) -> None:
         self._extend([value])
@@ -108,7 +108,7 @@ class TableListState(_EntryHandle, ListState[Any]):
         found = self._lookup()
         if not values:
             return
-        if found is _MISSING:
+        if found is MISSING:
             self._insert(values)
         else:
             found += values
@@ -118,7 +118,7 @@ class TableListState(_EntryHandle, ListState[Any]):
         values = list(values)
         if not values:
             self.clear()
-        elif self._lookup() is _MISSING:
+        elif self._lookup() is MISSING:
             self._insert(values)
         else:
             self._entries[self._store.current_key] = values
@@ -134,7 +134,7 @@ class TableMapState(MapState[Any, Any]):
         self._name = name
         self._table = table
         self._namespace = namespace
-        self._last_key: Any = _MISSING
+        self._last_key: Any = MISSING
         self._last_mapping: MutableMapping[Any, Any] = {}
         self._checked = False
 
@@ -209,11 +209,11 @@ class TableReducingState(_EntryHandle, ReducingState[Any]):
 
     def get(self) -> Any:
         found = self._lookup()
-        return None if found is _MISSING else found
+        return None if found is MISSING else found
 
     def add(self, value: Any) -> None:
         found = self._lookup()
-        if found is _MISSING:
+        if found is MISSING:
             self._insert(value)
         else:
             self._entries[self._store.current_key] = self._reduce(found, value)
@@ -236,11 +236,11 @@ class TableAggregatingState(_EntryHandle, AggregatingState[Any, Any]):
 
     def get(self) -> Any:
         found = self._lookup()
-        return None if found is _MISSING else self._aggregate.get_result(found)
+        return None if found is MISSING else self._aggregate.get_result(found)
 
     def add(self, value: Any) -> None:
         found = self._lookup()
-        if found is _MISSING:
+        if found is MISSING:
             self._insert(self._aggregate.add(value, self._aggregate.create_accumulator()))
         else:
             self._entries[self._store.current_key] = self._aggregate.add(value, found)

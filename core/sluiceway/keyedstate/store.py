@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, MutableMapping
 from typing import Any, TypeVar
 
+from sluiceway.clock import Clock
 from sluiceway.errors import StateError, UnstableKeyError
 from sluiceway.functions import Function, ReduceFunction
+from sluiceway.keyedstate.expiring import ExpiringEntries, ExpiringListState, ExpiringMapState, Expiry
 from sluiceway.keyedstate.handles import (
     TableAggregatingState,
     TableListState,
@@ -46,24 +48,36 @@ class KeyedStateStore:
 
     A handle checks that a key has a stable hash when the key gets state for the first time. An operator that
     writes to a table's entries by itself does the same with :func:`sluiceway.keygroups.stable_hash`, where its
-    lookup has missed.
+    lookup has missed. Such a table has no time to live, which is an affair of the handles alone.
+
+    Args:
+        backend: where the state is kept.
+        clock: the runtime's clock, by which state expires; None: there will be none that does.
 
     Attributes:
         current_key: whose state the handles speak of. Not set at first.
     """
 
-    __slots__ = ("_backend", "_declared", "current_key")
+    __slots__ = ("_backend", "_clock", "_declared", "_expiring", "current_key")
 
     current_key: Any
 
-    def __init__(self, backend: KeyedStateBackend) -> None:
+    def __init__(self, backend: KeyedStateBackend, clock: Clock | None = None) -> None:
         self._backend = backend
+        self._clock = clock
         self._declared: dict[str, StateDescriptor] = {}
+        self._expiring: dict[str, Expiry] = {}
 
     def clear_current_key(self) -> None:
         """From now on there is no current key; using a handle is an error. Harmless a second time."""
         if hasattr(self, "current_key"):
             del self.current_key
+
+    def before_snapshot(self) -> None:
+        """Clean up where a state's time to live says that snapshots have nothing that has expired."""
+        for expiry in self._expiring.values():
+            if expiry.full_snapshot:
+                expiry.clean_all()
 
     # Each of the five raises StateError if the name was declared with another kind or type.
 
@@ -72,11 +86,15 @@ class KeyedStateStore:
     ) -> ValueState[Any]:
         """A handle for one value per key, in a namespace."""
         table = self._table(descriptor, ValueStateDescriptor)
-        return TableValueState(self, descriptor.name, table.entries(namespace), descriptor.default)
+        return TableValueState(
+            self, descriptor.name, self._entries(table, descriptor, namespace), descriptor.default
+        )
 
     def list_state(self, descriptor: ListStateDescriptor, namespace: Hashable = VOID_NAMESPACE) -> ListState[Any]:
         """A handle for a list per key, in a namespace."""
         table = self._table(descriptor, ListStateDescriptor)
+        if (expiry := self._expiring.get(descriptor.name)) is not None:
+            return ExpiringListState(self, descriptor.name, table.entries(namespace), expiry)
         return TableListState(self, descriptor.name, table.entries(namespace))
 
     def map_state(
@@ -84,6 +102,8 @@ class KeyedStateStore:
     ) -> MapState[Any, Any]:
         """A handle for a mapping per key, in a namespace."""
         table = self._table(descriptor, MapStateDescriptor)
+        if (expiry := self._expiring.get(descriptor.name)) is not None:
+            return ExpiringMapState(self, descriptor.name, table, namespace, expiry)
         return TableMapState(self, descriptor.name, table, namespace)
 
     def reducing_state(
@@ -95,7 +115,7 @@ class KeyedStateStore:
         if isinstance(reduce, ReduceFunction):
             _never_opened(descriptor, reduce)
             reduce = reduce.reduce
-        return TableReducingState(self, descriptor.name, table.entries(namespace), reduce)
+        return TableReducingState(self, descriptor.name, self._entries(table, descriptor, namespace), reduce)
 
     def aggregating_state(
         self, descriptor: AggregatingStateDescriptor, namespace: Hashable = VOID_NAMESPACE
@@ -103,7 +123,8 @@ class KeyedStateStore:
         """A handle for an accumulator per key, in a namespace."""
         table = self._table(descriptor, AggregatingStateDescriptor)
         _never_opened(descriptor, descriptor.aggregate)
-        return TableAggregatingState(self, descriptor.name, table.entries(namespace), descriptor.aggregate)
+        entries = self._entries(table, descriptor, namespace)
+        return TableAggregatingState(self, descriptor.name, entries, descriptor.aggregate)
 
     def explain(self, state: str, error: Exception) -> Exception:
         """The error to raise where looking up the current key's state has failed with ``error``."""
@@ -131,7 +152,34 @@ class KeyedStateStore:
                 f"state {descriptor.name!r} is declared twice: as {_described(known)}, and as "
                 f"{_described(descriptor)}. Give one of them another name"
             )
-        return self._backend.table(descriptor)
+        if known.ttl != descriptor.ttl:
+            raise StateError(
+                f"state {descriptor.name!r} is declared twice with different times to live: {known.ttl}, and "
+                f"{descriptor.ttl}. Use one descriptor for both"
+            )
+        table = self._backend.table(descriptor)
+        if descriptor.expires and descriptor.name not in self._expiring:
+            self._expiring[descriptor.name] = self._expiry(descriptor, table)
+        return table
+
+    def _expiry(self, descriptor: StateDescriptor, table: StateTable) -> Expiry:
+        if self._clock is None:
+            raise StateError(f"state {descriptor.name!r} has a time to live, but there is no clock here")
+        config = descriptor.ttl
+        assert config is not None
+        if config.cleanup_in_compaction and not self._backend.expires_in_compaction:
+            raise StateError(
+                f"the time to live of state {descriptor.name!r} has cleanup_in_compaction, but the state backend "
+                "has no files to compact: use cleanup_incrementally or cleanup_full_snapshot, or another backend"
+            )
+        return Expiry(descriptor, table, self._clock)
+
+    def _entries(
+        self, table: StateTable, descriptor: StateDescriptor, namespace: Hashable
+    ) -> MutableMapping[Any, Any]:
+        entries = table.entries(namespace)
+        expiry = self._expiring.get(descriptor.name)
+        return entries if expiry is None else ExpiringEntries(entries, expiry)
 
 
 def _word(kind: type) -> str:

@@ -58,7 +58,7 @@ class KeyedOperator(Operator):
         keyed = [s.keyed for s in restored if s.keyed is not None]
         if keyed:
             self._backend.restore(keyed)
-        self.store = KeyedStateStore(self._backend)
+        self.store = KeyedStateStore(self._backend, context.clock)
 
     def open(self) -> None:
         """Open the function."""
@@ -68,6 +68,7 @@ class KeyedOperator(Operator):
 
     def snapshot(self) -> OperatorSnapshot:
         """All keyed state as of now."""
+        self.store.before_snapshot()
         return OperatorSnapshot(self.context.node.uid, keyed=self.backend.snapshot())
 
     def close(self) -> None:

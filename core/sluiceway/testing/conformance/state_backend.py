@@ -13,6 +13,10 @@ In a plugin's tests::
 
 from __future__ import annotations
 
+import pytest
+
+from sluiceway.clock import VirtualClock
+from sluiceway.errors import StateError
 from sluiceway.functions import AggregateFunction
 from sluiceway.keyedstate import KeyedStateStore
 from sluiceway.keygroups import KeyGroupRange
@@ -24,6 +28,7 @@ from sluiceway.state import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
+from sluiceway.state_ttl import StateTtlConfig
 from sluiceway.testing.conformance._state_snapshots import SnapshotTests
 from sluiceway.testing.conformance._state_suite import KEYS, VALUE
 from sluiceway.testing.conformance._state_tables import TableTests
@@ -79,6 +84,46 @@ class StateBackendConformance(TableTests, SnapshotTests):
                 assert dict(mapping.items()) == {f"round {i + 1}": number for i in range(round_)}
                 assert total.get() == number * round_
                 assert mean.get() == (1 if round_ == 1 else 1.5)
+
+    def test_what_has_expired_is_not_seen_again_after_a_restore(self) -> None:
+        ttl = StateTtlConfig(10, cleanup_full_snapshot=True)
+        value = ValueStateDescriptor("value", int, ttl=ttl)
+        items = ListStateDescriptor("list", str, ttl=ttl)
+        mapping = MapStateDescriptor("map", int, key_type=str, ttl=ttl)
+        untyped = ValueStateDescriptor("untyped", ttl=ttl)
+        clock = VirtualClock(1_000)
+        backend = self.keyed()
+        for name in ("old", "new"):
+            store = KeyedStateStore(backend, clock)
+            handles = (store.list_state(items), store.map_state(mapping))
+            for number, key in enumerate(KEYS):
+                store.current_key = key
+                handles[0].add(name)
+                handles[1].put(name, number)
+                if name == "old" or number % 2:
+                    store.value_state(value).update(number)
+                    store.value_state(untyped).update((name, number))
+            store.before_snapshot()
+            backend = self.keyed(restore=[backend.snapshot()])
+            clock.advance(9)
+        store = KeyedStateStore(backend, clock)
+        for number, key in enumerate(KEYS):
+            store.current_key = key
+            assert store.list_state(items).get() == ["new"]
+            assert dict(store.map_state(mapping).items()) == {"new": number}
+            assert store.value_state(value).value() == (number if number % 2 else None)
+            assert store.value_state(untyped).value() == (("new", number) if number % 2 else None)
+        clock.advance(1)
+        store.before_snapshot()
+        assert backend.snapshot().groups == {}, "a snapshot of nothing but expired state is empty"
+
+    def test_a_time_to_live_that_comes_or_goes_is_refused(self) -> None:
+        ttl = StateTtlConfig(10)
+        for before, after, message in ((ttl, None, "declares none"), (None, ttl, "declares one")):
+            backend = self.keyed()
+            backend.table(ValueStateDescriptor("a", int, ttl=before)).entries()
+            with pytest.raises(StateError, match=rf"'a'.*time to live.*{message}"):
+                self.keyed(restore=[backend.snapshot()]).table(ValueStateDescriptor("a", int, ttl=after))
 
     # -- closing ---------------------------------------------------------------------------------------------
 
