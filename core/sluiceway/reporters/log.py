@@ -21,11 +21,12 @@ class LogReporter(MetricsReporter):
         if not _LOGGER.isEnabledFor(logging.INFO):
             return
         _LOGGER.info(
-            "%s: %s, %.1f s, %d records in, %d out",
+            "%s: %s, %.1f s, %d record%s in, %d out",
             metrics.job_name,
             metrics.status,
             metrics.elapsed_s,
             metrics.records_in,
+            "" if metrics.records_in == 1 else "s",
             metrics.records_out,
         )
         for sink, quantiles in metrics.latency_ms.items():
