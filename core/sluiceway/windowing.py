@@ -43,8 +43,9 @@ class TimeWindow(NamedTuple):
 
     @property
     def max_timestamp(self) -> int:
-        """The last ms that belongs to it."""
-        return self.end - 1
+        """The last ms that belongs to it, and the timestamp of its results."""
+        last = self.end - 1
+        return last if last < MAX_WATERMARK else MAX_WATERMARK
 
     def intersects(self, other: TimeWindow) -> bool:
         """Whether they overlap or touch."""
@@ -71,7 +72,14 @@ Window: TypeAlias = TimeWindow | GlobalWindow
 
 
 class TriggerResult(Flag):
-    """What a trigger wants done."""
+    """What a trigger wants done.
+
+    Attributes:
+        CONTINUE: nothing.
+        FIRE: evaluate the window; it keeps what it has.
+        PURGE: forget the records, without evaluating them. Timers and state of the trigger stay.
+        FIRE_AND_PURGE: evaluate the window, then forget the records.
+    """
 
     CONTINUE = 0
     FIRE = 1
@@ -91,14 +99,21 @@ class WindowAssigner(ABC):
     """Says to which windows a record belongs: a description, picklable.
 
     Attributes:
-        event_time: whether windows are of event time; else of processing time.
+        event_time: whether windows are of event time: every record must have a timestamp, and those that come
+            too late are not let in. Other windows end by the wall clock, or not at all.
     """
 
     event_time: ClassVar[bool] = True
 
     @abstractmethod
     def assign(self, value: Any, timestamp: int, context: AssignerContext) -> Sequence[Window]:
-        """The windows of a record. ``timestamp`` is its event time, or the wall clock for processing time."""
+        """The windows of a record; none if it belongs to none.
+
+        Args:
+            value: the record.
+            timestamp: its event time in ms; where it has none, the wall clock's time at its arrival.
+            context: what else may be known.
+        """
 
     @abstractmethod
     def default_trigger(self) -> Trigger:
@@ -106,11 +121,25 @@ class WindowAssigner(ABC):
 
 
 class MergingWindowAssigner(WindowAssigner):
-    """An assigner whose windows grow together, as sessions do."""
+    """An assigner whose windows grow together, as sessions do. They are all of type :class:`TimeWindow`."""
 
-    @abstractmethod
     def merge(self, windows: Sequence[TimeWindow]) -> Sequence[tuple[TimeWindow, Sequence[TimeWindow]]]:
-        """Which windows become one: pairs of a merged window and the two or more that go into it."""
+        """Which windows of a key become one; unless overridden, those that overlap or touch.
+
+        Args:
+            windows: those that the key has, and a new one, all different.
+
+        Returns:
+            pairs of a merged window and the two or more that go into it.
+        """
+        merged: list[tuple[TimeWindow, list[TimeWindow]]] = []
+        for window in sorted(windows):
+            if merged and merged[-1][0].intersects(window):
+                cover, parts = merged[-1]
+                merged[-1] = (cover.cover(window), [*parts, window])
+            else:
+                merged.append((window, [window]))
+        return [(cover, parts) for cover, parts in merged if len(parts) > 1]
 
 
 class TriggerContext(ABC):
@@ -155,11 +184,20 @@ class TriggerContext(ABC):
 
     @abstractmethod
     def merge_reducing_state(self, descriptor: ReducingStateDescriptor) -> None:
-        """In :meth:`Trigger.on_merge`: reduce the state of the merged windows into that of the result."""
+        """In :meth:`Trigger.on_merge`: reduce the state of the merged windows into that of the result.
+
+        Raises:
+            StateError: called from elsewhere.
+        """
 
 
 class Trigger(ABC):
-    """Decides when a window is evaluated: a description, picklable; its memory is in the context's state."""
+    """Decides when a window is evaluated: a description, picklable; its memory is in the context's state.
+
+    One object serves all keys and windows. Per key and window, :meth:`on_element` is called for each record
+    after it was added, the two timer methods for timers that it registered and when the window's time is
+    over, and :meth:`clear` once, last. Windows that are not empty are evaluated as often as it fires.
+    """
 
     @abstractmethod
     def on_element(self, value: Any, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
@@ -179,7 +217,11 @@ class Trigger(ABC):
         return False
 
     def on_merge(self, window: Window, context: TriggerContext) -> None:
-        """Several windows have become ``window``: move what the trigger knows of them."""
+        """Several windows have become ``window``: move what the trigger knows of them.
+
+        The context is that of the result. Timers of the windows that went into it are no more: register those
+        of ``window``. :meth:`clear` is called for each of those windows after this.
+        """
         raise NotImplementedError(f"{type(self).__name__} cannot be used with windows that merge: no on_merge()")
 
     @abstractmethod
@@ -207,13 +249,20 @@ class EvictorContext(ABC):
 
 
 class Evictor(ABC):
-    """Takes records out of a window when it is evaluated: a description, picklable."""
+    """Takes records out of a window when it is evaluated: a description, picklable.
+
+    A window with an evictor keeps every record, with its timestamp: its event time, or, where it has none,
+    the wall clock's time at its arrival.
+    """
 
     @abstractmethod
     def evict_before(
         self, elements: list[Timestamped[Any]], window: Window, context: EvictorContext
     ) -> list[Timestamped[Any]]:
-        """What the window's function is given: what is left of ``elements`` (in order of arrival)."""
+        """What is left of ``elements`` (in order of arrival): that is given to the window's function.
+
+        The other records are forgotten for good.
+        """
 
     def evict_after(
         self, elements: list[Timestamped[Any]], window: Window, context: EvictorContext

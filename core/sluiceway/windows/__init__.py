@@ -1,0 +1,81 @@
+"""The built-in window assigners, triggers and evictors, and the contracts for your own.
+
+Durations are timedeltas, whole numbers of ms, or texts such as ``"10s"``.
+"""
+
+from __future__ import annotations
+
+from sluiceway.windowing import (
+    GLOBAL_WINDOW,
+    AssignerContext,
+    Evictor,
+    EvictorContext,
+    GlobalWindow,
+    MergingWindowAssigner,
+    Timestamped,
+    TimeWindow,
+    Trigger,
+    TriggerContext,
+    TriggerResult,
+    Window,
+    WindowAssigner,
+)
+from sluiceway.windows.assigners import (
+    GlobalWindows,
+    SlidingEventTimeWindows,
+    SlidingProcessingTimeWindows,
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+)
+from sluiceway.windows.continuous import ContinuousEventTimeTrigger, ContinuousProcessingTimeTrigger
+from sluiceway.windows.evictors import CountEvictor, DeltaEvictor, TimeEvictor
+from sluiceway.windows.sessions import (
+    EventTimeSessionWindows,
+    ProcessingTimeSessionWindows,
+    SessionWindowTimeGapExtractor,
+)
+from sluiceway.windows.triggers import (
+    CountTrigger,
+    DeltaTrigger,
+    EventTimeTrigger,
+    NeverTrigger,
+    ProcessingTimeoutTrigger,
+    ProcessingTimeTrigger,
+    PurgingTrigger,
+)
+
+__all__ = [
+    "GLOBAL_WINDOW",
+    "AssignerContext",
+    "ContinuousEventTimeTrigger",
+    "ContinuousProcessingTimeTrigger",
+    "CountEvictor",
+    "CountTrigger",
+    "DeltaEvictor",
+    "DeltaTrigger",
+    "EventTimeSessionWindows",
+    "EventTimeTrigger",
+    "Evictor",
+    "EvictorContext",
+    "GlobalWindow",
+    "GlobalWindows",
+    "MergingWindowAssigner",
+    "NeverTrigger",
+    "ProcessingTimeSessionWindows",
+    "ProcessingTimeTrigger",
+    "ProcessingTimeoutTrigger",
+    "PurgingTrigger",
+    "SessionWindowTimeGapExtractor",
+    "SlidingEventTimeWindows",
+    "SlidingProcessingTimeWindows",
+    "TimeEvictor",
+    "TimeWindow",
+    "Timestamped",
+    "Trigger",
+    "TriggerContext",
+    "TriggerResult",
+    "TumblingEventTimeWindows",
+    "TumblingProcessingTimeWindows",
+    "Window",
+    "WindowAssigner",
+]

@@ -1,0 +1,199 @@
+"""Tumbling, sliding and global windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
+
+from sluiceway.errors import ConfigurationError
+from sluiceway.windowing import GLOBAL_WINDOW, AssignerContext, TimeWindow, Trigger, Window, WindowAssigner
+from sluiceway.windows.durations import Duration, offset_milliseconds, positive_milliseconds, shown
+from sluiceway.windows.triggers import EventTimeTrigger, NeverTrigger, ProcessingTimeTrigger
+
+__all__ = [
+    "GlobalWindows",
+    "SlidingEventTimeWindows",
+    "SlidingProcessingTimeWindows",
+    "TumblingEventTimeWindows",
+    "TumblingProcessingTimeWindows",
+]
+
+
+class _Tumbling(WindowAssigner):
+    """Windows of one size, end to end, of either time."""
+
+    def __init__(self, size: Duration, offset: Duration = 0) -> None:
+        name = type(self).__name__
+        self.size_ms = positive_milliseconds(f"{name}(size={size!r})", size)
+        self.offset_ms = offset_milliseconds(f"{name}(offset={offset!r})", offset)
+        if abs(self.offset_ms) >= self.size_ms:
+            raise ConfigurationError(
+                f"{name}: the offset ({shown(self.offset_ms)}) must be shorter than the size"
+                f" ({shown(self.size_ms)})"
+            )
+
+    @classmethod
+    def of(cls, size: Duration, offset: Duration = 0) -> Self:
+        """The same as the class itself."""
+        return cls(size, offset)
+
+    def _at(self, timestamp: int) -> list[Window]:
+        start = timestamp - (timestamp - self.offset_ms) % self.size_ms
+        return [TimeWindow(start, start + self.size_ms)]
+
+    def __repr__(self) -> str:
+        offset = f", offset={shown(self.offset_ms)}" if self.offset_ms else ""
+        return f"{type(self).__name__}({shown(self.size_ms)}{offset})"
+
+
+class TumblingEventTimeWindows(_Tumbling):
+    """Windows of one size in event time, end to end.
+
+    Args:
+        size: how long a window is.
+        offset: windows begin at multiples of ``size`` since the epoch (UTC) plus this, which may be negative:
+            days of a place 8 hours ahead of UTC have ``size="1d", offset="-8h"``.
+
+    Attributes:
+        size_ms: the size.
+        offset_ms: the offset.
+
+    Raises:
+        ConfigurationError: no durations, ``size`` is 0, or ``offset`` is not shorter than ``size``.
+    """
+
+    def assign(self, value: Any, timestamp: int, context: AssignerContext) -> Sequence[Window]:
+        """The one window that ``timestamp`` is in."""
+        return self._at(timestamp)
+
+    def default_trigger(self) -> Trigger:
+        """Fires when the watermark passes the end."""
+        return EventTimeTrigger()
+
+
+class TumblingProcessingTimeWindows(_Tumbling):
+    """Windows of one size by the wall clock, end to end.
+
+    The same as :class:`TumblingEventTimeWindows`, by the clock of the machine at the moment when a record
+    comes to the step.
+    """
+
+    event_time: ClassVar[bool] = False
+
+    def assign(self, value: Any, timestamp: int, context: AssignerContext) -> Sequence[Window]:
+        """The one window that it is now."""
+        return self._at(context.current_processing_time())
+
+    def default_trigger(self) -> Trigger:
+        """Fires when the wall clock passes the end."""
+        return ProcessingTimeTrigger()
+
+
+class _Sliding(WindowAssigner):
+    """Windows of one size that begin at regular intervals, of either time."""
+
+    def __init__(self, size: Duration, slide: Duration, offset: Duration = 0) -> None:
+        name = type(self).__name__
+        self.size_ms = positive_milliseconds(f"{name}(size={size!r})", size)
+        self.slide_ms = positive_milliseconds(f"{name}(slide={slide!r})", slide)
+        self.offset_ms = offset_milliseconds(f"{name}(offset={offset!r})", offset)
+        if abs(self.offset_ms) >= self.slide_ms:
+            raise ConfigurationError(
+                f"{name}: the offset ({shown(self.offset_ms)}) must be shorter than the slide"
+                f" ({shown(self.slide_ms)})"
+            )
+
+    @classmethod
+    def of(cls, size: Duration, slide: Duration, offset: Duration = 0) -> Self:
+        """The same as the class itself."""
+        return cls(size, slide, offset)
+
+    def _at(self, timestamp: int) -> list[Window]:
+        last = timestamp - (timestamp - self.offset_ms) % self.slide_ms
+        size = self.size_ms
+        return [TimeWindow(start, start + size) for start in range(last, timestamp - size, -self.slide_ms)]
+
+    def __repr__(self) -> str:
+        offset = f", offset={shown(self.offset_ms)}" if self.offset_ms else ""
+        return f"{type(self).__name__}({shown(self.size_ms)}, {shown(self.slide_ms)}{offset})"
+
+
+class SlidingEventTimeWindows(_Sliding):
+    """Windows of one size in event time that begin at regular intervals and may overlap.
+
+    A ``slide`` longer than the ``size`` leaves gaps; records in them belong to no window.
+
+    Args:
+        size: how long a window is.
+        slide: how long after one window the next one begins.
+        offset: windows begin at multiples of ``slide`` since the epoch (UTC) plus this, which may be negative.
+
+    Attributes:
+        size_ms: the size.
+        slide_ms: the slide.
+        offset_ms: the offset.
+
+    Raises:
+        ConfigurationError: no durations, ``size`` or ``slide`` is 0, or ``offset`` is not shorter than ``slide``.
+    """
+
+    def assign(self, value: Any, timestamp: int, context: AssignerContext) -> Sequence[Window]:
+        """Every window that ``timestamp`` is in, the latest first."""
+        return self._at(timestamp)
+
+    def default_trigger(self) -> Trigger:
+        """Fires when the watermark passes the end."""
+        return EventTimeTrigger()
+
+
+class SlidingProcessingTimeWindows(_Sliding):
+    """Windows of one size by the wall clock that begin at regular intervals and may overlap.
+
+    The same as :class:`SlidingEventTimeWindows`, by the clock of the machine at the moment when a record
+    comes to the step.
+    """
+
+    event_time: ClassVar[bool] = False
+
+    def assign(self, value: Any, timestamp: int, context: AssignerContext) -> Sequence[Window]:
+        """Every window that it is now, the latest first."""
+        return self._at(context.current_processing_time())
+
+    def default_trigger(self) -> Trigger:
+        """Fires when the wall clock passes the end."""
+        return ProcessingTimeTrigger()
+
+
+class GlobalWindows(WindowAssigner):
+    """One window for everything, which never ends: it is evaluated when a trigger of yours says so."""
+
+    event_time: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        self._trigger: Trigger = NeverTrigger()
+
+    @classmethod
+    def create(cls) -> Self:
+        """The same as the class itself."""
+        return cls()
+
+    @classmethod
+    def create_with_end_of_stream_trigger(cls) -> Self:
+        """The same, evaluated once, when the input has ended."""
+        windows = cls()
+        windows._trigger = EventTimeTrigger()
+        return windows
+
+    def assign(self, value: Any, timestamp: int, context: AssignerContext) -> Sequence[Window]:
+        """The one there is."""
+        return _GLOBAL
+
+    def default_trigger(self) -> Trigger:
+        """Never fires, unless the end of the stream was asked for."""
+        return self._trigger
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+_GLOBAL: Sequence[Window] = (GLOBAL_WINDOW,)

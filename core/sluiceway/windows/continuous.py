@@ -1,0 +1,154 @@
+"""Triggers that fire again and again while a window is open."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+from sluiceway.state import ReducingStateDescriptor
+from sluiceway.windowing import Trigger, TriggerContext, TriggerResult, Window
+from sluiceway.windows.durations import Duration, positive_milliseconds, shown
+
+__all__ = ["ContinuousEventTimeTrigger", "ContinuousProcessingTimeTrigger"]
+
+CONTINUE, FIRE = TriggerResult.CONTINUE, TriggerResult.FIRE
+
+
+class _Continuous(Trigger):
+    """What both have in common: the next time to fire, in state."""
+
+    _NEXT = ReducingStateDescriptor("next firing", int, min)
+
+    def __init__(self, interval: Duration) -> None:
+        name = type(self).__name__
+        self.interval_ms = positive_milliseconds(f"{name}(interval={interval!r})", interval)
+
+    @property
+    def can_merge(self) -> bool:
+        """Yes."""
+        return True
+
+    def on_merge(self, window: Window, context: TriggerContext) -> None:
+        """The earliest of all that were next."""
+        context.merge_reducing_state(self._NEXT)
+        at = context.get_reducing_state(self._NEXT).get()
+        if at is not None:
+            self._register(at, context)
+
+    def clear(self, window: Window, context: TriggerContext) -> None:
+        """Take the next firing back."""
+        state = context.get_reducing_state(self._NEXT)
+        at = state.get()
+        if at is not None:
+            self._delete(at, context)
+            state.clear()
+
+    def _start(self, now: int, window: Window, context: TriggerContext) -> None:
+        """See to it that there is a next firing: at multiples of the interval since the epoch."""
+        if context.get_reducing_state(self._NEXT).get() is None:
+            self._go_on(now - now % self.interval_ms, window, context)
+
+    def _go_on(self, since: int, window: Window, context: TriggerContext) -> None:
+        at = since + self.interval_ms
+        if since < window.max_timestamp < at:
+            at = window.max_timestamp
+        state = context.get_reducing_state(self._NEXT)
+        state.clear()
+        state.add(at)
+        self._register(at, context)
+
+    @abstractmethod
+    def _register(self, at: int, context: TriggerContext) -> None: ...
+
+    @abstractmethod
+    def _delete(self, at: int, context: TriggerContext) -> None: ...
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({shown(self.interval_ms)})"
+
+
+class ContinuousEventTimeTrigger(_Continuous):
+    """Fires each time the watermark has gone on by an interval, and when it passes the end of the window.
+
+    Args:
+        interval: how long. Firings are at its multiples since the epoch, from the first record on.
+    """
+
+    @classmethod
+    def of(cls, interval: Duration) -> ContinuousEventTimeTrigger:
+        """The same as the class itself."""
+        return cls(interval)
+
+    def on_element(self, value: Any, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
+        """At once if the end has been passed already."""
+        if window.max_timestamp <= context.current_watermark():
+            return FIRE
+        context.register_event_time_timer(window.max_timestamp)
+        self._start(timestamp, window, context)
+        return CONTINUE
+
+    def on_event_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
+        """At the next firing and at the end."""
+        if timestamp == window.max_timestamp:
+            return FIRE
+        if context.get_reducing_state(self._NEXT).get() != timestamp:
+            return CONTINUE
+        self._go_on(timestamp, window, context)
+        return FIRE
+
+    def on_processing_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
+        """Not by the wall clock."""
+        return CONTINUE
+
+    def on_merge(self, window: Window, context: TriggerContext) -> None:
+        """Wait for the new end, too."""
+        super().on_merge(window, context)
+        if window.max_timestamp > context.current_watermark():
+            context.register_event_time_timer(window.max_timestamp)
+
+    def clear(self, window: Window, context: TriggerContext) -> None:
+        """Take both timers back."""
+        super().clear(window, context)
+        context.delete_event_time_timer(window.max_timestamp)
+
+    def _register(self, at: int, context: TriggerContext) -> None:
+        context.register_event_time_timer(at)
+
+    def _delete(self, at: int, context: TriggerContext) -> None:
+        context.delete_event_time_timer(at)
+
+
+class ContinuousProcessingTimeTrigger(_Continuous):
+    """Fires each time the wall clock has gone on by an interval while the window is there.
+
+    Args:
+        interval: how long. Firings are at its multiples since the epoch, from the first record on; the last
+            one of a processing-time window is at its end.
+    """
+
+    @classmethod
+    def of(cls, interval: Duration) -> ContinuousProcessingTimeTrigger:
+        """The same as the class itself."""
+        return cls(interval)
+
+    def on_element(self, value: Any, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
+        """Not for a record."""
+        self._start(context.current_processing_time(), window, context)
+        return CONTINUE
+
+    def on_event_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
+        """Not by the watermark."""
+        return CONTINUE
+
+    def on_processing_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
+        """At the next firing."""
+        if context.get_reducing_state(self._NEXT).get() != timestamp:
+            return CONTINUE
+        self._go_on(timestamp, window, context)
+        return FIRE
+
+    def _register(self, at: int, context: TriggerContext) -> None:
+        context.register_processing_time_timer(at)
+
+    def _delete(self, at: int, context: TriggerContext) -> None:
+        context.delete_processing_time_timer(at)
