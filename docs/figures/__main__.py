@@ -1,0 +1,10 @@
+"""``python docs/figures``: draws the pictures of the documentation into docs/assets, or where it is told to."""
+
+import sys
+from pathlib import Path
+
+from event_time import FIGURES
+
+target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "assets"
+for name, draw in FIGURES.items():
+    (target / name).write_text(str(draw()))
