@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sluiceway.api import (
+        ConnectedStreams,
         DataStream,
         DataStreamSink,
         IterativeStream,
@@ -39,9 +40,13 @@ if TYPE_CHECKING:
     )
     from sluiceway.functions import (
         AggregateFunction,
+        CoFlatMapFunction,
+        CoMapFunction,
+        CoProcessFunction,
         FilterFunction,
         FlatMapFunction,
         Function,
+        KeyedCoProcessFunction,
         KeyedProcessFunction,
         KeySelector,
         MapFunction,
@@ -71,8 +76,12 @@ __all__ = [
     "AggregateFunction",
     "AggregatingState",
     "AggregatingStateDescriptor",
+    "CoFlatMapFunction",
+    "CoMapFunction",
+    "CoProcessFunction",
     "Collected",
     "ConfigurationError",
+    "ConnectedStreams",
     "ConnectorError",
     "CorruptStreamError",
     "DataStream",
@@ -89,6 +98,7 @@ __all__ = [
     "JobResult",
     "JobStatus",
     "KeySelector",
+    "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStream",
     "ListState",
@@ -123,7 +133,7 @@ __all__ = [
 # Looked up when first used: this module is imported before every other one of the package, also by plugins
 # and commands that need next to nothing of it.
 _HOMES = {
-    "sluiceway.api": "DataStream DataStreamSink IterativeStream KeyedStream Pipeline",
+    "sluiceway.api": "ConnectedStreams DataStream DataStreamSink IterativeStream KeyedStream Pipeline",
     "sluiceway.api.handle": "JobHandle",
     "sluiceway.config": "Settings",
     "sluiceway.connector": "Sink Source",
@@ -132,7 +142,8 @@ _HOMES = {
     "sluiceway.errors": "ConfigurationError ConnectorError CorruptStreamError FunctionContractError GraphError "
     "JobCancelledError MissingExtraError NotBuiltYetError PluginError SerializationError SluicewayError "
     "StateError UnknownNameError UnstableKeyError",
-    "sluiceway.functions": "AggregateFunction FilterFunction FlatMapFunction Function KeyedProcessFunction "
+    "sluiceway.functions": "AggregateFunction CoFlatMapFunction CoMapFunction CoProcessFunction FilterFunction "
+    "FlatMapFunction Function KeyedCoProcessFunction KeyedProcessFunction "
     "KeySelector MapFunction OutputTag ProcessFunction ReduceFunction RuntimeContext",
     "sluiceway.metrics": "JobMetrics",
     "sluiceway.state": "AggregatingState AggregatingStateDescriptor ListState ListStateDescriptor MapState "

@@ -10,8 +10,12 @@ from sluiceway.api.location import caller_location
 from sluiceway.config import duration_ms
 from sluiceway.functions import (
     AggregateFunction,
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
     FilterFunction,
     FlatMapFunction,
+    KeyedCoProcessFunction,
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
@@ -22,6 +26,10 @@ from sluiceway.functions import (
 __all__ = ["check_count", "check_function", "check_text", "describe", "to_ms"]
 
 _KINDS: tuple[type, ...] = (
+    CoMapFunction,
+    CoFlatMapFunction,
+    CoProcessFunction,
+    KeyedCoProcessFunction,
     MapFunction,
     FlatMapFunction,
     FilterFunction,
@@ -31,6 +39,13 @@ _KINDS: tuple[type, ...] = (
     ProcessFunction,
     KeyedProcessFunction,
 )
+
+_BELONGS = {
+    "CoMapFunction": "connect(other).map()",
+    "CoFlatMapFunction": "connect(other).flat_map()",
+    "CoProcessFunction": "connect(other).process()",
+    "KeyedCoProcessFunction": "connect(other).process() of keyed streams",
+}
 
 
 def describe(value: object) -> str:
@@ -66,7 +81,8 @@ def check_function(
         raise TypeError(f"{where} was given the class {fn.__name__}; give it an object: {fn.__name__}(...)")
     if isinstance(fn, _KINDS):
         kind = next(k.__name__ for k in _KINDS if isinstance(fn, k))
-        raise TypeError(f"{where} takes {wanted}; {type(fn).__name__} is a {kind}")
+        hint = f", for {_BELONGS[kind]}" if kind in _BELONGS else ""
+        raise TypeError(f"{where} takes {wanted}; {type(fn).__name__} is a {kind}{hint}")
     if objects_only or not callable(fn):
         raise TypeError(f"{where} takes {wanted}, not {describe(fn)}")
     if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):

@@ -24,7 +24,6 @@ STREAM_LATER: Final[Mapping[str, str]] = {
     "join": _JOINS,
     "co_group": _JOINS,
     "interval_join": _JOINS,
-    "connect": "connected streams are",
     "assign_timestamps_and_watermarks": "event time (timestamps, watermarks, timers) is",
     "cache": "caching a stream is",
     "async_wait": "async I/O is",

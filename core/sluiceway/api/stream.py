@@ -35,6 +35,7 @@ from sluiceway.steps import (
 from sluiceway.streamgraph import PartitionerSpec
 
 if TYPE_CHECKING:
+    from sluiceway.api.connected import ConnectedStreams
     from sluiceway.api.iteration import IterativeStream
     from sluiceway.api.keyed import KeyedStream
     from sluiceway.api.pipeline import Pipeline
@@ -130,6 +131,19 @@ class DataStream(StepSettings, Generic[T]):
         for stream in streams:
             inputs += self._others("union", stream)._inputs
         return DataStream(self._pipeline, inputs, "union()")
+
+    def connect(self, other: DataStream[S]) -> ConnectedStreams[T, S]:
+        """Put another stream beside this one, of any type, for a step that takes both together.
+
+        Keyed streams stay keyed: then the step has state per key that both share.
+
+        Raises:
+            GraphError: the stream belongs to another pipeline.
+            TypeError: ``other`` is no stream.
+        """
+        from sluiceway.api.connected import ConnectedStreams
+
+        return ConnectedStreams(self, self._others("connect", other))
 
     def iterate(self) -> IterativeStream[T]:
         """Begin a loop: the stream returned has these records and those that ``close_with`` sends back."""

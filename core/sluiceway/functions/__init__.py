@@ -7,6 +7,7 @@ before its first record, and closed exactly once, also after a failure. All call
 from __future__ import annotations
 
 from sluiceway.functions.base import Function, OutputTag, RuntimeContext
+from sluiceway.functions.co import CoFlatMapFunction, CoMapFunction, CoProcessFunction, KeyedCoProcessFunction
 from sluiceway.functions.process import KeyedProcessFunction, ProcessFunction, TimeDomain, TimerService
 from sluiceway.functions.transforms import (
     AggregateFunction,
@@ -28,10 +29,14 @@ from sluiceway.functions.windows import (
 __all__ = [
     "AggregateFunction",
     "AllWindowFunction",
+    "CoFlatMapFunction",
+    "CoMapFunction",
+    "CoProcessFunction",
     "FilterFunction",
     "FlatMapFunction",
     "Function",
     "KeySelector",
+    "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "MapFunction",
     "OutputTag",

@@ -139,7 +139,7 @@ def _check_pickling(node: StreamNode, entering: Iterable[StreamEdge]) -> Iterato
     elif isinstance(step, SinkStep):
         parts = [(f"sink {step.sink.name}", step.sink)]
     else:
-        parts = [("function", step.function)]
+        parts = [("function", function) for function in step.functions]
     parts += [("key selector", key) for key in step.keys]
     for edge in entering:
         parts += [("key selector", edge.partitioner.key), ("partitioner", edge.partitioner.select)]

@@ -33,10 +33,10 @@ def step_name(step: Step) -> str:
         return f"source({step.source.name})"
     if isinstance(step, SinkStep):
         return f"sink({step.sink.name})"
-    if step.function is None:
+    names = [function_name(fn) for fn in step.functions]
+    if all(name.endswith(_LAMBDA) for name in names):
         return step.kind
-    shown = function_name(step.function)
-    return step.kind if shown.endswith(_LAMBDA) else f"{step.kind}({shown})"
+    return f"{step.kind}({', '.join(names)})"
 
 
 def _signature(step: Step) -> list[str]:
@@ -46,7 +46,7 @@ def _signature(step: Step) -> list[str]:
     elif isinstance(step, SinkStep):
         what = type(step.sink).__qualname__
     else:
-        what = "" if step.function is None else function_name(step.function)
+        what = ", ".join(map(function_name, step.functions))
     return [step.kind, what, *("" if key is None else function_name(key) for key in step.keys)]
 
 

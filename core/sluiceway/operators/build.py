@@ -11,6 +11,7 @@ from sluiceway.elements import Batch, Element
 from sluiceway.errors import GraphError
 from sluiceway.functions import Function
 from sluiceway.operators.base import Operator, OperatorContext
+from sluiceway.operators.co import make_co_operator
 from sluiceway.operators.feedback import IterationHeadOperator
 from sluiceway.operators.fused import MAX_FLAT_MAPS, FusedOperator
 from sluiceway.operators.keyed import KeyedAggregateOperator, KeyedReduceOperator
@@ -18,6 +19,9 @@ from sluiceway.operators.process import KeyedProcessOperator, ProcessOperator
 from sluiceway.operators.sink import SinkOperator
 from sluiceway.operators.source import SourceOperator
 from sluiceway.steps import (
+    CoFlatMapStep,
+    CoMapStep,
+    CoProcessStep,
     FlatMapStep,
     IterationHeadStep,
     KeyedAggregateStep,
@@ -37,6 +41,9 @@ _OPERATORS: dict[type[Step], Callable[[OperatorContext], Operator]] = {
     KeyedReduceStep: KeyedReduceOperator,
     KeyedAggregateStep: KeyedAggregateOperator,
     KeyedProcessStep: KeyedProcessOperator,
+    CoMapStep: make_co_operator,
+    CoFlatMapStep: make_co_operator,
+    CoProcessStep: make_co_operator,
     IterationHeadStep: IterationHeadOperator,
     SinkStep: SinkOperator,
     SourceStep: SourceOperator,

@@ -6,92 +6,17 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from sluiceway.elements import Batch
-from sluiceway.errors import FunctionContractError, StateError
 from sluiceway.faults import record_loop
-from sluiceway.functions import (
-    Function,
-    KeyedProcessFunction,
-    OutputTag,
-    ProcessFunction,
-    TimeDomain,
-    TimerService,
-)
+from sluiceway.functions import Function, KeyedProcessFunction, ProcessFunction, TimeDomain
 from sluiceway.operators.base import Operator, OperatorContext
 from sluiceway.operators.context import OperatorRuntimeContext
 from sluiceway.operators.fused import close_all
+from sluiceway.operators.processcontext import ProcessContext, Results, wrong_result
 from sluiceway.operators.timed import KeyedTimerService, TimedKeyedOperator
 from sluiceway.steps import ProcessStep
 from sluiceway.timers import Timer
 
 __all__ = ["KeyedProcessOperator", "ProcessOperator"]
-
-
-class _Context(KeyedProcessFunction.OnTimerContext):
-    """One object for all records; the loop sets what changes."""
-
-    def __init__(self, operator: Operator, timers: TimerService | None = None) -> None:
-        self._operator = operator
-        self._timers = timers
-        self.stamp: int | None = None
-        self.key: Any = None
-        self.domain = TimeDomain.EVENT_TIME
-        self.sides: dict[str, tuple[list[Any], list[int | None]]] = {}
-
-    def timestamp(self) -> int | None:
-        return self.stamp
-
-    def current_processing_time(self) -> int:
-        return self._operator.context.clock.now_ms()
-
-    def current_watermark(self) -> int:
-        return self._operator.current_watermark
-
-    def get_current_key(self) -> Any:
-        return self.key
-
-    def timer_service(self) -> TimerService:
-        if self._timers is None:
-            raise StateError(
-                f"step {self._operator.step_name!r} asks for timers but its input is not keyed: "
-                "put key_by(...) before it"
-            )
-        return self._timers
-
-    def time_domain(self) -> TimeDomain:
-        return self.domain
-
-    def output(self, tag: OutputTag[Any], value: Any) -> None:
-        if not isinstance(tag, OutputTag):
-            raise FunctionContractError(f"ctx.output(tag, value) needs an OutputTag first, not {tag!r:.100}")
-        values, stamps = self.sides.setdefault(tag.name, ([], []))
-        values.append(value)
-        stamps.append(self.stamp)
-
-    def emit_sides(self, operator: Operator) -> None:
-        sides, self.sides = self.sides, {}
-        for name, (values, stamps) in sides.items():
-            stamped = [s for s in stamps if s is not None]
-            operator.output.side(name, Batch(values, stamped if len(stamped) == len(values) else None))
-
-
-class _Results:
-    """Collects what a process function gave, with the timestamp of the record that it was given."""
-
-    __slots__ = ("stamps", "values")
-
-    def __init__(self) -> None:
-        self.values: list[Any] = []
-        self.stamps: list[int] = []
-
-    def batch(self, *, stamped: bool) -> Batch[Any]:
-        return Batch(self.values, self.stamps if stamped else None)
-
-
-def _wrong_result(step: str, returned: Any) -> FunctionContractError:
-    return FunctionContractError(
-        f"the process function of step {step!r} returned {returned!r:.100} ({type(returned).__name__}); "
-        "it must yield its results, or return an iterable of them, or None"
-    )
 
 
 class ProcessOperator(Operator):
@@ -102,11 +27,11 @@ class ProcessOperator(Operator):
         step = context.node.step
         assert isinstance(step, ProcessStep)
         self._fn = step.fn
-        self._call: Callable[[Any, _Context], Iterable[Any] | None] = (
+        self._call: Callable[[Any, ProcessContext], Iterable[Any] | None] = (
             step.fn.process_element if isinstance(step.fn, ProcessFunction) else step.fn
         )
         self._opened: list[Function] = []
-        self._ctx = _Context(self)
+        self._ctx = ProcessContext(self)
 
     def open(self) -> None:
         """Open the function."""
@@ -116,7 +41,7 @@ class ProcessOperator(Operator):
 
     def process(self, batch: Batch[Any]) -> None:
         """Call the function for each record."""
-        results = _Results()
+        results = Results()
         self._loop(batch, results)
         if self._ctx.sides:
             self._ctx.emit_sides(self)
@@ -124,7 +49,7 @@ class ProcessOperator(Operator):
             self.output.emit(results.batch(stamped=batch.timestamps is not None))
 
     @record_loop
-    def _loop(self, batch: Batch[Any], results: _Results) -> None:
+    def _loop(self, batch: Batch[Any], results: Results) -> None:
         call, ctx, values = self._call, self._ctx, results.values
         stamps = batch.timestamps
         ctx.stamp = None
@@ -140,7 +65,7 @@ class ProcessOperator(Operator):
             except TypeError:
                 if isinstance(returned, Iterable):
                     raise
-                raise _wrong_result(self.step_name, returned) from None
+                raise wrong_result(self.step_name, returned) from None
             if timestamp is not None:
                 results.stamps.extend([timestamp] * (len(values) - len(results.stamps)))
 
@@ -154,17 +79,17 @@ class KeyedProcessOperator(TimedKeyedOperator):
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
-        self._call: Callable[[Any, _Context], Iterable[Any] | None] = (
+        self._call: Callable[[Any, ProcessContext], Iterable[Any] | None] = (
             self._fn.process_element if isinstance(self._fn, KeyedProcessFunction | ProcessFunction) else self._fn
         )
-        self._ctx = _Context(self, KeyedTimerService(self))
-        self._on_timer: Callable[[int, _Context], Iterable[Any] | None] = (
+        self._ctx = ProcessContext(self, KeyedTimerService(self))
+        self._on_timer: Callable[[int, ProcessContext], Iterable[Any] | None] = (
             self._fn.on_timer if isinstance(self._fn, KeyedProcessFunction) else lambda timestamp, ctx: None
         )
 
     def process(self, batch: Batch[Any]) -> None:
         """Call the function for each record."""
-        results = _Results()
+        results = Results()
         try:
             self._loop(batch, results)
         finally:
@@ -175,7 +100,7 @@ class KeyedProcessOperator(TimedKeyedOperator):
             self.output.emit(results.batch(stamped=batch.timestamps is not None))
 
     @record_loop
-    def _loop(self, batch: Batch[Any], results: _Results) -> None:
+    def _loop(self, batch: Batch[Any], results: Results) -> None:
         call, ctx, values, store = self._call, self._ctx, results.values, self.store
         key_of, keys, stamps = self._key, batch.keys, batch.timestamps
         ctx.stamp = None
@@ -194,13 +119,13 @@ class KeyedProcessOperator(TimedKeyedOperator):
             except TypeError:
                 if isinstance(returned, Iterable):
                     raise
-                raise _wrong_result(self.step_name, returned) from None
+                raise wrong_result(self.step_name, returned) from None
             if timestamp is not None:
                 results.stamps.extend([timestamp] * (len(values) - len(results.stamps)))
 
     def fire(self, domain: TimeDomain, timers: Iterator[Timer]) -> None:
         """Call the function for each timer."""
-        results = _Results()
+        results = Results()
         self._ctx.domain = domain
         event_time = domain is TimeDomain.EVENT_TIME
         try:
@@ -213,7 +138,7 @@ class KeyedProcessOperator(TimedKeyedOperator):
             self.output.emit(results.batch(stamped=event_time))
 
     @record_loop
-    def _timer_loop(self, event_time: bool, timers: Iterator[Timer], results: _Results) -> None:
+    def _timer_loop(self, event_time: bool, timers: Iterator[Timer], results: Results) -> None:
         call, ctx, values, store = self._on_timer, self._ctx, results.values, self.store
         for timestamp, key, _ in timers:
             store.current_key = ctx.key = key
@@ -222,7 +147,7 @@ class KeyedProcessOperator(TimedKeyedOperator):
             if returned is None:
                 continue
             if not isinstance(returned, Iterable):
-                raise _wrong_result(self.step_name, returned)
+                raise wrong_result(self.step_name, returned)
             values.extend(returned)
             if event_time:
                 results.stamps.extend([timestamp] * (len(values) - len(results.stamps)))

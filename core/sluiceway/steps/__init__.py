@@ -7,12 +7,17 @@ what the user gave: plain callables or function objects.
 from __future__ import annotations
 
 from sluiceway.steps.base import Step
+from sluiceway.steps.co import CoFlatMapStep, CoMapStep, CoProcessStep, ConnectedStep, PerInput
 from sluiceway.steps.ends import IterationHeadStep, SinkStep, SourceStep
 from sluiceway.steps.keyed import KeyedAggregateStep, KeyedProcessStep, KeyedReduceStep, key_type
 from sluiceway.steps.stateless import FilterStep, FlatMapStep, MapStep, ProcessStep
 from sluiceway.steps.windows import WindowContents, WindowStep
 
 __all__ = [
+    "CoFlatMapStep",
+    "CoMapStep",
+    "CoProcessStep",
+    "ConnectedStep",
     "FilterStep",
     "FlatMapStep",
     "IterationHeadStep",
@@ -20,6 +25,7 @@ __all__ = [
     "KeyedProcessStep",
     "KeyedReduceStep",
     "MapStep",
+    "PerInput",
     "ProcessStep",
     "SinkStep",
     "SourceStep",

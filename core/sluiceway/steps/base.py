@@ -40,6 +40,11 @@ class Step:
         return getattr(self, "fn", None)
 
     @property
+    def functions(self) -> tuple[object, ...]:
+        """What the user gave to be called: none, one, or for some steps with two inputs one per input."""
+        return () if self.function is None else (self.function,)
+
+    @property
     def keys(self) -> tuple[Any, ...]:
         """What each input is keyed by, in the order of the ports; None for one that is not keyed."""
         return (getattr(self, "key", None),) + (None,) * (self.ports - 1)

@@ -1,0 +1,159 @@
+"""Two streams of different types, side by side in one step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
+
+from sluiceway.api.arguments import check_function
+from sluiceway.api.keyed import KeyedStream
+from sluiceway.api.later import answer
+from sluiceway.api.location import caller_location
+from sluiceway.api.stream import DataStream
+from sluiceway.errors import GraphError
+from sluiceway.functions import (
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
+    Function,
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    KeySelector,
+)
+from sluiceway.graph import InputRef
+from sluiceway.steps import CoFlatMapStep, CoMapStep, CoProcessStep, PerInput, Step
+
+__all__ = ["ConnectedStreams"]
+
+T1 = TypeVar("T1")
+T2 = TypeVar("T2")
+R = TypeVar("R")
+K = TypeVar("K")
+
+
+class ConnectedStreams(Generic[T1, T2]):
+    """What :meth:`DataStream.connect` returns: two streams that the next step takes together.
+
+    Every step here takes one function object with a method per stream, or two callables, the first for the
+    records of the first stream. Nothing says in which order records of different streams come; the watermark
+    is the lower one of both.
+
+    The step has state and timers per key if both streams are keyed; then records of both with equal keys meet.
+    """
+
+    def __init__(self, first: DataStream[T1], second: DataStream[T2]) -> None:
+        self._first = first
+        self._second = second
+
+    def key_by(
+        self,
+        key1: Callable[[T1], K] | KeySelector[T1, K],
+        key2: Callable[[T2], K] | KeySelector[T2, K],
+    ) -> ConnectedStreams[T1, T2]:
+        """Partition both streams by key, so that records with equal keys meet; see :meth:`DataStream.key_by`.
+
+        Args:
+            key1: computes the key of a record of the first stream.
+            key2: the same for the second; both must return the same type.
+        """
+        return ConnectedStreams(self._first.key_by(key1), self._second.key_by(key2))
+
+    @overload
+    def map(self, fn: CoMapFunction[T1, T2, R], /) -> DataStream[R]: ...
+    @overload
+    def map(self, fn1: Callable[[T1], R], fn2: Callable[[T2], R], /) -> DataStream[R]: ...
+    def map(self, *fns: Any) -> DataStream[Any]:
+        """One record in, one out: ``map1(value)`` or ``map2(value)``; or ``fn1(value)`` or ``fn2(value)``."""
+        return self._then(CoMapStep, "map", fns, (CoMapFunction,), 1)
+
+    @overload
+    def flat_map(self, fn: CoFlatMapFunction[T1, T2, R], /) -> DataStream[R]: ...
+    @overload
+    def flat_map(self, fn1: Callable[[T1], Iterable[R]], fn2: Callable[[T2], Iterable[R]], /) -> DataStream[R]: ...
+    def flat_map(self, *fns: Any) -> DataStream[Any]:
+        """One record in, any number out: the elements of what ``flat_map1`` or ``flat_map2`` returns."""
+        return self._then(CoFlatMapStep, "flat_map", fns, (CoFlatMapFunction,), 1)
+
+    @overload
+    def process(
+        self, fn: CoProcessFunction[T1, T2, R] | KeyedCoProcessFunction[Any, T1, T2, R], /
+    ) -> DataStream[R]: ...
+    @overload
+    def process(
+        self,
+        fn1: Callable[[T1, KeyedProcessFunction.Context], Iterable[R] | None],
+        fn2: Callable[[T2, KeyedProcessFunction.Context], Iterable[R] | None],
+        /,
+    ) -> DataStream[R]: ...
+    def process(self, *fns: Any) -> DataStream[Any]:
+        """Any records out, also to side outputs: ``process_element1(value, ctx)`` or ``process_element2``.
+
+        A :class:`KeyedCoProcessFunction` needs keyed streams; it has timers, and its context knows the key.
+        """
+        kinds: tuple[type, ...] = (CoProcessFunction, KeyedCoProcessFunction)
+        if len(fns) == 1 and isinstance(fns[0], KeyedCoProcessFunction) and (missing := self._not_keyed()):
+            raise GraphError(
+                f"process() at {caller_location()}: {type(fns[0]).__name__} is a KeyedCoProcessFunction, but "
+                f"{missing} not keyed: call key_by(key1, key2) before process(), or make it a CoProcessFunction"
+            )
+        return self._then(CoProcessStep, "process", fns, kinds, 2)
+
+    # ---- inside -------------------------------------------------------------------------------------------
+
+    def _keys(self) -> tuple[Any, Any] | None:
+        """What both streams are keyed by, or None if not both are."""
+        first, second = self._first, self._second
+        if isinstance(first, KeyedStream) and isinstance(second, KeyedStream):
+            return first._key, second._key
+        return None
+
+    def _not_keyed(self) -> str:
+        """Which of them is not keyed, or nothing."""
+        first, second = (isinstance(s, KeyedStream) for s in (self._first, self._second))
+        if first or second:
+            return "" if first and second else f"the {'second' if first else 'first'} stream is"
+        return "the streams are"
+
+    def _then(
+        self, step: Callable[..., Step], word: str, fns: tuple[Any, ...], kinds: tuple[type, ...], arguments: int
+    ) -> DataStream[Any]:
+        fn = _function_of(word, fns, kinds, arguments)
+        inputs = (*self._first._inputs, *(replace(ref, port=1) for ref in self._second._inputs))
+        t = self._first._pipeline._add(step(fn, *(self._keys() or ())), inputs)
+        return DataStream(self._first._pipeline, (InputRef(t),), f"{word}()")
+
+    def __repr__(self) -> str:
+        return f"<ConnectedStreams of {self._first!r} and {self._second!r}>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            answer(self, name, {}, {})
+
+
+def _function_of(word: str, fns: tuple[Any, ...], kinds: tuple[type, ...], arguments: int) -> Any:
+    """The function of a step: an object, or a pair of callables. Raises TypeError for anything else."""
+    wanted = " or ".join(kind.__name__ for kind in kinds)
+    if len(fns) == 2:
+        for fn in fns:
+            if isinstance(fn, kinds):
+                raise TypeError(
+                    f"{word}() at {caller_location()}: {type(fn).__name__} has a method for each of both streams, "
+                    f"so give it alone: {word}(function)"
+                )
+            check_function(word, fn, (), arguments)
+        return PerInput(*fns)
+    if len(fns) != 1:
+        raise TypeError(
+            f"{word}() at {caller_location()} takes a {wanted}, or two callables, one per stream; it was given "
+            f"{len(fns)} arguments"
+        )
+    (fn,) = fns
+    if callable(fn) and not isinstance(fn, type | Function):
+        raise TypeError(
+            f"{word}() at {caller_location()} was given one callable for two streams: give it one for each, "
+            f"{word}(fn1, fn2), or a {wanted}"
+        )
+    check_function(word, fn, kinds, arguments, objects_only=True)
+    return fn

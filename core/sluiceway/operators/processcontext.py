@@ -1,0 +1,91 @@
+"""What every kind of process function is given, and what is made of its results."""
+
+# ruff: noqa: D102 - the methods are those of the contract, documented in sluiceway.functions
+
+from __future__ import annotations
+
+from typing import Any
+
+from sluiceway.elements import Batch
+from sluiceway.errors import FunctionContractError, StateError
+from sluiceway.functions import KeyedProcessFunction, OutputTag, TimeDomain, TimerService
+from sluiceway.operators.base import Operator
+
+__all__ = ["ProcessContext", "Results", "wrong_result"]
+
+
+class ProcessContext(KeyedProcessFunction.OnTimerContext):
+    """What process functions are told; one object for all records, the loop sets what changes.
+
+    Attributes:
+        stamp: the timestamp of the record or timer, or None.
+        key: its key.
+        domain: which time the timer went by.
+        sides: what was emitted to side outputs since the last :meth:`emit_sides`.
+    """
+
+    def __init__(self, operator: Operator, timers: TimerService | None = None) -> None:
+        self._operator = operator
+        self._timers = timers
+        self.stamp: int | None = None
+        self.key: Any = None
+        self.domain = TimeDomain.EVENT_TIME
+        self.sides: dict[str, tuple[list[Any], list[int | None]]] = {}
+
+    def timestamp(self) -> int | None:
+        return self.stamp
+
+    def current_processing_time(self) -> int:
+        return self._operator.context.clock.now_ms()
+
+    def current_watermark(self) -> int:
+        return self._operator.current_watermark
+
+    def get_current_key(self) -> Any:
+        return self.key
+
+    def timer_service(self) -> TimerService:
+        if self._timers is None:
+            raise StateError(
+                f"step {self._operator.step_name!r} asks for timers but its input is not keyed: "
+                "put key_by(...) before it"
+            )
+        return self._timers
+
+    def time_domain(self) -> TimeDomain:
+        return self.domain
+
+    def output(self, tag: OutputTag[Any], value: Any) -> None:
+        if not isinstance(tag, OutputTag):
+            raise FunctionContractError(f"ctx.output(tag, value) needs an OutputTag first, not {tag!r:.100}")
+        values, stamps = self.sides.setdefault(tag.name, ([], []))
+        values.append(value)
+        stamps.append(self.stamp)
+
+    def emit_sides(self, operator: Operator) -> None:
+        """Give on what was emitted to side outputs."""
+        sides, self.sides = self.sides, {}
+        for name, (values, stamps) in sides.items():
+            stamped = [s for s in stamps if s is not None]
+            operator.output.side(name, Batch(values, stamped if len(stamped) == len(values) else None))
+
+
+class Results:
+    """Collects what a process function gave, with the timestamp of the record that it was given."""
+
+    __slots__ = ("stamps", "values")
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self.stamps: list[int] = []
+
+    def batch(self, *, stamped: bool) -> Batch[Any]:
+        return Batch(self.values, self.stamps if stamped else None)
+
+
+def wrong_result(step: str, returned: Any) -> FunctionContractError:
+    """The error for a process function that returned what is neither an iterable nor None."""
+    return FunctionContractError(
+        f"the process function of step {step!r} returned {returned!r:.100} ({type(returned).__name__}); "
+        "it must yield its results, or return an iterable of them, or None"
+    )

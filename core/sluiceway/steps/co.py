@@ -1,0 +1,130 @@
+"""Steps of two connected streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from sluiceway.functions import (
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
+    Function,
+    KeyedCoProcessFunction,
+    KeySelector,
+)
+from sluiceway.steps.base import Step
+from sluiceway.types import element_type, parameter_type, return_type, union_of
+
+__all__ = ["CoFlatMapStep", "CoMapStep", "CoProcessStep", "ConnectedStep", "PerInput"]
+
+
+@dataclass(frozen=True, slots=True)
+class PerInput:
+    """Two plain callables in place of a function object: one for the records of each input."""
+
+    first: Callable[..., Any]
+    second: Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class ConnectedStep(Step):
+    """Base of the steps that call a function per input.
+
+    Attributes:
+        fn: a function object with a method per input, called ``method`` and the number of the input; or one
+            callable per input.
+        key: what the first input is keyed by; None: it is not.
+        key2: what the second input is keyed by. A step is keyed if both are.
+    """
+
+    fn: Any
+    key: Callable[[Any], Any] | KeySelector[Any, Any] | None = None
+    key2: Callable[[Any], Any] | KeySelector[Any, Any] | None = None
+    ports: ClassVar[int] = 2
+
+    @property
+    def keyed(self) -> bool:  # type: ignore[override]
+        """Whether both inputs are."""
+        return self.key is not None and self.key2 is not None
+
+    @property
+    def stateful(self) -> bool:  # type: ignore[override]
+        """A function object of keyed streams may have state."""
+        return self.keyed and isinstance(self.fn, Function)
+
+    @property
+    def keys(self) -> tuple[Any, ...]:
+        """Of both inputs, or none."""
+        return (self.key, self.key2) if self.keyed else (None, None)
+
+    def function_of(self, port: int) -> tuple[Any, str | None]:
+        """What is called for the records of an input: an object and the name of its method, or a callable."""
+        if isinstance(self.fn, PerInput):
+            return (self.fn.first, self.fn.second)[port], None
+        return self.fn, f"{self.method}{port + 1}"
+
+    @property
+    def functions(self) -> tuple[object, ...]:
+        """One, or one per input."""
+        return (self.fn.first, self.fn.second) if isinstance(self.fn, PerInput) else (self.fn,)
+
+    def returned_types(self) -> list[Any]:
+        """What is returned for the records of each input according to the hints, or None."""
+        return [return_type(*self.function_of(port)) for port in range(self.ports)]
+
+    def wanted_types(self, port: int = 0) -> list[Any]:
+        """What the input's method asks for."""
+        fn, method = self.function_of(port)
+        return [parameter_type(fn, 0, method)]
+
+    def returned_type(self) -> Any:
+        """What one of the methods or the other returns."""
+        return union_of(self.returned_types())
+
+
+@dataclass(frozen=True)
+class CoMapStep(ConnectedStep):
+    """One record in, one out, for each of two inputs."""
+
+    fn: CoMapFunction[Any, Any, Any] | PerInput
+    kind: ClassVar[str] = "co_map"
+    method: ClassVar[str | None] = "map"
+
+
+@dataclass(frozen=True)
+class CoFlatMapStep(ConnectedStep):
+    """One record in, any number out, for each of two inputs."""
+
+    fn: CoFlatMapFunction[Any, Any, Any] | PerInput
+    kind: ClassVar[str] = "co_flat_map"
+    method: ClassVar[str | None] = "flat_map"
+
+    def output_type(self, *entering: Any) -> Any:
+        """The type of one of the records that the methods return."""
+        return _elements(self.returned_types())
+
+
+@dataclass(frozen=True)
+class CoProcessStep(ConnectedStep):
+    """A process function of two inputs, with side outputs, and with timers if both are keyed."""
+
+    fn: CoProcessFunction[Any, Any, Any] | KeyedCoProcessFunction[Any, Any, Any, Any] | PerInput
+    kind: ClassVar[str] = "co_process"
+    side_outputs: ClassVar[bool] = True
+    method: ClassVar[str | None] = "process_element"
+
+    def output_type(self, *entering: Any) -> Any:
+        """The type of one of the records that the methods return."""
+        return _elements(self.returned_types())
+
+    @property
+    def stateful(self) -> bool:  # type: ignore[override]
+        """Callables, too, may set timers."""
+        return self.keyed
+
+
+def _elements(returned: Iterable[Any]) -> Any:
+    """The type of one of the records that come of iterables of these types, or of None."""
+    return union_of(element_type(t) for t in returned if t is not type(None))
