@@ -11,21 +11,29 @@ from sluiceway.config import duration_ms
 from sluiceway.functions import (
     AggregateFunction,
     CoFlatMapFunction,
+    CoGroupFunction,
     CoMapFunction,
     CoProcessFunction,
     FilterFunction,
+    FlatJoinFunction,
     FlatMapFunction,
+    JoinFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
     ProcessFunction,
+    ProcessJoinFunction,
     ReduceFunction,
 )
 
 __all__ = ["check_count", "check_function", "check_text", "describe", "to_ms"]
 
 _KINDS: tuple[type, ...] = (
+    JoinFunction,
+    FlatJoinFunction,
+    ProcessJoinFunction,
+    CoGroupFunction,
     CoMapFunction,
     CoFlatMapFunction,
     CoProcessFunction,

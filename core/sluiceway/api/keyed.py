@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from sluiceway.api.arguments import check_function, describe
 from sluiceway.api.location import caller_location
@@ -29,6 +30,7 @@ from sluiceway.graph import InputRef
 from sluiceway.steps import KeyedAggregateStep, KeyedProcessStep, KeyedReduceStep
 
 if TYPE_CHECKING:
+    from sluiceway.api.joins import AsOfJoin, IntervalJoin
     from sluiceway.api.pipeline import Pipeline
 
 __all__ = ["KeyedStream"]
@@ -134,6 +136,55 @@ class KeyedStream(DataStream[T], Generic[T, K]):
         # A ProcessFunction may stand here as well: its context is a keyed one.
         step = KeyedProcessStep(fn, self._key)  # type: ignore[arg-type]
         return self._then(step, "process")
+
+    def interval_join(self, other: KeyedStream[V, K]) -> IntervalJoin[T, V]:
+        """Join each record with those of ``other`` that have its key and are near it in event time.
+
+        Say how near with ``between``: ``orders.interval_join(payments).between(0, "15min").apply(paid)``.
+
+        Raises:
+            GraphError: ``other`` is not keyed, or belongs to another pipeline.
+            TypeError: ``other`` is no stream.
+        """
+        from sluiceway.api.joins import interval_join
+
+        return interval_join(self, other)
+
+    def asof_join(
+        self,
+        other: KeyedStream[V, K],
+        *,
+        tolerance: timedelta | int | str | None = None,
+        how: Literal["left", "inner"] = "left",
+    ) -> AsOfJoin[T, V]:
+        """Join each record with the latest one of ``other`` that has its key and is not later in event time.
+
+        That is what was valid at the record's time: the price of the moment, the address of the day. A record
+        is joined when the watermark has come to it, so that what comes out does not depend on which stream was
+        faster. Of records of ``other`` with one key and timestamp, the one that came last counts. Results have
+        the timestamp of this stream's record.
+
+        A record that the watermark has passed when it comes is late: it goes to a side output if there is one
+        for it, else it is dropped and counted in the metric ``num_late_records_dropped``. A late record of
+        ``other`` counts for all that is joined after it.
+
+        Of ``other``, what is superseded as of the watermark is forgotten; the latest record of each key is kept
+        for good, unless there is a ``tolerance``.
+
+        Args:
+            other: the stream to look up in.
+            tolerance: how much older the record of ``other`` may be: a timedelta, ms, or a text (``"1h"``);
+                None: any age.
+            how: ``left``: a record for which there is none is joined with None; ``inner``: it is left out.
+
+        Raises:
+            GraphError: ``other`` is not keyed, or belongs to another pipeline.
+            TypeError: ``other`` is no stream.
+            ValueError: ``tolerance`` is no duration or negative, or ``how`` is something else.
+        """
+        from sluiceway.api.joins import asof_join
+
+        return asof_join(self, other, tolerance, how)
 
     def _extreme(self, word: str, field: Any) -> DataStream[Any]:
         if field is None:

@@ -10,7 +10,9 @@ from sluiceway.errors import NotBuiltYetError
 
 __all__ = ["KEYED_ONLY", "PIPELINE_LATER", "PIPELINE_OTHERWISE", "STREAM_LATER", "STREAM_OTHERWISE", "answer"]
 
-KEYED_ONLY: Final = frozenset({"reduce", "sum", "min", "max", "min_by", "max_by", "count", "aggregate"})
+KEYED_ONLY: Final = frozenset(
+    {"reduce", "sum", "min", "max", "min_by", "max_by", "count", "aggregate", "interval_join", "asof_join"}
+)
 
 _WINDOWS: Final = "windows are"
 _JOINS: Final = "joins are"
@@ -23,7 +25,6 @@ STREAM_LATER: Final[Mapping[str, str]] = {
     "count_window_all": _WINDOWS,
     "join": _JOINS,
     "co_group": _JOINS,
-    "interval_join": _JOINS,
     "assign_timestamps_and_watermarks": "event time (timestamps, watermarks, timers) is",
     "cache": "caching a stream is",
     "async_wait": "async I/O is",

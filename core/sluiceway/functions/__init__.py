@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sluiceway.functions.base import Function, OutputTag, RuntimeContext
 from sluiceway.functions.co import CoFlatMapFunction, CoMapFunction, CoProcessFunction, KeyedCoProcessFunction
+from sluiceway.functions.joins import CoGroupFunction, FlatJoinFunction, JoinFunction, ProcessJoinFunction
 from sluiceway.functions.process import KeyedProcessFunction, ProcessFunction, TimeDomain, TimerService
 from sluiceway.functions.transforms import (
     AggregateFunction,
@@ -30,11 +31,14 @@ __all__ = [
     "AggregateFunction",
     "AllWindowFunction",
     "CoFlatMapFunction",
+    "CoGroupFunction",
     "CoMapFunction",
     "CoProcessFunction",
     "FilterFunction",
+    "FlatJoinFunction",
     "FlatMapFunction",
     "Function",
+    "JoinFunction",
     "KeySelector",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
@@ -42,6 +46,7 @@ __all__ = [
     "OutputTag",
     "ProcessAllWindowFunction",
     "ProcessFunction",
+    "ProcessJoinFunction",
     "ProcessWindowFunction",
     "ReduceFunction",
     "RuntimeContext",

@@ -14,15 +14,18 @@ from sluiceway.operators.base import Operator, OperatorContext
 from sluiceway.operators.co import make_co_operator
 from sluiceway.operators.feedback import IterationHeadOperator
 from sluiceway.operators.fused import MAX_FLAT_MAPS, FusedOperator
+from sluiceway.operators.joins import AsOfJoinOperator, IntervalJoinOperator
 from sluiceway.operators.keyed import KeyedAggregateOperator, KeyedReduceOperator
 from sluiceway.operators.process import KeyedProcessOperator, ProcessOperator
 from sluiceway.operators.sink import SinkOperator
 from sluiceway.operators.source import SourceOperator
 from sluiceway.steps import (
+    AsOfJoinStep,
     CoFlatMapStep,
     CoMapStep,
     CoProcessStep,
     FlatMapStep,
+    IntervalJoinStep,
     IterationHeadStep,
     KeyedAggregateStep,
     KeyedProcessStep,
@@ -41,6 +44,8 @@ _OPERATORS: dict[type[Step], Callable[[OperatorContext], Operator]] = {
     KeyedReduceStep: KeyedReduceOperator,
     KeyedAggregateStep: KeyedAggregateOperator,
     KeyedProcessStep: KeyedProcessOperator,
+    IntervalJoinStep: IntervalJoinOperator,
+    AsOfJoinStep: AsOfJoinOperator,
     CoMapStep: make_co_operator,
     CoFlatMapStep: make_co_operator,
     CoProcessStep: make_co_operator,

@@ -7,19 +7,22 @@ what the user gave: plain callables or function objects.
 from __future__ import annotations
 
 from sluiceway.steps.base import Step
-from sluiceway.steps.co import CoFlatMapStep, CoMapStep, CoProcessStep, ConnectedStep, PerInput
+from sluiceway.steps.co import CoFlatMapStep, CoMapStep, ConnectedStep, CoProcessStep, PerInput
 from sluiceway.steps.ends import IterationHeadStep, SinkStep, SourceStep
+from sluiceway.steps.joins import AsOfJoinStep, IntervalJoinStep
 from sluiceway.steps.keyed import KeyedAggregateStep, KeyedProcessStep, KeyedReduceStep, key_type
 from sluiceway.steps.stateless import FilterStep, FlatMapStep, MapStep, ProcessStep
 from sluiceway.steps.windows import WindowContents, WindowStep
 
 __all__ = [
+    "AsOfJoinStep",
     "CoFlatMapStep",
     "CoMapStep",
     "CoProcessStep",
     "ConnectedStep",
     "FilterStep",
     "FlatMapStep",
+    "IntervalJoinStep",
     "IterationHeadStep",
     "KeyedAggregateStep",
     "KeyedProcessStep",

@@ -1,0 +1,246 @@
+"""Joins of two keyed streams by event time: of what is near, and of what was valid at the time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
+
+from sluiceway.api.arguments import check_function, describe
+from sluiceway.api.later import answer
+from sluiceway.api.location import caller_location
+from sluiceway.api.stream import DataStream
+from sluiceway.errors import GraphError
+from sluiceway.functions import FlatJoinFunction, JoinFunction, OutputTag, ProcessJoinFunction
+from sluiceway.graph import InputRef
+from sluiceway.options import duration_ms
+from sluiceway.steps import AsOfJoinStep, IntervalJoinStep, Step
+
+if TYPE_CHECKING:
+    from sluiceway.api.keyed import KeyedStream
+
+__all__ = ["AsOfJoin", "IntervalJoin", "IntervalJoined"]
+
+L = TypeVar("L")
+R = TypeVar("R")
+OUT = TypeVar("OUT")
+
+
+class IntervalJoin(Generic[L, R]):
+    """What :meth:`KeyedStream.interval_join` returns: two keyed streams that wait for an interval."""
+
+    def __init__(self, left: KeyedStream[L, Any], right: KeyedStream[R, Any]) -> None:
+        self._left = left
+        self._right = right
+
+    def between(self, lower: timedelta | int | str, upper: timedelta | int | str) -> IntervalJoined[L, R]:
+        """Join a left record at ``t`` with the right ones from ``t + lower`` to ``t + upper``, both included.
+
+        Args:
+            lower: a timedelta, ms, or a text (``"5min"``, ``"-5min"``); negative: before the left record.
+            upper: the same; not below ``lower``.
+
+        Raises:
+            ValueError: not a duration, or ``lower`` is above ``upper``.
+        """
+        low, high = _signed_ms("lower", lower), _signed_ms("upper", upper)
+        if low > high:
+            raise ValueError(
+                f"between({lower!r}, {upper!r}) at {caller_location()}: the lower bound is above the upper one"
+            )
+        return IntervalJoined(self._left, self._right, low, high)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name in ("process", "apply"):
+                raise AttributeError(f"IntervalJoin has no {name}() yet: call between(lower, upper) first")
+            answer(self, name, {}, {})
+
+
+@dataclass(frozen=True)
+class IntervalJoined(Generic[L, R]):
+    """An interval join whose bounds are known. Every method returns a new object, except the last two.
+
+    Each pair of records with equal keys that are not too far apart in event time gives its results as soon as
+    the second of them is there, with the later one's timestamp. A record is kept until the watermark says that
+    nothing can match it any more. One that comes when the watermark has passed it is late: it is joined with
+    nothing, and goes to a side output if there is one for it; else it is dropped, and counted in the metric
+    ``num_late_records_dropped``.
+    """
+
+    _left: KeyedStream[L, Any]
+    _right: KeyedStream[R, Any]
+    _lower: int
+    _upper: int
+    _exclusive: tuple[bool, bool] = (False, False)
+    _left_late: OutputTag[Any] | None = None
+    _right_late: OutputTag[Any] | None = None
+
+    def lower_bound_exclusive(self) -> IntervalJoined[L, R]:
+        """A right record exactly at the lower bound does not match."""
+        return replace(self, _exclusive=(True, self._exclusive[1]))
+
+    def upper_bound_exclusive(self) -> IntervalJoined[L, R]:
+        """A right record exactly at the upper bound does not match."""
+        return replace(self, _exclusive=(self._exclusive[0], True))
+
+    def side_output_left_late_data(self, tag: OutputTag[L]) -> IntervalJoined[L, R]:
+        """Have late left records go to a side output of the result, with their timestamps. Raises TypeError."""
+        return replace(self, _left_late=_checked_tag("side_output_left_late_data", tag))
+
+    def side_output_right_late_data(self, tag: OutputTag[R]) -> IntervalJoined[L, R]:
+        """Have late right records go to a side output of the result, with their timestamps. Raises TypeError."""
+        return replace(self, _right_late=_checked_tag("side_output_right_late_data", tag))
+
+    def apply(
+        self, fn: JoinFunction[L, R, OUT] | FlatJoinFunction[L, R, OUT] | Callable[[L, R], OUT]
+    ) -> DataStream[OUT]:
+        """One result for each pair: ``fn(left, right)``; any number with a :class:`FlatJoinFunction`.
+
+        Raises:
+            TypeError: ``fn`` cannot be called so.
+            ValueError: exclusive bounds leave nothing between them.
+        """
+        check_function("apply", fn, (JoinFunction, FlatJoinFunction), 2)
+        return self._then(fn, with_context=False)
+
+    def process(
+        self,
+        fn: ProcessJoinFunction[L, R, OUT] | Callable[[L, R, ProcessJoinFunction.Context], Iterable[OUT] | None],
+    ) -> DataStream[OUT]:
+        """Any results for each pair, also to side outputs: ``fn(left, right, ctx)`` yields them.
+
+        It may return an iterable of them or None as well; where each pair has one result, :meth:`apply` is
+        simpler.
+
+        Raises:
+            TypeError: ``fn`` cannot be called so.
+            ValueError: exclusive bounds leave nothing between them.
+        """
+        try:
+            check_function("process", fn, (ProcessJoinFunction,), 3)
+        except TypeError as error:
+            if isinstance(fn, JoinFunction | FlatJoinFunction) or "with 3 arguments" in str(error):
+                raise TypeError(f"{error}; use apply(fn) for a function of left and right alone") from None
+            raise
+        return self._then(fn, with_context=True)
+
+    def _then(self, fn: Any, *, with_context: bool) -> DataStream[Any]:
+        lower, upper = self._lower + self._exclusive[0], self._upper - self._exclusive[1]
+        if lower > upper:
+            raise ValueError(
+                f"interval_join() at {caller_location()}: between {self._lower} ms and {self._upper} ms there is "
+                "nothing if bounds are exclusive; make the interval longer or the bounds inclusive"
+            )
+        step = IntervalJoinStep(
+            fn,
+            self._left._key,
+            self._right._key,
+            lower=lower,
+            upper=upper,
+            with_context=with_context,
+            left_late=self._left_late,
+            right_late=self._right_late,
+        )
+        return joined(self._left, self._right, step, "interval_join")
+
+
+@dataclass(frozen=True)
+class AsOfJoin(Generic[L, R]):
+    """What :meth:`KeyedStream.asof_join` returns."""
+
+    _left: KeyedStream[L, Any]
+    _right: KeyedStream[R, Any]
+    _tolerance: int | None
+    _how: Literal["left", "inner"]
+    _left_late: OutputTag[Any] | None = None
+
+    def side_output_left_late_data(self, tag: OutputTag[L]) -> AsOfJoin[L, R]:
+        """Have late left records go to a side output of the result, with their timestamps. Raises TypeError."""
+        return replace(self, _left_late=_checked_tag("side_output_left_late_data", tag))
+
+    def apply(
+        self, fn: JoinFunction[L, Any, OUT] | FlatJoinFunction[L, Any, OUT] | Callable[[L, Any], OUT]
+    ) -> DataStream[OUT]:
+        """One result for each left record: ``fn(left, right)``; any number with a :class:`FlatJoinFunction`.
+
+        ``right`` is None where there is none, unless the join is an inner one. Raises TypeError.
+        """
+        check_function("apply", fn, (JoinFunction, FlatJoinFunction), 2)
+        step = AsOfJoinStep(
+            fn,
+            self._left._key,
+            self._right._key,
+            tolerance=self._tolerance,
+            how=self._how,
+            left_late=self._left_late,
+        )
+        return joined(self._left, self._right, step, "asof_join")
+
+
+def interval_join(left: KeyedStream[L, Any], right: KeyedStream[R, Any]) -> IntervalJoin[L, R]:
+    """Behind the method of that name."""
+    return IntervalJoin(left, _checked_right("interval_join", left, right))
+
+
+def asof_join(
+    left: KeyedStream[L, Any],
+    right: KeyedStream[R, Any],
+    tolerance: timedelta | int | str | None,
+    how: Literal["left", "inner"],
+) -> AsOfJoin[L, R]:
+    """Behind the method of that name."""
+    checked = _checked_right("asof_join", left, right)
+    if how not in ("left", "inner"):
+        raise ValueError(f"asof_join(how={how!r}) at {caller_location()}: how is 'left' or 'inner'")
+    ms = None if tolerance is None else _signed_ms("tolerance", tolerance)
+    if ms is not None and ms < 0:
+        raise ValueError(
+            f"asof_join(tolerance={tolerance!r}) at {caller_location()}: a tolerance is not negative; what lies "
+            "after the left record never matches"
+        )
+    return AsOfJoin(left, checked, ms, how)
+
+
+def joined(left: DataStream[Any], right: DataStream[Any], step: Step, word: str) -> DataStream[Any]:
+    """Add a step with two inputs, and give what comes out of it."""
+    inputs = (*left._inputs, *(replace(ref, port=1) for ref in right._inputs))
+    return DataStream(left._pipeline, (InputRef(left._pipeline._add(step, inputs)),), f"{word}()")
+
+
+def _checked_right(word: str, left: KeyedStream[Any, Any], right: object) -> KeyedStream[Any, Any]:
+    from sluiceway.api.keyed import KeyedStream
+
+    stream = left._others(word, right)
+    if not isinstance(stream, KeyedStream):
+        raise GraphError(
+            f"{word}() at {caller_location()}: the other stream is not keyed; call key_by(...) on it, with keys "
+            "that equal those of the first stream where records belong together"
+        )
+    return stream
+
+
+def _checked_tag(method: str, tag: object) -> OutputTag[Any]:
+    if not isinstance(tag, OutputTag):
+        raise TypeError(
+            f'{method}() at {caller_location()} takes an OutputTag, as in OutputTag("late"), not {describe(tag)}'
+        )
+    return tag
+
+
+def _signed_ms(what: str, value: object) -> int:
+    try:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+        if isinstance(value, timedelta) and value < timedelta(0):
+            return -duration_ms(-value)
+        if isinstance(value, str) and value.strip().startswith("-"):
+            return -duration_ms(value.strip()[1:])
+        return duration_ms(value)
+    except ValueError:
+        raise ValueError(
+            f"{what} at {caller_location()} takes a timedelta, an int of milliseconds, or a text such as "
+            f'"5min" or "-5min", in whole milliseconds; not {describe(value)}'
+        ) from None

@@ -1,0 +1,184 @@
+"""The as-of join: each left record with the latest right record of its key, as of the left one's event time.
+
+Left records wait until the watermark has come to them, for no earlier right record can come after that. Of the
+right records, the versions of a key, only those are kept that a left record still to come may ask for: the
+latest one as of the watermark and those after it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from sluiceway.elements import Batch
+from sluiceway.faults import record_loop
+from sluiceway.functions import FlatJoinFunction, JoinFunction, TimeDomain
+from sluiceway.operators.base import OperatorContext
+from sluiceway.operators.joins.base import InputKey, Late, Results, Run, insert, pair_loop, wrong_result
+from sluiceway.operators.timed import TimedKeyedOperator
+from sluiceway.state import VOID_NAMESPACE, ValueStateDescriptor
+from sluiceway.steps import AsOfJoinStep
+from sluiceway.timers import Timer
+
+__all__ = ["AsOfJoinOperator"]
+
+_MANY: Final = 4096
+"""Results that go out in one batch, about."""
+
+
+class AsOfJoinOperator(TimedKeyedOperator):
+    """Port 0 is the left input, port 1 the right one.
+
+    A key has a timer at the earliest moment at which there is something to do for it: a left record to join, or
+    a version to forget. Which of the two it is shows when it fires.
+    """
+
+    def __init__(self, context: OperatorContext) -> None:
+        super().__init__(context)
+        step = context.node.step
+        assert isinstance(step, AsOfJoinStep)
+        self._tolerance = step.tolerance
+        self._inner = step.how == "inner"
+        self._many = step.gives_many
+        self._inputs = InputKey(self, "left", step.key), InputKey(self, "right", step.right_key)
+        self._late = Late(self, step.left_late)
+        fn = step.fn
+        self._call: Callable[[Any, Any], Any] = fn.join if isinstance(fn, JoinFunction | FlatJoinFunction) else fn
+
+    def open(self) -> None:
+        """Bind the tables, and open the function."""
+        super().open()
+        self._waiting = self.backend.table(ValueStateDescriptor("as-of join left")).entries()
+        self._versions = self.backend.table(ValueStateDescriptor("as-of join right")).entries()
+
+    def receivers(self) -> Sequence[Callable[[Batch[Any]], None]]:
+        """Left, right."""
+        return self.process, self._take_right
+
+    # ---- what comes in ---------------------------------------------------------------------------------------
+
+    def process(self, batch: Batch[Any]) -> None:
+        """Keep left records until the watermark comes to them."""
+        source = self._inputs[0]
+        self._keep_left(batch.values, source.stamps(batch), source.keys(batch))
+        self._late.emit()
+
+    @record_loop
+    def _keep_left(self, values: Sequence[Any], stamps: Sequence[int], keys: Sequence[Any]) -> None:
+        waiting, watermark, late = self._waiting, self.current_watermark, self._late
+        get, register = waiting.get, self.event_timers.register
+        for value, timestamp, key in zip(values, stamps, keys, strict=True):
+            if timestamp < watermark:
+                late.add(value, timestamp)
+                continue
+            run: Run | None = get(key)
+            if run is None:
+                run = []
+            if insert(run, timestamp, value) == 0:
+                register(timestamp, key, VOID_NAMESPACE)
+            waiting[key] = run
+
+    def _take_right(self, batch: Batch[Any]) -> None:
+        source = self._inputs[1]
+        self._keep_right(batch.values, source.stamps(batch), source.keys(batch))
+
+    @record_loop
+    def _keep_right(self, values: Sequence[Any], stamps: Sequence[int], keys: Sequence[Any]) -> None:
+        versions, watermark = self._versions, self.current_watermark
+        get = versions.get
+        oldest = None if self._tolerance is None else watermark - self._tolerance
+        for value, timestamp, key in zip(values, stamps, keys, strict=True):
+            if oldest is not None and timestamp < oldest:
+                continue  # nobody that is still to come asks for it
+            run: Run | None = get(key)
+            if run is None:
+                run = []
+            elif timestamp < run[0][0] <= watermark:
+                continue  # superseded already
+            at = insert(run, timestamp, value)
+            if at and run[at - 1][0] == timestamp:
+                at -= 1
+                del run[at]  # a correction
+            if at < 2:
+                self._register_versions(key, run)
+            versions[key] = run
+
+    # ---- what is due -----------------------------------------------------------------------------------------
+
+    def fire(self, domain: TimeDomain, timers: Iterator[Timer]) -> None:
+        """Settle the keys."""
+        done: list[Results] = [Results()]
+        try:
+            self._settle_all(timers, done)
+        finally:
+            self.store.clear_current_key()
+        for results in done:
+            results.emit(self)
+
+    @record_loop
+    def _settle_all(self, timers: Iterator[Timer], done: list[Results]) -> None:
+        waiting, versions, watermark = self._waiting, self._versions, self.current_watermark
+        for _, key, _ in timers:
+            left_run: Run | None = waiting.get(key)
+            right_run: Run = versions.get(key, [])
+            if left_run is not None and left_run[0][0] <= watermark:
+                end = len(left_run) if left_run[-1][0] <= watermark else bisect_left(left_run, (watermark + 1,))
+                self._join(key, left_run[:end], right_run, done)
+                if end == len(left_run):
+                    del waiting[key]
+                else:
+                    waiting[key] = left_run = left_run[end:]
+                    self.event_timers.register(left_run[0][0], key, VOID_NAMESPACE)
+            if right_run and (superseded := self._superseded(right_run)):
+                right_run = right_run[superseded:]
+                if right_run:
+                    versions[key] = right_run
+                else:
+                    del versions[key]
+            self._register_versions(key, right_run)
+
+    def _superseded(self, run: Run) -> int:
+        """How many versions nobody can ask for any more."""
+        watermark = self.current_watermark
+        count = 0
+        if run[0][0] <= watermark:
+            count = (len(run) if run[-1][0] <= watermark else bisect_left(run, (watermark + 1,))) - 1
+            if self._tolerance is not None and run[count][0] + self._tolerance < watermark:
+                count += 1
+        return count
+
+    def _register_versions(self, key: Any, run: Run) -> None:
+        """Come back when the first version can be forgotten: superseded, or too old."""
+        if len(run) > 1:
+            self.event_timers.register(run[1][0], key, VOID_NAMESPACE)
+        if run and self._tolerance is not None:
+            self.event_timers.register(run[0][0] + self._tolerance + 1, key, VOID_NAMESPACE)
+
+    @pair_loop
+    def _join(self, key: Any, lefts: Run, versions: Run, done: list[Results]) -> None:
+        call, tolerance, inner, many = self._call, self._tolerance, self._inner, self._many
+        if self._opened:
+            self.store.current_key = key
+        results = done[-1]
+        at, count = 0, len(versions)
+        for timestamp, left in lefts:
+            while at < count and versions[at][0] <= timestamp:
+                at += 1
+            if at and (tolerance is None or timestamp - versions[at - 1][0] <= tolerance):
+                right = versions[at - 1][1]
+            elif inner:
+                continue
+            else:
+                right = None
+            returned = call(left, right)
+            if not many:
+                results.values.append(returned)
+            elif returned is not None:
+                if not isinstance(returned, Iterable):
+                    raise wrong_result(self.step_name, returned)
+                results.values.extend(returned)
+            results.fill_stamps(timestamp)
+            if len(results.values) >= _MANY:
+                results = Results()
+                done.append(results)

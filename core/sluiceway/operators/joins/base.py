@@ -1,0 +1,162 @@
+"""What the joins of two keyed streams have in common: keys and timestamps by input, results, late records."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+
+from sluiceway.elements import Batch
+from sluiceway.errors import FunctionContractError, GraphError
+from sluiceway.faults import MISSING, Fault, record_loop, register_loop
+from sluiceway.functions import KeySelector, OutputTag
+from sluiceway.keygroups import stable_hash
+from sluiceway.operators.base import Operator
+
+__all__ = ["LATE_RECORDS", "InputKey", "Late", "Pair", "Results", "Run", "insert", "pair_loop", "wrong_result"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+LATE_RECORDS: Final = "num_late_records_dropped"
+"""The counter of records that came too late and that nobody wanted."""
+
+_SURELY_STABLE: Final = frozenset({str, int, bool, bytes, type(None)})
+
+Run: TypeAlias = list[tuple[int, Any]]
+"""Records of one key with their timestamps, in order of time; those of one timestamp in order of arrival."""
+
+
+def insert(run: Run, timestamp: int, value: Any) -> int:
+    """Put a record into its place, which is the end where records come in order; where that is."""
+    if not run or run[-1][0] <= timestamp:
+        run.append((timestamp, value))
+        return len(run) - 1
+    at = bisect_left(run, (timestamp + 1,))
+    run.insert(at, (timestamp, value))
+    return at
+
+
+class Results:
+    """Collects what goes out, with its timestamps."""
+
+    __slots__ = ("stamps", "values")
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self.stamps: list[int] = []
+
+    def emit(self, operator: Operator) -> None:
+        """Emit it, if there is any."""
+        if self.values:
+            operator.output.emit(Batch(self.values, self.stamps))
+
+    def fill_stamps(self, timestamp: int) -> None:
+        """Give the values that were added last their timestamp."""
+        self.stamps.extend([timestamp] * (len(self.values) - len(self.stamps)))
+
+
+class Late:
+    """Records of one input that came too late: to a side output, or dropped and counted."""
+
+    def __init__(self, operator: Operator, tag: OutputTag[Any] | None) -> None:
+        self._operator = operator
+        self._tag = tag
+        self._results = Results()
+
+    def add(self, value: Any, timestamp: int) -> None:
+        """Take one."""
+        self._results.values.append(value)
+        self._results.stamps.append(timestamp)
+
+    def emit(self) -> None:
+        """Let go of those that were taken."""
+        results = self._results
+        if not results.values:
+            return
+        self._results = Results()
+        if self._tag is None:
+            self._operator.context.metrics.counter(LATE_RECORDS).inc(len(results.values))
+        else:
+            self._operator.output.side(self._tag.name, Batch(results.values, results.stamps))
+
+
+# ---- the user's function ----------------------------------------------------------------------------------------
+
+
+class Pair(NamedTuple):
+    """How notes on an error show what the function was called with."""
+
+    left: Any
+    right: Any
+
+
+def pair_loop(function: F) -> F:
+    """Mark a function that calls the user's with its variables ``left`` and ``right``; for notes on errors."""
+    register_loop(function.__code__, _read_pair)
+    return function
+
+
+def _read_pair(frame: FrameType, line: int) -> Fault:
+    names = frame.f_locals
+    return Fault(
+        step=getattr(names.get("self"), "step_name", None),
+        value=Pair(names["left"], names["right"]) if "left" in names and "right" in names else MISSING,
+        key=names.get("key", MISSING),
+        timestamp=names.get("timestamp", MISSING),
+        returned=MISSING,
+        innermost=False,
+    )
+
+
+def wrong_result(step: str, returned: Any) -> FunctionContractError:
+    """The error for what ought to be an iterable of results, or None."""
+    return FunctionContractError(
+        f"the function of step {step!r} returned {returned!r:.100} ({type(returned).__name__}) for a pair; it "
+        "must yield its results, or return an iterable of them, or None"
+    )
+
+
+# ---- one batch ------------------------------------------------------------------------------------------------
+
+
+class InputKey:
+    """From the batches of one input to keys and timestamps.
+
+    Args:
+        operator: for messages.
+        side: ``left`` or ``right``.
+        key: computes a record's key.
+    """
+
+    def __init__(self, operator: Operator, side: str, key: Callable[[Any], Any] | KeySelector[Any, Any]) -> None:
+        self.step_name = operator.step_name
+        self._kind = operator.context.node.step.kind
+        self._side = side
+        self._key = key.get_key if isinstance(key, KeySelector) else key
+
+    def keys(self, batch: Batch[Any]) -> Sequence[Any]:
+        """One key per record. They are checked; those that came with the batch were by its sender."""
+        return self._computed(batch.values) if batch.keys is None else batch.keys
+
+    @record_loop
+    def _computed(self, values: Sequence[Any]) -> list[Any]:
+        key_of = self._key
+        keys: list[Any] = []
+        add = keys.append
+        for value in values:
+            add(key_of(value))
+        if not _SURELY_STABLE.issuperset(map(type, keys)):
+            for index, key in enumerate(keys):
+                value = values[index]
+                stable_hash(key)
+        return keys
+
+    def stamps(self, batch: Batch[Any]) -> Sequence[int]:
+        """One timestamp per record. Raises GraphError if they have none."""
+        if batch.timestamps is None:
+            raise GraphError(
+                f"step {self.step_name!r}: the records of its {self._side} input have no timestamps, which "
+                f"{self._kind} goes by: give them some with assign_timestamps_and_watermarks() before key_by()"
+            )
+        return batch.timestamps

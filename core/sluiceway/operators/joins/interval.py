@@ -1,0 +1,291 @@
+"""The interval join: records of two streams with one key that are not too far apart in event time.
+
+A record waits for those of the other input until the watermark has passed all that could match it. The records
+of one side lie in the state by slices of time: the namespace is the slice, and under each key there is a list in
+order of time. A look-up touches the two or three slices that an interval covers, and finds its place in them by
+bisection; what has grown too old is dropped a slice at a time, for all keys at once, and needs no timers.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from heapq import heappop, heappush
+from typing import Any, Final, TypeAlias, cast
+
+from sluiceway.elements import Batch, Watermark
+from sluiceway.errors import FunctionContractError
+from sluiceway.faults import record_loop
+from sluiceway.functions import FlatJoinFunction, JoinFunction, OutputTag, ProcessJoinFunction
+from sluiceway.operators.base import OperatorContext
+from sluiceway.operators.joins.base import InputKey, Late, Results, Run, insert, pair_loop, wrong_result
+from sluiceway.operators.keyed import KeyedOperator
+from sluiceway.state import StateTable, ValueStateDescriptor
+from sluiceway.steps import IntervalJoinStep
+
+__all__ = ["IntervalJoinOperator"]
+
+_MOST_SLICES: Final = 64
+"""Into about so many slices at the most goes the time for which a side's records are kept."""
+
+_Join: TypeAlias = Callable[[Any, Any, int, Run, Results], None]
+
+
+class _Side:
+    """The records of one input that wait for records of the other.
+
+    Args:
+        table: where they lie.
+        width: of a slice, in ms.
+        lower: how far a match may be from a record of this side, at least, in ms.
+        upper: at most.
+    """
+
+    def __init__(self, table: StateTable, width: int, lower: int, upper: int) -> None:
+        self.lower = lower
+        self.upper = upper
+        # A record at t has no match to expect any more when the watermark comes to t + kept.
+        self.kept = max(upper, 0)
+        # Records at the watermark, come after it, that have no time left to wait: visible until the next one.
+        self.fresh: dict[Any, Run] = {}
+        self.slices: dict[int, MutableMapping[Any, Run]] = {}
+        self._table = table
+        self._width = width
+        self._order: list[int] = []
+        self._take_over()
+
+    def slice(self, number: int) -> MutableMapping[Any, Run]:
+        """The records from ``number * width`` on, by key."""
+        entries = self.slices.get(number)
+        if entries is None:
+            entries = self.slices[number] = self._table.entries((self._width, number))
+            heappush(self._order, number)
+        return entries
+
+    def between(self, first: int, last: int) -> list[Callable[[Any], Run | None]]:
+        """The look-ups by key of the slices that there are, from ``first`` to ``last``."""
+        slices = self.slices
+        if last - first < len(slices):
+            return [slices[number].get for number in range(first, last + 1) if number in slices]
+        return [slices[number].get for number in sorted(slices) if first <= number <= last]
+
+    def expire(self, watermark: int) -> None:
+        """Drop the slices in which nothing has a match to expect any more."""
+        self.fresh.clear()
+        order, width = self._order, self._width
+        while order and (order[0] + 1) * width - 1 + self.kept <= watermark:
+            number = heappop(order)
+            del self.slices[number]
+            self._table.drop((width, number))
+
+    def _take_over(self) -> None:
+        """Find what was restored; the join may have had other bounds, and so other slices, then."""
+        for namespace in list(self._table.namespaces()):
+            width, number = cast("tuple[int, int]", namespace)
+            if width == self._width:
+                self.slice(number)
+                continue
+            for key, run in self._table.entries(namespace).items():
+                for timestamp, value in run:
+                    entries = self.slice(timestamp // self._width)
+                    moved = entries.get(key, [])
+                    insert(moved, timestamp, value)
+                    entries[key] = moved
+            self._table.drop(namespace)
+
+
+class IntervalJoinOperator(KeyedOperator):
+    """Joins two inputs: port 0 is the left one, port 1 the right one."""
+
+    def __init__(self, context: OperatorContext) -> None:
+        super().__init__(context)
+        step = context.node.step
+        assert isinstance(step, IntervalJoinStep)
+        self._step = step
+        self._keys = InputKey(self, "left", step.key), InputKey(self, "right", step.right_key)
+        self._late = Late(self, step.left_late), Late(self, step.right_late)
+        self._ctx = _Context()
+        self._call: Callable[..., Any] = _callable(step.fn)
+        self._joins: tuple[_Join, _Join] = (
+            (self._process_left, self._process_right) if step.gives_many else (self._pair_left, self._pair_right)
+        )
+
+    def open(self) -> None:
+        """Find what was restored, and open the function."""
+        super().open()
+        lower, upper = self._step.lower, self._step.upper
+        self._width = max(1, (upper - lower + 2) // 2, max(upper, -lower) // _MOST_SLICES)
+        left, right = (self.backend.table(ValueStateDescriptor(f"interval join {s}")) for s in ("left", "right"))
+        self._sides = _Side(left, self._width, lower, upper), _Side(right, self._width, -upper, -lower)
+
+    def receivers(self) -> Sequence[Callable[[Batch[Any]], None]]:
+        """Left, right."""
+        return self.process, self._process_second
+
+    def process(self, batch: Batch[Any]) -> None:
+        """Take records of the left input."""
+        self._take(batch, 0)
+
+    def _process_second(self, batch: Batch[Any]) -> None:
+        self._take(batch, 1)
+
+    def advance(self, watermark: Watermark) -> None:
+        """Forget what is too old, and pass the watermark on."""
+        for side in self._sides:
+            side.expire(watermark.timestamp)
+        self.output.control(watermark)
+
+    # ---- from records to pairs -------------------------------------------------------------------------------
+
+    def _take(self, batch: Batch[Any], port: int) -> None:
+        results = Results()
+        stamps, keys = self._keys[port].stamps(batch), self._keys[port].keys(batch)
+        try:
+            self._loop(batch.values, stamps, keys, port, results)
+        finally:
+            self.store.clear_current_key()
+        self._late[port].emit()
+        if self._ctx.sides:
+            self._emit_sides()
+        results.emit(self)
+
+    @record_loop
+    def _loop(
+        self, values: Sequence[Any], stamps: Sequence[int], keys: Sequence[Any], port: int, results: Results
+    ) -> None:
+        mine, others, join = self._sides[port], self._sides[1 - port], self._joins[port]
+        lower, upper, width, watermark = mine.lower, mine.upper, self._width, self.current_watermark
+        number = first = last = None
+        entries: MutableMapping[Any, Run] = {}
+        lookups: list[Callable[[Any], Run | None]] = []
+        for value, timestamp, key in zip(values, stamps, keys, strict=True):
+            low, high = timestamp + lower, timestamp + upper
+            if timestamp <= watermark:
+                if timestamp < watermark:
+                    self._late[port].add(value, timestamp)
+                    continue
+                low = self._meet_at_watermark(key, value, port, low, high, results)
+            if timestamp // width != number:
+                number = timestamp // width
+                entries = mine.slice(number)
+            run = entries.get(key)
+            if run is None:
+                entries[key] = [(timestamp, value)]
+            else:
+                insert(run, timestamp, value)
+                entries[key] = run  # for backends that have to be told
+            if low // width != first or high // width != last:
+                first, last = low // width, high // width
+                lookups = others.between(first, last)
+            for lookup in lookups:
+                found = lookup(key)
+                if found is None:
+                    continue
+                if found[0][0] < low or found[-1][0] > high:
+                    found = found[bisect_left(found, (low,)) : bisect_left(found, (high + 1,))]
+                if found:
+                    join(key, value, timestamp, found, results)
+
+    def _meet_at_watermark(self, key: Any, value: Any, port: int, low: int, high: int, results: Results) -> int:
+        """A record at the very watermark: what that has ended is not there for it, though not dropped yet.
+
+        Returns:
+            from which timestamp on it may look for matches.
+        """
+        mine, others, watermark = self._sides[port], self._sides[1 - port], self.current_watermark
+        if others.kept == 0 and low <= watermark <= high and key in others.fresh:
+            self._joins[port](key, value, watermark, others.fresh[key], results)
+        if mine.kept == 0:
+            mine.fresh.setdefault(key, []).append((watermark, value))
+        return max(low, watermark - others.kept + 1)
+
+    # ---- from pairs to results -------------------------------------------------------------------------------
+
+    @pair_loop
+    def _pair_left(self, key: Any, left: Any, left_stamp: int, run: Run, results: Results) -> None:
+        call, add, stamp = self._call, results.values.append, results.stamps.append
+        if self._opened:
+            self.store.current_key = key
+        for right_stamp, right in run:
+            timestamp = left_stamp if left_stamp > right_stamp else right_stamp
+            add(call(left, right))
+            stamp(timestamp)
+
+    @pair_loop
+    def _pair_right(self, key: Any, right: Any, right_stamp: int, run: Run, results: Results) -> None:
+        call, add, stamp = self._call, results.values.append, results.stamps.append
+        if self._opened:
+            self.store.current_key = key
+        for left_stamp, left in run:
+            timestamp = left_stamp if left_stamp > right_stamp else right_stamp
+            add(call(left, right))
+            stamp(timestamp)
+
+    @pair_loop
+    def _process_left(self, key: Any, left: Any, left_stamp: int, run: Run, results: Results) -> None:
+        self.store.current_key = key
+        self._ctx.left = left_stamp
+        for right_stamp, right in run:
+            self._ctx.right = right_stamp
+            timestamp = left_stamp if left_stamp > right_stamp else right_stamp
+            self._extend(self._call(left, right, self._ctx), timestamp, results)
+
+    @pair_loop
+    def _process_right(self, key: Any, right: Any, right_stamp: int, run: Run, results: Results) -> None:
+        self.store.current_key = key
+        self._ctx.right = right_stamp
+        for left_stamp, left in run:
+            self._ctx.left = left_stamp
+            timestamp = left_stamp if left_stamp > right_stamp else right_stamp
+            self._extend(self._call(left, right, self._ctx), timestamp, results)
+
+    def _extend(self, returned: Iterable[Any] | None, timestamp: int, results: Results) -> None:
+        if returned is None:
+            return
+        if not isinstance(returned, Iterable):
+            raise wrong_result(self.step_name, returned)
+        results.values.extend(returned)
+        results.fill_stamps(timestamp)
+
+    def _emit_sides(self) -> None:
+        sides, self._ctx.sides = self._ctx.sides, {}
+        for name, results in sides.items():
+            self.output.side(name, Batch(results.values, results.stamps))
+
+
+class _Context(ProcessJoinFunction.Context):
+    """One object for all pairs; the loop sets what changes."""
+
+    def __init__(self) -> None:
+        self.left = 0
+        self.right = 0
+        self.sides: dict[str, Results] = {}
+
+    def get_left_timestamp(self) -> int:
+        return self.left
+
+    def get_right_timestamp(self) -> int:
+        return self.right
+
+    def get_timestamp(self) -> int:
+        return max(self.left, self.right)
+
+    def output(self, tag: OutputTag[Any], value: Any) -> None:
+        if not isinstance(tag, OutputTag):
+            raise FunctionContractError(f"ctx.output(tag, value) needs an OutputTag first, not {tag!r:.100}")
+        results = self.sides.setdefault(tag.name, Results())
+        results.values.append(value)
+        results.stamps.append(self.get_timestamp())
+
+
+def _callable(fn: Any) -> Callable[..., Any]:
+    """What to call for a pair: with a context where there can be many results."""
+    if isinstance(fn, ProcessJoinFunction):
+        return fn.process_element
+    if isinstance(fn, FlatJoinFunction):
+        join = fn.join
+        return lambda left, right, ctx: join(left, right)
+    if isinstance(fn, JoinFunction):
+        return fn.join
+    called: Callable[..., Any] = fn
+    return called
