@@ -1,0 +1,179 @@
+"""One accumulator per key for a window that slides over slices, without merging all slices at every step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from sluiceway.elements import MIN_WATERMARK
+from sluiceway.faults import MISSING, record_loop
+from sluiceway.operators.windows.parts import Item, parts
+
+__all__ = ["RunningWindow"]
+
+_PART: Final = 4096
+"""Accumulators that are merged between two chances to do something else."""
+
+
+class RunningWindow:
+    """What a sliding window holds, key by key, as it moves on.
+
+    Two stacks (K. Tangwongsan, M. Hirzel, S. Schneider, "Low-Latency Sliding-Window Aggregation in Worst-Case
+    Constant Time", DEBS 2017, section 2), turned over for all keys at once. The *front* is the older part of
+    the window: for each key the accumulators from the window's start to the turning point in one, and beneath
+    it the same for every later start, so that nothing is merged when a slice leaves. The *back* is what came
+    in since, in one accumulator per key. Once the front is used up, the whole window is made into a new one.
+    So an accumulator is merged when its slice comes in, when the stacks are turned over, and once per window,
+    however many slices a window has.
+
+    All of it is derived from the slices and could be made from them anew at any time.
+
+    Args:
+        slices: the slices by their start, each a mapping from key to accumulator; read, never changed.
+        width: how long a slice is, in ms.
+        merge: ``merge(older, newer)``; must leave both as they were.
+        own: makes a copy of an accumulator that is given out; None: there is no need.
+        step_name: the step, for messages.
+    """
+
+    def __init__(
+        self,
+        slices: Mapping[int, Mapping[Any, Any]],
+        width: int,
+        merge: Callable[[Any, Any], Any],
+        own: Callable[[Any], Any] | None,
+        step_name: str,
+    ) -> None:
+        self.merge = merge
+        self.own = own
+        self.step_name = step_name
+        self._slices = slices
+        self._width = width
+        self._start = self._turned = self._end = MIN_WATERMARK
+        self._front: dict[Any, Any] = {}
+        self._back: dict[Any, Any] = {}
+        # Per slice of the front: what is on top for its keys once it has left, and the keys that go with it.
+        self._beneath: dict[int, tuple[dict[Any, Any], set[Any]]] = {}
+        self._stale: set[Any] = set()
+
+    def touch(self, key: Any) -> None:
+        """A slice that may have come in already has changed for a key."""
+        self._stale.add(key)
+
+    def move_to(self, start: int, end: int) -> Iterator[None]:
+        """Make it the window from ``start`` to ``end``, neither earlier than it was; a part at a time."""
+        if start > self._turned or start >= self._end:
+            self._front, self._back, self._beneath = {}, {}, {}
+            self._turned = end
+            for at in range(end - self._width, start - 1, -self._width):
+                for items in self._parts_of(at):
+                    self._lay_upon(items, *self._beneath.setdefault(at, ({}, set())))
+                    yield
+        else:
+            for at in range(self._end, end, self._width):
+                for items in self._parts_of(at):
+                    self._take_in(items)
+                    yield
+            for at in range(self._start, start, self._width):
+                self._leave(at)
+        self._start, self._end = start, end
+        for key in self._stale:
+            self._make_anew(key)
+        self._stale.clear()
+
+    def results(
+        self, result: Callable[[Any], Any] | None, size: int, wanted: Callable[[Item], bool] | None = None
+    ) -> Iterator[tuple[list[Item], list[Any]]]:
+        """The window's keys, at most ``size`` at a time, and beside them the results.
+
+        Args:
+            result: makes a result of an accumulator; None: that is the result.
+            size: how many keys at a time.
+            wanted: leaves out items, whose first element is the key, for which it is false.
+
+        Returns:
+            pairs of a list of items and a list of results.
+        """
+        front, back = self._front, self._back
+        for part in parts(filter(wanted, front.items()) if wanted else front.items(), size):
+            yield part, self._both(part, result)
+        rest: Iterable[Item] = [(key, back[key]) for key in back if key not in front]
+        for part in parts(filter(wanted, rest) if wanted else rest, size):
+            yield part, self._one(part, result)
+
+    # ---- inside -------------------------------------------------------------------------------------------
+
+    def _parts_of(self, at: int) -> Iterator[list[Item]]:
+        entries = self._slices.get(at)
+        return iter(()) if entries is None else parts(entries.items(), _PART)
+
+    @record_loop
+    def _lay_upon(self, items: list[Item], beneath: dict[Any, Any], last: set[Any]) -> None:
+        front, merge, missing = self._front, self.merge, MISSING
+        get = front.get
+        for key, older in items:
+            newer = get(key, missing)
+            if newer is missing:
+                last.add(key)
+                front[key] = older
+            else:
+                beneath[key] = newer
+                front[key] = merge(older, newer)
+
+    @record_loop
+    def _take_in(self, items: list[Item]) -> None:
+        back, merge, missing = self._back, self.merge, MISSING
+        get = back.get
+        for key, newer in items:
+            older = get(key, missing)
+            back[key] = newer if older is missing else merge(older, newer)
+
+    def _leave(self, at: int) -> None:
+        beneath, last = self._beneath.pop(at, ({}, ()))
+        self._front.update(beneath)
+        for key in last:
+            del self._front[key]
+
+    @record_loop
+    def _both(self, items: list[Item], result: Callable[[Any], Any] | None) -> list[Any]:
+        merge, own, missing = self.merge, self.own, MISSING
+        get = self._back.get
+        out: list[Any] = []
+        for key, accumulator in items:
+            newer = get(key, missing)
+            if newer is not missing:
+                accumulator = merge(accumulator, newer)
+            elif own is not None:
+                accumulator = own(accumulator)
+            out.append(accumulator if result is None else result(accumulator))
+        return out
+
+    @record_loop
+    def _one(self, items: list[Item], result: Callable[[Any], Any] | None) -> list[Any]:
+        own = self.own
+        out: list[Any] = []
+        for key, accumulator in items:  # noqa: B007 - the key is for messages
+            if own is not None:
+                accumulator = own(accumulator)
+            out.append(accumulator if result is None else result(accumulator))
+        return out
+
+    def _make_anew(self, key: Any) -> None:
+        """Both stacks of one key, from the slices."""
+        self._front.pop(key, None)
+        self._back.pop(key, None)
+        for at in range(self._turned - self._width, self._start - 1, -self._width):
+            entries = self._slices.get(at)
+            if entries is None:
+                continue
+            beneath, last = self._beneath.setdefault(at, ({}, set()))
+            beneath.pop(key, None)
+            last.discard(key)
+            accumulator = entries.get(key, MISSING)
+            if accumulator is not MISSING:
+                self._lay_upon([(key, accumulator)], beneath, last)
+        for at in range(self._turned, self._end, self._width):
+            entries = self._slices.get(at)
+            accumulator = MISSING if entries is None else entries.get(key, MISSING)
+            if accumulator is not MISSING:
+                self._take_in([(key, accumulator)])

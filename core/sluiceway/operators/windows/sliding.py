@@ -1,0 +1,142 @@
+"""Sliding windows: a slice belongs to several, and they share what was made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heappop, heappush
+from typing import Any, Final
+
+from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch
+from sluiceway.operators.base import OperatorContext, OperatorSnapshot
+from sluiceway.operators.windows.owning import merge_of_copies, own, unchangeable
+from sluiceway.operators.windows.parts import Entries, Item
+from sluiceway.operators.windows.running import RunningWindow
+from sluiceway.operators.windows.sliced import BURST, SlicedWindowOperator
+from sluiceway.operators.windows.slices import Slices
+from sluiceway.state import ValueStateDescriptor
+
+__all__ = ["SlidingOperator"]
+
+_EVALUATED: Final = ValueStateDescriptor("evaluated up to", int)
+
+
+class SlidingOperator(SlicedWindowOperator):
+    """Sliding windows of event time, without allowed lateness.
+
+    A window is merged from its slices, the older before the newer; a slice is made of its records in the order
+    of their arrival. That is the same as adding record after record wherever the order of records makes no
+    difference (sums of floats may be rounded in another way). The keys of a window come in no particular order.
+    """
+
+    def __init__(self, context: OperatorContext, slices: Slices) -> None:
+        super().__init__(context, slices)
+        merge: Callable[[Any, Any], Any] = self._fn.merge if self._aggregates else self._reduce
+        self._window = RunningWindow(self._slices, slices.width, merge, None, self.step_name)
+        # Only merge() is allowed to change what it is given.
+        self._may_share = True
+        self._starts: list[int] = []
+        self._due_at = MAX_WATERMARK
+        # Windows that end by this are over.
+        self._over = MIN_WATERMARK
+        # Keys whose windows were evaluated before the state was restored: up to which end.
+        self._ahead: dict[Any, int] = {}
+        # The end of the window that is being evaluated, and what has been done of it.
+        self._burst: tuple[int, list[list[Item]]] | None = None
+
+    # ---- records ----------------------------------------------------------------------------------------------
+
+    def _stamps(self, batch: Batch[Any]) -> Iterable[int]:
+        return self._event_times(batch)
+
+    def _make(self, start: int) -> Entries:
+        heappush(self._starts, start)
+        self._due_at = min(self._due_at, self._next_end(start) - 1)
+        return super()._make(start)
+
+    def _place(self, start: int, key: Any, value: Any, timestamp: int) -> Entries | None:
+        now = self.current_watermark
+        if self._arithmetic.first_end(start) - 1 > now:
+            return self._make(start)
+        if self._arithmetic.last_end(start) - 1 <= now:
+            self._late[0].append(value)
+            self._late[1].append(timestamp)
+            return None
+        # Some of its windows are over, others are not.
+        entries = self._slices.get(start)
+        if entries is None:
+            entries = self._make(start)
+            del self._open[start]
+        self._check_sharing([self._add(entries, key, value)])
+        self._window.touch(key)
+        return None
+
+    def _check_sharing(self, accumulators: Iterable[Any]) -> None:
+        if self._may_share and self._aggregates and not unchangeable(list(accumulators)):
+            self._may_share = False
+            self._window.merge = merge_of_copies(self._window.merge)
+            self._window.own = own
+
+    # ---- time -------------------------------------------------------------------------------------------------
+
+    def _next_end(self, start: int) -> int:
+        """The end of the first window that has the slice in it and is not over."""
+        return max(self._arithmetic.first_end(start), self._arithmetic.next_end(self._over))
+
+    def _due(self, until: int) -> bool:
+        if self._due_at <= until:
+            return True
+        self._over = until + 1
+        return False
+
+    def _fire(self, until: int) -> Iterator[None]:
+        arithmetic, window, starts = self._arithmetic, self._window, self._starts
+        while self._due_at <= until:
+            end = self._due_at + 1
+            for start in [start for start in self._open if start + arithmetic.width <= end]:
+                self._check_sharing(self._open.pop(start).values())
+            yield from window.move_to(end - arithmetic.size, end)
+            self._burst = (end, [])
+            for items, results in window.results(self._result, BURST, self._wanted(end)):
+                self._emit(items, results, end)
+                self._burst[1].append(items)
+                yield
+            self._burst = None
+            self._over = end
+            while starts and starts[0] < end - arithmetic.size + arithmetic.slide:
+                self._drop(heappop(starts))
+            self._due_at = self._next_end(starts[0]) - 1 if starts else MAX_WATERMARK
+        self._over = until + 1
+
+    def _wanted(self, end: int) -> Callable[[Item], bool] | None:
+        ahead = self._ahead
+        if not ahead:
+            return None
+        if max(ahead.values()) < end:
+            self._ahead = {}
+            return None
+        return lambda item: ahead.get(item[0], MIN_WATERMARK) < end
+
+    # ---- state ------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Find out how far windows were evaluated already."""
+        super().open()
+        self._evaluated = self.backend.table(_EVALUATED).entries()
+        self._ahead = dict(self._evaluated)
+        self._evaluated.clear()
+
+    def snapshot(self) -> OperatorSnapshot:
+        """All slices, and how far each key's windows are evaluated."""
+        evaluated = {}
+        if self._over != MIN_WATERMARK:
+            evaluated = dict.fromkeys((key for entries in self._slices.values() for key in entries), self._over)
+        if self._burst is not None:
+            end, parts = self._burst
+            evaluated.update((key, end) for part in parts for key, _ in part)
+        for key, end in self._ahead.items():
+            evaluated[key] = max(end, evaluated.get(key, end))
+        self._evaluated.update(evaluated)
+        try:
+            return super().snapshot()
+        finally:
+            self._evaluated.clear()

@@ -1,0 +1,186 @@
+"""Tumbling windows: a slice is a window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import repeat
+from typing import Any, Final
+
+from sluiceway.elements import MAX_WATERMARK, Batch, Watermark
+from sluiceway.faults import record_loop
+from sluiceway.operators.base import OperatorContext, OperatorSnapshot
+from sluiceway.operators.windows.parts import Entries, Item, parts
+from sluiceway.operators.windows.sliced import BURST, SlicedWindowOperator
+from sluiceway.operators.windows.slices import Slices
+from sluiceway.state import ValueStateDescriptor
+
+__all__ = ["TumblingOperator", "TumblingProcessingTimeOperator"]
+
+_EVALUATED: Final = ValueStateDescriptor("evaluated windows", bool)
+
+
+class TumblingOperator(SlicedWindowOperator):
+    """Tumbling windows of event time, with or without allowed lateness.
+
+    The keys of a window come in the order of their first records.
+    """
+
+    def __init__(self, context: OperatorContext, slices: Slices) -> None:
+        super().__init__(context, slices)
+        self._size = slices.size
+        self._due_at = MAX_WATERMARK
+        # Windows that were evaluated and are kept for late records.
+        self._kept: set[int] = set()
+        # Keys for which a window was evaluated before the state was restored.
+        self._done: dict[int, set[Any]] = {}
+        # The window that is being evaluated, and what has been done of it.
+        self._burst: tuple[int, list[list[Item]]] | None = None
+        self._again: tuple[list[Any], list[int]] = ([], [])
+
+    # ---- records ----------------------------------------------------------------------------------------------
+
+    def process(self, batch: Batch[Any]) -> None:
+        """Add the records to their windows; a late one that is allowed has its window evaluated at once."""
+        super().process(batch)
+        if self._done:
+            self._expect_again(batch)
+        if self._again[0]:
+            again, self._again = self._again, ([], [])
+            self.output.emit(Batch(*again))
+
+    def _stamps(self, batch: Batch[Any]) -> Iterable[int]:
+        return self._event_times(batch)
+
+    def _make(self, start: int) -> Entries:
+        self._due_at = min(self._due_at, start + self._size - 1)
+        return super()._make(start)
+
+    def _place(self, start: int, key: Any, value: Any, timestamp: int) -> Entries | None:
+        last, now = start + self._size - 1, self.current_watermark
+        if last > now:
+            return self._make(start)
+        if last + self._lateness <= now:
+            self._late[0].append(value)
+            self._late[1].append(timestamp)
+            return None
+        entries = self._slices.get(start)
+        if entries is None:
+            entries = self._make(start)
+            self._keep(start)
+        accumulator = self._add(entries, key, value)
+        result = accumulator if self._result is None else self._result(accumulator)
+        self._again[0].append((key, result) if self._with_key else result)
+        self._again[1].append(last)
+        return None
+
+    def _keep(self, start: int) -> None:
+        del self._open[start]
+        self._kept.add(start)
+
+    def _expect_again(self, batch: Batch[Any]) -> None:
+        """A record has come for a key whose window was evaluated before the restore: evaluate it once more."""
+        assert batch.timestamps is not None
+        keys = batch.keys or map(self._key, batch.values)
+        for key, timestamp in zip(keys, batch.timestamps, strict=True):
+            self._done.get(self._arithmetic.start_of(timestamp), set()).discard(key)
+
+    # ---- time -------------------------------------------------------------------------------------------------
+
+    def _due(self, until: int) -> bool:
+        return self._due_at <= until
+
+    def _fire(self, until: int) -> Iterator[None]:
+        size, lateness = self._size, self._lateness
+        for start in sorted(start for start in self._open if start + size - 1 <= until):
+            entries = self._open[start]
+            done = self._done.get(start)
+            self._burst = (start, [])
+            for part in parts(entries.items(), BURST):
+                items = part if done is None else [item for item in part if item[0] not in done]
+                self._emit(items, self._results(items), start + size)
+                self._burst[1].append(part)
+                yield
+            self._burst = None
+            self._done.pop(start, None)
+            if lateness:
+                self._keep(start)
+            else:
+                self._drop(start)
+        for start in [start for start in self._kept if start + size - 1 + lateness <= until]:
+            self._kept.remove(start)
+            self._drop(start)
+        dues = [start + size - 1 for start in self._open]
+        dues += [start + size - 1 + lateness for start in self._kept]
+        self._due_at = min(dues, default=MAX_WATERMARK)
+
+    @record_loop
+    def _results(self, items: list[Item]) -> list[Any]:
+        result = self._result
+        if result is None:
+            return [reduced for _, reduced in items]
+        out: list[Any] = []
+        for key, accumulator in items:  # noqa: B007 - the key is for messages
+            out.append(result(accumulator))
+        return out
+
+    # ---- state ------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Find out which windows were evaluated already."""
+        super().open()
+        table = self._evaluated = self.backend.table(_EVALUATED)
+        for start in list(table.namespaces()):
+            assert isinstance(start, int)
+            if self._lateness:
+                self._done[start] = set(table.keys(start))
+            else:
+                for key in table.keys(start):
+                    self._slices[start].pop(key, None)
+            table.drop(start)
+
+    def snapshot(self) -> OperatorSnapshot:
+        """All windows, and for which keys they are evaluated."""
+        evaluated: list[tuple[int, Iterable[Any]]] = [(start, self._slices[start]) for start in self._kept]
+        evaluated += self._done.items()
+        if self._burst is not None:
+            evaluated.append((self._burst[0], (key for part in self._burst[1] for key, _ in part)))
+        for start, keys in evaluated:
+            self._evaluated.entries(start).update((key, True) for key in keys)
+        try:
+            return super().snapshot()
+        finally:
+            for start, _ in evaluated:
+                self._evaluated.drop(start)
+
+
+class TumblingProcessingTimeOperator(TumblingOperator):
+    """Tumbling windows of processing time; those that are not full when the input ends are evaluated then."""
+
+    def _stamps(self, batch: Batch[Any]) -> Iterable[int]:
+        # A batch comes at one moment.
+        return repeat(self.context.clock.now_ms(), len(batch.values))
+
+    def _place(self, start: int, key: Any, value: Any, timestamp: int) -> Entries | None:
+        return self._make(start)
+
+    def _expect_again(self, batch: Batch[Any]) -> None:
+        raise AssertionError("windows of processing time are not kept")
+
+    def advance(self, watermark: Watermark) -> None:
+        """It says nothing of processing time."""
+        self.output.control(watermark)
+
+    def next_processing_time(self) -> int | None:
+        """The end of the earliest window."""
+        return self._due_at if self._open else None
+
+    def on_processing_time(self, now_ms: int) -> None:
+        """Evaluate what is due, a part at a time."""
+        self._firing = self._fire(now_ms)
+        self.has_work = True
+        self.work()
+
+    def finish(self) -> None:
+        """The input has ended: evaluate all that wait."""
+        for _ in self._fire(MAX_WATERMARK):
+            pass
