@@ -38,6 +38,12 @@ if TYPE_CHECKING:
         UnknownNameError,
         UnstableKeyError,
     )
+    from sluiceway.eventtime import (
+        TimestampAssigner,
+        WatermarkGenerator,
+        WatermarkOutput,
+        WatermarkStrategy,
+    )
     from sluiceway.functions import (
         AggregateFunction,
         CoFlatMapFunction,
@@ -123,10 +129,14 @@ __all__ = [
     "Source",
     "StateError",
     "StateTtlConfig",
+    "TimestampAssigner",
     "UnknownNameError",
     "UnstableKeyError",
     "ValueState",
     "ValueStateDescriptor",
+    "WatermarkGenerator",
+    "WatermarkOutput",
+    "WatermarkStrategy",
     "__version__",
 ]
 
@@ -142,6 +152,7 @@ _HOMES = {
     "sluiceway.errors": "ConfigurationError ConnectorError CorruptStreamError FunctionContractError GraphError "
     "JobCancelledError MissingExtraError NotBuiltYetError PluginError SerializationError SluicewayError "
     "StateError UnknownNameError UnstableKeyError",
+    "sluiceway.eventtime": "TimestampAssigner WatermarkGenerator WatermarkOutput WatermarkStrategy",
     "sluiceway.functions": "AggregateFunction CoFlatMapFunction CoMapFunction CoProcessFunction FilterFunction "
     "FlatMapFunction Function KeyedCoProcessFunction KeyedProcessFunction "
     "KeySelector MapFunction OutputTag ProcessFunction ReduceFunction RuntimeContext",

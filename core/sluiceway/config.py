@@ -31,6 +31,7 @@ class Settings:
         buffer_timeout_ms: how long a record may wait for company on its way to another task.
         batch_size: records per batch under load.
         latency_interval_ms: time between latency markers; 0: none.
+        auto_watermark_interval_ms: time between watermarks of generators that are asked; 0: after each batch.
         metrics: names of metrics reporters.
         metrics_interval_ms: time between reports.
         seed: for partitioners that draw lots; None: a new one for each run.
@@ -47,6 +48,7 @@ class Settings:
     buffer_timeout_ms: int = 0
     batch_size: int = 1024
     latency_interval_ms: int = 0
+    auto_watermark_interval_ms: int = 200
     metrics: tuple[str, ...] = ()
     metrics_interval_ms: int = 10_000
     seed: int | None = None

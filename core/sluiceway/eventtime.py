@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from sluiceway.config import duration_ms
 from sluiceway.elements import MIN_WATERMARK
@@ -15,6 +15,7 @@ from sluiceway.errors import ConfigurationError
 __all__ = [
     "BoundedOutOfOrderness",
     "NoWatermarks",
+    "TimestampAssigner",
     "WatermarkAlignment",
     "WatermarkGenerator",
     "WatermarkOutput",
@@ -22,6 +23,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class WatermarkOutput(ABC):
@@ -43,14 +45,9 @@ class WatermarkOutput(ABC):
 class WatermarkGenerator(ABC, Generic[T]):
     """Watches the records of one split, or of one subtask, and says how far time has come.
 
-    One object per split or subtask. From the task's thread only.
-
-    Attributes:
-        punctuated: whether :meth:`on_event` may emit. Watermarks of such a generator keep their place among
-            the records; those of :meth:`on_periodic_emit` come between batches.
+    One object per split or subtask. From the task's thread only. A watermark that :meth:`on_event` emits keeps
+    its place behind the record; those of :meth:`on_periodic_emit` come between batches.
     """
-
-    punctuated: ClassVar[bool] = False
 
     @abstractmethod
     def on_event(self, value: T, timestamp: int, output: WatermarkOutput) -> None:
@@ -58,10 +55,14 @@ class WatermarkGenerator(ABC, Generic[T]):
 
     @abstractmethod
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
-        """Called at the watermark interval: emit if there is news."""
+        """Called at the watermark interval, or more often: emit if there is news."""
 
     def on_batch(self, values: Sequence[T], timestamps: Sequence[int], output: WatermarkOutput) -> None:
-        """Several records have come by. Override it where that is cheaper than one at a time."""
+        """Several records have come by. Override it where that is cheaper than one at a time.
+
+        A class that overrides it is not called by :meth:`on_event`, and what it emits comes behind the whole
+        batch.
+        """
         for value, timestamp in zip(values, timestamps, strict=True):
             self.on_event(value, timestamp, output)
 
@@ -106,6 +107,22 @@ class NoWatermarks(WatermarkGenerator[Any]):
         """Nothing."""
 
 
+class TimestampAssigner(ABC, Generic[T_contra]):
+    """Says when a record happened: a plain function of the record does as well."""
+
+    @abstractmethod
+    def extract_timestamp(self, value: T_contra, record_timestamp: int) -> int:
+        """The event time of a record.
+
+        Args:
+            value: the record.
+            record_timestamp: the one that it has so far, in ms; MIN_WATERMARK if it has none.
+
+        Returns:
+            ms since the epoch.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class WatermarkAlignment:
     """Sources of one group wait for one another.
@@ -133,7 +150,7 @@ class WatermarkStrategy(Generic[T]):
     """
 
     generator: Callable[[], WatermarkGenerator[Any]]
-    assigner: Callable[[T], int] | None = None
+    assigner: Callable[[T], int] | TimestampAssigner[T] | None = None
     idleness_ms: int | None = None
     alignment: WatermarkAlignment | None = None
 
@@ -158,10 +175,14 @@ class WatermarkStrategy(Generic[T]):
         """Timestamps only: event time stands still until the input ends."""
         return WatermarkStrategy(NoWatermarks)
 
-    def with_timestamp_assigner(self, assigner: Callable[[T], int]) -> WatermarkStrategy[T]:
+    def with_timestamp_assigner(self, assigner: Callable[[T], int] | TimestampAssigner[T]) -> WatermarkStrategy[T]:
         """Take the timestamp from the record: ``assigner(record)`` in ms since the epoch."""
-        if not callable(assigner):
-            raise TypeError(f"with_timestamp_assigner takes a function of a record, not {assigner!r:.60}")
+        a_class = isinstance(assigner, type) and TimestampAssigner in assigner.__mro__
+        if a_class or not (callable(assigner) or isinstance(assigner, TimestampAssigner)):
+            raise TypeError(
+                "with_timestamp_assigner takes a function of a record, or an object of a subclass of "
+                f"TimestampAssigner, not {assigner!r:.60}"
+            )
         return replace(self, assigner=assigner)
 
     def with_idleness(self, timeout: timedelta | int | str) -> WatermarkStrategy[T]:

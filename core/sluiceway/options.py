@@ -149,6 +149,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
         Option("buffer-timeout", "buffer_timeout_ms", f"-1 or {_A_DURATION}", _duration(-1)),
         Option("batch-size", "batch_size", "a whole number >= 1", _whole(1)),
         Option("latency-interval", "latency_interval_ms", _A_DURATION, _duration(0)),
+        Option("auto-watermark-interval", "auto_watermark_interval_ms", _A_DURATION, _duration(0)),
         Option("metrics", "metrics", "a list of names of metrics reporters", _names),
         Option("metrics-interval", "metrics_interval_ms", f"{_A_DURATION}, at least 1ms", _duration(1)),
         Option("seed", "seed", "a whole number", _seed),

@@ -25,7 +25,6 @@ STREAM_LATER: Final[Mapping[str, str]] = {
     "count_window_all": _WINDOWS,
     "join": _JOINS,
     "co_group": _JOINS,
-    "assign_timestamps_and_watermarks": "event time (timestamps, watermarks, timers) is",
     "cache": "caching a stream is",
     "async_wait": "async I/O is",
 }

@@ -11,9 +11,11 @@ from sluiceway.api.later import KEYED_ONLY, STREAM_LATER, STREAM_OTHERWISE, answ
 from sluiceway.api.location import caller_location
 from sluiceway.api.resolution import check_partitioner, resolve_sink
 from sluiceway.api.stepsettings import StepSettings
+from sluiceway.api.timestamps import check_strategy
 from sluiceway.connector import Sink
 from sluiceway.connectors import CallbackSink, Collected, CollectSink, PrintSink
 from sluiceway.errors import GraphError
+from sluiceway.eventtime import WatermarkStrategy
 from sluiceway.functions import (
     FilterFunction,
     FlatMapFunction,
@@ -31,6 +33,7 @@ from sluiceway.steps import (
     ProcessStep,
     SinkStep,
     Step,
+    TimestampsStep,
 )
 from sluiceway.streamgraph import PartitionerSpec
 
@@ -115,6 +118,22 @@ class DataStream(StepSettings, Generic[T]):
                 f"{t.label()} before with type {known.type}, now with {tag.type}; use one OutputTag for both"
             )
         return DataStream(self._pipeline, (InputRef(t, tag),), "get_side_output()")
+
+    # ---- event time ---------------------------------------------------------------------------------------
+
+    def assign_timestamps_and_watermarks(self, strategy: WatermarkStrategy[T]) -> DataStream[T]:
+        """Give the records event times, and say how far event time has come; earlier watermarks end here.
+
+        Each subtask has a watermark generator of its own; for one per split of a source, give the strategy to
+        :meth:`Pipeline.source` instead. The generator is asked at the option ``auto_watermark_interval``, and
+        earlier after a full batch of records.
+
+        Raises:
+            TypeError: not a WatermarkStrategy.
+            GraphError: the strategy aligns sources, which only a source can do.
+        """
+        step = TimestampsStep(check_strategy("assign_timestamps_and_watermarks()", strategy, at_source=False))
+        return self._then(step, "assign_timestamps_and_watermarks")
 
     # ---- several streams ----------------------------------------------------------------------------------
 

@@ -32,6 +32,9 @@ _SETTINGS: Final = (
     ),
     click.Option(["--batch-size"], metavar="N", help="Records per batch under load."),
     click.Option(["--latency-interval"], metavar="TIME", help="Time between latency markers; 0: none."),
+    click.Option(
+        ["--auto-watermark-interval"], metavar="TIME", help="Time between watermarks; 0: one after each batch."
+    ),
     click.Option(["--metrics"], metavar="NAME", multiple=True, help="A metrics reporter; may be given again."),
     click.Option(["--metrics-interval"], metavar="TIME", help="Time between metrics reports."),
     click.Option(["--seed"], metavar="N", help="For partitioners that draw lots, to repeat a run."),

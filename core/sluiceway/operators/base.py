@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sluiceway.clock import Clock
+from sluiceway.config import Settings
 from sluiceway.connector import Wait
 from sluiceway.elements import MIN_WATERMARK, Batch, Element, LatencyMarker, Watermark
 from sluiceway.keygroups import KeyGroupRange
@@ -44,6 +45,8 @@ class OperatorContext:
         clock: the runtime's clock.
         state_backend: makes the keyed backend, if the operator wants one.
         wake: has the task run again soon; from any thread.
+        settings: the options of the run.
+        held_up_s: for how many seconds so far the task could not go on because its output was blocked.
         metrics: the operator's metrics.
     """
 
@@ -55,6 +58,8 @@ class OperatorContext:
     clock: Clock
     state_backend: StateBackend
     wake: Callable[[], None]
+    settings: Settings = field(default_factory=Settings)
+    held_up_s: Callable[[], float] = float
     metrics: MetricGroup = field(default_factory=MetricGroup)
 
 

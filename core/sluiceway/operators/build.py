@@ -19,6 +19,7 @@ from sluiceway.operators.keyed import KeyedAggregateOperator, KeyedReduceOperato
 from sluiceway.operators.process import KeyedProcessOperator, ProcessOperator
 from sluiceway.operators.sink import SinkOperator
 from sluiceway.operators.source import SourceOperator
+from sluiceway.operators.timestamps import TimestampsOperator
 from sluiceway.steps import (
     AsOfJoinStep,
     CoFlatMapStep,
@@ -34,6 +35,7 @@ from sluiceway.steps import (
     SinkStep,
     SourceStep,
     Step,
+    TimestampsStep,
 )
 from sluiceway.streamgraph import StreamEdge, StreamNode
 
@@ -52,6 +54,7 @@ _OPERATORS: dict[type[Step], Callable[[OperatorContext], Operator]] = {
     IterationHeadStep: IterationHeadOperator,
     SinkStep: SinkOperator,
     SourceStep: SourceOperator,
+    TimestampsStep: TimestampsOperator,
 }
 
 

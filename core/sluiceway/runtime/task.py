@@ -157,7 +157,8 @@ class Task(Tasklet):
         self._operators = build_operators(nodes, d.vertex.inner_edges, self._context, outside)
         self._entry = self._operators[0]
         self._receive = self._entry.receivers()
-        self._timed = [o for o in self._operators if isinstance(o, TimedOperator)]
+        # Tail first: what has work left is given nothing else, not even by its neighbour upstream.
+        self._timed = [o for o in reversed(self._operators) if isinstance(o, TimedOperator)]
         if isinstance(self._entry, IterationHeadOperator):
             self._entry.on_quiet = self._finish
 
@@ -182,6 +183,8 @@ class Task(Tasklet):
             clock=self.clock,
             state_backend=self._state_backend,
             wake=self._wake_from_anywhere,
+            settings=d.settings,
+            held_up_s=lambda: self.blocked_s,
         )
         self._metric_groups.append(context.metrics)
         return context

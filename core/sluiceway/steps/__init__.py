@@ -12,6 +12,7 @@ from sluiceway.steps.ends import IterationHeadStep, SinkStep, SourceStep
 from sluiceway.steps.joins import AsOfJoinStep, IntervalJoinStep
 from sluiceway.steps.keyed import KeyedAggregateStep, KeyedProcessStep, KeyedReduceStep, key_type
 from sluiceway.steps.stateless import FilterStep, FlatMapStep, MapStep, ProcessStep
+from sluiceway.steps.time import TimestampsStep
 from sluiceway.steps.windows import WindowContents, WindowStep
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "SinkStep",
     "SourceStep",
     "Step",
+    "TimestampsStep",
     "WindowContents",
     "WindowStep",
     "key_type",

@@ -126,14 +126,17 @@ class OperatorHarness:
         return self.take()
 
     def advance(self, ms: int) -> list[Any]:
-        """Let processing time go on by ``ms``, from timer to timer; what came out meanwhile."""
+        """Let processing time go on by ``ms``, from timer to timer, the input dry; what came out meanwhile."""
         until = self.clock.now_ms() + ms
+        for subtask in self._subtasks:
+            subtask.idle()
         while (
             due := min((at for s in self._subtasks if (at := s.next_due(until)) is not None), default=None)
         ) is not None:
             self.clock.advance(max(0, due - self.clock.now_ms()))
             for subtask in self._subtasks:
                 subtask.settle()
+                subtask.idle()
         self.clock.advance(until - self.clock.now_ms())
         for subtask in self._subtasks:
             subtask.idle()
@@ -316,7 +319,7 @@ class _Subtask:
     def settle(self) -> None:
         """Do what time has made due, as the task would between two elements."""
         now_ms = self._harness.clock.now_ms()
-        timed = [o for o in self.operators if isinstance(o, TimedOperator)]
+        timed = [o for o in reversed(self.operators) if isinstance(o, TimedOperator)]
         while True:
             working = next((o for o in timed if o.has_work), None)
             if working is not None:

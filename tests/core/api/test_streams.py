@@ -288,7 +288,7 @@ def test_keyed_methods_ask_for_a_key(numbers: sw.DataStream[int], word: str) -> 
 
 @pytest.mark.parametrize(
     "word",
-    ["window", "window_all", "count_window", "join", "co_group", "assign_timestamps_and_watermarks"],
+    ["window", "window_all", "count_window", "join", "co_group"],
 )
 def test_what_is_not_built_says_so(numbers: sw.DataStream[int], word: str) -> None:
     with pytest.raises(sw.NotBuiltYetError, match=rf"DataStream\.{word}\(\): .* not built yet in this version"):

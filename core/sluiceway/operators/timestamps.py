@@ -1,0 +1,174 @@
+"""Timestamps and watermarks in the middle of a stream."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from sluiceway.elements import MAX_WATERMARK, Batch, Element, LatencyMarker, Watermark, WatermarkStatus
+from sluiceway.operators.base import OperatorContext, TimedOperator
+from sluiceway.operators.watermarking import GeneratorWatch, Stamper, cut_batch
+from sluiceway.steps import TimestampsStep
+
+__all__ = ["TimestampsOperator"]
+
+
+class TimestampsOperator(TimedOperator):
+    """Assigns timestamps and makes watermarks; those that come in end here, but for the one at the end of time.
+
+    The generator is asked at the watermark interval, and already earlier when a full batch of records has come
+    since it was asked last: event time then keeps up with input that is read as fast as it can be.
+    """
+
+    def __init__(self, context: OperatorContext) -> None:
+        super().__init__(context)
+        step = context.node.step
+        assert isinstance(step, TimestampsStep)
+        self._stamper = Stamper(step.strategy, self.step_name)
+        self._watch = GeneratorWatch(step.strategy, self.step_name)
+        self._interval_ms = context.settings.auto_watermark_interval_ms
+        self._many = context.settings.batch_size
+        self._idleness_ms = step.strategy.idleness_ms
+        self._unasked = 0
+        self._ask_at: int | None = None
+        self._quiet_since: int | None = None
+        self._look_at: int | None = None
+        self._timed_out = False
+        self._active = True
+        # What follows a watermark: the watermark may have found much to do downstream, which comes first.
+        self._rest: deque[Element] = deque()
+
+    def open(self) -> None:
+        """Begin to count the interval, for a generator that may have news without records."""
+        self._ask_later(even_if_passive=False)
+
+    def process(self, batch: Batch[Any]) -> None:
+        """Pass the records on with their timestamps, and the watermarks in their places."""
+        batch = self._stamper.stamp(batch)
+        rises = self._watch.observe(batch)
+        self._quiet_since = self._look_at = None
+        self._timed_out = False
+        self._set_active(True)
+        if rises:
+            self._cut(batch, rises)
+        else:
+            self._emit(batch)
+        self._unasked += len(batch.values)
+        if self._unasked >= self._many or not self._interval_ms:
+            self._ask()
+        else:
+            self._ask_later(even_if_passive=True)
+            self._set_active(not self._watch.idle)
+
+    def control(self, element: Element) -> None:
+        """Watermarks and statuses of others end here, but for the last watermark; the rest goes on."""
+        if type(element) is Watermark:
+            if element.timestamp == MAX_WATERMARK:
+                self._rise(MAX_WATERMARK)
+        elif type(element) is not WatermarkStatus:
+            if type(element) is LatencyMarker:
+                self.record_latency(element)
+            self._emit(element)
+
+    def finish(self) -> None:
+        """The input has ended: the generator has its last say."""
+        self._ask()
+        while self.has_work:
+            self.work()
+
+    # ---- time ------------------------------------------------------------------------------------------------
+
+    def work(self) -> None:
+        """Emit what is left up to the next watermark."""
+        while self._rest:
+            element = self._rest.popleft()
+            self._send(element)
+            if type(element) is Watermark:
+                break
+        self.has_work = bool(self._rest)
+
+    def next_processing_time(self) -> int | None:
+        """When to ask the generator, or to look whether the input is still dry."""
+        if self._ask_at is None or self._look_at is None:
+            return self._ask_at if self._look_at is None else self._look_at
+        return min(self._ask_at, self._look_at)
+
+    def on_processing_time(self, now_ms: int) -> None:
+        """Ask the generator. Whether the input is dry is for :meth:`idle` to see: the task looks next."""
+        if self._look_at is not None and self._look_at <= now_ms:
+            self._look_at = None
+        if self._ask_at is not None and self._ask_at <= now_ms:
+            self._ask()
+
+    def idle(self) -> None:
+        """The input is dry: after a time the stream is idle. Time for which output was blocked does not count."""
+        if self._idleness_ms is None or self._timed_out:
+            return
+        clock = self.context.clock
+        held_up_ms = int(self.context.held_up_s() * 1000)
+        now = clock.now_ms() - held_up_ms
+        if self._quiet_since is None:
+            self._quiet_since = now
+        left = self._quiet_since + self._idleness_ms - now
+        if left > 0:
+            self._look_at = clock.now_ms() + left
+            return
+        if self._unasked:
+            self._ask()
+        self._timed_out = True
+        self._ask_at = None
+        self._set_active(False)
+
+    def _ask(self) -> None:
+        """Have the generator say what it has to say, and send that on."""
+        self._unasked = 0
+        self._ask_at = None
+        if self._timed_out:
+            return
+        self._watch.ask()
+        self._ask_later(even_if_passive=False)
+        self._rise(self._watch.watermark)
+        self._set_active(not self._watch.idle)
+
+    def _ask_later(self, *, even_if_passive: bool) -> None:
+        if self._ask_at is None and self._interval_ms and (even_if_passive or not self._watch.passive):
+            self._ask_at = self.context.clock.now_ms() + self._interval_ms
+
+    # ---- output ----------------------------------------------------------------------------------------------
+
+    def _cut(self, batch: Batch[Any], rises: Sequence[tuple[int, int]]) -> None:
+        first, mark = rises[0]
+        self._emit(cut_batch(batch, 0, first))
+        self._rise(mark)
+        start = first
+        for end, mark in rises[1:]:
+            self._rest += (cut_batch(batch, start, end), Watermark(mark))
+            self.current_watermark = mark
+            start = end
+        if start < len(batch.values):
+            self._rest.append(cut_batch(batch, start, None))
+        self.has_work = bool(self._rest)
+
+    def _rise(self, mark: int) -> None:
+        if mark > self.current_watermark:
+            self.current_watermark = mark
+            self._set_active(True)
+            self._emit(Watermark(mark))
+
+    def _set_active(self, active: bool) -> None:
+        if active is not self._active:
+            self._active = active
+            self._emit(WatermarkStatus(active))
+
+    def _emit(self, element: Element) -> None:
+        if self._rest:
+            self._rest.append(element)
+        else:
+            self._send(element)
+
+    def _send(self, element: Element) -> None:
+        if type(element) is Batch:
+            self.output.emit(element)
+        else:
+            self.output.control(element)

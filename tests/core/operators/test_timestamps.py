@@ -1,0 +1,325 @@
+"""Timestamps and watermarks in the middle of a stream."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sluiceway as sw
+from sluiceway.config import Settings
+from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Element, Watermark, WatermarkStatus
+from sluiceway.eventtime import WatermarkStrategy
+from sluiceway.testing import OperatorHarness
+
+BATCH = Settings().batch_size
+
+
+def harness(strategy: WatermarkStrategy[Any]) -> OperatorHarness:
+    return OperatorHarness(lambda s: s.assign_timestamps_and_watermarks(strategy))
+
+
+def bounded(ms: int) -> WatermarkStrategy[Any]:
+    return WatermarkStrategy.for_bounded_out_of_orderness(ms).with_timestamp_assigner(lambda v: v)
+
+
+def marks(elements: list[Element]) -> list[int]:
+    return [e.timestamp for e in elements if isinstance(e, Watermark)]
+
+
+class Marked(sw.WatermarkGenerator[str]):
+    """A record in capitals says that nothing up to its time is missing."""
+
+    def on_event(self, value: str, timestamp: int, output: sw.WatermarkOutput) -> None:
+        if value.isupper():
+            output.emit_watermark(timestamp)
+
+    def on_periodic_emit(self, output: sw.WatermarkOutput) -> None:
+        """Nothing."""
+
+
+def test_records_get_the_assigner_s_timestamps() -> None:
+    with harness(bounded(0)) as op:
+        op.process_batch([5, 3], [1, 1])
+    assert op.records == [(5, 5), (3, 3)]
+
+
+def test_an_assigner_object_is_given_the_timestamp_that_the_record_has() -> None:
+    class Later(sw.TimestampAssigner[str]):
+        def extract_timestamp(self, value: str, record_timestamp: int) -> int:
+            return record_timestamp + len(value)
+
+    with harness(WatermarkStrategy.no_watermarks().with_timestamp_assigner(Later())) as op:
+        op.process("abc", timestamp=100)
+        op.process("abc")
+    assert op.records == [("abc", 103), ("abc", MIN_WATERMARK + 3)]
+
+
+def test_records_that_have_timestamps_need_no_assigner() -> None:
+    with harness(WatermarkStrategy.for_monotonous_timestamps()) as op:
+        op.process("a", timestamp=7)
+        op.advance(200)
+    assert op.elements == [Batch(["a"], [7]), Watermark(6)]
+
+
+def test_records_without_timestamps_are_no_ground_for_watermarks() -> None:
+    with (
+        harness(WatermarkStrategy.for_monotonous_timestamps()) as op,
+        pytest.raises(sw.FunctionContractError, match=r"'timestamps' have no timestamps.*with_timestamp_assigner"),
+    ):
+        op.process("a")
+
+
+def test_who_makes_no_watermarks_needs_no_timestamps() -> None:
+    with harness(WatermarkStrategy.no_watermarks()) as op:
+        op.process_batch(["a"] * BATCH)
+        op.advance(10_000)
+        assert op.values == ["a"] * BATCH
+        assert marks(op.elements) == []
+
+
+@pytest.mark.parametrize("stamp", [1.5, None, True, "1"])
+def test_what_is_no_timestamp_is_refused_with_step_and_record(stamp: Any) -> None:
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
+        lambda v: stamp if v == "bad" else 1
+    )
+    with harness(strategy) as op, pytest.raises(sw.FunctionContractError) as caught:
+        op.process_batch(["good", "bad", "good"])
+    assert str(caught.value) == (
+        "the timestamp assigner of step 'timestamps' must return milliseconds since the epoch as an int; "
+        f"for 'bad' it returned {stamp!r} ({type(stamp).__name__})"
+    )
+    assert "record: 'bad'" in caught.value.__notes__
+
+
+@pytest.mark.parametrize("as_object", [False, True])
+def test_an_assigner_s_own_error_names_the_record(as_object: bool) -> None:
+    class Assigner(sw.TimestampAssigner[Any]):
+        def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+            return int(value["time"])
+
+    assigner: Any = Assigner() if as_object else (lambda v: v["time"])
+    strategy = WatermarkStrategy.no_watermarks().with_timestamp_assigner(assigner)
+    with harness(strategy) as op, pytest.raises(KeyError) as caught:
+        op.process_batch([{"time": 1}, {"tme": 2}, {"time": 3}])
+    assert caught.value.__notes__[1:] == ["record: {'tme': 2}"]
+
+
+def test_a_generator_s_own_error_names_the_record() -> None:
+    class Picky(Marked):
+        def on_event(self, value: str, timestamp: int, output: sw.WatermarkOutput) -> None:
+            raise ValueError("no")
+
+    with harness(WatermarkStrategy.for_generator(Picky)) as op, pytest.raises(ValueError, match="no") as caught:
+        op.process("a", timestamp=3)
+    assert caught.value.__notes__[1:] == ["record: 'a'", "timestamp: 3 ms"]
+
+
+def test_a_factory_that_makes_no_generator_is_refused() -> None:
+    strategy: WatermarkStrategy[Any] = WatermarkStrategy.for_generator(dict)  # type: ignore[arg-type]
+    with pytest.raises(
+        sw.FunctionContractError, match=r"'timestamps' must make a WatermarkGenerator.*\{\} \(dict\)"
+    ):
+        harness(strategy)
+
+
+# ---- when watermarks come ----------------------------------------------------------------------------------
+
+
+def test_watermarks_come_at_the_interval_and_only_with_news() -> None:
+    with harness(bounded(10)) as op:
+        op.process(100)
+        op.advance(199)
+        assert marks(op.elements) == []
+        op.advance(1)
+        assert marks(op.elements) == [89]
+        op.advance(1000)
+        op.process(100)
+        op.process(50)
+        op.advance(1000)
+        assert marks(op.elements) == [89]
+        op.process(200)
+        op.advance(200)
+        assert marks(op.elements) == [89, 189]
+
+
+def test_a_full_batch_is_followed_by_a_watermark_at_once() -> None:
+    with harness(bounded(0)) as op:
+        op.process_batch(list(range(BATCH - 1)))
+        assert marks(op.elements) == []
+        op.process(BATCH - 1)
+        assert marks(op.elements) == [BATCH - 2]
+        op.process_batch(list(range(BATCH, 3 * BATCH)))
+        assert marks(op.elements) == [BATCH - 2, 3 * BATCH - 2]
+
+
+def test_a_generator_of_the_user_s_is_asked_also_without_records() -> None:
+    class Wall(sw.WatermarkGenerator[Any]):
+        def __init__(self) -> None:
+            self.mark = 0
+
+        def on_event(self, value: Any, timestamp: int, output: sw.WatermarkOutput) -> None:
+            """Nothing."""
+
+        def on_periodic_emit(self, output: sw.WatermarkOutput) -> None:
+            self.mark += 10
+            output.emit_watermark(self.mark)
+
+    with harness(WatermarkStrategy.for_generator(Wall)) as op:
+        op.advance(650)
+    assert op.elements == [Watermark(10), Watermark(20), Watermark(30)]
+
+
+def test_watermarks_never_go_back_whatever_the_generator_says() -> None:
+    class Jumpy(Marked):
+        def on_event(self, value: str, timestamp: int, output: sw.WatermarkOutput) -> None:
+            output.emit_watermark(timestamp)
+            output.emit_watermark(timestamp - 5)
+
+    with harness(WatermarkStrategy.for_generator(Jumpy)) as op:
+        op.process_batch(["a", "b", "c"], [10, 7, 11])
+    assert op.elements == [Batch(["a"], [10]), Watermark(10), Batch(["b", "c"], [7, 11]), Watermark(11)]
+
+
+def test_what_a_generator_says_of_a_record_keeps_its_place() -> None:
+    with harness(WatermarkStrategy.for_generator(Marked)) as op:
+        op.process_batch(list("abCdEf"), list(range(6)))
+        op.process_batch(list("gH"), [6, 7])
+    assert op.elements == [
+        Batch(["a", "b", "C"], [0, 1, 2]),
+        Watermark(2),
+        Batch(["d", "E"], [3, 4]),
+        Watermark(4),
+        Batch(["f"], [5]),
+        Batch(["g", "H"], [6, 7]),
+        Watermark(7),
+    ]
+
+
+def test_a_generator_that_sees_whole_batches_speaks_behind_them() -> None:
+    class Whole(Marked):
+        def on_batch(self, values: Any, timestamps: Any, output: sw.WatermarkOutput) -> None:
+            output.emit_watermark(timestamps[0])
+
+    with harness(WatermarkStrategy.for_generator(Whole)) as op:
+        op.process_batch(["a", "b"], [3, 4])
+    assert op.elements == [Batch(["a", "b"], [3, 4]), Watermark(3)]
+
+
+def test_watermarks_from_upstream_end_here_but_for_the_last() -> None:
+    with harness(bounded(0)) as op:
+        op.process(10)
+        op.process_watermark(500)
+        op.process_element(WatermarkStatus(False))
+        assert op.elements == [Batch([10], [10])]
+        op.process_watermark(MAX_WATERMARK)
+        op.finish()
+        assert op.elements == [Batch([10], [10]), Watermark(MAX_WATERMARK)]
+
+
+def test_what_was_not_said_when_the_input_ends_is_said_then() -> None:
+    with harness(bounded(0)) as op:
+        op.process(10)
+        op.finish()
+    assert marks(op.elements) == [9]
+
+
+# ---- idleness ----------------------------------------------------------------------------------------------
+
+
+def test_a_dry_stream_becomes_idle_and_active_again_before_its_next_record() -> None:
+    with harness(bounded(0).with_idleness(500)) as op:
+        op.advance(499)
+        assert op.elements == []
+        op.advance(1)
+        assert op.elements == [WatermarkStatus(False)]
+        op.advance(5000)
+        op.process(7)
+        op.advance(200)
+        assert op.elements[1:] == [WatermarkStatus(True), Batch([7], [7]), Watermark(6)]
+        op.advance(299)
+        assert len(op.elements) == 4
+        op.advance(1)
+        assert op.elements[4:] == [WatermarkStatus(False)]
+        op.process_watermark(MAX_WATERMARK)
+        assert op.elements[5:] == [WatermarkStatus(True), Watermark(MAX_WATERMARK)]
+
+
+def test_what_has_come_is_said_before_a_stream_becomes_idle() -> None:
+    with harness(bounded(0).with_idleness(100)) as op:
+        op.process(7)
+        op.advance(150)
+    assert op.elements == [Batch([7], [7]), Watermark(6), WatermarkStatus(False)]
+
+
+def test_records_keep_a_stream_active_though_time_stands_still() -> None:
+    with harness(bounded(0).with_idleness(500)) as op:
+        for _ in range(10):
+            op.process(7)
+            op.advance(400)
+    assert WatermarkStatus(False) not in op.elements
+
+
+def test_a_generator_may_say_itself_that_it_is_idle() -> None:
+    class Sleepy(Marked):
+        def on_event(self, value: str, timestamp: int, output: sw.WatermarkOutput) -> None:
+            if value == "sleep":
+                output.mark_idle()
+            elif value == "wake":
+                output.mark_active()
+
+    with harness(WatermarkStrategy.for_generator(Sleepy)) as op:
+        op.process("a", timestamp=1)
+        op.process("sleep", timestamp=2)
+        op.process("wake", timestamp=3)
+    asleep, awake = WatermarkStatus(False), WatermarkStatus(True)
+    assert op.elements == [Batch(["a"], [1]), Batch(["sleep"], [2]), asleep, awake, Batch(["wake"], [3])]
+
+
+# ---- whatever comes ----------------------------------------------------------------------------------------
+
+steps = st.lists(
+    st.one_of(
+        st.lists(st.integers(-1000, 1000), min_size=1, max_size=8),
+        st.integers(1, 700).map(lambda ms: ("wait", ms)),
+    ),
+    max_size=12,
+)
+
+
+@given(steps=steps, bound=st.integers(0, 300), idleness=st.none() | st.integers(1, 600))
+def test_watermarks_rise_and_leave_room_for_what_the_bound_allows(
+    steps: list[Any], bound: int, idleness: int | None
+) -> None:
+    strategy = bounded(bound) if idleness is None else bounded(bound).with_idleness(idleness)
+    with harness(strategy) as op:
+        fed: list[int] = []
+        for step in steps:
+            if isinstance(step, tuple):
+                op.advance(step[1])
+            else:
+                op.process_batch(step)
+                fed += step
+        op.finish()
+        assert op.values == fed
+    said = marks(op.elements)
+    assert said == sorted(set(said))
+    seen = mark = MIN_WATERMARK
+    status = True
+    for element in op.elements:
+        if isinstance(element, Watermark):
+            mark = element.timestamp
+            assert status
+            # The model: what the bound allows, and no more.
+            assert mark == seen - bound - 1
+        elif isinstance(element, WatermarkStatus):
+            assert element.active is not status
+            status = element.active
+        elif isinstance(element, Batch):
+            assert status
+            for value in element.values:
+                late = mark >= value
+                assert not late or value < seen - bound
+                seen = max(seen, value)
