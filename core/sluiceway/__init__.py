@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Pipeline,
     )
     from sluiceway.api.handle import JobHandle
+    from sluiceway.api.joins import AsOfJoin, IntervalJoin, IntervalJoined
     from sluiceway.config import Settings
     from sluiceway.connector import Sink, Source
     from sluiceway.connectors import Collected
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
         ReduceFunction,
         RuntimeContext,
     )
+    from sluiceway.functions.joins import FlatJoinFunction, JoinFunction, ProcessJoinFunction
     from sluiceway.metrics import JobMetrics
     from sluiceway.state import (
         AggregatingState,
@@ -82,6 +84,7 @@ __all__ = [
     "AggregateFunction",
     "AggregatingState",
     "AggregatingStateDescriptor",
+    "AsOfJoin",
     "CoFlatMapFunction",
     "CoMapFunction",
     "CoProcessFunction",
@@ -93,16 +96,20 @@ __all__ = [
     "DataStream",
     "DataStreamSink",
     "FilterFunction",
+    "FlatJoinFunction",
     "FlatMapFunction",
     "Function",
     "FunctionContractError",
     "GraphError",
+    "IntervalJoin",
+    "IntervalJoined",
     "IterativeStream",
     "JobCancelledError",
     "JobHandle",
     "JobMetrics",
     "JobResult",
     "JobStatus",
+    "JoinFunction",
     "KeySelector",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
@@ -118,6 +125,7 @@ __all__ = [
     "Pipeline",
     "PluginError",
     "ProcessFunction",
+    "ProcessJoinFunction",
     "ReduceFunction",
     "ReducingState",
     "ReducingStateDescriptor",
@@ -145,6 +153,7 @@ __all__ = [
 _HOMES = {
     "sluiceway.api": "ConnectedStreams DataStream DataStreamSink IterativeStream KeyedStream Pipeline",
     "sluiceway.api.handle": "JobHandle",
+    "sluiceway.api.joins": "AsOfJoin IntervalJoin IntervalJoined",
     "sluiceway.config": "Settings",
     "sluiceway.connector": "Sink Source",
     "sluiceway.connectors": "Collected",
@@ -156,6 +165,7 @@ _HOMES = {
     "sluiceway.functions": "AggregateFunction CoFlatMapFunction CoMapFunction CoProcessFunction FilterFunction "
     "FlatMapFunction Function KeyedCoProcessFunction KeyedProcessFunction "
     "KeySelector MapFunction OutputTag ProcessFunction ReduceFunction RuntimeContext",
+    "sluiceway.functions.joins": "FlatJoinFunction JoinFunction ProcessJoinFunction",
     "sluiceway.metrics": "JobMetrics",
     "sluiceway.state": "AggregatingState AggregatingStateDescriptor ListState ListStateDescriptor MapState "
     "MapStateDescriptor ReducingState ReducingStateDescriptor ValueState ValueStateDescriptor",

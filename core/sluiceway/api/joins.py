@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from numbers import Number
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 
 from sluiceway.api.arguments import check_function, describe
@@ -15,7 +16,8 @@ from sluiceway.errors import GraphError
 from sluiceway.functions import FlatJoinFunction, JoinFunction, OutputTag, ProcessJoinFunction
 from sluiceway.graph import InputRef
 from sluiceway.options import duration_ms
-from sluiceway.steps import AsOfJoinStep, IntervalJoinStep, Step
+from sluiceway.steps import AsOfJoinStep, IntervalJoinStep, Step, key_type
+from sluiceway.types import is_assignable, type_name
 
 if TYPE_CHECKING:
     from sluiceway.api.keyed import KeyedStream
@@ -219,7 +221,21 @@ def _checked_right(word: str, left: KeyedStream[Any, Any], right: object) -> Key
             f"{word}() at {caller_location()}: the other stream is not keyed; call key_by(...) on it, with keys "
             "that equal those of the first stream where records belong together"
         )
+    check_same_keys(word, left._key, stream._key)
     return stream
+
+
+def check_same_keys(word: str, left: object, right: object) -> None:
+    """Raise GraphError if the hints of two key selectors say that no two of their keys can be equal."""
+    one, other = key_type(left), key_type(right)
+    if is_assignable(one, other) or is_assignable(other, one):
+        return
+    if all(isinstance(t, type) and issubclass(t, Number) for t in (one, other)):
+        return  # 1 and Decimal(1) are equal
+    raise GraphError(
+        f"{word}() at {caller_location()}: the keys of the first stream are {type_name(one)}, those of the other "
+        f"{type_name(other)}, so no two of them are equal; have both key selectors return the same type"
+    )
 
 
 def _checked_tag(method: str, tag: object) -> OutputTag[Any]:
