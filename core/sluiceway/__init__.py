@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     )
     from sluiceway.functions import (
         AggregateFunction,
+        CheckpointedFunction,
         CoFlatMapFunction,
         CoMapFunction,
         CoProcessFunction,
@@ -88,6 +89,7 @@ __all__ = [
     "CoFlatMapFunction",
     "CoMapFunction",
     "CoProcessFunction",
+    "CheckpointedFunction",
     "Collected",
     "ConfigurationError",
     "ConnectedStreams",
@@ -162,7 +164,7 @@ _HOMES = {
     "JobCancelledError MissingExtraError NotBuiltYetError PluginError SerializationError SluicewayError "
     "StateError UnknownNameError UnstableKeyError",
     "sluiceway.eventtime": "TimestampAssigner WatermarkGenerator WatermarkOutput WatermarkStrategy",
-    "sluiceway.functions": "AggregateFunction CoFlatMapFunction CoMapFunction CoProcessFunction FilterFunction "
+    "sluiceway.functions": "AggregateFunction CheckpointedFunction CoFlatMapFunction CoMapFunction CoProcessFunction FilterFunction "
     "FlatMapFunction Function KeyedCoProcessFunction KeyedProcessFunction "
     "KeySelector MapFunction OutputTag ProcessFunction ReduceFunction RuntimeContext",
     "sluiceway.functions.joins": "FlatJoinFunction JoinFunction ProcessJoinFunction",

@@ -7,6 +7,12 @@ before its first record, and closed exactly once, also after a failure. All call
 from __future__ import annotations
 
 from sluiceway.functions.base import Function, OutputTag, RuntimeContext
+from sluiceway.functions.checkpointed import (
+    CheckpointedFunction,
+    FunctionInitializationContext,
+    FunctionSnapshotContext,
+    OperatorStateStore,
+)
 from sluiceway.functions.co import CoFlatMapFunction, CoMapFunction, CoProcessFunction, KeyedCoProcessFunction
 from sluiceway.functions.joins import CoGroupFunction, FlatJoinFunction, JoinFunction, ProcessJoinFunction
 from sluiceway.functions.process import KeyedProcessFunction, ProcessFunction, TimeDomain, TimerService
@@ -30,6 +36,7 @@ from sluiceway.functions.windows import (
 __all__ = [
     "AggregateFunction",
     "AllWindowFunction",
+    "CheckpointedFunction",
     "CoFlatMapFunction",
     "CoGroupFunction",
     "CoMapFunction",
@@ -38,11 +45,14 @@ __all__ = [
     "FlatJoinFunction",
     "FlatMapFunction",
     "Function",
+    "FunctionInitializationContext",
+    "FunctionSnapshotContext",
     "JoinFunction",
     "KeySelector",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "MapFunction",
+    "OperatorStateStore",
     "OutputTag",
     "ProcessAllWindowFunction",
     "ProcessFunction",

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from sluiceway.clock import Clock
 from sluiceway.config import Settings
 from sluiceway.connector import Wait
 from sluiceway.elements import MIN_WATERMARK, Batch, Element, LatencyMarker, Watermark
+from sluiceway.functions import RuntimeContext
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.metrics import MetricGroup
+from sluiceway.operators.operatorstate import FunctionStates, ListSnapshot
 from sluiceway.state import KeyedSnapshot, StateBackend
 from sluiceway.streamgraph import StreamNode
 
@@ -71,18 +73,20 @@ class OperatorSnapshot:
         uid: uid of the operator.
         keyed: its keyed state, or None.
         splits: for a source: the splits of its reader, with positions.
+        lists: the operator state of its functions.
     """
 
     uid: str
     keyed: KeyedSnapshot | None = None
     splits: tuple[Any, ...] = ()
+    lists: tuple[ListSnapshot, ...] = ()
 
 
 class Operator(ABC):
     """A step at work in one subtask. From the task's thread only.
 
-    Call order: :meth:`initialize_state`, :meth:`open`, then :meth:`process`, :meth:`control` and
-    :meth:`snapshot`; at the end :meth:`finish`; :meth:`close` once in any case.
+    Call order: :meth:`initialize`, :meth:`open`, then :meth:`process`, :meth:`control` and
+    :meth:`snapshots`; at the end :meth:`finish`; :meth:`close` once in any case.
 
     Args:
         context: what the task gives.
@@ -92,7 +96,43 @@ class Operator(ABC):
         self.context = context
         self.step_name = context.node.name
         self.output: Output
+        self._function_states: dict[str, FunctionStates] = {}
         self.current_watermark = MIN_WATERMARK
+
+    @property
+    def contexts(self) -> Sequence[OperatorContext]:
+        """Those of the steps at work here: one, but for steps that were made into one loop."""
+        return (self.context,)
+
+    def checkpointed(self, context: OperatorContext) -> Iterable[object]:
+        """What the user gave to a step that may have operator state; looked at after :meth:`initialize_state`."""
+        return (context.node.step.function,)
+
+    def runtime_context(self, context: OperatorContext) -> RuntimeContext:
+        """What the functions of a step are given."""
+        from sluiceway.operators.context import OperatorRuntimeContext
+
+        return OperatorRuntimeContext(context, getattr(self, "store", None))
+
+    def initialize(self, restored: Sequence[OperatorSnapshot]) -> None:
+        """Make all state, that of the operator and then that of its functions.
+
+        Args:
+            restored: the snapshots of all earlier subtasks, in order; those of other steps are left alone.
+        """
+        self.initialize_state([s for s in restored if s.uid == self.context.node.uid])
+        for context in self.contexts:
+            node = context.node
+            states = FunctionStates(
+                node.uid,
+                context.subtask,
+                node.parallelism,
+                self.checkpointed(context),
+                self.runtime_context(context),
+                restored,
+            )
+            self._function_states[node.uid] = states
+            states.initialize()
 
     def initialize_state(self, restored: list[OperatorSnapshot]) -> None:
         """Make the state, from the snapshots of any number of earlier subtasks."""
@@ -137,8 +177,18 @@ class Operator(ABC):
     def finish(self) -> None:
         """No more records: emit what is held."""
 
+    def snapshots(self) -> list[OperatorSnapshot]:
+        """All state as of now, one for each of the :attr:`contexts`."""
+        for states in self._function_states.values():
+            states.prepare(self.context.clock.now_ms())
+        others = [OperatorSnapshot(context.node.uid) for context in self.contexts[1:]]
+        return [
+            replace(taken, lists=self._function_states[taken.uid].snapshot())
+            for taken in (self.snapshot(), *others)
+        ]
+
     def snapshot(self) -> OperatorSnapshot:
-        """The operator's state as of now."""
+        """The operator's own state as of now."""
         return OperatorSnapshot(self.context.node.uid)
 
     def close(self) -> None:

@@ -137,6 +137,11 @@ class FusedOperator(Operator):
         self._plain: Callable[..., None] | None = None
         self._stamped: Callable[..., None] | None = None
 
+    @property
+    def contexts(self) -> Sequence[OperatorContext]:
+        """Those of all steps in the loop."""
+        return self._contexts
+
     def open(self) -> None:
         """Open the functions, last step first."""
         for context in reversed(self._contexts):

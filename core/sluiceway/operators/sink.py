@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from sluiceway.connector import SinkWriter, Wait, WriterContext
 from sluiceway.elements import Batch, Element, LatencyMarker
 from sluiceway.faults import record_loop
-from sluiceway.operators.base import Operator, OperatorContext
+from sluiceway.operators.base import Operator, OperatorContext, OperatorSnapshot
 from sluiceway.steps import SinkStep
 
 __all__ = ["SinkOperator"]
@@ -25,8 +26,8 @@ class SinkOperator(Operator):
         self._dirty = False
         self.records = 0
 
-    def open(self) -> None:
-        """Make and open the writer."""
+    def initialize_state(self, restored: list[OperatorSnapshot]) -> None:
+        """Make the writer, which may have state."""
         context = self.context
         self._writer = self._sink.create_writer(
             WriterContext(
@@ -37,6 +38,14 @@ class SinkOperator(Operator):
                 metrics=context.metrics,
             )
         )
+
+    def checkpointed(self, context: OperatorContext) -> Iterable[object]:
+        """The writer."""
+        return (self._writer,)
+
+    def open(self) -> None:
+        """Open the writer."""
+        assert self._writer is not None
         self._writer.open()
 
     @record_loop

@@ -185,7 +185,7 @@ class SourceInput(TaskInput):
 
     def snapshot(self) -> tuple[Any, ...]:
         """The reader's splits with their positions."""
-        return () if self._reader is None else tuple(self._reader.snapshot())
+        return tuple(self._restored if self._reader is None else self._reader.snapshot())
 
     @property
     def watermark(self) -> int:
@@ -195,5 +195,6 @@ class SourceInput(TaskInput):
     def close(self) -> None:
         """Close the reader."""
         reader, self._reader = self._reader, None
+        self._restored = ()
         if reader is not None:
             reader.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sluiceway.errors import StateError
@@ -28,13 +28,14 @@ class JobSnapshot:
     def share(self, vertex: JobVertex, subtask: int) -> tuple[OperatorSnapshot, ...]:
         """What one subtask is given, whatever the parallelism was.
 
-        Keyed state is given whole: the backend keeps the key groups that it owns. Splits are dealt out.
+        Splits are dealt out here. Everything else is given whole, as it was in each earlier subtask in order: a
+        step keeps what it owns.
         """
         uids = {n.uid for n in vertex.nodes}
-        mine = [s for s in self.operators if s.uid in uids and s.keyed is not None]
+        mine = [replace(s, splits=()) for s in self.operators if s.uid in uids]
         splits = [split for s in self.operators if s.uid == vertex.uid for split in s.splits]
         dealt = tuple(splits[subtask :: vertex.parallelism])
-        return (*mine, OperatorSnapshot(vertex.uid, splits=dealt))
+        return (*mine, OperatorSnapshot(vertex.uid, splits=dealt)) if dealt else tuple(mine)
 
     def check_known(self, graph: JobGraph) -> None:
         """Refuse state that no step of the job would get.
@@ -43,7 +44,9 @@ class JobSnapshot:
             StateError: names the uids.
         """
         known = {n.uid for v in graph.vertices for n in v.nodes}
-        lost = _stateful(self.operators) - known
+        listed = {s.uid for s in self.operators if any(kept.elements for kept in s.lists)}
+        undealt = {uid for uid, state in self.enumerators.items() if state}
+        lost = (_stateful(self.operators) | listed | undealt) - known
         if lost:
             raise StateError(
                 f"the snapshot has state of {', '.join(map(repr, sorted(lost)))}, which no step of job "

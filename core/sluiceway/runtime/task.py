@@ -235,8 +235,7 @@ class Task(Tasklet):
         self._report(d.attempt_id, ExecutionState.INITIALIZING, None)
         for operator in self._operators:
             self._at = operator.step_name
-            uid = operator.context.node.uid
-            operator.initialize_state([s for s in d.restored if s.uid == uid])
+            operator.initialize(d.restored)
         for operator in reversed(self._operators):
             self._at = operator.step_name
             operator.open()
@@ -405,7 +404,7 @@ class Task(Tasklet):
 
     def snapshot(self) -> list[OperatorSnapshot]:
         """The state of every step as of now. Worker's thread, between steps."""
-        snapshots = [o.snapshot() for o in self._operators]
+        snapshots = [s for o in self._operators for s in o.snapshots()]
         if isinstance(self.input, SourceInput):
             snapshots[0] = OperatorSnapshot(self.deployment.vertex.uid, splits=self.input.snapshot())
         return snapshots

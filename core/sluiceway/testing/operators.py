@@ -298,8 +298,7 @@ class _Subtask:
 
     def open(self, restored: list[OperatorSnapshot]) -> None:
         for operator in self.operators:
-            uid = operator.context.node.uid
-            self._guard(operator, partial(operator.initialize_state, [s for s in restored if s.uid == uid]))
+            self._guard(operator, partial(operator.initialize, restored))
         for operator in reversed(self.operators):
             self._guard(operator, operator.open)
 
@@ -339,7 +338,7 @@ class _Subtask:
             self._guard(operator, operator.finish)
 
     def snapshot(self) -> list[OperatorSnapshot]:
-        return [operator.snapshot() for operator in self.operators]
+        return [taken for operator in self.operators for taken in operator.snapshots()]
 
     def close(self) -> None:
         for operator in reversed(self.operators):
