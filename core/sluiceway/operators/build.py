@@ -20,6 +20,7 @@ from sluiceway.operators.process import KeyedProcessOperator, ProcessOperator
 from sluiceway.operators.sink import SinkOperator
 from sluiceway.operators.source import SourceOperator
 from sluiceway.operators.timestamps import TimestampsOperator
+from sluiceway.operators.windows.making import make_window_operator
 from sluiceway.steps import (
     AsOfJoinStep,
     CoFlatMapStep,
@@ -36,6 +37,7 @@ from sluiceway.steps import (
     SourceStep,
     Step,
     TimestampsStep,
+    WindowStep,
 )
 from sluiceway.streamgraph import StreamEdge, StreamNode
 
@@ -55,6 +57,7 @@ _OPERATORS: dict[type[Step], Callable[[OperatorContext], Operator]] = {
     SinkStep: SinkOperator,
     SourceStep: SourceOperator,
     TimestampsStep: TimestampsOperator,
+    WindowStep: make_window_operator,
 }
 
 

@@ -81,6 +81,11 @@ class WindowStep(Step):
         """What takes the records."""
         return self.window_fn if self.fn is None else self.fn
 
+    @property
+    def functions(self) -> tuple[object, ...]:
+        """What takes the records, and what takes the windows."""
+        return tuple(function for function in (self.fn, self.window_fn) if function is not None)
+
     def with_function(self, function: Any) -> Step:
         """The same step with another function in place of :attr:`function`."""
         return replace(self, window_fn=function) if self.fn is None else replace(self, fn=function)

@@ -1,0 +1,177 @@
+"""What a window keeps of a key's records, and what an evaluation makes of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, MutableMapping, Sequence
+from functools import reduce as fold
+from typing import Any
+
+from sluiceway.errors import FunctionContractError
+from sluiceway.faults import MISSING
+from sluiceway.functions import AggregateFunction, ReduceFunction
+from sluiceway.keygroups import stable_hash
+from sluiceway.steps import WindowContents, WindowStep
+from sluiceway.windowing import Evictor, EvictorContext, Timestamped, Window
+
+__all__ = ["Contents", "Entries", "contents_for"]
+
+Entries = MutableMapping[Any, Any]
+
+
+def _kept(entries: Entries, key: Any) -> Any:
+    try:
+        return entries.get(key, MISSING)
+    except TypeError:
+        stable_hash(key)  # says which key is unhashable
+        raise
+
+
+class Contents(ABC):
+    """Works on the entries of a window: one per key that has records in it."""
+
+    @abstractmethod
+    def add(self, entries: Entries, key: Any, value: Any, timestamp: int) -> bool:
+        """Add a record; whether it is the key's first."""
+
+    @abstractmethod
+    def merge(self, entries: Entries, key: Any, other: Any) -> None:
+        """Add what another window has kept of later records."""
+
+    @abstractmethod
+    def evaluate(self, kept: Any, window: Window) -> Sequence[Any]:
+        """What the window function is given for what the window keeps; one result where there is none."""
+
+    def after(self, entries: Entries, key: Any, window: Window) -> None:
+        """The window was evaluated for a key."""
+
+
+class _Reduced(Contents):
+    """One record, into which the others are reduced."""
+
+    def __init__(self, reduce: Callable[[Any, Any], Any]) -> None:
+        self._reduce = reduce
+
+    def add(self, entries: Entries, key: Any, value: Any, timestamp: int) -> bool:
+        kept = _kept(entries, key)
+        if kept is MISSING:
+            stable_hash(key)
+            entries[key] = value
+            return True
+        entries[key] = self._reduce(kept, value)
+        return False
+
+    def merge(self, entries: Entries, key: Any, other: Any) -> None:
+        kept = entries.get(key, MISSING)
+        entries[key] = other if kept is MISSING else self._reduce(kept, other)
+
+    def evaluate(self, kept: Any, window: Window) -> Sequence[Any]:
+        return [kept]
+
+
+class _Aggregated(Contents):
+    """An accumulator."""
+
+    def __init__(self, function: AggregateFunction[Any, Any, Any]) -> None:
+        self._create = function.create_accumulator
+        self._add = function.add
+        self._merge = function.merge
+        self._result = function.get_result
+
+    def add(self, entries: Entries, key: Any, value: Any, timestamp: int) -> bool:
+        kept = _kept(entries, key)
+        if kept is MISSING:
+            stable_hash(key)
+            entries[key] = self._add(value, self._create())
+            return True
+        entries[key] = self._add(value, kept)
+        return False
+
+    def merge(self, entries: Entries, key: Any, other: Any) -> None:
+        kept = entries.get(key, MISSING)
+        entries[key] = other if kept is MISSING else self._merge(kept, other)
+
+    def evaluate(self, kept: Any, window: Window) -> Sequence[Any]:
+        return [self._result(kept)]
+
+
+class _Elements(Contents):
+    """All records, in the order in which they came."""
+
+    def add(self, entries: Entries, key: Any, value: Any, timestamp: int) -> bool:
+        kept = _kept(entries, key)
+        if kept is MISSING:
+            stable_hash(key)
+            entries[key] = [value]
+            return True
+        kept.append(value)
+        entries[key] = kept
+        return False
+
+    def merge(self, entries: Entries, key: Any, other: Any) -> None:
+        kept = entries.get(key)
+        entries[key] = other if kept is None else kept + other
+
+    def evaluate(self, kept: Any, window: Window) -> Sequence[Any]:
+        return list(kept)
+
+
+class _Evicted(_Elements):
+    """All records with their timestamps, some of which are taken out."""
+
+    def __init__(
+        self, evictor: Evictor, context: EvictorContext, conclude: Callable[[list[Any]], Sequence[Any]]
+    ) -> None:
+        self._evictor = evictor
+        self._context = context
+        self._conclude = conclude
+        self._left: list[Timestamped[Any]] = []
+
+    def add(self, entries: Entries, key: Any, value: Any, timestamp: int) -> bool:
+        return super().add(entries, key, Timestamped(value, timestamp), timestamp)
+
+    def evaluate(self, kept: Any, window: Window) -> Sequence[Any]:
+        left = self._evictor.evict_before(list(kept), window, self._context)
+        self._left = self._checked("evict_before", left)
+        return self._conclude([element.value for element in self._left])
+
+    def after(self, entries: Entries, key: Any, window: Window) -> None:
+        left = self._checked("evict_after", self._evictor.evict_after(self._left, window, self._context))
+        self._left = []
+        if left:
+            entries[key] = left
+        else:
+            entries.pop(key, None)
+
+    def _checked(self, method: str, left: Any) -> list[Timestamped[Any]]:
+        if isinstance(left, list):
+            return left
+        raise FunctionContractError(
+            f"{type(self._evictor).__name__}.{method}() gave {left!r:.60} ({type(left).__name__}); it must return "
+            "the list of the elements that are left"
+        )
+
+
+def contents_for(step: WindowStep, context: EvictorContext) -> Contents:
+    """The contents of a step's windows."""
+    fn: Any = step.fn
+    if step.contents is WindowContents.REDUCED:
+        reduce: Callable[[Any, Any], Any] = fn.reduce if isinstance(fn, ReduceFunction) else fn
+        if step.evictor is None:
+            return _Reduced(reduce)
+        # There is no reducing nothing.
+        return _Evicted(step.evictor, context, lambda values: [fold(reduce, values)] if values else [])
+    if step.contents is WindowContents.AGGREGATED:
+        if step.evictor is None:
+            return _Aggregated(fn)
+        return _Evicted(
+            step.evictor,
+            context,
+            lambda values: [fn.get_result(fold(_added_by(fn), values, fn.create_accumulator()))],
+        )
+    return _Elements() if step.evictor is None else _Evicted(step.evictor, context, list)
+
+
+def _added_by(function: AggregateFunction[Any, Any, Any]) -> Callable[[Any, Any], Any]:
+    add = function.add
+    return lambda accumulator, value: add(value, accumulator)

@@ -1,0 +1,174 @@
+"""What assigners, triggers, evictors and window functions are told. One object each, for all keys and windows."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sluiceway.elements import Batch
+from sluiceway.errors import FunctionContractError, StateError
+from sluiceway.functions import OutputTag, WindowContext, WindowState
+from sluiceway.operators.windows.tables import BoundState, WindowTables, refuse_state_of_merging_windows
+from sluiceway.state import ReducingState, ReducingStateDescriptor, ValueState, ValueStateDescriptor
+from sluiceway.windowing import (
+    GLOBAL_WINDOW,
+    AssignerContext,
+    EvictorContext,
+    TimeWindow,
+    TriggerContext,
+    Window,
+)
+
+if TYPE_CHECKING:
+    from sluiceway.operators.windows.general import WindowOperator
+
+__all__ = ["FunctionContext", "Times", "TriggerAccess", "namespace_of"]
+
+
+def namespace_of(window: Window) -> Hashable:
+    """What state goes by: plain tuples, which snapshots keep small."""
+    return window[:] if isinstance(window, TimeWindow) else ()
+
+
+class Times(AssignerContext, EvictorContext):
+    """How far time has come."""
+
+    def __init__(self, operator: WindowOperator) -> None:
+        self._operator = operator
+
+    def current_watermark(self) -> int:
+        """The operator's watermark."""
+        return self._operator.current_watermark
+
+    def current_processing_time(self) -> int:
+        """The runtime's clock."""
+        return self._operator.context.clock.now_ms()
+
+
+class TriggerAccess(TriggerContext):
+    """What a trigger can do.
+
+    Attributes:
+        current_key: the key that it is asked about.
+        window: the window that it is asked about.
+        merged: while windows merge, those that go into ``window``.
+    """
+
+    def __init__(self, operator: WindowOperator, tables: WindowTables) -> None:
+        self._operator = operator
+        self._tables = tables
+        self.current_key: Any = None
+        self.window: Window = GLOBAL_WINDOW
+        self.merged: Sequence[Window] | None = None
+
+    @property
+    def key(self) -> Hashable:
+        """The key."""
+        key: Hashable = self.current_key
+        return key
+
+    def current_watermark(self) -> int:
+        """The operator's watermark."""
+        return self._operator.current_watermark
+
+    def current_processing_time(self) -> int:
+        """The runtime's clock."""
+        return self._operator.context.clock.now_ms()
+
+    def register_event_time_timer(self, timestamp: int) -> None:
+        """Set an event-time timer of the window."""
+        self._operator.event_timers.register(self._ms(timestamp), self.current_key, self.window)
+
+    def register_processing_time_timer(self, timestamp: int) -> None:
+        """Set a processing-time timer of the window."""
+        self._operator.processing_timers.register(self._ms(timestamp), self.current_key, self.window)
+
+    def delete_event_time_timer(self, timestamp: int) -> None:
+        """Take an event-time timer back; that with which the window will end stays."""
+        if timestamp != self._operator.ends_at(self.window, event_time=True):
+            self._operator.event_timers.delete(timestamp, self.current_key, self.window)
+
+    def delete_processing_time_timer(self, timestamp: int) -> None:
+        """Take a processing-time timer back; that with which the window will end stays."""
+        if timestamp != self._operator.ends_at(self.window, event_time=False):
+            self._operator.processing_timers.delete(timestamp, self.current_key, self.window)
+
+    def get_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
+        """State of the key and the window."""
+        return self._tables.value_state(descriptor, namespace_of(self.window))
+
+    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+        """Reducing state of the key and the window."""
+        return self._tables.reducing_state(descriptor, namespace_of(self.window))
+
+    def merge_reducing_state(self, descriptor: ReducingStateDescriptor) -> None:
+        """Reduce the state of the windows that merge into that of the result."""
+        if self.merged is None:
+            raise StateError("merge_reducing_state() is for on_merge() alone: no windows are being merged now")
+        target = namespace_of(self.window)
+        self._tables.merge(descriptor, target, [ns for ns in map(namespace_of, self.merged) if ns != target])
+
+    @staticmethod
+    def _ms(timestamp: int) -> int:
+        if type(timestamp) is not int:
+            raise FunctionContractError(
+                f"a trigger's timer needs a whole number of ms since the epoch, not {timestamp!r:.60} "
+                f"({type(timestamp).__name__})"
+            )
+        return timestamp
+
+
+class FunctionContext(WindowContext):
+    """What a window function is told.
+
+    Attributes:
+        current_window: the window that is evaluated or cleared.
+        sides: what went to side outputs and was not emitted yet: by name, records and their timestamps.
+    """
+
+    def __init__(self, operator: WindowOperator, tables: WindowTables | None) -> None:
+        self._operator = operator
+        self._tables = tables
+        self._global_state = BoundState(operator.store)
+        self.current_window: Window = GLOBAL_WINDOW
+        self.sides: dict[str, tuple[list[Any], list[int]]] = {}
+
+    def window(self) -> Window:
+        """The window."""
+        return self.current_window
+
+    def current_processing_time(self) -> int:
+        """The runtime's clock."""
+        return self._operator.context.clock.now_ms()
+
+    def current_watermark(self) -> int:
+        """The operator's watermark."""
+        return self._operator.current_watermark
+
+    def window_state(self) -> WindowState:
+        """State of the key and the window."""
+        if self._tables is None:
+            raise refuse_state_of_merging_windows(self._operator.step_name)
+        return BoundState(self._operator.store, self._tables, namespace_of(self.current_window))
+
+    def global_state(self) -> WindowState:
+        """State of the key."""
+        return self._global_state
+
+    def output(self, tag: OutputTag[Any], value: Any) -> None:
+        """Keep a record for a side output."""
+        if not isinstance(tag, OutputTag):
+            raise FunctionContractError(f"ctx.output(tag, value) needs an OutputTag first, not {tag!r:.100}")
+        self.aside(tag.name, value, self.current_window.max_timestamp)
+
+    def aside(self, name: str, value: Any, timestamp: int) -> None:
+        """Keep a record for a side output."""
+        values, stamps = self.sides.setdefault(name, ([], []))
+        values.append(value)
+        stamps.append(timestamp)
+
+    def emit_sides(self) -> None:
+        """Emit what was kept."""
+        sides, self.sides = self.sides, {}
+        for name, (values, stamps) in sides.items():
+            self._operator.output.side(name, Batch(values, stamps))

@@ -1,0 +1,21 @@
+"""From a window step to the operator that runs it."""
+
+from __future__ import annotations
+
+from sluiceway.operators.base import Operator, OperatorContext
+from sluiceway.operators.windows.choice import sliced_operator
+from sluiceway.operators.windows.general import WindowOperator
+from sluiceway.operators.windows.merging import MergingWindowOperator
+from sluiceway.steps import WindowStep
+from sluiceway.windowing import MergingWindowAssigner
+
+__all__ = ["make_window_operator"]
+
+
+def make_window_operator(context: OperatorContext) -> Operator:
+    """The operator for a window step: in slices where that can be, else the general one."""
+    step = context.node.step
+    assert isinstance(step, WindowStep)
+    if isinstance(step.assigner, MergingWindowAssigner):
+        return MergingWindowOperator(context)
+    return sliced_operator(context) or WindowOperator(context)

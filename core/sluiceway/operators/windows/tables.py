@@ -1,0 +1,170 @@
+"""State of a key in a window: what triggers remember, and the state per window of window functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from sluiceway.errors import StateError
+from sluiceway.faults import MISSING
+from sluiceway.functions import ReduceFunction, WindowState
+from sluiceway.keyedstate import KeyedStateStore
+from sluiceway.keyedstate.handles import TableReducingState, TableValueState
+from sluiceway.state import (
+    AggregatingState,
+    AggregatingStateDescriptor,
+    KeyedStateBackend,
+    ListState,
+    ListStateDescriptor,
+    MapState,
+    MapStateDescriptor,
+    ReducingState,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    StateTable,
+    ValueState,
+    ValueStateDescriptor,
+)
+
+__all__ = ["BoundState", "WindowTables"]
+
+
+class WindowTables:
+    """Tables whose namespaces are windows, under names that do not get in the way of the functions' own state.
+
+    Args:
+        store: whose current key the handles follow.
+        backend: where the store keeps its state.
+        owner: what the names begin with.
+    """
+
+    def __init__(self, store: KeyedStateStore, backend: KeyedStateBackend, owner: str) -> None:
+        self._store = store
+        self._backend = backend
+        self._owner = owner
+        # By name: the descriptor as it was given, the one that the table has, the table, its reduce function.
+        self._known: dict[str, tuple[StateDescriptor, Any, StateTable, Callable[[Any, Any], Any] | None]] = {}
+
+    def value_state(self, descriptor: ValueStateDescriptor, namespace: Hashable) -> ValueState[Any]:
+        """A handle for one value per key and window."""
+        named, table, _ = self._table(descriptor, self._store.value_state)
+        if named.expires:
+            return self._store.value_state(named, namespace)
+        return TableValueState(self._store, named.name, table.entries(namespace), named.default)
+
+    def reducing_state(self, descriptor: ReducingStateDescriptor, namespace: Hashable) -> ReducingState[Any]:
+        """A handle for a reduced value per key and window."""
+        named, table, reduce = self._table(descriptor, self._store.reducing_state)
+        if named.expires or reduce is None:
+            return self._store.reducing_state(named, namespace)
+        return TableReducingState(self._store, named.name, table.entries(namespace), reduce)
+
+    def list_state(self, descriptor: ListStateDescriptor, namespace: Hashable) -> ListState[Any]:
+        """A handle for a list per key and window."""
+        return self._store.list_state(self._table(descriptor, self._store.list_state)[0], namespace)
+
+    def map_state(self, descriptor: MapStateDescriptor, namespace: Hashable) -> MapState[Any, Any]:
+        """A handle for a mapping per key and window."""
+        return self._store.map_state(self._table(descriptor, self._store.map_state)[0], namespace)
+
+    def aggregating_state(
+        self, descriptor: AggregatingStateDescriptor, namespace: Hashable
+    ) -> AggregatingState[Any, Any]:
+        """A handle for an accumulator per key and window."""
+        named = self._table(descriptor, self._store.aggregating_state)[0]
+        return self._store.aggregating_state(named, namespace)
+
+    def merge(self, descriptor: ReducingStateDescriptor, target: Hashable, sources: Iterable[Hashable]) -> None:
+        """Reduce what the current key has in ``sources`` into what it has in ``target``."""
+        into = self.reducing_state(descriptor, target)
+        for namespace in sources:
+            state = self.reducing_state(descriptor, namespace)
+            value = state.get()
+            if value is not None:
+                into.add(value)
+                state.clear()
+
+    def release(self, namespace: Hashable, *, all_keys_done: bool) -> None:
+        """Drop the window where no key has anything in it.
+
+        Args:
+            namespace: the window.
+            all_keys_done: whether no key has records in it. Only then it is worth asking tables of mappings.
+        """
+        for _, named, table, _ in self._known.values():
+            if not isinstance(named, MapStateDescriptor):
+                if not table.entries(namespace):
+                    table.drop(namespace)
+            elif all_keys_done and next(iter(table.keys(namespace)), MISSING) is MISSING:
+                table.drop(namespace)
+
+    def _table(
+        self, descriptor: StateDescriptor, make: Callable[[Any], Any]
+    ) -> tuple[Any, StateTable, Callable[[Any, Any], Any] | None]:
+        known = self._known.get(descriptor.name)
+        if known is not None and known[0] is descriptor:
+            return known[1:]
+        named = replace(descriptor, name=f"{self._owner}: {descriptor.name}")
+        make(named)  # checks it
+        reduce: Any = getattr(named, "reduce", None)
+        if isinstance(reduce, ReduceFunction):
+            reduce = reduce.reduce
+        found = named, self._backend.table(named), reduce
+        self._known[descriptor.name] = (descriptor, *found)
+        return found
+
+
+class BoundState(WindowState):
+    """State as a window function sees it.
+
+    Args:
+        tables: None for what belongs to the key alone.
+        store: the operator's.
+        namespace: the window.
+    """
+
+    def __init__(
+        self, store: KeyedStateStore, tables: WindowTables | None = None, namespace: Hashable = ()
+    ) -> None:
+        self._store = store
+        self._tables = tables
+        self._namespace = namespace
+
+    def get_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
+        """One value."""
+        if self._tables is None:
+            return self._store.value_state(descriptor)
+        return self._tables.value_state(descriptor, self._namespace)
+
+    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+        """A list."""
+        if self._tables is None:
+            return self._store.list_state(descriptor)
+        return self._tables.list_state(descriptor, self._namespace)
+
+    def get_map_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        """A mapping."""
+        if self._tables is None:
+            return self._store.map_state(descriptor)
+        return self._tables.map_state(descriptor, self._namespace)
+
+    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+        """One value, into which others are reduced."""
+        if self._tables is None:
+            return self._store.reducing_state(descriptor)
+        return self._tables.reducing_state(descriptor, self._namespace)
+
+    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
+        """An accumulator with a result."""
+        if self._tables is None:
+            return self._store.aggregating_state(descriptor)
+        return self._tables.aggregating_state(descriptor, self._namespace)
+
+
+def refuse_state_of_merging_windows(step: str) -> StateError:
+    """The error for asking for state per window where windows merge."""
+    return StateError(
+        f"step {step!r} asks for window_state(), but its windows merge, and there is no telling whose state "
+        "that would be then: use global_state()"
+    )
