@@ -10,7 +10,7 @@ from .generator import NexmarkConfig, NexmarkGenerator, nexmark_events
 from .model import Auction, Bid, Event, Person
 from .queries import QUERIES, Query
 from .reference import REFERENCE
-from .run import events_of, flow
+from .run import events_of, flow, watermarks_of
 from .source import NexmarkSource
 
 __all__ = [
@@ -27,4 +27,5 @@ __all__ = [
     "events_of",
     "flow",
     "nexmark_events",
+    "watermarks_of",
 ]

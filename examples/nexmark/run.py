@@ -10,12 +10,18 @@ from .model import Event
 from .queries import QUERIES
 from .source import NexmarkSource
 
-__all__ = ["config_of", "events_of", "flow", "parser"]
+__all__ = ["config_of", "events_of", "flow", "parser", "watermarks_of"]
 
 
 def events_of(pipeline: sw.Pipeline, count: int | None, config: NexmarkConfig) -> sw.DataStream[Event]:
     """The events, with their times and with watermarks."""
-    return pipeline.source(NexmarkSource(count, config)).name("events").uid("events")
+    events = pipeline.source(NexmarkSource(count, config)).name("events").uid("events")
+    return events.assign_timestamps_and_watermarks(watermarks_of(config)).name("watermarks").uid("watermarks")
+
+
+def watermarks_of(config: NexmarkConfig) -> sw.WatermarkStrategy[Event]:
+    """How far behind one another events may come."""
+    return sw.WatermarkStrategy.for_bounded_out_of_orderness(config.out_of_orderness_ms)
 
 
 def parser(prog: str) -> argparse.ArgumentParser:

@@ -15,6 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
+NEXMARK = (0, 1, 2, 3, 4, 6, 9, 15, 17, 18, 19, 20)
 ROWS = [
     "chain of four lambdas",
     "word count, reduce",
@@ -22,6 +23,7 @@ ROWS = [
     "word count, reduce, parallelism 4 in one process",
     "word count, count()",
     "word count, process function with state",
+    *(f"nexmark q{number}" for number in NEXMARK),
     "latency at 100 lines/s, median",
     "latency at 100 lines/s, 99th percentile",
     "sluiceway run of an empty job",
