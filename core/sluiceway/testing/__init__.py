@@ -1,9 +1,9 @@
 """What people test their pipelines, functions and plugins with.
 
-:class:`OperatorHarness` for a step, :class:`PipelineHarness` and :func:`run_pipeline` for a pipeline, in virtual
-time; :func:`every_way` for whatever must not depend on how records come; :class:`SourceDriver` and
-:class:`SinkDriver` for connectors. The suites that plugins show their contract with are in
-:mod:`sluiceway.testing.conformance`.
+:class:`OperatorHarness` for a step, :class:`TwoInputOperatorHarness` for one that connects two streams,
+:class:`PipelineHarness` and :func:`run_pipeline` for a pipeline, in virtual time; :func:`every_way` for whatever
+must not depend on how records come; :class:`SourceDriver` and :class:`SinkDriver` for connectors. The suites that
+plugins show their contract with are in :mod:`sluiceway.testing.conformance`.
 """
 
 from sluiceway.clock import VirtualClock
@@ -12,6 +12,7 @@ from sluiceway.testing.drivers import SinkDriver, SourceDriver, SourceSnapshot, 
 from sluiceway.testing.operators import OperatorHarness
 from sluiceway.testing.pipelines import PipelineHarness, run_pipeline
 from sluiceway.testing.script import ABORT, EOF, PAUSE, TestSource
+from sluiceway.testing.twoinputs import TwoInputOperatorHarness
 from sluiceway.testing.ways import every_way
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "SourceDriver",
     "SourceSnapshot",
     "TestSource",
+    "TwoInputOperatorHarness",
     "VirtualClock",
     "Written",
     "drive_sink",

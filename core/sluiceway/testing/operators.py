@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 from sluiceway.api import DataStream, Pipeline
 from sluiceway.clock import VirtualClock
@@ -31,7 +31,7 @@ from sluiceway.runtime.failure import explain_failure
 from sluiceway.runtime.snapshots import JobSnapshot
 from sluiceway.state import StateBackend
 from sluiceway.steps import IterationHeadStep, SinkStep, SourceStep
-from sluiceway.streamgraph import StreamEdge, StreamGraph, StreamNode
+from sluiceway.streamgraph import PartitionerSpec, StreamEdge, StreamGraph, StreamNode
 from sluiceway.testing.script import EOF, TestSource
 
 __all__ = ["OperatorHarness"]
@@ -60,6 +60,9 @@ class OperatorHarness:
         GraphError: the program has steps that do not run in one task.
     """
 
+    _inputs: ClassVar[int] = 1
+    _called: ClassVar[str] = "an OperatorHarness"
+
     def __init__(
         self,
         program: Callable[[DataStream[Any]], DataStream[Any]],
@@ -75,9 +78,9 @@ class OperatorHarness:
         self._sides: dict[str, list[tuple[Any, int | None]]] = {}
         self._fresh: list[Any] = []
         self._turn = 0
-        graph = _graph_of(program, parallelism, max_parallelism)
-        nodes, self._edges, entry, self._result = _steps_of(graph)
-        self._key = entry.partitioner.key
+        graph = _graph_of(program, self._inputs, parallelism, max_parallelism)
+        nodes, self._edges, entries, self._result = _steps_of(graph, self._inputs, self._called)
+        self._partitioners = [entry.partitioner for entry in entries]
         services = default_manager().services(self.clock)
         self._subtasks: list[_Subtask] = []
         try:
@@ -109,9 +112,7 @@ class OperatorHarness:
 
         With several subtasks it is split among them, as a partitioner would.
         """
-        for subtask, batch in self._split(list(values), None if timestamps is None else list(timestamps)):
-            subtask.process(batch)
-        return self.take()
+        return self._feed(0, values, timestamps)
 
     def process_watermark(self, timestamp: int) -> list[Any]:
         """Feed a watermark, ms, to every subtask; what came out for it."""
@@ -198,12 +199,20 @@ class OperatorHarness:
 
     # ---- inside -------------------------------------------------------------------------------------------
 
-    def _split(self, values: list[Any], stamps: list[int] | None) -> list[tuple[_Subtask, Batch[Any]]]:
+    def _feed(self, port: int, values: Sequence[Any], timestamps: Sequence[int] | None) -> list[Any]:
+        stamps = None if timestamps is None else list(timestamps)
+        for subtask, batch in self._split(self._partitioners[port], list(values), stamps):
+            subtask.process(port, batch)
+        return self.take()
+
+    def _split(
+        self, partitioner: PartitionerSpec, values: list[Any], stamps: list[int] | None
+    ) -> list[tuple[_Subtask, Batch[Any]]]:
         assert self._subtasks, "the harness is closed"
-        if len(self._subtasks) == 1:
-            return [(self._subtasks[0], Batch(values, stamps))]
+        if len(self._subtasks) == 1 or partitioner.name == "broadcast":
+            return [(subtask, Batch(values, stamps)) for subtask in self._subtasks]
         parts: dict[int, Batch[Any]] = {}
-        key_of = self._key.get_key if isinstance(self._key, KeySelector) else self._key
+        key_of = partitioner.key.get_key if isinstance(partitioner.key, KeySelector) else partitioner.key
         groups = self._subtasks[0].max_parallelism
         for i, value in enumerate(values):
             if key_of is None:
@@ -302,8 +311,8 @@ class _Subtask:
         for operator in reversed(self.operators):
             self._guard(operator, operator.open)
 
-    def process(self, batch: Batch[Any]) -> None:
-        self._guard(self.operators[0], lambda: self.operators[0].process(batch))
+    def process(self, port: int, batch: Batch[Any]) -> None:
+        self._guard(self.operators[0], lambda: self.operators[0].receivers()[port](batch))
         self.settle()
 
     def control(self, element: Element) -> None:
@@ -359,24 +368,26 @@ class _Subtask:
 
 
 def _graph_of(
-    program: Callable[[DataStream[Any]], DataStream[Any]], parallelism: int, max_parallelism: int
+    program: Callable[..., DataStream[Any]], inputs: int, parallelism: int, max_parallelism: int
 ) -> StreamGraph:
     flow = Pipeline("harness", parallelism=parallelism, max_parallelism=max_parallelism)
     scripts = [[EOF] for _ in range(parallelism)]
-    result = program(flow.source(TestSource(*scripts)))
+    result = program(*(flow.source(TestSource(*scripts)) for _ in range(inputs)))
     if not isinstance(result, DataStream):
         raise TypeError(f"the program of an OperatorHarness must return a stream, not {type(result).__name__}")
     result.sink(DiscardSink())
     return flow.graph(Settings())
 
 
-def _steps_of(graph: StreamGraph) -> tuple[list[StreamNode], list[StreamEdge], StreamEdge, StreamEdge]:
-    """The nodes of the program, the edges between them, the one into them and the one out of them."""
+def _steps_of(
+    graph: StreamGraph, inputs: int, harness: str
+) -> tuple[list[StreamNode], list[StreamEdge], list[StreamEdge], StreamEdge]:
+    """The nodes of the program, the edges between them, those into them by port and the one out of them."""
     nodes = [n for n in graph.nodes if not isinstance(n.step, SourceStep | SinkStep)]
     ids = {n.id for n in nodes}
     if not nodes:
-        raise GraphError("the program of an OperatorHarness must add a step")
-    entries = [e for e in graph.edges if e.target in ids and e.source not in ids]
+        raise GraphError(f"the program of {harness} must add a step")
+    entries = sorted((e for e in graph.edges if e.target in ids and e.source not in ids), key=lambda e: e.port)
     inner = [e for e in graph.edges if e.target in ids and e.source in ids]
     sources = [n for n in graph.nodes if isinstance(n.step, SourceStep)]
     looped = any(isinstance(n.step, IterationHeadStep) for n in nodes)
@@ -385,14 +396,16 @@ def _steps_of(graph: StreamGraph) -> tuple[list[StreamNode], list[StreamEdge], S
         why = f"records travel by {split.partitioner.name} to {graph.node(split.target).name!r}"
     elif looped:
         why = "there is a loop"
-    elif len(entries) != 1 or len(sources) != 1 or len({e.target for e in inner}) != len(inner):
+    elif len(entries) != inputs or len(sources) != inputs or len({e.target for e in inner}) != len(inner):
         why = "streams come together"
+    elif any((e.target, e.port) != (nodes[0].id, port) for port, e in enumerate(entries)):
+        why = "the first step does not connect its streams"
     elif any(n.parallelism != nodes[0].parallelism for n in nodes):
         why = "they have different parallelisms"
     else:
         result = next(e for e in graph.edges if isinstance(graph.node(e.target).step, SinkStep))
-        return nodes, inner, entries[0], result
-    raise GraphError(f"an OperatorHarness takes steps that run in one task, but {why}: use a PipelineHarness")
+        return nodes, inner, entries, result
+    raise GraphError(f"{harness} takes steps that run in one task, but {why}: use a PipelineHarness")
 
 
 def _records(batch: Batch[Any]) -> list[tuple[Any, int | None]]:
