@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         KeyedStream,
         Pipeline,
     )
+    from sluiceway.api.asynchronous import AsyncDataStream
     from sluiceway.api.handle import JobHandle
     from sluiceway.api.joins import AsOfJoin, IntervalJoin, IntervalJoined
     from sluiceway.config import Settings
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     )
     from sluiceway.functions import (
         AggregateFunction,
+        AsyncFunction,
+        AsyncRetryStrategy,
         CheckpointedFunction,
         CoFlatMapFunction,
         CoMapFunction,
@@ -86,10 +89,13 @@ __all__ = [
     "AggregatingState",
     "AggregatingStateDescriptor",
     "AsOfJoin",
+    "AsyncDataStream",
+    "AsyncFunction",
+    "AsyncRetryStrategy",
+    "CheckpointedFunction",
     "CoFlatMapFunction",
     "CoMapFunction",
     "CoProcessFunction",
-    "CheckpointedFunction",
     "Collected",
     "ConfigurationError",
     "ConnectedStreams",
@@ -154,6 +160,7 @@ __all__ = [
 # and commands that need next to nothing of it.
 _HOMES = {
     "sluiceway.api": "ConnectedStreams DataStream DataStreamSink IterativeStream KeyedStream Pipeline",
+    "sluiceway.api.asynchronous": "AsyncDataStream",
     "sluiceway.api.handle": "JobHandle",
     "sluiceway.api.joins": "AsOfJoin IntervalJoin IntervalJoined",
     "sluiceway.config": "Settings",
@@ -164,10 +171,10 @@ _HOMES = {
     "JobCancelledError MissingExtraError NotBuiltYetError PluginError SerializationError SluicewayError "
     "StateError UnknownNameError UnstableKeyError",
     "sluiceway.eventtime": "TimestampAssigner WatermarkGenerator WatermarkOutput WatermarkStrategy",
-    "sluiceway.functions": "AggregateFunction CheckpointedFunction CoFlatMapFunction CoMapFunction CoProcessFunction FilterFunction "
-    "FlatMapFunction Function KeyedCoProcessFunction KeyedProcessFunction "
-    "KeySelector MapFunction OutputTag ProcessFunction ReduceFunction RuntimeContext",
-    "sluiceway.functions.joins": "FlatJoinFunction JoinFunction ProcessJoinFunction",
+    "sluiceway.functions": "AggregateFunction AsyncFunction AsyncRetryStrategy CheckpointedFunction "
+    "CoFlatMapFunction CoMapFunction CoProcessFunction FilterFunction FlatJoinFunction FlatMapFunction "
+    "Function JoinFunction KeySelector KeyedCoProcessFunction KeyedProcessFunction MapFunction OutputTag "
+    "ProcessFunction ProcessJoinFunction ReduceFunction RuntimeContext",
     "sluiceway.metrics": "JobMetrics",
     "sluiceway.state": "AggregatingState AggregatingStateDescriptor ListState ListStateDescriptor MapState "
     "MapStateDescriptor ReducingState ReducingStateDescriptor ValueState ValueStateDescriptor",

@@ -10,6 +10,7 @@ from sluiceway.api.location import caller_location
 from sluiceway.config import duration_ms
 from sluiceway.functions import (
     AggregateFunction,
+    AsyncFunction,
     CoFlatMapFunction,
     CoGroupFunction,
     CoMapFunction,
@@ -27,7 +28,7 @@ from sluiceway.functions import (
     ReduceFunction,
 )
 
-__all__ = ["check_count", "check_function", "check_text", "describe", "to_ms"]
+__all__ = ["check_arity", "check_count", "check_function", "check_text", "describe", "to_ms"]
 
 _KINDS: tuple[type, ...] = (
     JoinFunction,
@@ -46,6 +47,7 @@ _KINDS: tuple[type, ...] = (
     AggregateFunction,
     ProcessFunction,
     KeyedProcessFunction,
+    AsyncFunction,
 )
 
 _BELONGS = {
@@ -94,15 +96,19 @@ def check_function(
     if objects_only or not callable(fn):
         raise TypeError(f"{where} takes {wanted}, not {describe(fn)}")
     if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
-        raise TypeError(f"{where} was given the async function {_name(fn)}; it takes a plain function")
-    _check_arity(where, fn, arguments)
+        raise TypeError(
+            f"{where} was given the async function {_name(fn)}; it takes a plain function; "
+            "what has to be awaited goes into async_map()"
+        )
+    check_arity(where, fn, arguments)
 
 
 def _name(fn: object) -> str:
     return str(getattr(fn, "__qualname__", None) or type(fn).__name__)
 
 
-def _check_arity(where: str, fn: Any, arguments: int) -> None:
+def check_arity(where: str, fn: Any, arguments: int) -> None:
+    """Raise TypeError unless ``fn`` can be called with so many positional arguments."""
     try:
         signature = inspect.signature(fn)
     except (TypeError, ValueError):  # many built-ins do not tell

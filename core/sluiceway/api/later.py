@@ -26,11 +26,11 @@ STREAM_LATER: Final[Mapping[str, str]] = {
     "join": _JOINS,
     "co_group": _JOINS,
     "cache": "caching a stream is",
-    "async_wait": "async I/O is",
 }
 
 STREAM_OTHERWISE: Final[Mapping[str, str]] = {
     "add_sink": "sink()",
+    "async_wait": "async_map()",
     "sink_to": "sink()",
     "execute_and_collect": "collect(), then Pipeline.run(),",
     "set_uid": "uid()",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
 from sluiceway.api.arguments import check_function, describe
@@ -17,6 +18,8 @@ from sluiceway.connectors import CallbackSink, Collected, CollectSink, PrintSink
 from sluiceway.errors import GraphError
 from sluiceway.eventtime import WatermarkStrategy
 from sluiceway.functions import (
+    AsyncFunction,
+    AsyncRetryStrategy,
     FilterFunction,
     FlatMapFunction,
     KeySelector,
@@ -83,6 +86,60 @@ class DataStream(StepSettings, Generic[T]):
         """Keep the records for which ``fn(value)`` is true."""
         check_function("filter", fn, (FilterFunction,), 1)
         return self._then(FilterStep(fn), "filter")
+
+    @overload
+    def async_map(
+        self,
+        fn: AsyncFunction[T, R],
+        *,
+        timeout: timedelta | int | str | None,
+        capacity: int = 100,
+        ordered: bool = True,
+        retry: AsyncRetryStrategy | None = None,
+    ) -> DataStream[R]: ...
+    @overload
+    def async_map(
+        self,
+        fn: Callable[[T], Coroutine[Any, Any, R]],
+        *,
+        timeout: timedelta | int | str | None,
+        capacity: int = 100,
+        ordered: bool = True,
+        retry: AsyncRetryStrategy | None = None,
+    ) -> DataStream[R]: ...
+    def async_map(
+        self,
+        fn: Any,
+        *,
+        timeout: timedelta | int | str | None,
+        capacity: int = 100,
+        ordered: bool = True,
+        retry: AsyncRetryStrategy | None = None,
+    ) -> DataStream[Any]:
+        """Wait for something outside without holding up the records behind: ``await fn(value)``.
+
+        A coroutine function (``async def``) gives one result per record; an AsyncFunction gives any number, has
+        ``open`` and ``close``, and a say about records whose time is up. Results keep the timestamps of their
+        records, and watermarks their place among them. All coroutines of a worker run in one event loop in a
+        thread of its own, so they must not block.
+
+        Args:
+            fn: the function.
+            timeout: how long a record may take, all attempts together: a timedelta, ms, a text (``"1s"``), or
+                None for any time. Then ``fn`` is cancelled, and the job fails with TimeoutError unless an
+                AsyncFunction's ``timeout(value)`` has other results.
+            capacity: how many records of a subtask may be under way; the next one has to wait.
+            ordered: whether results come in the order of the records. If not, a result goes on as soon as it
+                is there, but none passes a watermark.
+            retry: when to call again after a failure, or for a result of no use; None: never.
+
+        Raises:
+            TypeError: ``fn`` is no async function, or something is of the wrong type.
+            ValueError: a number or a duration is too small.
+        """
+        from sluiceway.api.asynchronous import async_step
+
+        return self._then(async_step("async_map", fn, timeout, capacity, ordered, retry), "async_map")
 
     def process(
         self, fn: ProcessFunction[T, R] | Callable[[T, ProcessFunction.Context], Iterable[R] | None]

@@ -1,12 +1,14 @@
 """What users subclass when a plain callable is not enough, and the context such functions are given.
 
 Everywhere a function object may stand, a callable may too. A function object is opened once per subtask
-before its first record, and closed exactly once, also after a failure. All calls come from the task's thread.
+before its first record, and closed exactly once, also after a failure. All calls come from the task's thread,
+except those of an :class:`AsyncFunction`.
 """
 
 from __future__ import annotations
 
-from sluiceway.functions.base import Function, OutputTag, RuntimeContext
+from sluiceway.functions.asynchronous import AsyncFunction, AsyncRetryStrategy
+from sluiceway.functions.base import Function, FunctionObject, OutputTag, RuntimeContext
 from sluiceway.functions.checkpointed import (
     CheckpointedFunction,
     FunctionInitializationContext,
@@ -36,6 +38,8 @@ from sluiceway.functions.windows import (
 __all__ = [
     "AggregateFunction",
     "AllWindowFunction",
+    "AsyncFunction",
+    "AsyncRetryStrategy",
     "CheckpointedFunction",
     "CoFlatMapFunction",
     "CoGroupFunction",
@@ -46,6 +50,7 @@ __all__ = [
     "FlatMapFunction",
     "Function",
     "FunctionInitializationContext",
+    "FunctionObject",
     "FunctionSnapshotContext",
     "JoinFunction",
     "KeySelector",

@@ -20,7 +20,7 @@ from sluiceway.state import (
     ValueStateDescriptor,
 )
 
-__all__ = ["Function", "OutputTag", "RuntimeContext"]
+__all__ = ["Function", "FunctionObject", "OutputTag", "RuntimeContext"]
 
 T = TypeVar("T")
 
@@ -104,8 +104,12 @@ class RuntimeContext(ABC):
         """Keyed aggregating state."""
 
 
-class Function:
-    """Base of all function objects."""
+class FunctionObject:
+    """Base of all that a step may be given in place of a callable. Each subtask has an object of its own."""
+
+
+class Function(FunctionObject):
+    """Base of the function objects that are called from the task's thread."""
 
     def open(self, context: RuntimeContext) -> None:
         """Prepare: called once, before the first record."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sluiceway.config import Settings
-from sluiceway.functions import Function
+from sluiceway.functions import FunctionObject
 from sluiceway.graph.findings import Finding, Level, graph_error
 from sluiceway.graph.identity import derive_uids, step_name
 from sluiceway.graph.parallelism import MAX_PARALLELISM_LIMIT, default_max_parallelism
@@ -404,7 +404,7 @@ class _Builder:
     def _own(self, t: Transformation) -> Step:
         """The step, with a function object of its own: one given to two steps would mix up their state."""
         function = t.step.function
-        if not isinstance(function, Function):
+        if not isinstance(function, FunctionObject):
             return t.step
         if id(function) not in self._functions:
             self._functions.add(id(function))

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any, get_args, get_origin
 
 from sluiceway.config import Settings
-from sluiceway.functions import Function, KeySelector
+from sluiceway.functions import KeySelector
 from sluiceway.graph.builder import assemble
 from sluiceway.graph.findings import Finding, Level
 from sluiceway.graph.identity import function_name
 from sluiceway.graph.transformations import Transformation
 from sluiceway.keygroups import unstable_type
-from sluiceway.steps import FlatMapStep, KeyedReduceStep, SinkStep, SourceStep, key_type
+from sluiceway.steps import AsyncStep, FlatMapStep, KeyedReduceStep, SinkStep, SourceStep, key_type
 from sluiceway.streamgraph import StreamEdge, StreamGraph, StreamNode
 from sluiceway.types import is_assignable, members, parameter_type, type_name
 
@@ -75,13 +75,13 @@ def _label(node: StreamNode) -> str:
 
 def _check_function(node: StreamNode) -> Iterator[Finding]:
     fn = node.step.function
-    if fn is not None and not isinstance(fn, Function) and inspect.iscoroutinefunction(fn):
+    if inspect.iscoroutinefunction(fn) and not isinstance(node.step, AsyncStep):
         yield _finding(
             Level.ERROR,
             "async-function",
             node,
             f"{_label(node)} has an async function, which would return a coroutine for every record: give it a"
-            " plain function",
+            " plain function, or use async_map()",
         )
         return
     hinted = node.step.output_type(None)

@@ -11,9 +11,11 @@ from sluiceway.clock import Clock
 from sluiceway.config import Settings
 from sluiceway.connector import Wait
 from sluiceway.elements import MIN_WATERMARK, Batch, Element, LatencyMarker, Watermark
+from sluiceway.errors import NotBuiltYetError
 from sluiceway.functions import RuntimeContext
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.metrics import MetricGroup
+from sluiceway.operators.calls import Calls
 from sluiceway.operators.operatorstate import FunctionStates, ListSnapshot
 from sluiceway.state import KeyedSnapshot, StateBackend
 from sluiceway.streamgraph import StreamNode
@@ -34,6 +36,10 @@ class Output(Protocol):
         """Take a control element, for every output."""
 
 
+def _no_event_loop(wake: Callable[[], None]) -> Calls:
+    raise NotBuiltYetError("this engine has no event loop for coroutines")
+
+
 @dataclass(frozen=True, slots=True)
 class OperatorContext:
     """What the task gives to an operator.
@@ -50,6 +56,7 @@ class OperatorContext:
         settings: the options of the run.
         held_up_s: for how many seconds so far the task could not go on because its output was blocked.
         metrics: the operator's metrics.
+        calls: begins to make calls in the worker's event loop; it is given what to call when some have ended.
     """
 
     node: StreamNode
@@ -63,6 +70,7 @@ class OperatorContext:
     settings: Settings = field(default_factory=Settings)
     held_up_s: Callable[[], float] = float
     metrics: MetricGroup = field(default_factory=MetricGroup)
+    calls: Callable[[Callable[[], None]], Calls] = _no_event_loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +82,22 @@ class OperatorSnapshot:
         keyed: its keyed state, or None.
         splits: for a source: the splits of its reader, with positions.
         lists: the operator state of its functions.
+        pending: records that were taken and not given on, each with its timestamp, to be taken again.
     """
 
     uid: str
     keyed: KeyedSnapshot | None = None
     splits: tuple[Any, ...] = ()
     lists: tuple[ListSnapshot, ...] = ()
+    pending: tuple[tuple[Any, int | None], ...] = ()
 
 
 class Operator(ABC):
     """A step at work in one subtask. From the task's thread only.
 
     Call order: :meth:`initialize`, :meth:`open`, then :meth:`process`, :meth:`control` and
-    :meth:`snapshots`; at the end :meth:`finish`; :meth:`close` once in any case.
+    :meth:`snapshots`; at the end :meth:`finish`; :meth:`close` once in any case. While :meth:`blocked` says to
+    wait, neither this operator nor one before it in the chain is given anything.
 
     Args:
         context: what the task gives.
@@ -173,6 +184,10 @@ class Operator(ABC):
 
     def idle(self) -> None:
         """Input has run dry for now: hand on what was held for company."""
+
+    def draining(self) -> Wait | None:
+        """The input has ended: what to wait for before :meth:`finish`, or None."""
+        return None
 
     def finish(self) -> None:
         """No more records: emit what is held."""

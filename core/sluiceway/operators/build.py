@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 from sluiceway.elements import Batch, Element
 from sluiceway.errors import GraphError
-from sluiceway.functions import Function
+from sluiceway.functions import FunctionObject
+from sluiceway.operators.asynchronous import AsyncOperator
 from sluiceway.operators.base import Operator, OperatorContext
 from sluiceway.operators.co import make_co_operator
 from sluiceway.operators.feedback import IterationHeadOperator
@@ -23,6 +24,7 @@ from sluiceway.operators.timestamps import TimestampsOperator
 from sluiceway.operators.windows.making import make_window_operator
 from sluiceway.steps import (
     AsOfJoinStep,
+    AsyncStep,
     CoFlatMapStep,
     CoMapStep,
     CoProcessStep,
@@ -54,6 +56,7 @@ _OPERATORS: dict[type[Step], Callable[[OperatorContext], Operator]] = {
     CoFlatMapStep: make_co_operator,
     CoProcessStep: make_co_operator,
     IterationHeadStep: IterationHeadOperator,
+    AsyncStep: AsyncOperator,
     SinkStep: SinkOperator,
     SourceStep: SourceOperator,
     TimestampsStep: TimestampsOperator,
@@ -113,7 +116,7 @@ def own_copy(node: StreamNode, subtask: int) -> StreamNode:
     if subtask == 0:
         return node
     function = node.step.function
-    if not isinstance(function, Function):
+    if not isinstance(function, FunctionObject):
         return node
     try:
         own = copy.deepcopy(function)

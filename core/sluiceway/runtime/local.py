@@ -16,6 +16,7 @@ from sluiceway.metrics import JobMetrics, MetricGroup, MetricsReporter
 from sluiceway.partitioner import Distribution
 from sluiceway.partitioners import BUILT_IN
 from sluiceway.runtime.deployment import TaskDeployment
+from sluiceway.runtime.eventloop import EventLoop, LazyEventLoop
 from sluiceway.runtime.inputs import SourceInput
 from sluiceway.runtime.jobmanager.master import JobMaster
 from sluiceway.runtime.loops import check_iterations
@@ -82,6 +83,7 @@ class LocalJob(Job):
         settings: the options of the run.
         services: what plugins give.
         make_poller: where the worker sleeps; tests give one with virtual time.
+        make_event_loop: where coroutines run; likewise.
         restored: what to go on from; None: from the beginning.
 
     Raises:
@@ -95,10 +97,12 @@ class LocalJob(Job):
         services: Services,
         make_poller: Callable[[], Poller] = SelectorPoller,
         restored: JobSnapshot | None = None,
+        make_event_loop: Callable[[], EventLoop] = LazyEventLoop,
     ) -> None:
         self.services = services
         self._settings = settings
         self._make_poller = make_poller
+        self._event_loop = make_event_loop()
         self._graph = build_job_graph(graph, _plugin_distributions(graph, services))
         check_iterations(self._graph)
         if restored is not None:
@@ -268,6 +272,7 @@ class LocalJob(Job):
                     transport=self._transport,
                     state_backend=self._state_backend,
                     services=self.services,
+                    event_loop=self._event_loop,
                     make_reader=self._reader_maker,
                     report=lambda *report: self.worker.soon(lambda: master.report(*report)),
                 )
@@ -344,6 +349,7 @@ class LocalJob(Job):
                 reporter.report(metrics)
                 reporter.close()
         self._transport.close()
+        self._event_loop.close()
         if self._poller is not None:
             self._poller.close()
 

@@ -29,6 +29,7 @@ from sluiceway.operators import (
 )
 from sluiceway.partitioners import make_partitioner
 from sluiceway.runtime.deployment import OutputDescriptor, TaskDeployment
+from sluiceway.runtime.eventloop import EventLoop
 from sluiceway.runtime.failure import explain_failure
 from sluiceway.runtime.inputs import GateInput, SourceInput, TaskInput
 from sluiceway.runtime.worker import Progress, Tasklet, Worker
@@ -52,6 +53,7 @@ class Phase(Enum):
 
     NEW = "new"
     RUNNING = "running"
+    FINISHING = "finishing"
     DRAINING = "draining"
     ENDED = "ended"
 
@@ -80,6 +82,7 @@ class Task(Tasklet):
         transport: opens its channels.
         state_backend: makes its keyed state.
         services: for plugin partitioners and the clock.
+        event_loop: where coroutines run.
         make_reader: for a task with a source: given this task, makes what makes the reader.
         report: told of each state change, with the cause of a failure.
     """
@@ -92,6 +95,7 @@ class Task(Tasklet):
         transport: Transport,
         state_backend: StateBackend,
         services: Services,
+        event_loop: EventLoop,
         make_reader: MakeReader,
         report: ReportState,
     ) -> None:
@@ -105,12 +109,16 @@ class Task(Tasklet):
         self._transport = transport
         self._state_backend = state_backend
         self._services = services
+        self._event_loop = event_loop
         self._report = report
         self._phase = Phase.NEW
         self._mails: deque[Callable[[], None]] = deque()
         self._metric_groups: list[MetricGroup] = []
         self._partitions: list[ResultPartition] = []
         self._operators: list[Operator] = []
+        self._backward: list[Operator] = []
+        self._timed: list[TimedOperator] = []
+        self._unfinished: deque[Operator] = deque()
         self._at = deployment.vertex.head.name
         self._rested = False
         self._batch_size = deployment.settings.batch_size
@@ -157,6 +165,7 @@ class Task(Tasklet):
         self._operators = build_operators(nodes, d.vertex.inner_edges, self._context, outside)
         self._entry = self._operators[0]
         self._receive = self._entry.receivers()
+        self._backward = self._operators[::-1]
         # Tail first: what has work left is given nothing else, not even by its neighbour upstream.
         self._timed = [o for o in reversed(self._operators) if isinstance(o, TimedOperator)]
         if isinstance(self._entry, IterationHeadOperator):
@@ -185,6 +194,7 @@ class Task(Tasklet):
             wake=self._wake_from_anywhere,
             settings=d.settings,
             held_up_s=lambda: self.blocked_s,
+            calls=self._event_loop.calls,
         )
         self._metric_groups.append(context.metrics)
         return context
@@ -215,13 +225,15 @@ class Task(Tasklet):
     # ---- life -----------------------------------------------------------------------------------------------
 
     def step(self) -> Progress:
-        """Do what the phase says: open, take one element, or wait for the sinks to drain."""
+        """Do what the phase says: open, take one element, finish, or wait for the sinks to drain."""
         try:
             match self._phase:
                 case Phase.NEW:
                     return self._open()
                 case Phase.RUNNING:
                     return self._run()
+                case Phase.FINISHING:
+                    return self._finish_next()
                 case Phase.DRAINING:
                     return self._drain()
                 case Phase.ENDED:
@@ -246,16 +258,11 @@ class Task(Tasklet):
         return Progress.AGAIN
 
     def _run(self) -> Progress:
-        self._wake_up()
-        while self._mails:
-            self._mails.popleft()()
-        blocked = self._blocked()
-        if blocked is not None:
-            return self._rest(blocked, Progress.BLOCKED)
+        progress = self._go_on()
+        if progress is not None:
+            return progress
         if self._rest_of_batch is not None:
             self._process(self._rest_of_batch)
-            return Progress.AGAIN
-        if self._timed and self._time_has_come():
             return Progress.AGAIN
         element = self.input.poll()
         if type(element) is Batch:
@@ -280,13 +287,29 @@ class Task(Tasklet):
 
     def _finish(self) -> None:
         """Flush the operators head to tail, tell the consumers, then wait until the outside has taken it."""
-        for operator in self._operators:
+        self._unfinished.extend(self._operators)
+        self._phase = Phase.FINISHING
+
+    def _finish_next(self) -> Progress:
+        progress = self._go_on()
+        if progress is not None:
+            return progress
+        while self._unfinished:
+            operator = self._unfinished[0]
             self._at = operator.step_name
+            wait = operator.draining()
+            if wait is not None:
+                return self._rest(wait, Progress.IDLE)
+            self._unfinished.popleft()
             operator.finish()
+            if self._timed:
+                # What it has emitted may have to wait in an operator behind it.
+                return Progress.AGAIN
         for partition in self._partitions:
             partition.control(EndOfData())
             partition.control(EndOfPartition())
         self._phase = Phase.DRAINING
+        return Progress.AGAIN
 
     def _drain(self) -> Progress:
         self._wake_up()
@@ -294,7 +317,7 @@ class Task(Tasklet):
             self._at = operator.step_name
             wait = operator.blocked()
             if wait is not None:
-                return self._rest(wait, Progress.BLOCKED)
+                return self._rest(wait, Progress.BLOCKED, 0)
         self._end(ExecutionState.FINISHED, None)
         return Progress.DONE
 
@@ -343,37 +366,41 @@ class Task(Tasklet):
             if partition.due is not None and partition.due <= now:
                 partition.flush()
 
-    def _blocked(self) -> Wait | None:
+    def _go_on(self) -> Progress | None:
+        """Do what is to be done before the next element; None: nothing, and the element may come.
+
+        Read the mails. Then, from the tail of the chain to its head, so that nobody is given what it cannot
+        take: go on with work that is left, do what processing time has made due, a part of it at a time.
+        """
+        self._wake_up()
+        while self._mails:
+            self._mails.popleft()()
         for partition in self._partitions:
             if not partition.available():
-                return _UNTIL_WOKEN
-        for operator in self._operators:
+                return self._rest(_UNTIL_WOKEN, Progress.BLOCKED, 0)
+        for index, operator in enumerate(self._backward):
+            if isinstance(operator, TimedOperator):
+                if operator.has_work:
+                    self._at = operator.step_name
+                    operator.work()
+                    return Progress.AGAIN
+                due = operator.next_processing_time()
+                if due is not None and due <= (now_ms := self.clock.now_ms()):
+                    self._at = operator.step_name
+                    operator.on_processing_time(now_ms)
+                    return Progress.AGAIN
             wait = operator.blocked()
             if wait is not None:
-                return wait
+                return self._rest(wait, Progress.BLOCKED, index + 1)
+        self._at = self._entry.step_name
         return None
 
-    def _time_has_come(self) -> bool:
-        """Go on with a burst of timers, or fire what processing time has made due; a part of it at a time."""
-        for operator in self._timed:
-            if operator.has_work:
-                self._at = operator.step_name
-                operator.work()
-                return True
-        now_ms = self.clock.now_ms()
-        for operator in self._timed:
-            due = operator.next_processing_time()
-            if due is not None and due <= now_ms:
-                self._at = operator.step_name
-                operator.on_processing_time(now_ms)
-                return True
-        return False
-
-    def _rest(self, wait: Wait, progress: Progress) -> Progress:
+    def _rest(self, wait: Wait, progress: Progress, timed: int | None = None) -> Progress:
+        """Sleep until what is waited for is there, or time has come for one of the last ``timed`` operators."""
         self._rested = True
         self.worker.wait(self, wait)
-        if progress is Progress.IDLE:
-            for operator in self._timed:
+        for operator in self._backward[:timed]:
+            if isinstance(operator, TimedOperator):
                 due = operator.next_processing_time()
                 if due is not None:
                     in_s = max(0, due - self.clock.now_ms()) / 1000

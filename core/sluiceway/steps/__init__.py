@@ -6,6 +6,7 @@ what the user gave: plain callables or function objects.
 
 from __future__ import annotations
 
+from sluiceway.steps.asynchronous import AsyncStep
 from sluiceway.steps.base import Step
 from sluiceway.steps.co import CoFlatMapStep, CoMapStep, ConnectedStep, CoProcessStep, PerInput
 from sluiceway.steps.ends import IterationHeadStep, SinkStep, SourceStep
@@ -17,6 +18,7 @@ from sluiceway.steps.windows import WindowContents, WindowStep
 
 __all__ = [
     "AsOfJoinStep",
+    "AsyncStep",
     "CoFlatMapStep",
     "CoMapStep",
     "CoProcessStep",

@@ -1,0 +1,312 @@
+"""Coroutines, many of them under way at a time, whose results come out in order or as they come.
+
+The operator decides what is called when; the calls themselves are made in the worker's event loop, and what
+has ended comes back in batches. A record is under way from its first call until its results are emitted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, Final, NoReturn
+
+from sluiceway.connector import Wait
+from sluiceway.elements import Batch, CancelCheckpointMarker, CheckpointBarrier, Element, Watermark
+from sluiceway.errors import FunctionContractError
+from sluiceway.faults import record_loop
+from sluiceway.functions import AsyncFunction
+from sluiceway.operators.asyncqueues import Entry, OrderedQueue, Queue, UnorderedQueue
+from sluiceway.operators.base import OperatorContext, OperatorSnapshot, TimedOperator
+from sluiceway.operators.calls import Call, CallCancelledError, Calls
+from sluiceway.operators.context import OperatorRuntimeContext
+from sluiceway.steps import AsyncStep
+
+__all__ = ["AsyncOperator"]
+
+_UNTIL_WOKEN: Final = Wait()
+_OPEN: Final = "open"
+
+
+class _Expiry:
+    """Names the call of ``timeout`` for a record."""
+
+    __slots__ = ("entry",)
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+
+
+class AsyncOperator(TimedOperator):
+    """Calls a coroutine function for each record."""
+
+    def __init__(self, context: OperatorContext) -> None:
+        super().__init__(context)
+        step = context.node.step
+        assert isinstance(step, AsyncStep)
+        self._fn = step.fn
+        self._invoke: Any = step.fn.async_invoke if isinstance(step.fn, AsyncFunction) else step.fn
+        self._single = not isinstance(step.fn, AsyncFunction)
+        self._timeout_ms = step.timeout_ms
+        self._capacity = step.capacity
+        self._retry = step.retry
+        self._queue: Queue = OrderedQueue() if step.ordered else UnorderedQueue()
+        self._unstarted: deque[Entry] = deque()
+        self._active = 0
+        self._deadlines: deque[Entry] = deque()
+        self._retries: list[tuple[int, int, Entry]] = []
+        self._turn = count()
+        self._calls: Calls | None = None
+        self._opening = False
+        self._opened = False
+        self._more = False
+
+    # ---- life ----------------------------------------------------------------------------------------------
+
+    def initialize_state(self, restored: list[OperatorSnapshot]) -> None:
+        """Take the records that were under way: with the same parallelism as before the own ones, else a share."""
+        subtask, parallelism = self.context.subtask, self.context.node.parallelism
+        if len(restored) == parallelism:
+            self._accept(restored[subtask].pending)
+        else:
+            everything = [record for snapshot in restored for record in snapshot.pending]
+            self._accept(everything[subtask::parallelism])
+
+    def open(self) -> None:
+        """Begin to open the function; until it is open the operator is blocked."""
+        self._calls = self.context.calls(self.context.wake)
+        if isinstance(self._fn, AsyncFunction):
+            self._opening = self._opened = True
+            self._calls.start([Call(_OPEN, self._fn.open, OperatorRuntimeContext(self.context, None))])
+        else:
+            self._start()
+
+    def close(self) -> None:
+        """Cancel what is under way and close the function."""
+        calls, self._calls = self._calls, None
+        if calls is not None:
+            opened, self._opened = self._opened, False
+            calls.close(self._fn.close if opened and isinstance(self._fn, AsyncFunction) else None)
+
+    def snapshot(self) -> OperatorSnapshot:
+        """The records that are under way: they are taken again after a restore."""
+        pending = tuple((entry.value, entry.timestamp) for entry in self._queue.entries())
+        return OperatorSnapshot(self.context.node.uid, pending=pending)
+
+    # ---- in ------------------------------------------------------------------------------------------------
+
+    def process(self, batch: Batch[Any]) -> None:
+        """Start a call for each record, as far as there is room."""
+        stamps: Iterable[int | None] = batch.timestamps or [None] * len(batch.values)
+        self._accept(zip(batch.values, stamps, strict=True))
+        self._start()
+
+    def control(self, element: Element) -> None:
+        """Control elements keep their place among the records; barriers need not: what they pass is state."""
+        if isinstance(element, CheckpointBarrier | CancelCheckpointMarker):
+            self.output.control(element)
+            return
+        if type(element) is Watermark:
+            self.current_watermark = element.timestamp
+        self._queue.put_control(element)
+        self._drain()
+
+    def blocked(self) -> Wait | None:
+        """Until there is room for a record, and the function is open."""
+        if self._opening or self._unstarted or self._active >= self._capacity:
+            return _UNTIL_WOKEN
+        return None
+
+    def draining(self) -> Wait | None:
+        """Until nothing is under way."""
+        return _UNTIL_WOKEN if self._opening or self._queue else None
+
+    def _accept(self, records: Iterable[tuple[Any, int | None]]) -> None:
+        put, unstarted = self._queue.put, self._unstarted
+        for value, timestamp in records:
+            entry = Entry(value, timestamp)
+            put(entry)
+            unstarted.append(entry)
+
+    def _start(self) -> None:
+        room = min(self._capacity - self._active, len(self._unstarted))
+        if room <= 0 or self._opening:
+            return
+        started = [self._unstarted.popleft() for _ in range(room)]
+        self._active += room
+        if self._timeout_ms is not None:
+            deadline = self.context.clock.now_ms() + self._timeout_ms
+            for entry in started:
+                entry.deadline = deadline
+            self._deadlines.extend(started)
+        self._call(started)
+
+    def _call(self, entries: list[Entry]) -> None:
+        assert self._calls is not None
+        invoke = self._invoke
+        for entry in entries:
+            entry.attempts += 1
+        self._calls.start([Call(entry, invoke, entry.value) for entry in entries])
+
+    # ---- out -----------------------------------------------------------------------------------------------
+
+    @property
+    def has_work(self) -> bool:  # type: ignore[override]
+        """Whether calls have ended, or results can go on."""
+        return self._more or (self._calls is not None and self._calls.ready)
+
+    def work(self) -> None:
+        """Take what has ended, emit what may be, start what there is room for now."""
+        assert self._calls is not None
+        for token, result, error in self._calls.take():
+            if type(token) is Entry:
+                # A call whose time was up may still end; its record is the business of timeout() now.
+                if not token.expired:
+                    self._ended(token, result, error)
+            elif token is _OPEN:
+                if error is not None:
+                    raise error
+                self._opening = False
+            else:
+                assert isinstance(token, _Expiry)
+                self._timed_out(token.entry, result, error)
+        self._drain()
+        self._start()
+
+    def _ended(self, entry: Entry, result: Any, error: BaseException | None) -> None:
+        retry = self._retry
+        if error is None:
+            result = result if self._single else self._list(entry, result)
+            if retry is not None and self._tries_again(entry, result, None):
+                return
+            entry.result = result
+            self._queue.done(entry)
+        elif retry is None or type(error) is CallCancelledError or not self._tries_again(entry, None, error):
+            self._fail(entry, error)
+
+    def _timed_out(self, entry: Entry, result: Any, error: BaseException | None) -> None:
+        if error is not None:
+            self._fail(entry, error)
+        entry.result = self._list(entry, result)
+        self._queue.done(entry)
+
+    def _drain(self) -> None:
+        """Emit what may go, up to the first control element: what comes after that waits for its turn."""
+        gone, element = self._queue.take()
+        if gone:
+            self._active -= len(gone)
+            self._emit(gone)
+        if element is not None:
+            self.output.control(element)
+        self._more = element is not None and self._queue.has_ready
+
+    def _emit(self, entries: list[Entry]) -> None:
+        values: list[Any]
+        stamps: list[int | None]
+        if self._single:
+            values = [entry.result for entry in entries]
+            stamps = [entry.timestamp for entry in entries]
+        else:
+            values, stamps = [], []
+            for entry in entries:
+                values.extend(entry.result)
+                stamps.extend([entry.timestamp] * len(entry.result))
+        if not values:
+            return
+        first = stamps[0] is None
+        start = 0
+        for index, stamp in enumerate(stamps):
+            if (stamp is None) is not first:
+                self.output.emit(_batch(values[start:index], stamps[start:index]))
+                start, first = index, not first
+        self.output.emit(_batch(values[start:], stamps[start:]) if start else _batch(values, stamps))
+
+    @record_loop
+    def _list(self, entry: Entry, result: Any) -> list[Any]:
+        value, timestamp = entry.value, entry.timestamp  # noqa: F841 (for the message, by their names)
+        if type(result) is list:
+            return result
+        if result is None:
+            return []
+        try:
+            return list(result)
+        except TypeError:
+            if isinstance(result, Iterable):
+                raise
+            raise FunctionContractError(
+                f"the async function of step {self.step_name!r} returned {result!r:.100} "
+                f"({type(result).__name__}); async_invoke() and timeout() return an iterable of results, or None"
+            ) from None
+
+    @record_loop
+    def _fail(self, entry: Entry, error: BaseException) -> NoReturn:
+        value, timestamp = entry.value, entry.timestamp  # noqa: F841 (for the message, by their names)
+        if type(error) is CallCancelledError:
+            raise FunctionContractError(
+                f"a coroutine of step {self.step_name!r} was cancelled, and not by the job: if it awaits "
+                "something that may be cancelled, it has to catch asyncio.CancelledError"
+            )
+        if entry.attempts > 1:
+            error.add_note(f"in attempt {entry.attempts}")
+        raise error
+
+    # ---- time ----------------------------------------------------------------------------------------------
+
+    @record_loop
+    def _tries_again(self, entry: Entry, result: Any, error: BaseException | None) -> bool:
+        value, timestamp = entry.value, entry.timestamp  # noqa: F841 (for the message, by their names)
+        retry = self._retry
+        assert retry is not None
+        again = retry.retry_on_result(result) if error is None else retry.retry_on_exception(error)
+        if not again or not retry.can_retry(entry.attempts):
+            return False
+        due = self.context.clock.now_ms() + retry.get_backoff_time_millis(entry.attempts)
+        heappush(self._retries, (due, next(self._turn), entry))
+        return True
+
+    def next_processing_time(self) -> int | None:
+        """The next deadline, or the next further attempt."""
+        deadlines, retries = self._deadlines, self._retries
+        while deadlines and deadlines[0].done:
+            deadlines.popleft()
+        while retries and retries[0][2].expired:
+            heappop(retries)
+        due = deadlines[0].deadline if deadlines else None
+        if retries and (due is None or retries[0][0] < due):
+            return retries[0][0]
+        return due
+
+    def on_processing_time(self, now_ms: int) -> None:
+        """Give up on records whose time is up, and try others again."""
+        expired = []
+        while self._deadlines and (self._deadlines[0].done or self._deadlines[0].deadline <= now_ms):
+            entry = self._deadlines.popleft()
+            if not entry.done:
+                entry.expired = True
+                expired.append(entry)
+        if expired:
+            self._expire(expired)
+        again = []
+        while self._retries and self._retries[0][0] <= now_ms:
+            entry = heappop(self._retries)[2]
+            if not entry.expired:
+                again.append(entry)
+        if again:
+            self._call(again)
+
+    def _expire(self, entries: list[Entry]) -> None:
+        assert self._calls is not None
+        self._calls.cancel(entries)
+        if not isinstance(self._fn, AsyncFunction):
+            first = entries[0]
+            error = TimeoutError(
+                f"step {self.step_name!r} has got no result within {self._timeout_ms} ms: allow it more "
+                "with timeout=, or give it an AsyncFunction with a timeout(value) that returns other results"
+            )
+            self._fail(first, error)
+        self._calls.start([Call(_Expiry(entry), self._fn.timeout, entry.value) for entry in entries])
+
+
+def _batch(values: list[Any], stamps: list[Any]) -> Batch[Any]:
+    return Batch(values, None if stamps[0] is None else stamps)

@@ -1,0 +1,44 @@
+"""The step that calls coroutines."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from sluiceway.functions import AsyncFunction, AsyncRetryStrategy
+from sluiceway.steps.base import Step
+from sluiceway.types import element_type
+
+__all__ = ["AsyncStep"]
+
+
+@dataclass(frozen=True)
+class AsyncStep(Step):
+    """Calls a coroutine function for each record; many calls are under way at a time.
+
+    Attributes:
+        fn: an AsyncFunction, or a coroutine function that gives one result.
+        timeout_ms: how long a record may take, all attempts together; None: any time.
+        capacity: how many records may be under way, those included whose results wait for their turn.
+        ordered: whether results come in the order of the records; else only watermarks keep their place.
+        retry: when to call again; None: never.
+    """
+
+    fn: AsyncFunction[Any, Any] | Callable[[Any], Awaitable[Any]]
+    timeout_ms: int | None
+    capacity: int
+    ordered: bool
+    retry: AsyncRetryStrategy | None = None
+    kind: ClassVar[str] = "async_map"
+    method: ClassVar[str | None] = "async_invoke"
+    stateful: ClassVar[bool] = True
+
+    def method_of(self, function: object) -> str | None:
+        """An AsyncFunction is asked for its method."""
+        return self.method if isinstance(function, AsyncFunction) else None
+
+    def output_type(self, *entering: Any) -> Any:
+        """What the coroutine returns; of an AsyncFunction, one element of it."""
+        returned = self.returned_type()
+        return element_type(returned) if isinstance(self.fn, AsyncFunction) else returned
