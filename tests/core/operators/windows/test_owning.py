@@ -11,7 +11,7 @@ import pytest
 
 from sluiceway.operators.windows.owning import merge_of_copies, own, unchangeable
 
-Pair = namedtuple("Pair", "a b")  # noqa: PYI024 - a plain one
+Pair = namedtuple("Pair", "a b")
 
 
 class Box:

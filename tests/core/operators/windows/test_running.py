@@ -99,7 +99,9 @@ def test_what_is_not_wanted_is_left_out_and_what_is_given_out_is_owned() -> None
     window = RunningWindow(slices, _WIDTH, _merge, str.upper, "test")
     list(window.move_to(0, 10))
     list(window.move_to(0, 20))
-    given_out = [result for _, results in window.results(len, 10, lambda item: item[0] != "b") for result in results]
+    given_out = [
+        result for _, results in window.results(len, 10, lambda item: item[0] != "b") for result in results
+    ]
     assert given_out == [1, 1]
     window.own = lambda accumulator: f"copy of {accumulator}"
     assert _results(window) == {"a": "copy of 1", "b": "copy of 2", "c": "copy of 3"}

@@ -30,7 +30,9 @@ def _ends(slices: Slices, timestamp: int) -> list[int]:
 def test_all_records_of_a_slice_belong_to_the_same_windows(slices: Slices, timestamp: int) -> None:
     start = slices.start_of(timestamp)
     assert start <= timestamp < start + slices.width
-    assert {tuple(_ends(slices, t)) for t in range(start, start + slices.width)} == {tuple(_ends(slices, timestamp))}
+    assert {tuple(_ends(slices, t)) for t in range(start, start + slices.width)} == {
+        tuple(_ends(slices, timestamp))
+    }
 
 
 @given(_slices(), st.integers(-500, 500))
