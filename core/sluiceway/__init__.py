@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sluiceway import windows as windows
     from sluiceway.api import (
         ConnectedStreams,
         DataStream,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from sluiceway.api.asynchronous import AsyncDataStream
     from sluiceway.api.handle import JobHandle
     from sluiceway.api.joins import AsOfJoin, IntervalJoin, IntervalJoined
+    from sluiceway.api.windowed import AllWindowedStream, WindowedStream
     from sluiceway.config import Settings
     from sluiceway.connector import Sink, Source
     from sluiceway.connectors import Collected
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     )
     from sluiceway.functions import (
         AggregateFunction,
+        AllWindowFunction,
         AsyncFunction,
         AsyncRetryStrategy,
         CheckpointedFunction,
@@ -62,9 +65,12 @@ if TYPE_CHECKING:
         KeySelector,
         MapFunction,
         OutputTag,
+        ProcessAllWindowFunction,
         ProcessFunction,
+        ProcessWindowFunction,
         ReduceFunction,
         RuntimeContext,
+        WindowFunction,
     )
     from sluiceway.functions.joins import FlatJoinFunction, JoinFunction, ProcessJoinFunction
     from sluiceway.metrics import JobMetrics
@@ -88,6 +94,8 @@ __all__ = [
     "AggregateFunction",
     "AggregatingState",
     "AggregatingStateDescriptor",
+    "AllWindowFunction",
+    "AllWindowedStream",
     "AsOfJoin",
     "AsyncDataStream",
     "AsyncFunction",
@@ -132,8 +140,10 @@ __all__ = [
     "OutputTag",
     "Pipeline",
     "PluginError",
+    "ProcessAllWindowFunction",
     "ProcessFunction",
     "ProcessJoinFunction",
+    "ProcessWindowFunction",
     "ReduceFunction",
     "ReducingState",
     "ReducingStateDescriptor",
@@ -153,6 +163,8 @@ __all__ = [
     "WatermarkGenerator",
     "WatermarkOutput",
     "WatermarkStrategy",
+    "WindowFunction",
+    "WindowedStream",
     "__version__",
 ]
 
@@ -163,6 +175,7 @@ _HOMES = {
     "sluiceway.api.asynchronous": "AsyncDataStream",
     "sluiceway.api.handle": "JobHandle",
     "sluiceway.api.joins": "AsOfJoin IntervalJoin IntervalJoined",
+    "sluiceway.api.windowed": "AllWindowedStream WindowedStream",
     "sluiceway.config": "Settings",
     "sluiceway.connector": "Sink Source",
     "sluiceway.connectors": "Collected",
@@ -171,10 +184,12 @@ _HOMES = {
     "JobCancelledError MissingExtraError NotBuiltYetError PluginError SerializationError SluicewayError "
     "StateError UnknownNameError UnstableKeyError",
     "sluiceway.eventtime": "TimestampAssigner WatermarkGenerator WatermarkOutput WatermarkStrategy",
-    "sluiceway.functions": "AggregateFunction AsyncFunction AsyncRetryStrategy CheckpointedFunction "
-    "CoFlatMapFunction CoMapFunction CoProcessFunction FilterFunction FlatJoinFunction FlatMapFunction "
-    "Function JoinFunction KeySelector KeyedCoProcessFunction KeyedProcessFunction MapFunction OutputTag "
-    "ProcessFunction ProcessJoinFunction ReduceFunction RuntimeContext",
+    "sluiceway.functions": "AggregateFunction AllWindowFunction AsyncFunction AsyncRetryStrategy "
+    "CheckpointedFunction CoFlatMapFunction CoMapFunction CoProcessFunction FilterFunction "
+    "FlatJoinFunction FlatMapFunction Function JoinFunction KeySelector "
+    "KeyedCoProcessFunction KeyedProcessFunction MapFunction OutputTag "
+    "ProcessAllWindowFunction ProcessFunction ProcessJoinFunction ProcessWindowFunction "
+    "ReduceFunction RuntimeContext WindowFunction",
     "sluiceway.metrics": "JobMetrics",
     "sluiceway.state": "AggregatingState AggregatingStateDescriptor ListState ListStateDescriptor MapState "
     "MapStateDescriptor ReducingState ReducingStateDescriptor ValueState ValueStateDescriptor",
@@ -188,6 +203,10 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         value: Any = version("sluiceway")
+    elif name == "windows":
+        from importlib import import_module
+
+        value = import_module("sluiceway.windows")
     elif name in _HOME_OF:
         from importlib import import_module
 

@@ -10,6 +10,7 @@ from sluiceway.api.location import caller_location
 from sluiceway.config import duration_ms
 from sluiceway.functions import (
     AggregateFunction,
+    AllWindowFunction,
     AsyncFunction,
     CoFlatMapFunction,
     CoGroupFunction,
@@ -23,14 +24,21 @@ from sluiceway.functions import (
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
+    ProcessAllWindowFunction,
     ProcessFunction,
     ProcessJoinFunction,
+    ProcessWindowFunction,
     ReduceFunction,
+    WindowFunction,
 )
 
 __all__ = ["check_arity", "check_count", "check_function", "check_text", "describe", "to_ms"]
 
 _KINDS: tuple[type, ...] = (
+    ProcessWindowFunction,
+    WindowFunction,
+    ProcessAllWindowFunction,
+    AllWindowFunction,
     JoinFunction,
     FlatJoinFunction,
     ProcessJoinFunction,

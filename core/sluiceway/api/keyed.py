@@ -32,8 +32,10 @@ from sluiceway.steps import KeyedAggregateStep, KeyedProcessStep, KeyedReduceSte
 if TYPE_CHECKING:
     from sluiceway.api.joins import AsOfJoin, IntervalJoin
     from sluiceway.api.pipeline import Pipeline
+    from sluiceway.api.windowed import WindowedStream
+    from sluiceway.windowing import WindowAssigner
 
-__all__ = ["KeyedStream"]
+__all__ = ["KeyedStream", "is_field"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -85,7 +87,7 @@ class KeyedStream(DataStream[T], Generic[T, K]):
         """
         if field is None:
             return self._then(KeyedReduceStep(SumValues(), self._key), "sum", "sum")
-        if _is_field("sum", field):
+        if is_field("sum", field):
             return self._then(KeyedReduceStep(SumField(field), self._key), "sum", f"sum({field})")
         return self._then(KeyedAggregateStep(SumOf(field), self._key, with_key=True), "sum", "sum")
 
@@ -186,20 +188,54 @@ class KeyedStream(DataStream[T], Generic[T, K]):
 
         return asof_join(self, other, tolerance, how)
 
+    # ---- windows ------------------------------------------------------------------------------------------
+
+    def window(self, assigner: WindowAssigner) -> WindowedStream[T, K]:
+        """Cut the stream into windows, per key. What is returned says what to make of a window, and when.
+
+        Args:
+            assigner: says to which windows a record belongs: one of :mod:`sluiceway.windows`, or your own.
+
+        Raises:
+            TypeError: not a WindowAssigner.
+        """
+        from sluiceway.api.windowed import WindowedStream
+
+        return WindowedStream(self, self._key, assigner)
+
+    def count_window(self, size: int, slide: int | None = None) -> WindowedStream[T, K]:
+        """Cut the stream into windows of ``size`` records, per key.
+
+        Args:
+            size: how many records. Those that are left at the end are in no window.
+            slide: None: windows end to end. Else a window is evaluated with every ``slide`` records, and has
+                the last ``size`` in it, or as many as there are.
+
+        Raises:
+            TypeError: not an int.
+            ValueError: less than 1.
+        """
+        from sluiceway.api.windowed import in_counts
+
+        counted: WindowedStream[T, K] = in_counts("count_window", self.window, size, slide)
+        return counted
+
+    # ---- inside -------------------------------------------------------------------------------------------
+
     def _extreme(self, word: str, field: Any) -> DataStream[Any]:
         if field is None:
             return self._then(KeyedReduceStep(Extreme(word), self._key), word, word)
-        if _is_field(word, field):
+        if is_field(word, field):
             return self._then(KeyedReduceStep(ExtremeField(word, field), self._key), word, f"{word}({field})")
         return self._then(KeyedAggregateStep(ExtremeOf(word, field), self._key, with_key=True), word, word)
 
     def _best(self, word: str, field: Any, first: bool) -> DataStream[T]:
         by = f"{word}_by"
-        name = f"{by}({field})" if _is_field(by, field) else by
+        name = f"{by}({field})" if is_field(by, field) else by
         return self._then(KeyedReduceStep(BestBy(word, field, first), self._key), by, name)
 
 
-def _is_field(step: str, field: object) -> bool:
+def is_field(step: str, field: object) -> bool:
     """Whether it is an index or a name; if not, it is a good callable. Raises TypeError for anything else."""
     if isinstance(field, int | str) and not isinstance(field, bool):
         return True

@@ -11,18 +11,25 @@ from sluiceway.errors import NotBuiltYetError
 __all__ = ["KEYED_ONLY", "PIPELINE_LATER", "PIPELINE_OTHERWISE", "STREAM_LATER", "STREAM_OTHERWISE", "answer"]
 
 KEYED_ONLY: Final = frozenset(
-    {"reduce", "sum", "min", "max", "min_by", "max_by", "count", "aggregate", "interval_join", "asof_join"}
+    {
+        "reduce",
+        "sum",
+        "min",
+        "max",
+        "min_by",
+        "max_by",
+        "count",
+        "aggregate",
+        "interval_join",
+        "asof_join",
+        "window",
+        "count_window",
+    }
 )
 
-_WINDOWS: Final = "windows are"
 _JOINS: Final = "joins are"
 
 STREAM_LATER: Final[Mapping[str, str]] = {
-    "window": _WINDOWS,
-    "window_all": _WINDOWS,
-    "time_window": _WINDOWS,
-    "count_window": _WINDOWS,
-    "count_window_all": _WINDOWS,
     "join": _JOINS,
     "co_group": _JOINS,
     "cache": "caching a stream is",
@@ -30,6 +37,7 @@ STREAM_LATER: Final[Mapping[str, str]] = {
 
 STREAM_OTHERWISE: Final[Mapping[str, str]] = {
     "add_sink": "sink()",
+    "time_window": 'key_by(...).window(TumblingEventTimeWindows("10s"))',
     "async_wait": "async_map()",
     "sink_to": "sink()",
     "execute_and_collect": "collect(), then Pipeline.run(),",

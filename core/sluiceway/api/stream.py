@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from sluiceway.api.keyed import KeyedStream
     from sluiceway.api.pipeline import Pipeline
     from sluiceway.api.sink import DataStreamSink
+    from sluiceway.api.windowed import AllWindowedStream
+    from sluiceway.windowing import WindowAssigner
 
 __all__ = ["DataStream"]
 
@@ -227,6 +229,32 @@ class DataStream(StepSettings, Generic[T]):
 
         t = self._pipeline._add(IterationHeadStep(), self._inputs)
         return IterativeStream(self._pipeline, (InputRef(t),), "iterate()")
+
+    # ---- windows ------------------------------------------------------------------------------------------
+
+    def window_all(self, assigner: WindowAssigner) -> AllWindowedStream[T]:
+        """Cut the whole stream into windows, in one subtask. For windows per key there is ``key_by().window()``.
+
+        Args:
+            assigner: says to which windows a record belongs: one of :mod:`sluiceway.windows`, or your own.
+
+        Raises:
+            TypeError: not a WindowAssigner.
+        """
+        from sluiceway.api.windowed import AllWindowedStream, only_key
+
+        together = self._by(PartitionerSpec("hash", key=only_key))
+        return AllWindowedStream(DataStream(self._pipeline, together, "window_all()"), only_key, assigner)
+
+    def count_window_all(self, size: int, slide: int | None = None) -> AllWindowedStream[T]:
+        """Cut the whole stream into windows of ``size`` records, in one subtask.
+
+        Arguments and errors are those of :meth:`KeyedStream.count_window`.
+        """
+        from sluiceway.api.windowed import in_counts
+
+        counted: AllWindowedStream[T] = in_counts("count_window_all", self.window_all, size, slide)
+        return counted
 
     # ---- how records travel -------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from sluiceway.steps import (
     SinkStep,
     SourceStep,
     Step,
+    WindowStep,
 )
 from sluiceway.streamgraph import PartitionerSpec, StreamEdge, StreamGraph, StreamNode
 from sluiceway.types import is_known, union_of
@@ -292,6 +293,8 @@ class _Builder:
             limit, what = t.step.source.max_readers, f"source {t.step.source.name} can be read by"
         elif isinstance(t.step, SinkStep):
             limit, what = t.step.sink.max_writers, f"sink {t.step.sink.name} can be written by"
+        elif isinstance(t.step, WindowStep) and t.step.all_windows:
+            limit, what = 1, "the windows of a stream without keys are kept by"
         if t.parallelism is None:
             default = max(self._settings.parallelism, 1)
             return default if limit is None else min(default, limit)
