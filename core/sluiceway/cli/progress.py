@@ -93,9 +93,10 @@ def summary(metrics: JobMetrics) -> str:
     """The closing line, and one for each sink with a known latency."""
     f = figures(metrics)
     rate = f" ({_count(f.in_per_s)}/s)" if metrics.elapsed_s >= 0.1 else ""
+    records = f"{metrics.records_in:,} record{'' if metrics.records_in == 1 else 's'}"
     lines = [
         f"{metrics.job_name}: {metrics.status} after {_seconds(metrics.elapsed_s)}, "
-        f"{metrics.records_in:,} record{'' if metrics.records_in == 1 else 's'} in{rate}, {metrics.records_out:,} out"
+        f"{records} in{rate}, {metrics.records_out:,} out"
     ]
     for sink, quantiles in metrics.latency_ms.items():
         told = ", ".join(f"{label} {ms:.2f} ms" for label, ms in quantiles.items())
