@@ -1,12 +1,17 @@
-"""Much work in parts, so that other things have their turn in between."""
+"""Words that sliced windows share, and much work in parts, so that other things have their turn in between."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, MutableMapping
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-__all__ = ["Entries", "Item", "parts"]
+from sluiceway.elements import MAX_WATERMARK
+
+__all__ = ["NEVER", "Entries", "Item", "parts"]
+
+NEVER: Final = MAX_WATERMARK + 1
+"""A time that does not come."""
 
 Entries: TypeAlias = MutableMapping[Any, Any]
 """Accumulators by key."""

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from typing import Any, Final
 
-from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch
+from sluiceway.elements import MIN_WATERMARK, Batch
 from sluiceway.operators.base import OperatorContext, OperatorSnapshot
 from sluiceway.operators.windows.owning import merge_of_copies, own, unchangeable
-from sluiceway.operators.windows.parts import Entries, Item
+from sluiceway.operators.windows.parts import NEVER, Entries, Item
 from sluiceway.operators.windows.running import RunningWindow
 from sluiceway.operators.windows.sliced import BURST, SlicedWindowOperator
 from sluiceway.operators.windows.slices import Slices
@@ -35,7 +35,7 @@ class SlidingOperator(SlicedWindowOperator):
         # Only merge() is allowed to change what it is given.
         self._may_share = True
         self._starts: list[int] = []
-        self._due_at = MAX_WATERMARK
+        self._due_at = NEVER
         # Windows that end by this are over.
         self._over = MIN_WATERMARK
         # Keys whose windows were evaluated before the state was restored: up to which end.
@@ -104,7 +104,7 @@ class SlidingOperator(SlicedWindowOperator):
             self._over = end
             while starts and starts[0] < end - arithmetic.size + arithmetic.slide:
                 self._drop(heappop(starts))
-            self._due_at = self._next_end(starts[0]) - 1 if starts else MAX_WATERMARK
+            self._due_at = self._next_end(starts[0]) - 1 if starts else NEVER
         self._over = until + 1
 
     def _wanted(self, end: int) -> Callable[[Item], bool] | None:

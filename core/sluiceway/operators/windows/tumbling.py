@@ -9,7 +9,7 @@ from typing import Any, Final
 from sluiceway.elements import MAX_WATERMARK, Batch, Watermark
 from sluiceway.faults import record_loop
 from sluiceway.operators.base import OperatorContext, OperatorSnapshot
-from sluiceway.operators.windows.parts import Entries, Item, parts
+from sluiceway.operators.windows.parts import NEVER, Entries, Item, parts
 from sluiceway.operators.windows.sliced import BURST, SlicedWindowOperator
 from sluiceway.operators.windows.slices import Slices
 from sluiceway.state import ValueStateDescriptor
@@ -28,7 +28,7 @@ class TumblingOperator(SlicedWindowOperator):
     def __init__(self, context: OperatorContext, slices: Slices) -> None:
         super().__init__(context, slices)
         self._size = slices.size
-        self._due_at = MAX_WATERMARK
+        self._due_at = NEVER
         # Windows that were evaluated and are kept for late records.
         self._kept: set[int] = set()
         # Keys for which a window was evaluated before the state was restored.
@@ -111,7 +111,7 @@ class TumblingOperator(SlicedWindowOperator):
             self._drop(start)
         dues = [start + size - 1 for start in self._open]
         dues += [start + size - 1 + lateness for start in self._kept]
-        self._due_at = min(dues, default=MAX_WATERMARK)
+        self._due_at = min(dues, default=NEVER)
 
     @record_loop
     def _results(self, items: list[Item]) -> list[Any]:
