@@ -59,14 +59,12 @@ class TimerQueue:
             self._order += 1
             heappush(self._late, (timestamp, self._order, timer))
 
-    def delete(self, timestamp: int, key: Any, namespace: Hashable) -> None:
-        """Take a timer back; harmless if it is not there."""
+    def delete(self, timestamp: int, key: Any, namespace: Hashable) -> bool:
+        """Take a timer back; harmless if it is not there. Whether it was."""
         timer = (timestamp, key, namespace)
         id_ = timestamp >> _SHIFT
-        if id_ > self._near_id:
-            self._buckets.get(id_, {}).pop(timer, None)
-        else:
-            self._live.pop(timer, None)
+        timers = self._buckets.get(id_, {}) if id_ > self._near_id else self._live
+        return timers.pop(timer, self) is None
 
     def next_timestamp(self) -> int | None:
         """The earliest timestamp that has a timer, or None."""

@@ -405,23 +405,24 @@ class _Builder:
         )
 
     def _own(self, t: Transformation) -> Step:
-        """The step, with a function object of its own: one given to two steps would mix up their state."""
-        function = t.step.function
-        if not isinstance(function, FunctionObject):
-            return t.step
-        if id(function) not in self._functions:
-            self._functions.add(id(function))
-            return t.step
-        try:
-            return t.step.with_function(copy.deepcopy(function))
-        except Exception as error:
-            self._error(
-                "shared-function",
-                t,
-                f"{self._label(t)} has the same {type(function).__name__} object as another step, and it cannot be"
-                f" copied ({error}): give each step an object of its own",
-            )
-            return t.step
+        """The step, with function objects of its own: one given to two steps would mix up their state."""
+
+        def own(function: FunctionObject) -> FunctionObject:
+            if id(function) not in self._functions:
+                self._functions.add(id(function))
+                return function
+            try:
+                return copy.deepcopy(function)
+            except Exception as error:
+                self._error(
+                    "shared-function",
+                    t,
+                    f"{self._label(t)} has the same {type(function).__name__} object as another step, and it"
+                    f" cannot be copied ({error}): give each step an object of its own",
+                )
+                return function
+
+        return t.step.with_own_functions(own)
 
     def _group(self, t: Transformation) -> str:
         """Its own group, else the one that all its inputs are in, else the default one."""

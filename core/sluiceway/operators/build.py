@@ -12,6 +12,8 @@ from sluiceway.errors import GraphError
 from sluiceway.functions import FunctionObject
 from sluiceway.operators.asynchronous import AsyncOperator
 from sluiceway.operators.base import Operator, OperatorContext
+from sluiceway.operators.batches import BatchProcessOperator, KeyedBatchProcessOperator
+from sluiceway.operators.broadcast import make_broadcast_operator
 from sluiceway.operators.co import make_co_operator
 from sluiceway.operators.feedback import IterationHeadOperator
 from sluiceway.operators.fused import MAX_FLAT_MAPS, FusedOperator
@@ -25,6 +27,8 @@ from sluiceway.operators.windows.making import make_window_operator
 from sluiceway.steps import (
     AsOfJoinStep,
     AsyncStep,
+    BatchProcessStep,
+    BroadcastProcessStep,
     CoFlatMapStep,
     CoMapStep,
     CoProcessStep,
@@ -32,6 +36,7 @@ from sluiceway.steps import (
     IntervalJoinStep,
     IterationHeadStep,
     KeyedAggregateStep,
+    KeyedBatchProcessStep,
     KeyedProcessStep,
     KeyedReduceStep,
     ProcessStep,
@@ -47,11 +52,14 @@ __all__ = ["build_operators", "own_copy"]
 
 _OPERATORS: dict[type[Step], Callable[[OperatorContext], Operator]] = {
     ProcessStep: ProcessOperator,
+    BatchProcessStep: BatchProcessOperator,
+    KeyedBatchProcessStep: KeyedBatchProcessOperator,
     KeyedReduceStep: KeyedReduceOperator,
     KeyedAggregateStep: KeyedAggregateOperator,
     KeyedProcessStep: KeyedProcessOperator,
     IntervalJoinStep: IntervalJoinOperator,
     AsOfJoinStep: AsOfJoinOperator,
+    BroadcastProcessStep: make_broadcast_operator,
     CoMapStep: make_co_operator,
     CoFlatMapStep: make_co_operator,
     CoProcessStep: make_co_operator,
@@ -115,17 +123,18 @@ def own_copy(node: StreamNode, subtask: int) -> StreamNode:
     """
     if subtask == 0:
         return node
-    function = node.step.function
-    if not isinstance(function, FunctionObject):
-        return node
-    try:
-        own = copy.deepcopy(function)
-    except Exception as error:
-        raise GraphError(
-            f"step {node.name!r} runs {node.parallelism} times but its {type(function).__name__} cannot be copied "
-            f"({error}): create what cannot be copied in open()"
-        ) from error
-    return replace(node, step=node.step.with_function(own))
+
+    def own(function: FunctionObject) -> FunctionObject:
+        try:
+            return copy.deepcopy(function)
+        except Exception as error:
+            raise GraphError(
+                f"step {node.name!r} runs {node.parallelism} times but its {type(function).__name__} cannot be "
+                f"copied ({error}): create what cannot be copied in open()"
+            ) from error
+
+    step = node.step.with_own_functions(own)
+    return node if step is node.step else replace(node, step=step)
 
 
 def build_operators(

@@ -75,8 +75,8 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
 
     def _taken(self, timers: Sequence[Timer]) -> Iterator[Timer]:
         for timer in timers:
-            self.processing_timers.delete(*timer)
-            yield timer
+            if self.processing_timers.delete(*timer):  # else one that fired before has deleted it
+                yield timer
 
     @staticmethod
     def _due(queue: TimerQueue, until: int) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from sluiceway.functions import Function
+from sluiceway.functions import Function, FunctionObject
 from sluiceway.types import parameter_type, return_type
 
 __all__ = ["Step"]
@@ -83,3 +84,8 @@ class Step:
         step: Any = self
         changed: Step = replace(step, fn=function)
         return changed
+
+    def with_own_functions(self, own: Callable[[FunctionObject], object]) -> Step:
+        """The same step, with what ``own`` makes of each of its function objects."""
+        function = self.function
+        return self.with_function(own(function)) if isinstance(function, FunctionObject) else self

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from sluiceway.functions import (
     AggregateFunction,
     AllWindowFunction,
+    FunctionObject,
     KeySelector,
     OutputTag,
     ProcessAllWindowFunction,
@@ -89,6 +90,14 @@ class WindowStep(Step):
     def with_function(self, function: Any) -> Step:
         """The same step with another function in place of :attr:`function`."""
         return replace(self, window_fn=function) if self.fn is None else replace(self, fn=function)
+
+    def with_own_functions(self, own: Callable[[FunctionObject], object]) -> Step:
+        """Of both functions."""
+        step: Any = super().with_own_functions(own)
+        if self.fn is None or not isinstance(self.window_fn, FunctionObject):
+            return step  # type: ignore[no-any-return]
+        changed: Step = replace(step, window_fn=own(self.window_fn))
+        return changed
 
     def method_of(self, function: object) -> str | None:
         """A function object is asked for its method."""
