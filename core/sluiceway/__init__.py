@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sluiceway import windows as windows
     from sluiceway.api import (
+        BroadcastConnectedStream,
+        BroadcastStream,
         ConnectedStreams,
         DataStream,
         DataStreamSink,
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
         AllWindowFunction,
         AsyncFunction,
         AsyncRetryStrategy,
+        BroadcastProcessFunction,
+        BroadcastState,
         CheckpointedFunction,
         CoFlatMapFunction,
         CoMapFunction,
@@ -60,6 +64,7 @@ if TYPE_CHECKING:
         FilterFunction,
         FlatMapFunction,
         Function,
+        KeyedBroadcastProcessFunction,
         KeyedCoProcessFunction,
         KeyedProcessFunction,
         KeySelector,
@@ -68,6 +73,7 @@ if TYPE_CHECKING:
         ProcessAllWindowFunction,
         ProcessFunction,
         ProcessWindowFunction,
+        ReadOnlyBroadcastState,
         ReduceFunction,
         RuntimeContext,
         WindowFunction,
@@ -100,6 +106,10 @@ __all__ = [
     "AsyncDataStream",
     "AsyncFunction",
     "AsyncRetryStrategy",
+    "BroadcastConnectedStream",
+    "BroadcastProcessFunction",
+    "BroadcastState",
+    "BroadcastStream",
     "CheckpointedFunction",
     "CoFlatMapFunction",
     "CoMapFunction",
@@ -127,6 +137,7 @@ __all__ = [
     "JobStatus",
     "JoinFunction",
     "KeySelector",
+    "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStream",
@@ -144,6 +155,7 @@ __all__ = [
     "ProcessFunction",
     "ProcessJoinFunction",
     "ProcessWindowFunction",
+    "ReadOnlyBroadcastState",
     "ReduceFunction",
     "ReducingState",
     "ReducingStateDescriptor",
@@ -171,7 +183,8 @@ __all__ = [
 # Looked up when first used: this module is imported before every other one of the package, also by plugins
 # and commands that need next to nothing of it.
 _HOMES = {
-    "sluiceway.api": "ConnectedStreams DataStream DataStreamSink IterativeStream KeyedStream Pipeline",
+    "sluiceway.api": "BroadcastConnectedStream BroadcastStream ConnectedStreams DataStream DataStreamSink "
+    "IterativeStream KeyedStream Pipeline",
     "sluiceway.api.asynchronous": "AsyncDataStream",
     "sluiceway.api.handle": "JobHandle",
     "sluiceway.api.joins": "AsOfJoin IntervalJoin IntervalJoined",
@@ -187,6 +200,7 @@ _HOMES = {
     "sluiceway.functions": "AggregateFunction AllWindowFunction AsyncFunction AsyncRetryStrategy "
     "CheckpointedFunction CoFlatMapFunction CoMapFunction CoProcessFunction FilterFunction "
     "FlatJoinFunction FlatMapFunction Function JoinFunction KeySelector "
+    "BroadcastProcessFunction BroadcastState KeyedBroadcastProcessFunction ReadOnlyBroadcastState "
     "KeyedCoProcessFunction KeyedProcessFunction MapFunction OutputTag "
     "ProcessAllWindowFunction ProcessFunction ProcessJoinFunction ProcessWindowFunction "
     "ReduceFunction RuntimeContext WindowFunction",

@@ -12,6 +12,7 @@ from sluiceway.functions import (
     AggregateFunction,
     AllWindowFunction,
     AsyncFunction,
+    BroadcastProcessFunction,
     CoFlatMapFunction,
     CoGroupFunction,
     CoMapFunction,
@@ -20,6 +21,7 @@ from sluiceway.functions import (
     FlatJoinFunction,
     FlatMapFunction,
     JoinFunction,
+    KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     KeySelector,
@@ -47,6 +49,8 @@ _KINDS: tuple[type, ...] = (
     CoFlatMapFunction,
     CoProcessFunction,
     KeyedCoProcessFunction,
+    BroadcastProcessFunction,
+    KeyedBroadcastProcessFunction,
     MapFunction,
     FlatMapFunction,
     FilterFunction,
@@ -63,6 +67,8 @@ _BELONGS = {
     "CoFlatMapFunction": "connect(other).flat_map()",
     "CoProcessFunction": "connect(other).process()",
     "KeyedCoProcessFunction": "connect(other).process() of keyed streams",
+    "BroadcastProcessFunction": "connect(other.broadcast(descriptor)).process()",
+    "KeyedBroadcastProcessFunction": "key_by(key).connect(other.broadcast(descriptor)).process()",
 }
 
 

@@ -28,6 +28,7 @@ from sluiceway.functions import (
     ProcessFunction,
 )
 from sluiceway.graph import InputRef, Transformation
+from sluiceway.state import MapStateDescriptor
 from sluiceway.steps import (
     FilterStep,
     FlatMapStep,
@@ -41,6 +42,7 @@ from sluiceway.steps import (
 from sluiceway.streamgraph import PartitionerSpec
 
 if TYPE_CHECKING:
+    from sluiceway.api.broadcast import BroadcastConnectedStream, BroadcastStream
     from sluiceway.api.connected import ConnectedStreams
     from sluiceway.api.iteration import IterativeStream
     from sluiceway.api.keyed import KeyedStream
@@ -210,17 +212,28 @@ class DataStream(StepSettings, Generic[T]):
             inputs += self._others("union", stream)._inputs
         return DataStream(self._pipeline, inputs, "union()")
 
-    def connect(self, other: DataStream[S]) -> ConnectedStreams[T, S]:
+    @overload
+    def connect(self, other: DataStream[S]) -> ConnectedStreams[T, S]: ...
+    @overload
+    def connect(self, other: BroadcastStream[S]) -> BroadcastConnectedStream[T, S]: ...
+    def connect(self, other: Any) -> Any:
         """Put another stream beside this one, of any type, for a step that takes both together.
 
         Keyed streams stay keyed: then the step has state per key that both share.
+
+        Args:
+            other: a stream; or what ``broadcast(descriptor)`` returned, to look records up in what it broadcasts.
 
         Raises:
             GraphError: the stream belongs to another pipeline.
             TypeError: ``other`` is no stream.
         """
+        from sluiceway.api.broadcast import BroadcastConnectedStream, BroadcastStream
         from sluiceway.api.connected import ConnectedStreams
 
+        if isinstance(other, BroadcastStream):
+            self._others("connect", other._stream)
+            return BroadcastConnectedStream(self, other)
         return ConnectedStreams(self, self._others("connect", other))
 
     def iterate(self) -> IterativeStream[T]:
@@ -288,9 +301,30 @@ class DataStream(StepSettings, Generic[T]):
         """To a subtask drawn by lot."""
         return self._partitioned("shuffle")
 
-    def broadcast(self) -> DataStream[T]:
-        """Every record to every subtask."""
-        return self._partitioned("broadcast")
+    @overload
+    def broadcast(self) -> DataStream[T]: ...
+    @overload
+    def broadcast(
+        self, descriptor: MapStateDescriptor, /, *descriptors: MapStateDescriptor
+    ) -> BroadcastStream[T]: ...
+    def broadcast(self, *descriptors: MapStateDescriptor) -> Any:
+        """Every record to every subtask.
+
+        Args:
+            descriptors: the states in which a step is to keep what it needs of the records. With any, the result
+                is for another stream to be connected with, which looks its records up in them:
+                ``stream.connect(rules.broadcast(descriptor)).process(function)``.
+
+        Raises:
+            TypeError: not a MapStateDescriptor.
+            GraphError: two descriptors of one name, or one with a time to live.
+        """
+        stream = self._partitioned("broadcast")
+        if not descriptors:
+            return stream
+        from sluiceway.api.broadcast import BroadcastStream
+
+        return BroadcastStream(stream, descriptors)
 
     def global_(self) -> DataStream[T]:
         """Everything to the first subtask."""

@@ -9,6 +9,12 @@ from __future__ import annotations
 
 from sluiceway.functions.asynchronous import AsyncFunction, AsyncRetryStrategy
 from sluiceway.functions.base import Function, FunctionObject, OutputTag, RuntimeContext
+from sluiceway.functions.broadcast import (
+    BroadcastProcessFunction,
+    BroadcastState,
+    KeyedBroadcastProcessFunction,
+    ReadOnlyBroadcastState,
+)
 from sluiceway.functions.checkpointed import (
     CheckpointedFunction,
     FunctionInitializationContext,
@@ -40,6 +46,8 @@ __all__ = [
     "AllWindowFunction",
     "AsyncFunction",
     "AsyncRetryStrategy",
+    "BroadcastProcessFunction",
+    "BroadcastState",
     "CheckpointedFunction",
     "CoFlatMapFunction",
     "CoGroupFunction",
@@ -54,6 +62,7 @@ __all__ = [
     "FunctionSnapshotContext",
     "JoinFunction",
     "KeySelector",
+    "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "MapFunction",
@@ -63,6 +72,7 @@ __all__ = [
     "ProcessFunction",
     "ProcessJoinFunction",
     "ProcessWindowFunction",
+    "ReadOnlyBroadcastState",
     "ReduceFunction",
     "RuntimeContext",
     "TimeDomain",

@@ -133,7 +133,7 @@ class KeyedStateStore:
         except AttributeError:
             return StateError(
                 f"keyed state {state!r} is used without a current key: there is one only while a record is "
-                "processed, not in open() or close()"
+                "processed, not in open() or close(), nor for a broadcast record"
             )
         try:
             stable_hash(key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -82,6 +82,7 @@ class OperatorSnapshot:
         keyed: its keyed state, or None.
         splits: for a source: the splits of its reader, with positions.
         lists: the operator state of its functions.
+        broadcast: the broadcast state, by name, of which every subtask has the same; None where there is none.
         pending: records that were taken and not given on, each with its timestamp, to be taken again.
     """
 
@@ -89,6 +90,7 @@ class OperatorSnapshot:
     keyed: KeyedSnapshot | None = None
     splits: tuple[Any, ...] = ()
     lists: tuple[ListSnapshot, ...] = ()
+    broadcast: Mapping[str, Mapping[Any, Any]] | None = None
     pending: tuple[tuple[Any, int | None], ...] = ()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from sluiceway.elements import Batch
 from sluiceway.faults import record_loop
-from sluiceway.functions import Function, KeyedCoProcessFunction, TimeDomain
+from sluiceway.functions import Function, TimeDomain
 from sluiceway.operators.base import Operator, OperatorContext
 from sluiceway.operators.context import OperatorRuntimeContext
 from sluiceway.operators.fused import close_all
@@ -18,7 +18,7 @@ from sluiceway.operators.twoinputs import TwoInputOperator
 from sluiceway.steps import CoFlatMapStep, CoMapStep, ConnectedStep
 from sluiceway.timers import Timer
 
-__all__ = ["make_co_operator"]
+__all__ = ["CoProcessOperator", "KeyedCoProcessOperator", "make_co_operator"]
 
 
 def make_co_operator(context: OperatorContext) -> Operator:
@@ -65,6 +65,10 @@ class _WithoutKeys(_ConnectedOperator):
 def _called(fn: Any, method: str | None) -> Callable[..., Any]:
     called: Callable[..., Any] = fn if method is None else getattr(fn, method)
     return called
+
+
+def _nothing(timestamp: int, ctx: ProcessContext) -> None:
+    """Stands in where a function has no ``on_timer``."""
 
 
 # ---- map ---------------------------------------------------------------------------------------------------
@@ -192,32 +196,28 @@ class KeyedCoFlatMapOperator(_ConnectedOperator, KeyedOperator):
 # ---- process -----------------------------------------------------------------------------------------------
 
 
-class CoProcessOperator(_WithoutKeys):
-    """Runs a process function of two streams."""
+class _ProcessingOperator(_ConnectedOperator):
+    """Base of the co-process operators."""
 
-    def __init__(self, context: OperatorContext) -> None:
-        super().__init__(context)
-        self._ctx = ProcessContext(self)
-
-    def process1(self, batch: Batch[Any]) -> None:
-        """Call the function for each record of the first input."""
-        self._run(self._call1, batch)
-
-    def process2(self, batch: Batch[Any]) -> None:
-        """Call the function for each record of the second input."""
-        self._run(self._call2, batch)
-
-    def _run(self, call: Callable[..., Iterable[Any] | None], batch: Batch[Any]) -> None:
+    def _without_key(
+        self, call: Callable[..., Iterable[Any] | None], ctx: ProcessContext, batch: Batch[Any]
+    ) -> None:
+        """Call the function for each record, which has no key."""
         results = Results()
-        self._loop(call, batch, results)
-        if self._ctx.sides:
-            self._ctx.emit_sides(self)
+        self._unkeyed_loop(call, ctx, batch, results)
+        self._give(ctx, results, stamped=batch.timestamps is not None)
+
+    def _give(self, ctx: ProcessContext, results: Results, *, stamped: bool) -> None:
+        if ctx.sides:
+            ctx.emit_sides(self)
         if results.values:
-            self.output.emit(results.batch(stamped=batch.timestamps is not None))
+            self.output.emit(results.batch(stamped=stamped))
 
     @record_loop
-    def _loop(self, call: Callable[..., Iterable[Any] | None], batch: Batch[Any], results: Results) -> None:
-        ctx, values, made, stamps = self._ctx, results.values, results.stamps, batch.timestamps
+    def _unkeyed_loop(
+        self, call: Callable[..., Iterable[Any] | None], ctx: ProcessContext, batch: Batch[Any], results: Results
+    ) -> None:
+        values, made, stamps = results.values, results.stamps, batch.timestamps
         ctx.stamp = None
         for index, value in enumerate(batch.values):
             timestamp = None
@@ -236,15 +236,29 @@ class CoProcessOperator(_WithoutKeys):
                 made.extend([timestamp] * (len(values) - len(made)))
 
 
-class KeyedCoProcessOperator(_ConnectedOperator, TimedKeyedOperator):
+class CoProcessOperator(_WithoutKeys, _ProcessingOperator):
+    """Runs a process function of two streams."""
+
+    def __init__(self, context: OperatorContext) -> None:
+        super().__init__(context)
+        self._ctx = ProcessContext(self)
+
+    def process1(self, batch: Batch[Any]) -> None:
+        """Call the function for each record of the first input."""
+        self._without_key(self._call1, self._ctx, batch)
+
+    def process2(self, batch: Batch[Any]) -> None:
+        """Call the function for each record of the second input."""
+        self._without_key(self._call2, self._ctx, batch)
+
+
+class KeyedCoProcessOperator(_ProcessingOperator, TimedKeyedOperator):
     """Runs a process function of two keyed streams, its state and timers bound to the record's key."""
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
         self._ctx = ProcessContext(self, KeyedTimerService(self))
-        self._on_timer: Callable[..., Iterable[Any] | None] = (
-            self._fn.on_timer if isinstance(self._fn, KeyedCoProcessFunction) else lambda timestamp, ctx: None
-        )
+        self._on_timer: Callable[..., Iterable[Any] | None] = getattr(self._fn, "on_timer", _nothing)
 
     def process1(self, batch: Batch[Any]) -> None:
         """Call the function for each record of the first input."""
@@ -260,13 +274,7 @@ class KeyedCoProcessOperator(_ConnectedOperator, TimedKeyedOperator):
             self._loop(call, key_of, batch, results)
         finally:
             self.store.clear_current_key()
-        self._give(results, stamped=batch.timestamps is not None)
-
-    def _give(self, results: Results, *, stamped: bool) -> None:
-        if self._ctx.sides:
-            self._ctx.emit_sides(self)
-        if results.values:
-            self.output.emit(results.batch(stamped=stamped))
+        self._give(self._ctx, results, stamped=batch.timestamps is not None)
 
     @record_loop
     def _loop(
@@ -303,7 +311,7 @@ class KeyedCoProcessOperator(_ConnectedOperator, TimedKeyedOperator):
             self._timer_loop(event_time, timers, results)
         finally:
             self.store.clear_current_key()
-        self._give(results, stamped=event_time)
+        self._give(self._ctx, results, stamped=event_time)
 
     @record_loop
     def _timer_loop(self, event_time: bool, timers: Iterator[Timer], results: Results) -> None:

@@ -55,4 +55,8 @@ class JobSnapshot:
 
 
 def _stateful(operators: Iterable[OperatorSnapshot]) -> set[str]:
-    return {s.uid for s in operators if s.splits or s.pending or (s.keyed is not None and s.keyed.groups)}
+    return {
+        s.uid
+        for s in operators
+        if s.splits or s.pending or any((s.broadcast or {}).values()) or (s.keyed is not None and s.keyed.groups)
+    }

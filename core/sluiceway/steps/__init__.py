@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sluiceway.steps.asynchronous import AsyncStep
 from sluiceway.steps.base import Step
+from sluiceway.steps.broadcast import BroadcastProcessStep
 from sluiceway.steps.co import CoFlatMapStep, CoMapStep, ConnectedStep, CoProcessStep, PerInput
 from sluiceway.steps.ends import IterationHeadStep, SinkStep, SourceStep
 from sluiceway.steps.joins import AsOfJoinStep, IntervalJoinStep
@@ -19,6 +20,7 @@ from sluiceway.steps.windows import WindowContents, WindowStep
 __all__ = [
     "AsOfJoinStep",
     "AsyncStep",
+    "BroadcastProcessStep",
     "CoFlatMapStep",
     "CoMapStep",
     "CoProcessStep",

@@ -17,7 +17,7 @@ from sluiceway.functions import (
 from sluiceway.steps.base import Step
 from sluiceway.types import element_type, parameter_type, return_type, union_of
 
-__all__ = ["CoFlatMapStep", "CoMapStep", "CoProcessStep", "ConnectedStep", "PerInput"]
+__all__ = ["CoFlatMapStep", "CoMapStep", "CoProcessStep", "ConnectedStep", "PerInput", "elements"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class CoFlatMapStep(ConnectedStep):
 
     def output_type(self, *entering: Any) -> Any:
         """The type of one of the records that the methods return."""
-        return _elements(self.returned_types())
+        return elements(self.returned_types())
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class CoProcessStep(ConnectedStep):
 
     def output_type(self, *entering: Any) -> Any:
         """The type of one of the records that the methods return."""
-        return _elements(self.returned_types())
+        return elements(self.returned_types())
 
     @property
     def stateful(self) -> bool:  # type: ignore[override]
@@ -125,6 +125,6 @@ class CoProcessStep(ConnectedStep):
         return self.keyed
 
 
-def _elements(returned: Iterable[Any]) -> Any:
+def elements(returned: Iterable[Any]) -> Any:
     """The type of one of the records that come of iterables of these types, or of None."""
     return union_of(element_type(t) for t in returned if t is not type(None))

@@ -1,0 +1,55 @@
+"""The step of a stream and a broadcast one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from sluiceway.functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction, KeySelector
+from sluiceway.state import MapStateDescriptor
+from sluiceway.steps.co import ConnectedStep, elements
+
+__all__ = ["BroadcastProcessStep"]
+
+
+@dataclass(frozen=True)
+class BroadcastProcessStep(ConnectedStep):
+    """A process function of a stream, keyed or not, and a broadcast one.
+
+    Attributes:
+        fn: the function.
+        key: what the first input is keyed by; None: it is not.
+        key2: always None.
+        descriptors: the broadcast states that it may use.
+    """
+
+    fn: BroadcastProcessFunction[Any, Any, Any] | KeyedBroadcastProcessFunction[Any, Any, Any, Any]
+    key: Callable[[Any], Any] | KeySelector[Any, Any] | None = None
+    key2: None = None
+    descriptors: tuple[MapStateDescriptor, ...] = ()
+    kind: ClassVar[str] = "broadcast_process"
+    side_outputs: ClassVar[bool] = True
+    stateful: ClassVar[bool] = True
+
+    @property
+    def keyed(self) -> bool:  # type: ignore[override]
+        """Whether the first input is."""
+        return self.key is not None
+
+    @property
+    def keys(self) -> tuple[Any, ...]:
+        """Of the first input alone."""
+        return (self.key, None)
+
+    def exchange(self, port: int = 0) -> str | None:
+        """The second input must come to every subtask."""
+        return "broadcast" if port == 1 else super().exchange(port)
+
+    def function_of(self, port: int) -> tuple[Any, str | None]:
+        """The function's methods."""
+        return self.fn, ("process_element", "process_broadcast_element")[port]
+
+    def output_type(self, *entering: Any) -> Any:
+        """The type of one of the records that the methods return."""
+        return elements(self.returned_types())
