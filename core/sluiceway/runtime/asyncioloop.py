@@ -19,7 +19,7 @@ from typing import Any, Final
 from sluiceway.operators import Call, CallCancelledError, Calls, Ended
 from sluiceway.runtime.eventloop import EventLoop
 
-__all__ = ["LoopCalls", "ThreadedEventLoop"]
+__all__ = ["LoopCalls", "ThreadedEventLoop", "tidy"]
 
 GRACE_S: Final = 5.0
 """How long cancelled coroutines and closing functions may take before they are given up."""
@@ -74,6 +74,11 @@ class LoopCalls(Calls):
         self._told = False
         over = self._over
         return [over.popleft() for _ in range(len(over))]
+
+    @property
+    def running(self) -> bool:
+        """Whether calls are under way."""
+        return bool(self._running or self._coming)
 
     def close(self, last: Callable[[], Awaitable[None]] | None = None) -> None:
         """Cancel and wait."""
@@ -166,7 +171,7 @@ class ThreadedEventLoop(EventLoop):
         if self._stopping:
             return
         try:
-            self._run(_tidy(self._loop))
+            self._run(tidy(self._loop))
         finally:
             self._stopping = True
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -196,7 +201,7 @@ class ThreadedEventLoop(EventLoop):
             ) from None
 
 
-async def _tidy(loop: asyncio.AbstractEventLoop) -> None:
+async def tidy(loop: asyncio.AbstractEventLoop) -> None:
     """End what the users' coroutines have started and left."""
     left = [task for task in asyncio.all_tasks(loop) if task is not asyncio.current_task(loop)]
     for task in left:

@@ -12,7 +12,7 @@ from sluiceway.api import DataStream, Pipeline
 from sluiceway.clock import VirtualClock
 from sluiceway.config import Settings
 from sluiceway.connectors import DiscardSink
-from sluiceway.elements import Batch, Element, Watermark
+from sluiceway.elements import MAX_WATERMARK, Batch, Element, Watermark
 from sluiceway.errors import GraphError
 from sluiceway.functions import KeySelector, OutputTag
 from sluiceway.keygroups import KeyGroupRange, key_group, subtask_for_key_group
@@ -33,6 +33,7 @@ from sluiceway.state import StateBackend
 from sluiceway.steps import IterationHeadStep, SinkStep, SourceStep
 from sluiceway.streamgraph import PartitionerSpec, StreamEdge, StreamGraph, StreamNode
 from sluiceway.testing.script import EOF, TestSource
+from sluiceway.testing.virtualloop import VirtualEventLoop
 
 __all__ = ["OperatorHarness"]
 
@@ -78,6 +79,7 @@ class OperatorHarness:
         self._sides: dict[str, list[tuple[Any, int | None]]] = {}
         self._fresh: list[Any] = []
         self._turn = 0
+        self._event_loop = VirtualEventLoop(self.clock)
         graph = _graph_of(program, self._inputs, parallelism, max_parallelism)
         nodes, self._edges, entries, self._result = _steps_of(graph, self._inputs, self._called)
         self._partitioners = [entry.partitioner for entry in entries]
@@ -124,10 +126,14 @@ class OperatorHarness:
             return self.process_batch(element.values, element.timestamps)
         for subtask in self._subtasks:
             subtask.control(element)
-        return self.take()
+        return self._settled()
 
     def advance(self, ms: int) -> list[Any]:
-        """Let processing time go on by ``ms``, from timer to timer, the input dry; what came out meanwhile."""
+        """Let processing time go on by ``ms``, from timer to timer, the input dry; what came out meanwhile.
+
+        Coroutines run in the test's thread, and this is the time that they sleep by. What they wait for outside
+        the test, :meth:`finish` waits for.
+        """
         until = self.clock.now_ms() + ms
         for subtask in self._subtasks:
             subtask.idle()
@@ -145,12 +151,21 @@ class OperatorHarness:
         return self.take()
 
     def finish(self) -> list[Any]:
-        """End the input; what came out for it."""
+        """End the input; what came out for it. Time goes on as far as something is under way.
+
+        Raises:
+            AssertionError: something is under way and nothing brings it to its end.
+        """
         for subtask in self._subtasks:
             subtask.finish()
-        return self.take()
+        return self._settled()
 
     # ---- looking ------------------------------------------------------------------------------------------
+
+    @property
+    def blocked(self) -> bool:
+        """Whether a step can take no more until something that is under way has ended."""
+        return any(subtask.settle() is not None for subtask in self._subtasks)
 
     @property
     def values(self) -> list[Any]:
@@ -194,16 +209,30 @@ class OperatorHarness:
                 subtask.close()
             except Exception as error:
                 first = first or error
+        self._event_loop.close()
         if first is not None:
             raise first
 
     # ---- inside -------------------------------------------------------------------------------------------
 
+    def _settled(self) -> list[Any]:
+        for subtask in self._subtasks:
+            subtask.settle()
+        return self.take()
+
+    def _wait(self) -> None:
+        """Let time go on to what is due next, or wait for the outside."""
+        due = min((at for s in self._subtasks if (at := s.next_due(MAX_WATERMARK)) is not None), default=None)
+        if due is not None:
+            self.clock.advance(max(0, due - self.clock.now_ms()))
+        elif not self._event_loop.wait_outside():
+            raise AssertionError("a coroutine is under way and waits neither for time nor for anything that comes")
+
     def _feed(self, port: int, values: Sequence[Any], timestamps: Sequence[int] | None) -> list[Any]:
         stamps = None if timestamps is None else list(timestamps)
         for subtask, batch in self._split(self._partitioners[port], list(values), stamps):
             subtask.process(port, batch)
-        return self.take()
+        return self._settled()
 
     def _split(
         self, partitioner: PartitionerSpec, values: list[Any], stamps: list[int] | None
@@ -296,6 +325,7 @@ class _Subtask:
                 clock=harness.clock,
                 state_backend=backend,
                 wake=lambda: None,
+                calls=harness._event_loop.calls,
             )
 
         result = harness._result
@@ -310,33 +340,50 @@ class _Subtask:
             self._guard(operator, partial(operator.initialize, restored))
         for operator in reversed(self.operators):
             self._guard(operator, operator.open)
+        while self.settle() is not None:
+            self._harness._wait()
 
     def process(self, port: int, batch: Batch[Any]) -> None:
+        self._check_open()
         self._guard(self.operators[0], lambda: self.operators[0].receivers()[port](batch))
         self.settle()
 
     def control(self, element: Element) -> None:
+        self._check_open()
         self._guard(self.operators[0], lambda: self.operators[0].control(element))
         self.settle()
 
     def next_due(self, until: int) -> int | None:
         """The first time up to ``until`` at which processing time makes something due."""
-        timed = (o.next_processing_time() for o in self.operators if isinstance(o, TimedOperator))
+        timed = [o.next_processing_time() for o in self.operators if isinstance(o, TimedOperator)]
+        timed.append(self._harness._event_loop.next_due())
         return min((at for at in timed if at is not None and at <= until), default=None)
 
-    def settle(self) -> None:
-        """Do what time has made due, as the task would between two elements."""
-        now_ms = self._harness.clock.now_ms()
-        timed = [o for o in reversed(self.operators) if isinstance(o, TimedOperator)]
+    def settle(self) -> Operator | None:
+        """Do what time has made due, as the task would between two elements; who can take no more, or None."""
         while True:
-            working = next((o for o in timed if o.has_work), None)
-            if working is not None:
-                self._guard(working, working.work)
-                continue
-            due = next((o for o in timed if (at := o.next_processing_time()) is not None and at <= now_ms), None)
-            if due is None:
-                return
-            self._guard(due, partial(due.on_processing_time, now_ms))
+            self._harness._event_loop.run()
+            now_ms = self._harness.clock.now_ms()
+            for operator in reversed(self.operators):
+                if isinstance(operator, TimedOperator):
+                    if operator.has_work:
+                        self._guard(operator, operator.work)
+                        break
+                    due = operator.next_processing_time()
+                    if due is not None and due <= now_ms:
+                        self._guard(operator, partial(operator.on_processing_time, now_ms))
+                        break
+                if operator.blocked() is not None:
+                    return operator
+            else:
+                return None
+
+    def _check_open(self) -> None:
+        full = self.settle()
+        assert full is None, (
+            f"step {full.step_name!r} can take no more until something that is under way has ended; a job would give "
+            "it nothing now: let time go on, with advance()"
+        )
 
     def idle(self) -> None:
         for operator in self.operators:
@@ -344,7 +391,10 @@ class _Subtask:
 
     def finish(self) -> None:
         for operator in self.operators:
+            while self.settle() is not None or operator.draining() is not None:
+                self._harness._wait()
             self._guard(operator, operator.finish)
+        self.settle()
 
     def snapshot(self) -> list[OperatorSnapshot]:
         return [taken for operator in self.operators for taken in operator.snapshots()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -18,6 +19,7 @@ from sluiceway.runtime.local import LocalJob
 from sluiceway.runtime.poller import SelectorPoller
 from sluiceway.runtime.snapshots import JobSnapshot
 from sluiceway.streamgraph import StreamGraph
+from sluiceway.testing.virtualloop import VirtualEventLoop
 
 __all__ = ["PipelineHarness", "run_pipeline"]
 
@@ -35,6 +37,7 @@ class PipelineHarness:
         restored: go on from this snapshot, taken of a pipeline with the same uids at any parallelism.
         start_ms: the first reading of the clock, ms since the epoch.
         patience_s: real seconds to wait for something outside the test (a socket, a helper thread).
+            Coroutines run in the test's thread and in virtual time.
         most_rounds: how often each task may have its turn before :meth:`run` gives up waiting for rest.
         options: those of ``Pipeline.run``. Neither the environment nor a file is looked at.
 
@@ -63,11 +66,12 @@ class PipelineHarness:
         self._closed = False
         settings = resolve({"seed": 0, **options}, environ={}, directory="/").settings
         self._poller = SelectorPoller()
+        self._event_loop = VirtualEventLoop(self.clock, patience_s)
         self._known_threads = set(threading.enumerate())
 
         def make(graph: StreamGraph, settings: Settings) -> LocalJob:
             services = default_manager().services(self.clock)
-            return LocalJob(graph, settings, services, lambda: self._poller, restored)
+            return LocalJob(graph, settings, services, lambda: self._poller, restored, lambda: self._event_loop)
 
         try:
             self._job = flow._make_job(make, settings)
@@ -94,6 +98,11 @@ class PipelineHarness:
         """Whether the job has ended."""
         return self._job.status.ended
 
+    @property
+    def under_way(self) -> bool:
+        """Whether records wait between steps, as before a step that can take no more for now."""
+        return any(task.under_way() for task in self._job.tasks)
+
     def metrics(self) -> JobMetrics:
         """The job's metrics as of now."""
         return self._job.metrics()
@@ -108,7 +117,8 @@ class PipelineHarness:
         for _ in range(max(1, self._most_rounds // _ROUNDS_AT_A_TIME)):
             if self._poller.watching():
                 self._poller.poll(0)
-            if not self._job.worker.run_ready(_ROUNDS_AT_A_TIME):
+            ran = self._job.worker.run_ready(_ROUNDS_AT_A_TIME)
+            if not self._event_loop.run() and not ran:
                 break
         else:
             raise AssertionError(
@@ -134,6 +144,28 @@ class PipelineHarness:
         self.clock.advance(target - self.clock.now_ms())
         return self.run()
 
+    def run_until(self, condition: Callable[[], bool]) -> PipelineHarness:
+        """Run the job, time going on as it must, until ``condition()`` holds while the job is at rest.
+
+        Raises:
+            AssertionError: the job has ended, or is at rest and nothing will wake it.
+            BaseException: what the job failed with.
+        """
+        self.run()
+        while not condition():
+            assert not self.ended, "the job has ended, and what was waited for has not come"
+            due = self._due_ms()
+            helpers = set(threading.enumerate()) - self._known_threads
+            if self._event_loop.waits_outside and self._event_loop.wait_outside():
+                pass  # a socket of a coroutine, or a thread that it waits for
+            elif due is None or helpers or self._poller.watching():
+                self._wait_outside(due)
+                self._known_threads |= helpers  # one that has not brought anything by now is not waited for again
+            else:
+                self.clock.advance(max(due - self.clock.now_ms(), 0))
+            self.run()
+        return self
+
     def run_to_end(self) -> JobResult:
         """Run the job to its end, time going on as it must.
 
@@ -142,16 +174,7 @@ class PipelineHarness:
                 that is blocked.
             BaseException: what the job failed with.
         """
-        self.run()
-        while not self.ended:
-            due = self._due_ms()
-            helpers = set(threading.enumerate()) - self._known_threads
-            if due is None or helpers or self._poller.watching():
-                self._wait_outside(due)
-                self._known_threads |= helpers  # one that has not brought anything by now is not waited for again
-            else:
-                self.clock.advance(max(due - self.clock.now_ms(), 0))
-            self.run()
+        self.run_until(lambda: self.ended)
         assert self._result is not None
         return self._result
 
@@ -195,10 +218,12 @@ class PipelineHarness:
 
     def _due_ms(self) -> int | None:
         due = self._job.worker.next_deadline()
+        in_loop = self._event_loop.next_due()
         if due is None:
-            return None
+            return in_loop
         # Deadlines are in seconds since the clock's start; whole ms later they have certainly come.
-        return self.clock.now_ms() + max(math.ceil(round((due - self.clock.monotonic()) * 1000, 6)), 0)
+        due_ms = self.clock.now_ms() + max(math.ceil(round((due - self.clock.monotonic()) * 1000, 6)), 0)
+        return due_ms if in_loop is None else min(due_ms, in_loop)
 
     def _wait_outside(self, due: int | None) -> None:
         self._poller.poll(self._patience_s)

@@ -115,7 +115,7 @@ class _Trial:
         flow, source, sinks = self._build([item for batch in script for item in (batch, PAUSE)] + [EOF])
         with PipelineHarness(flow, **options) as harness:
             for _ in script:
-                harness.run()
+                harness.run_until(lambda: source.paused)
                 source.resume()
             harness.run_to_end()
         return [sink.values for sink in sinks]
@@ -143,11 +143,12 @@ class _Trial:
             flow, source, sinks = self._build(items)
             n = parallelism[turn % len(parallelism)]
             with PipelineHarness(flow, restored=snapshot, parallelism=n, **options) as harness:
-                harness.run()
+                if script:
+                    harness.run_until(lambda: source.paused)  # noqa: B023 (called at once)
                 if turn:
                     source.resume()
-                    harness.run()
                 if turn < len(script):
+                    harness.run_until(lambda: source.paused and not harness.under_way)  # noqa: B023
                     snapshot = harness.snapshot()
                 else:
                     harness.run_to_end()
