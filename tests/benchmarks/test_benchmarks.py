@@ -24,6 +24,7 @@ ROWS = [
     "word count, count()",
     "word count, process function with state",
     *(f"nexmark q{number}" for number in NEXMARK),
+    "interval join, two matches per record",
     "latency at 100 lines/s, median",
     "latency at 100 lines/s, 99th percentile",
     "sluiceway run of an empty job",

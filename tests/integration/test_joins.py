@@ -135,6 +135,6 @@ def test_records_without_timestamps_end_the_job_with_the_reason() -> None:
     flow = sw.Pipeline("no time")
     left, right = (flow.from_collection([("k", 1, 1)]).key_by(key_of) for _ in range(2))
     left.interval_join(right).between(0, 0).apply(pair).print()
-    with pytest.raises(sw.GraphError, match=r"the records of its left input have no timestamps") as caught:
+    with pytest.raises(sw.StateError, match=r"the records of its left input have no timestamps") as caught:
         flow.run()
     assert caught.value.__notes__[0].startswith("in step 'interval_join(pair)'")

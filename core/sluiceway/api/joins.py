@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from numbers import Number
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 
@@ -12,12 +11,12 @@ from sluiceway.api.arguments import check_function, describe
 from sluiceway.api.later import answer
 from sluiceway.api.location import caller_location
 from sluiceway.api.stream import DataStream
-from sluiceway.errors import GraphError
+from sluiceway.errors import ConfigurationError, GraphError
 from sluiceway.functions import FlatJoinFunction, JoinFunction, OutputTag, ProcessJoinFunction
 from sluiceway.graph import InputRef
-from sluiceway.options import duration_ms
 from sluiceway.steps import AsOfJoinStep, IntervalJoinStep, Step, key_type
 from sluiceway.types import is_assignable, type_name
+from sluiceway.windows.durations import Duration, milliseconds, offset_milliseconds
 
 if TYPE_CHECKING:
     from sluiceway.api.keyed import KeyedStream
@@ -36,7 +35,7 @@ class IntervalJoin(Generic[L, R]):
         self._left = left
         self._right = right
 
-    def between(self, lower: timedelta | int | str, upper: timedelta | int | str) -> IntervalJoined[L, R]:
+    def between(self, lower: Duration, upper: Duration) -> IntervalJoined[L, R]:
         """Join a left record at ``t`` with the right ones from ``t + lower`` to ``t + upper``, both included.
 
         Args:
@@ -44,13 +43,12 @@ class IntervalJoin(Generic[L, R]):
             upper: the same; not below ``lower``.
 
         Raises:
-            ValueError: not a duration, or ``lower`` is above ``upper``.
+            ConfigurationError: not a duration, or ``lower`` is above ``upper``.
         """
-        low, high = _signed_ms("lower", lower), _signed_ms("upper", upper)
+        where = f"between({lower!r}, {upper!r}) at {caller_location()}"
+        low, high = offset_milliseconds(where, lower), offset_milliseconds(where, upper)
         if low > high:
-            raise ValueError(
-                f"between({lower!r}, {upper!r}) at {caller_location()}: the lower bound is above the upper one"
-            )
+            raise ConfigurationError(f"{where}: the lower bound is above the upper one")
         return IntervalJoined(self._left, self._right, low, high)
 
     if not TYPE_CHECKING:
@@ -69,7 +67,7 @@ class IntervalJoined(Generic[L, R]):
     the second of them is there, with the later one's timestamp. A record is kept until the watermark says that
     nothing can match it any more. One that comes when the watermark has passed it is late: it is joined with
     nothing, and goes to a side output if there is one for it; else it is dropped, and counted in the metric
-    ``num_late_records_dropped``.
+    ``numLateRecordsDropped``.
     """
 
     _left: KeyedStream[L, Any]
@@ -103,7 +101,7 @@ class IntervalJoined(Generic[L, R]):
 
         Raises:
             TypeError: ``fn`` cannot be called so.
-            ValueError: exclusive bounds leave nothing between them.
+            ConfigurationError: exclusive bounds leave nothing between them.
         """
         check_function("apply", fn, (JoinFunction, FlatJoinFunction), 2)
         return self._then(fn, with_context=False)
@@ -119,7 +117,7 @@ class IntervalJoined(Generic[L, R]):
 
         Raises:
             TypeError: ``fn`` cannot be called so.
-            ValueError: exclusive bounds leave nothing between them.
+            ConfigurationError: exclusive bounds leave nothing between them.
         """
         try:
             check_function("process", fn, (ProcessJoinFunction,), 3)
@@ -132,7 +130,7 @@ class IntervalJoined(Generic[L, R]):
     def _then(self, fn: Any, *, with_context: bool) -> DataStream[Any]:
         lower, upper = self._lower + self._exclusive[0], self._upper - self._exclusive[1]
         if lower > upper:
-            raise ValueError(
+            raise ConfigurationError(
                 f"interval_join() at {caller_location()}: between {self._lower} ms and {self._upper} ms there is "
                 "nothing if bounds are exclusive; make the interval longer or the bounds inclusive"
             )
@@ -190,19 +188,15 @@ def interval_join(left: KeyedStream[L, Any], right: KeyedStream[R, Any]) -> Inte
 def asof_join(
     left: KeyedStream[L, Any],
     right: KeyedStream[R, Any],
-    tolerance: timedelta | int | str | None,
+    tolerance: Duration | None,
     how: Literal["left", "inner"],
 ) -> AsOfJoin[L, R]:
     """Behind the method of that name."""
     checked = _checked_right("asof_join", left, right)
     if how not in ("left", "inner"):
-        raise ValueError(f"asof_join(how={how!r}) at {caller_location()}: how is 'left' or 'inner'")
-    ms = None if tolerance is None else _signed_ms("tolerance", tolerance)
-    if ms is not None and ms < 0:
-        raise ValueError(
-            f"asof_join(tolerance={tolerance!r}) at {caller_location()}: a tolerance is not negative; what lies "
-            "after the left record never matches"
-        )
+        raise ConfigurationError(f"asof_join(how={how!r}) at {caller_location()}: how is 'left' or 'inner'")
+    where = f"asof_join(tolerance={tolerance!r}) at {caller_location()}"
+    ms = None if tolerance is None else milliseconds(where, tolerance)
     return AsOfJoin(left, checked, ms, how)
 
 
@@ -244,19 +238,3 @@ def _checked_tag(method: str, tag: object) -> OutputTag[Any]:
             f'{method}() at {caller_location()} takes an OutputTag, as in OutputTag("late"), not {describe(tag)}'
         )
     return tag
-
-
-def _signed_ms(what: str, value: object) -> int:
-    try:
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-        if isinstance(value, timedelta) and value < timedelta(0):
-            return -duration_ms(-value)
-        if isinstance(value, str) and value.strip().startswith("-"):
-            return -duration_ms(value.strip()[1:])
-        return duration_ms(value)
-    except ValueError:
-        raise ValueError(
-            f"{what} at {caller_location()} takes a timedelta, an int of milliseconds, or a text such as "
-            f'"5min" or "-5min", in whole milliseconds; not {describe(value)}'
-        ) from None

@@ -167,7 +167,7 @@ class KeyedStream(DataStream[T], Generic[T, K]):
         the timestamp of this stream's record.
 
         A record that the watermark has passed when it comes is late: it goes to a side output if there is one
-        for it, else it is dropped and counted in the metric ``num_late_records_dropped``. A late record of
+        for it, else it is dropped and counted in the metric ``numLateRecordsDropped``. A late record of
         ``other`` counts for all that is joined after it.
 
         Of ``other``, what is superseded as of the watermark is forgotten; the latest record of each key is kept
@@ -182,7 +182,7 @@ class KeyedStream(DataStream[T], Generic[T, K]):
         Raises:
             GraphError: ``other`` is not keyed, or belongs to another pipeline.
             TypeError: ``other`` is no stream.
-            ValueError: ``tolerance`` is no duration or negative, or ``how`` is something else.
+            ConfigurationError: ``tolerance`` is no duration or negative, or ``how`` is something else.
         """
         from sluiceway.api.joins import asof_join
 

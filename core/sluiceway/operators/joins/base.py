@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from sluiceway.elements import Batch
-from sluiceway.errors import FunctionContractError, GraphError
+from sluiceway.errors import FunctionContractError, StateError
 from sluiceway.faults import MISSING, Fault, record_loop, register_loop
 from sluiceway.functions import KeySelector, OutputTag
 from sluiceway.keygroups import stable_hash
@@ -18,7 +18,7 @@ __all__ = ["LATE_RECORDS", "InputKey", "Late", "Pair", "Results", "Run", "insert
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-LATE_RECORDS: Final = "num_late_records_dropped"
+LATE_RECORDS: Final = "numLateRecordsDropped"
 """The counter of records that came too late and that nobody wanted."""
 
 _SURELY_STABLE: Final = frozenset({str, int, bool, bytes, type(None)})
@@ -131,7 +131,6 @@ class InputKey:
 
     def __init__(self, operator: Operator, side: str, key: Callable[[Any], Any] | KeySelector[Any, Any]) -> None:
         self.step_name = operator.step_name
-        self._kind = operator.context.node.step.kind
         self._side = side
         self._key = key.get_key if isinstance(key, KeySelector) else key
 
@@ -153,10 +152,10 @@ class InputKey:
         return keys
 
     def stamps(self, batch: Batch[Any]) -> Sequence[int]:
-        """One timestamp per record. Raises GraphError if they have none."""
+        """One timestamp per record. Raises StateError if they have none."""
         if batch.timestamps is None:
-            raise GraphError(
-                f"step {self.step_name!r}: the records of its {self._side} input have no timestamps, which "
-                f"{self._kind} goes by: give them some with assign_timestamps_and_watermarks() before key_by()"
+            raise StateError(
+                f"step {self.step_name!r} goes by event time, but the records of its {self._side} input have no "
+                "timestamps: put assign_timestamps_and_watermarks(...) before key_by()"
             )
         return batch.timestamps

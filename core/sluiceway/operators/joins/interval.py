@@ -172,7 +172,10 @@ class IntervalJoinOperator(KeyedOperator):
             if run is None:
                 entries[key] = [(timestamp, value)]
             else:
-                insert(run, timestamp, value)
+                if run[-1][0] <= timestamp:
+                    run.append((timestamp, value))
+                else:
+                    insert(run, timestamp, value)
                 entries[key] = run  # for backends that have to be told
             if low // width != first or high // width != last:
                 first, last = low // width, high // width
@@ -193,7 +196,7 @@ class IntervalJoinOperator(KeyedOperator):
             from which timestamp on it may look for matches.
         """
         mine, others, watermark = self._sides[port], self._sides[1 - port], self.current_watermark
-        if others.kept == 0 and low <= watermark <= high and key in others.fresh:
+        if others.kept == 0 and low <= watermark and key in others.fresh:
             self._joins[port](key, value, watermark, others.fresh[key], results)
         if mine.kept == 0:
             mine.fresh.setdefault(key, []).append((watermark, value))

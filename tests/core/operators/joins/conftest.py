@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from typing import Any
 
 import pytest
@@ -14,19 +15,60 @@ from sluiceway.keygroups import KeyGroupRange, key_group, subtask_for_key_group
 from sluiceway.operators import Operator, OperatorContext, OperatorSnapshot, TimedOperator
 from sluiceway.operators.joins import AsOfJoinOperator, IntervalJoinOperator
 from sluiceway.plugins import default_manager
+from sluiceway.state import VOID_NAMESPACE, StateDescriptor, StateTable
 from sluiceway.steps import IntervalJoinStep
 from sluiceway.streamgraph import StreamNode
 
 GROUPS = 8
 
 
+class Copies(MutableMapping[Any, Any]):
+    """What a backend on disk gives: what is changed and not assigned again is lost."""
+
+    def __init__(self, inner: MutableMapping[Any, Any]) -> None:
+        self._inner = inner
+
+    def __getitem__(self, key: Any) -> Any:
+        return copy.deepcopy(self._inner[key])
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._inner[key] = copy.deepcopy(value)
+
+    def __delitem__(self, key: Any) -> None:
+        del self._inner[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._inner)
+
+    def __len__(self) -> int:
+        return len(self._inner)
+
+
+def give_copies(backend: Any) -> None:
+    """Have the tables of a backend give copies."""
+    make = backend.table
+
+    def table(descriptor: StateDescriptor) -> StateTable:
+        made = make(descriptor)
+        if not hasattr(made, "gives_copies"):
+            entries = made.entries
+            made.entries = lambda namespace=VOID_NAMESPACE: Copies(entries(namespace))
+            made.gives_copies = True
+        return made
+
+    backend.table = table
+
+
 class Drive:
     """A join in several subtasks.
 
-    Records are triples ``(key, timestamp, payload)``; the step's key selectors take the first.
+    Records are triples ``(key, timestamp, payload)``; the step's key selectors take the first. With ``copies``
+    its state is as on disk.
     """
 
-    def __init__(self, step: Any, parallelism: int = 1, restored: Sequence[OperatorSnapshot] = ()) -> None:
+    def __init__(
+        self, step: Any, parallelism: int = 1, restored: Sequence[OperatorSnapshot] = (), copies: bool = False
+    ) -> None:
         self.records: list[tuple[Any, int]] = []
         self.sides: dict[str, list[Any]] = {}
         self.controls: list[Element] = []
@@ -51,6 +93,8 @@ class Drive:
             )
             operator.output = self
             operator.initialize_state(list(restored))
+            if copies:
+                give_copies(operator.backend)
             operator.open()
             self.operators.append(operator)
 
@@ -108,7 +152,7 @@ class Drive:
         return taken
 
     def dropped(self) -> int:
-        counters = [o.context.metrics.counters.get("num_late_records_dropped") for o in self.operators]
+        counters = [o.context.metrics.counters.get("numLateRecordsDropped") for o in self.operators]
         return sum(c.value for c in counters if c is not None)
 
     def snapshot(self) -> list[OperatorSnapshot]:
