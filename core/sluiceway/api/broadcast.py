@@ -91,8 +91,8 @@ class BroadcastConnectedStream(Generic[T1, T2]):
                 "not keyed: call key_by(...) before connect(), or make it a BroadcastProcessFunction"
             )
         raise GraphError(
-            f"process() at {caller_location()}: {name} is a BroadcastProcessFunction, but the stream is keyed: make"
-            " it a KeyedBroadcastProcessFunction, or leave out key_by()"
+            f"process() at {caller_location()}: {name} is a BroadcastProcessFunction, but the stream is keyed: "
+            "make it a KeyedBroadcastProcessFunction, or leave out key_by()"
         )
 
     def __repr__(self) -> str:
