@@ -13,11 +13,12 @@ from typing import Any, Final
 
 from sluiceway.elements import Batch, Watermark
 from sluiceway.errors import StateError
-from sluiceway.faults import MISSING, record_loop
+from sluiceway.faults import MISSING
 from sluiceway.functions import ReduceFunction
 from sluiceway.keygroups import stable_hash
 from sluiceway.operators.base import OperatorContext, TimedOperator
 from sluiceway.operators.keyed import KeyedOperator
+from sluiceway.operators.windows.loops import slicing_loop
 from sluiceway.operators.windows.parts import Entries, Item
 from sluiceway.operators.windows.slices import Slices
 from sluiceway.state import ValueStateDescriptor
@@ -29,8 +30,6 @@ BURST: Final = 1024
 """Results that are made before mails have their turn."""
 
 _SLICES: Final = ValueStateDescriptor("slices of windows")
-_STABLE: Final = frozenset({str, int, bytes, bool, type(None)})
-"""Types of keys that need no check of their hash."""
 
 
 class SlicedWindowOperator(KeyedOperator, TimedOperator):
@@ -46,23 +45,24 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         step = context.node.step
         assert isinstance(step, WindowStep)
         self._arithmetic = slices
+        fn: Any = step.fn
         self._with_key = step.with_key
         self._lateness = step.allowed_lateness_ms
         self._late_tag = None if step.late_tag is None else step.late_tag.name
         self._late: tuple[list[Any], list[int]] = ([], [])
         self._aggregates = step.contents is WindowContents.AGGREGATED
-        # Slices by their start; the open ones take records without a further thought.
+        # Slices by their start; by their number those that take records without a further thought.
         self._slices: dict[int, Entries] = {}
         self._open: dict[int, Entries] = {}
         self._firing: Iterator[None] = iter(())
         self._held: Watermark | None = None
+        self._result: Callable[[Any], Any] | None = None
+        self._first: Callable[[], Any] | None = None
+        self._next: Callable[[Any, Any], Any]
         if self._aggregates:
-            self._result: Callable[[Any], Any] | None = self._fn.get_result
+            self._first, self._next, self._result = fn.create_accumulator, fn.add, fn.get_result
         else:
-            self._result = None
-            self._reduce: Callable[[Any, Any], Any] = (
-                self._fn.reduce if isinstance(self._fn, ReduceFunction) else self._fn
-            )
+            self._next = fn.reduce if isinstance(fn, ReduceFunction) else fn
 
     # ---- state ------------------------------------------------------------------------------------------------
 
@@ -74,29 +74,38 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
             self._make(start)  # type: ignore[arg-type]
 
     def _make(self, start: int) -> Entries:
-        entries = self._slices[start] = self._open[start] = self._table.entries(start)
+        entries = self._slices[start] = self._open[self._arithmetic.number_of(start)] = self._table.entries(start)
         return entries
+
+    def _close(self, start: int) -> None:
+        self._open.pop(self._arithmetic.number_of(start), None)
 
     def _drop(self, start: int) -> None:
         self._table.drop(start)
-        self._slices.pop(start, None)
-        self._open.pop(start, None)
+        del self._slices[start]
+        self._close(start)
 
     # ---- records ----------------------------------------------------------------------------------------------
 
     def process(self, batch: Batch[Any]) -> None:
         """Add the records to their slices."""
-        given = None if batch.keys is None else iter(batch.keys)
-        if self._aggregates:
-            self._aggregate(batch.values, self._stamps(batch), given)
-        else:
-            self._reduce_all(batch.values, self._stamps(batch), given)
+        arithmetic, with_keys = self._arithmetic, batch.keys is not None
+        loop = slicing_loop(
+            arithmetic.width, arithmetic.first_start, with_keys=with_keys, aggregate=self._aggregates
+        )
+        stamps = self._stamps(batch)
+        loop(
+            self, batch.values, stamps, batch.keys, self._open, self._place_at, self._key, self._first, self._next
+        )
         if self._late[0]:
             self._give_late()
 
     @abstractmethod
     def _stamps(self, batch: Batch[Any]) -> Iterable[int]:
         """The time of each record."""
+
+    def _place_at(self, number: int, key: Any, value: Any, timestamp: int) -> Entries | None:
+        return self._place(self._arithmetic.start_at(number), key, value, timestamp)
 
     @abstractmethod
     def _place(self, start: int, key: Any, value: Any, timestamp: int) -> Entries | None:
@@ -117,77 +126,16 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         else:
             self.output.side(self._late_tag, Batch(*late))
 
-    @record_loop
-    def _aggregate(self, values: list[Any], stamps: Iterable[int], given: Iterator[Any] | None) -> None:
-        key_of, missing, slices, stable = self._key, MISSING, self._open, _STABLE
-        create, add = self._fn.create_accumulator, self._fn.add
-        width, offset = self._arithmetic.width, self._arithmetic.offset
-        start = end = 0
-        for value, timestamp in zip(values, stamps, strict=False):
-            key = key_of(value) if given is None else next(given)
-            if not start <= timestamp < end:
-                start = timestamp - (timestamp - offset) % width
-                end = start + width
-                found = slices.get(start)
-                if found is None:
-                    found = self._place(start, key, value, timestamp)
-                    if found is None:
-                        start = end = 0
-                        continue
-                entries, get = found, found.get
-            try:
-                accumulator = get(key, missing)
-            except TypeError:
-                stable_hash(key)  # says which key is unhashable
-                raise
-            if accumulator is missing:
-                if type(key) not in stable:
-                    stable_hash(key)
-                accumulator = create()
-            entries[key] = add(value, accumulator)
-
-    @record_loop
-    def _reduce_all(self, values: list[Any], stamps: Iterable[int], given: Iterator[Any] | None) -> None:
-        key_of, missing, slices, stable = self._key, MISSING, self._open, _STABLE
-        reduce = self._reduce
-        width, offset = self._arithmetic.width, self._arithmetic.offset
-        start = end = 0
-        for value, timestamp in zip(values, stamps, strict=False):
-            key = key_of(value) if given is None else next(given)
-            if not start <= timestamp < end:
-                start = timestamp - (timestamp - offset) % width
-                end = start + width
-                found = slices.get(start)
-                if found is None:
-                    found = self._place(start, key, value, timestamp)
-                    if found is None:
-                        start = end = 0
-                        continue
-                entries, get = found, found.get
-            try:
-                reduced = get(key, missing)
-            except TypeError:
-                stable_hash(key)  # says which key is unhashable
-                raise
-            if reduced is missing:
-                if type(key) not in stable:
-                    stable_hash(key)
-                entries[key] = value
-            else:
-                entries[key] = reduce(reduced, value)
-
     def _add(self, entries: Entries, key: Any, value: Any) -> Any:
         """Add one record to a slice; its accumulator."""
         stable_hash(key)
-        accumulator = entries.get(key, MISSING)
-        if self._aggregates:
-            if accumulator is MISSING:
-                accumulator = self._fn.create_accumulator()
-            accumulator = self._fn.add(value, accumulator)
+        held = entries.get(key, MISSING)
+        if self._first is not None:
+            held = self._next(value, self._first() if held is MISSING else held)
         else:
-            accumulator = value if accumulator is MISSING else self._reduce(accumulator, value)
-        entries[key] = accumulator
-        return accumulator
+            held = value if held is MISSING else self._next(held, value)
+        entries[key] = held
+        return held
 
     # ---- time -------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,8 @@ __all__ = ["Slices"]
 class Slices:
     """The slices of windows that begin every ``slide`` ms, at ``offset`` for one, and do not leave gaps.
 
-    A slice is named by its start, a window by its end.
+    A slice is named by its start, a window by its end. Slices are also numbered, from the one that begins first
+    after the epoch.
 
     Args:
         size: how long a window is, in ms.
@@ -24,6 +25,7 @@ class Slices:
 
     Attributes:
         width: how long a slice is, in ms.
+        first_start: the slice number 0.
     """
 
     def __init__(self, size: int, slide: int, offset: int = 0) -> None:
@@ -31,6 +33,15 @@ class Slices:
         self.slide = slide
         self.offset = offset
         self.width = gcd(size, slide)
+        self.first_start = offset % self.width
+
+    def number_of(self, start: int) -> int:
+        """The number of a slice."""
+        return (start - self.first_start) // self.width
+
+    def start_at(self, number: int) -> int:
+        """The slice with a number."""
+        return number * self.width + self.first_start
 
     def start_of(self, timestamp: int) -> int:
         """The slice to which a timestamp belongs."""

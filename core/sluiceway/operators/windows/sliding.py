@@ -30,7 +30,7 @@ class SlidingOperator(SlicedWindowOperator):
 
     def __init__(self, context: OperatorContext, slices: Slices) -> None:
         super().__init__(context, slices)
-        merge: Callable[[Any, Any], Any] = self._fn.merge if self._aggregates else self._reduce
+        merge: Callable[[Any, Any], Any] = self._fn.merge if self._aggregates else self._next
         self._window = RunningWindow(self._slices, slices.width, merge, None, self.step_name)
         # Only merge() is allowed to change what it is given.
         self._may_share = True
@@ -65,7 +65,7 @@ class SlidingOperator(SlicedWindowOperator):
         entries = self._slices.get(start)
         if entries is None:
             entries = self._make(start)
-            del self._open[start]
+            self._close(start)
         self._check_sharing([self._add(entries, key, value)])
         self._window.touch(key)
         return None
@@ -92,8 +92,9 @@ class SlidingOperator(SlicedWindowOperator):
         arithmetic, window, starts = self._arithmetic, self._window, self._starts
         while self._due_at <= until:
             end = self._due_at + 1
-            for start in [start for start in self._open if start + arithmetic.width <= end]:
-                self._check_sharing(self._open.pop(start).values())
+            last = arithmetic.number_of(end)
+            for number in [number for number in self._open if number < last]:
+                self._check_sharing(self._open.pop(number).values())
             yield from window.move_to(end - arithmetic.size, end)
             self._burst = (end, [])
             for items, results in window.results(self._result, BURST, self._wanted(end)):

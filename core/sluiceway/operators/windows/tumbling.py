@@ -74,7 +74,7 @@ class TumblingOperator(SlicedWindowOperator):
         return None
 
     def _keep(self, start: int) -> None:
-        del self._open[start]
+        self._close(start)
         self._kept.add(start)
 
     def _expect_again(self, batch: Batch[Any]) -> None:
@@ -91,8 +91,9 @@ class TumblingOperator(SlicedWindowOperator):
 
     def _fire(self, until: int) -> Iterator[None]:
         size, lateness = self._size, self._lateness
-        for start in sorted(start for start in self._open if start + size - 1 <= until):
-            entries = self._open[start]
+        kept = self._kept
+        for start in sorted(start for start in self._slices if start + size - 1 <= until and start not in kept):
+            entries = self._slices[start]
             done = self._done.get(start)
             self._burst = (start, [])
             for part in parts(entries.items(), BURST):
@@ -106,11 +107,10 @@ class TumblingOperator(SlicedWindowOperator):
                 self._keep(start)
             else:
                 self._drop(start)
-        for start in [start for start in self._kept if start + size - 1 + lateness <= until]:
-            self._kept.remove(start)
+        for start in [start for start in kept if start + size - 1 + lateness <= until]:
+            kept.remove(start)
             self._drop(start)
-        dues = [start + size - 1 for start in self._open]
-        dues += [start + size - 1 + lateness for start in self._kept]
+        dues = (start + size - 1 + (lateness if start in kept else 0) for start in self._slices)
         self._due_at = min(dues, default=NEVER)
 
     @record_loop
@@ -172,7 +172,7 @@ class TumblingProcessingTimeOperator(TumblingOperator):
 
     def next_processing_time(self) -> int | None:
         """The end of the earliest window."""
-        return self._due_at if self._open else None
+        return self._due_at if self._slices else None
 
     def on_processing_time(self, now_ms: int) -> None:
         """Evaluate what is due, a part at a time."""
