@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Iterable
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from sluiceway.functions.base import Function, OutputTag
 from sluiceway.state import (
@@ -98,10 +98,10 @@ class ProcessWindowFunction(Function, ABC, Generic[K, IN, OUT]):
     gives has the last ms of the window as its timestamp.
     """
 
-    Context = WindowContext
+    Context: TypeAlias = WindowContext
 
     @abstractmethod
-    def process(self, key: K, ctx: WindowContext, elements: Sequence[IN]) -> Iterable[OUT] | None:
+    def process(self, key: K, ctx: WindowContext, elements: list[IN]) -> Iterable[OUT] | None:
         """The results of a window: yield them, or return an iterable, or None.
 
         Args:
@@ -122,17 +122,17 @@ class WindowFunction(Function, ABC, Generic[K, IN, OUT]):
     """Evaluates a window of one key, given no more than its records."""
 
     @abstractmethod
-    def apply(self, key: K, window: Window, elements: Sequence[IN]) -> Iterable[OUT] | None:
+    def apply(self, key: K, window: Window, elements: list[IN]) -> Iterable[OUT] | None:
         """The results of a window: yield them, or return an iterable, or None."""
 
 
 class ProcessAllWindowFunction(Function, ABC, Generic[IN, OUT]):
     """Evaluates a window of a stream without keys; else like :class:`ProcessWindowFunction`."""
 
-    Context = WindowContext
+    Context: TypeAlias = WindowContext
 
     @abstractmethod
-    def process(self, ctx: WindowContext, elements: Sequence[IN]) -> Iterable[OUT] | None:
+    def process(self, ctx: WindowContext, elements: list[IN]) -> Iterable[OUT] | None:
         """The results of a window: yield them, or return an iterable, or None."""
 
     def clear(self, ctx: WindowContext) -> None:
@@ -143,5 +143,5 @@ class AllWindowFunction(Function, ABC, Generic[IN, OUT]):
     """Evaluates a window of a stream without keys, given no more than its records."""
 
     @abstractmethod
-    def apply(self, window: Window, elements: Sequence[IN]) -> Iterable[OUT] | None:
+    def apply(self, window: Window, elements: list[IN]) -> Iterable[OUT] | None:
         """The results of a window: yield them, or return an iterable, or None."""
