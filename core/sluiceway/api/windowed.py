@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
 from sluiceway.api.arguments import check_count, check_function, describe
@@ -246,7 +246,7 @@ class WindowedStream(_Windowed[T], Generic[T, K]):
         window_function: (
             ProcessWindowFunction[K, T, R]
             | WindowFunction[K, T, R]
-            | Callable[[K, Any, Sequence[T]], Iterable[R] | None]
+            | Callable[[K, Any, list[T]], Iterable[R] | None]
             | None
         ) = None,
     ) -> DataStream[Any]:
@@ -268,7 +268,7 @@ class WindowedStream(_Windowed[T], Generic[T, K]):
         window_function: (
             ProcessWindowFunction[K, V, R]
             | WindowFunction[K, V, R]
-            | Callable[[K, Any, Sequence[V]], Iterable[R] | None]
+            | Callable[[K, Any, list[V]], Iterable[R] | None]
             | None
         ) = None,
     ) -> DataStream[Any]:
@@ -289,7 +289,7 @@ class WindowedStream(_Windowed[T], Generic[T, K]):
 
     def process(
         self,
-        fn: ProcessWindowFunction[K, T, R] | Callable[[K, Any, Sequence[T]], Iterable[R] | None],
+        fn: ProcessWindowFunction[K, T, R] | Callable[[K, Any, list[T]], Iterable[R] | None],
     ) -> DataStream[R]:
         """Keep all records of a window, and have a function say what to emit for them.
 
@@ -301,7 +301,7 @@ class WindowedStream(_Windowed[T], Generic[T, K]):
         return self._then(WindowContents.ELEMENTS, _shown("process", fn), window_fn=fn)
 
     def apply(
-        self, fn: WindowFunction[K, T, R] | Callable[[K, Any, Sequence[T]], Iterable[R] | None]
+        self, fn: WindowFunction[K, T, R] | Callable[[K, Any, list[T]], Iterable[R] | None]
     ) -> DataStream[R]:
         """Keep all records of a window, and have ``fn(key, window, elements)`` say what to emit for them."""
         self._check_window_function("apply", fn, (WindowFunction,))
@@ -357,7 +357,7 @@ class AllWindowedStream(_Windowed[T]):
         window_function: (
             ProcessAllWindowFunction[T, R]
             | AllWindowFunction[T, R]
-            | Callable[[Any, Sequence[T]], Iterable[R] | None]
+            | Callable[[Any, list[T]], Iterable[R] | None]
             | None
         ) = None,
     ) -> DataStream[Any]:
@@ -379,7 +379,7 @@ class AllWindowedStream(_Windowed[T]):
         window_function: (
             ProcessAllWindowFunction[V, R]
             | AllWindowFunction[V, R]
-            | Callable[[Any, Sequence[V]], Iterable[R] | None]
+            | Callable[[Any, list[V]], Iterable[R] | None]
             | None
         ) = None,
     ) -> DataStream[Any]:
@@ -400,7 +400,7 @@ class AllWindowedStream(_Windowed[T]):
         return self._then(WindowContents.AGGREGATED, _shown("aggregate", fn, window_function), fn, window_function)
 
     def process(
-        self, fn: ProcessAllWindowFunction[T, R] | Callable[[Any, Sequence[T]], Iterable[R] | None]
+        self, fn: ProcessAllWindowFunction[T, R] | Callable[[Any, list[T]], Iterable[R] | None]
     ) -> DataStream[R]:
         """Keep all records of a window, and have a function say what to emit for them.
 
@@ -411,9 +411,7 @@ class AllWindowedStream(_Windowed[T]):
         self._check_window_function("process", fn, (ProcessAllWindowFunction,))
         return self._then(WindowContents.ELEMENTS, _shown("process", fn), window_fn=fn)
 
-    def apply(
-        self, fn: AllWindowFunction[T, R] | Callable[[Any, Sequence[T]], Iterable[R] | None]
-    ) -> DataStream[R]:
+    def apply(self, fn: AllWindowFunction[T, R] | Callable[[Any, list[T]], Iterable[R] | None]) -> DataStream[R]:
         """Keep all records of a window, and have ``fn(window, elements)`` say what to emit for them."""
         self._check_window_function("apply", fn, (AllWindowFunction,))
         return self._then(WindowContents.ELEMENTS, _shown("apply", fn), window_fn=fn)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping
 from functools import reduce as fold
 from typing import Any
 
@@ -39,7 +39,7 @@ class Contents(ABC):
         """Add what another window has kept of later records."""
 
     @abstractmethod
-    def evaluate(self, kept: Any, window: Window) -> Sequence[Any]:
+    def evaluate(self, kept: Any, window: Window) -> list[Any]:
         """What the window function is given for what the window keeps; one result where there is none."""
 
     def after(self, entries: Entries, key: Any, window: Window) -> None:
@@ -65,7 +65,7 @@ class _Reduced(Contents):
         kept = entries.get(key, MISSING)
         entries[key] = other if kept is MISSING else self._reduce(kept, other)
 
-    def evaluate(self, kept: Any, window: Window) -> Sequence[Any]:
+    def evaluate(self, kept: Any, window: Window) -> list[Any]:
         return [kept]
 
 
@@ -91,7 +91,7 @@ class _Aggregated(Contents):
         kept = entries.get(key, MISSING)
         entries[key] = other if kept is MISSING else self._merge(kept, other)
 
-    def evaluate(self, kept: Any, window: Window) -> Sequence[Any]:
+    def evaluate(self, kept: Any, window: Window) -> list[Any]:
         return [self._result(kept)]
 
 
@@ -112,7 +112,7 @@ class _Elements(Contents):
         kept = entries.get(key)
         entries[key] = other if kept is None else kept + other
 
-    def evaluate(self, kept: Any, window: Window) -> Sequence[Any]:
+    def evaluate(self, kept: Any, window: Window) -> list[Any]:
         return list(kept)
 
 
@@ -120,7 +120,7 @@ class _Evicted(_Elements):
     """All records with their timestamps, some of which are taken out."""
 
     def __init__(
-        self, evictor: Evictor, context: EvictorContext, conclude: Callable[[list[Any]], Sequence[Any]]
+        self, evictor: Evictor, context: EvictorContext, conclude: Callable[[list[Any]], list[Any]]
     ) -> None:
         self._evictor = evictor
         self._context = context
@@ -130,7 +130,7 @@ class _Evicted(_Elements):
     def add(self, entries: Entries, key: Any, value: Any, timestamp: int) -> bool:
         return super().add(entries, key, Timestamped(value, timestamp), timestamp)
 
-    def evaluate(self, kept: Any, window: Window) -> Sequence[Any]:
+    def evaluate(self, kept: Any, window: Window) -> list[Any]:
         left = self._evictor.evict_before(list(kept), window, self._context)
         self._left = self._checked("evict_before", left)
         return self._conclude([element.value for element in self._left])

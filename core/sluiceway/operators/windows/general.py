@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from sluiceway.elements import MAX_WATERMARK, Batch
@@ -288,7 +288,7 @@ def _window(namespace: Any) -> Window:
 
 def _caller(
     function: Any, ctx: FunctionContext, all_windows: bool
-) -> Callable[[Any, Window, Sequence[Any]], Any] | None:
+) -> Callable[[Any, Window, list[Any]], Any] | None:
     """How to call any kind of window function with a key, a window and its elements."""
     if function is None:
         return None
