@@ -36,6 +36,20 @@ class CountWords(sw.KeyedProcessFunction[str, Pair, Pair]):
         return [(value[0], count)]
 
 
+class CountWordsInBatches(sw.KeyedBatchProcessFunction[str, Pair, Pair]):
+    def open(self, runtime_context: sw.RuntimeContext) -> None:
+        self._count = runtime_context.get_state(sw.ValueStateDescriptor("count", int, default=0))
+
+    def process_batch(self, values: Sequence[Pair], ctx: sw.KeyedBatchProcessFunction.Context) -> list[Pair]:
+        counts = ctx.bulk(self._count)
+        count_of = counts.get
+        results: list[Pair] = []
+        for word, one in values:
+            count = counts[word] = count_of(word, 0) + one
+            results.append((word, count))
+        return results
+
+
 def measure(plan: Plan) -> Iterator[Row]:
     lines = zipf_lines(plan.size(100_000, 300))
     reduced = Comparison(
@@ -64,6 +78,15 @@ def measure(plan: Plan) -> Iterator[Row]:
             reduced.records,
             loop=lambda: _count_loop(lines),
             ours=lambda: _pipeline(lines, lambda words: words.process(CountWords())),
+        ),
+        plan,
+    )
+    yield compare(
+        Comparison(
+            "word count, process function of batches",
+            reduced.records,
+            loop=lambda: _count_loop(lines),
+            ours=lambda: _pipeline(lines, lambda words: words.process(CountWordsInBatches())),
         ),
         plan,
     )

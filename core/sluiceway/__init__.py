@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sluiceway.config import Settings
     from sluiceway.connector import Sink, Source
     from sluiceway.connectors import Collected
+    from sluiceway.elements import Batch
     from sluiceway.engine import JobResult, JobStatus
     from sluiceway.errors import (
         ConfigurationError,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
         AllWindowFunction,
         AsyncFunction,
         AsyncRetryStrategy,
+        BatchProcessFunction,
         BroadcastProcessFunction,
         BroadcastState,
         CheckpointedFunction,
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
         FilterFunction,
         FlatMapFunction,
         Function,
+        KeyedBatchProcessFunction,
         KeyedBroadcastProcessFunction,
         KeyedCoProcessFunction,
         KeyedProcessFunction,
@@ -106,6 +109,8 @@ __all__ = [
     "AsyncDataStream",
     "AsyncFunction",
     "AsyncRetryStrategy",
+    "Batch",
+    "BatchProcessFunction",
     "BroadcastConnectedStream",
     "BroadcastProcessFunction",
     "BroadcastState",
@@ -137,6 +142,7 @@ __all__ = [
     "JobStatus",
     "JoinFunction",
     "KeySelector",
+    "KeyedBatchProcessFunction",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
@@ -192,12 +198,14 @@ _HOMES = {
     "sluiceway.config": "Settings",
     "sluiceway.connector": "Sink Source",
     "sluiceway.connectors": "Collected",
+    "sluiceway.elements": "Batch",
     "sluiceway.engine": "JobResult JobStatus",
     "sluiceway.errors": "ConfigurationError ConnectorError CorruptStreamError FunctionContractError GraphError "
     "JobCancelledError MissingExtraError NotBuiltYetError PluginError SerializationError SluicewayError "
     "StateError UnknownNameError UnstableKeyError",
     "sluiceway.eventtime": "TimestampAssigner WatermarkGenerator WatermarkOutput WatermarkStrategy",
     "sluiceway.functions": "AggregateFunction AllWindowFunction AsyncFunction AsyncRetryStrategy "
+    "BatchProcessFunction KeyedBatchProcessFunction "
     "CheckpointedFunction CoFlatMapFunction CoMapFunction CoProcessFunction FilterFunction "
     "FlatJoinFunction FlatMapFunction Function JoinFunction KeySelector "
     "BroadcastProcessFunction BroadcastState KeyedBroadcastProcessFunction ReadOnlyBroadcastState "

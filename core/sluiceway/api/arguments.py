@@ -12,6 +12,7 @@ from sluiceway.functions import (
     AggregateFunction,
     AllWindowFunction,
     AsyncFunction,
+    BatchProcessFunction,
     BroadcastProcessFunction,
     CoFlatMapFunction,
     CoGroupFunction,
@@ -21,6 +22,7 @@ from sluiceway.functions import (
     FlatJoinFunction,
     FlatMapFunction,
     JoinFunction,
+    KeyedBatchProcessFunction,
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
@@ -59,10 +61,13 @@ _KINDS: tuple[type, ...] = (
     AggregateFunction,
     ProcessFunction,
     KeyedProcessFunction,
+    BatchProcessFunction,
+    KeyedBatchProcessFunction,
     AsyncFunction,
 )
 
 _BELONGS = {
+    "KeyedBatchProcessFunction": "key_by(...).process()",
     "CoMapFunction": "connect(other).map()",
     "CoFlatMapFunction": "connect(other).flat_map()",
     "CoProcessFunction": "connect(other).process()",

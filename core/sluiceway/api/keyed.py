@@ -21,13 +21,15 @@ from sluiceway.api.reductions import (
 from sluiceway.api.stream import DataStream
 from sluiceway.functions import (
     AggregateFunction,
+    BatchProcessFunction,
+    KeyedBatchProcessFunction,
     KeyedProcessFunction,
     KeySelector,
     ProcessFunction,
     ReduceFunction,
 )
 from sluiceway.graph import InputRef
-from sluiceway.steps import KeyedAggregateStep, KeyedProcessStep, KeyedReduceStep
+from sluiceway.steps import KeyedAggregateStep, KeyedBatchProcessStep, KeyedProcessStep, KeyedReduceStep
 
 if TYPE_CHECKING:
     from sluiceway.api.joins import AsOfJoin, IntervalJoin
@@ -127,14 +129,19 @@ class KeyedStream(DataStream[T], Generic[T, K]):
         self,
         fn: KeyedProcessFunction[K, T, R]
         | ProcessFunction[T, R]
+        | KeyedBatchProcessFunction[K, T, R]
+        | BatchProcessFunction[T, R]
         | Callable[[T, KeyedProcessFunction.Context], Iterable[R] | None],
     ) -> DataStream[R]:
         """Any records out, also to side outputs, with state per key: ``fn(value, ctx)``.
 
         State is asked for in the function object's ``open``; it always speaks of the record's key, which
-        ``ctx.get_current_key()`` gives.
+        ``ctx.get_current_key()`` gives. A KeyedBatchProcessFunction takes many records at a time.
         """
-        check_function("process", fn, (KeyedProcessFunction, ProcessFunction), 2)
+        batchwise = (KeyedBatchProcessFunction, BatchProcessFunction)
+        check_function("process", fn, (KeyedProcessFunction, ProcessFunction, *batchwise), 2)
+        if isinstance(fn, batchwise):
+            return self._then(KeyedBatchProcessStep(fn, self._key), "process")
         # A ProcessFunction may stand here as well: its context is a keyed one.
         step = KeyedProcessStep(fn, self._key)  # type: ignore[arg-type]
         return self._then(step, "process")

@@ -20,6 +20,7 @@ from sluiceway.eventtime import WatermarkStrategy
 from sluiceway.functions import (
     AsyncFunction,
     AsyncRetryStrategy,
+    BatchProcessFunction,
     FilterFunction,
     FlatMapFunction,
     KeySelector,
@@ -30,6 +31,7 @@ from sluiceway.functions import (
 from sluiceway.graph import InputRef, Transformation
 from sluiceway.state import MapStateDescriptor
 from sluiceway.steps import (
+    BatchProcessStep,
     FilterStep,
     FlatMapStep,
     IterationHeadStep,
@@ -146,13 +148,19 @@ class DataStream(StepSettings, Generic[T]):
         return self._then(async_step("async_map", fn, timeout, capacity, ordered, retry), "async_map")
 
     def process(
-        self, fn: ProcessFunction[T, R] | Callable[[T, ProcessFunction.Context], Iterable[R] | None]
+        self,
+        fn: ProcessFunction[T, R]
+        | BatchProcessFunction[T, R]
+        | Callable[[T, ProcessFunction.Context], Iterable[R] | None],
     ) -> DataStream[R]:
         """Any records out, also to side outputs: ``fn(value, ctx)`` yields them, or returns an iterable or None.
 
-        ``ctx.output(tag, record)`` emits to a side output, which :meth:`get_side_output` then gives.
+        ``ctx.output(tag, record)`` emits to a side output, which :meth:`get_side_output` then gives. A
+        BatchProcessFunction takes many records at a time.
         """
-        check_function("process", fn, (ProcessFunction,), 2)
+        check_function("process", fn, (ProcessFunction, BatchProcessFunction), 2)
+        if isinstance(fn, BatchProcessFunction):
+            return self._then(BatchProcessStep(fn), "process")
         return self._then(ProcessStep(fn), "process")
 
     def get_side_output(self, tag: OutputTag[S]) -> DataStream[S]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from sluiceway.functions.asynchronous import AsyncFunction, AsyncRetryStrategy
 from sluiceway.functions.base import Function, FunctionObject, OutputTag, RuntimeContext
+from sluiceway.functions.batches import BatchProcessFunction, KeyedBatchProcessFunction
 from sluiceway.functions.broadcast import (
     BroadcastProcessFunction,
     BroadcastState,
@@ -46,6 +47,7 @@ __all__ = [
     "AllWindowFunction",
     "AsyncFunction",
     "AsyncRetryStrategy",
+    "BatchProcessFunction",
     "BroadcastProcessFunction",
     "BroadcastState",
     "CheckpointedFunction",
@@ -62,6 +64,7 @@ __all__ = [
     "FunctionSnapshotContext",
     "JoinFunction",
     "KeySelector",
+    "KeyedBatchProcessFunction",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",

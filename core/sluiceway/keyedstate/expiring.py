@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, ItemsView, Iterable, Iterator, Mapping, MutableMapping, ValuesView
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from sluiceway.clock import Clock
+from sluiceway.errors import StateError
 from sluiceway.keyedstate.handles import MISSING, TableListState, TableMapState
 from sluiceway.state import ListStateDescriptor, MapStateDescriptor, StateDescriptor, StateTable
 
@@ -205,6 +206,13 @@ class ExpiringEntries(MutableMapping[Any, Any]):
         return default
 
 
+def _no_bulk(name: str, kind: str) -> StateError:
+    return StateError(
+        f"{kind} state {name!r} has a time to live for each of its parts, so it cannot be seen in bulk: use its "
+        "handle after ctx.set_current_key(key)"
+    )
+
+
 class ExpiringListState(TableListState):
     """List state whose elements expire one by one."""
 
@@ -215,6 +223,9 @@ class ExpiringListState(TableListState):
     ) -> None:
         super().__init__(store, name, entries)
         self._expiry = expiry
+
+    def bulk(self) -> NoReturn:
+        raise _no_bulk(self._name, "list")
 
     def get(self) -> list[Any]:
         expiry = self._expiry
@@ -256,6 +267,9 @@ class ExpiringMapState(TableMapState):
     ) -> None:
         super().__init__(store, name, table, namespace)
         self._expiry = expiry
+
+    def bulk(self) -> NoReturn:
+        raise _no_bulk(self._name, "map")
 
     def get(self, key: Any, default: Any = None) -> Any:
         expiry = self._expiry

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sluiceway.keyedstate.store import KeyedStateStore
 
 __all__ = [
+    "BulkState",
     "TableAggregatingState",
     "TableListState",
     "TableMapState",
@@ -30,7 +31,23 @@ MISSING: Final[Any] = object()
 _IMMUTABLE: Final = frozenset({type(None), bool, int, float, complex, str, bytes})
 
 
-class _EntryHandle:
+class BulkState:
+    """A handle whose state can be seen for all keys at once."""
+
+    __slots__ = ()
+
+    _store: KeyedStateStore
+
+    def belongs_to(self, store: KeyedStateStore) -> bool:
+        """Whether it is a handle of this store's."""
+        return self._store is store
+
+    def bulk(self) -> MutableMapping[Any, Any] | Mapping[Any, MutableMapping[Any, Any]]:
+        """From key to value, live; for a map state, from key to the live mapping of the key."""
+        raise NotImplementedError
+
+
+class _EntryHandle(BulkState):
     """What the four kinds over a VALUE table have in common."""
 
     __slots__ = ("_entries", "_get", "_name", "_store")
@@ -40,6 +57,9 @@ class _EntryHandle:
         self._name = name
         self._entries = entries
         self._get = entries.get
+
+    def bulk(self) -> MutableMapping[Any, Any]:
+        return self._entries
 
     def _lookup(self) -> Any:
         try:
@@ -124,7 +144,29 @@ class TableListState(_EntryHandle, ListState[Any]):
             self._entries[self._store.current_key] = values
 
 
-class TableMapState(MapState[Any, Any]):
+class _Mappings(Mapping[Any, MutableMapping[Any, Any]]):
+    """The mappings of all keys of a MAP table in one namespace; every key has one, if an empty one."""
+
+    __slots__ = ("_namespace", "_table")
+
+    def __init__(self, table: StateTable, namespace: Hashable) -> None:
+        self._table = table
+        self._namespace = namespace
+
+    def __getitem__(self, key: Any) -> MutableMapping[Any, Any]:
+        return self._table.mapping(key, self._namespace)
+
+    def __contains__(self, key: object) -> bool:
+        return bool(self[key])
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._table.keys(self._namespace)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class TableMapState(BulkState, MapState[Any, Any]):
     """Map state: the mapping of the current key, found once for all calls with the same key object."""
 
     __slots__ = ("_checked", "_last_key", "_last_mapping", "_name", "_namespace", "_store", "_table")
@@ -137,6 +179,9 @@ class TableMapState(MapState[Any, Any]):
         self._last_key: Any = MISSING
         self._last_mapping: MutableMapping[Any, Any] = {}
         self._checked = False
+
+    def bulk(self) -> Mapping[Any, MutableMapping[Any, Any]]:
+        return _Mappings(self._table, self._namespace)
 
     def _mapping(self) -> MutableMapping[Any, Any]:
         try:

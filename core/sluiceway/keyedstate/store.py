@@ -132,7 +132,8 @@ class KeyedStateStore:
             key = self.current_key
         except AttributeError:
             return StateError(
-                f"keyed state {state!r} is used without a current key: there is one only while a record is "
+                f"keyed state {state!r} is used without a current key (in process_batch(), call "
+                "ctx.set_current_key(key) first): there is one only while a record is "
                 "processed, not in open() or close(), nor for a broadcast record"
             )
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sluiceway.steps.asynchronous import AsyncStep
 from sluiceway.steps.base import Step
+from sluiceway.steps.batches import BatchProcessStep, KeyedBatchProcessStep
 from sluiceway.steps.broadcast import BroadcastProcessStep
 from sluiceway.steps.co import CoFlatMapStep, CoMapStep, ConnectedStep, CoProcessStep, PerInput
 from sluiceway.steps.ends import IterationHeadStep, SinkStep, SourceStep
@@ -20,6 +21,7 @@ from sluiceway.steps.windows import WindowContents, WindowStep
 __all__ = [
     "AsOfJoinStep",
     "AsyncStep",
+    "BatchProcessStep",
     "BroadcastProcessStep",
     "CoFlatMapStep",
     "CoMapStep",
@@ -30,6 +32,7 @@ __all__ = [
     "IntervalJoinStep",
     "IterationHeadStep",
     "KeyedAggregateStep",
+    "KeyedBatchProcessStep",
     "KeyedProcessStep",
     "KeyedReduceStep",
     "MapStep",

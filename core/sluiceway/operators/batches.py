@@ -1,0 +1,207 @@
+"""Process functions of batches, keyed and not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from sluiceway.elements import Batch
+from sluiceway.errors import FunctionContractError, StateError
+from sluiceway.faults import record_loop
+from sluiceway.functions import (
+    BatchProcessFunction,
+    Function,
+    KeyedBatchProcessFunction,
+    OutputTag,
+    TimerService,
+)
+from sluiceway.keyedstate import BulkState, KeyedStateStore
+from sluiceway.keygroups import stable_hash
+from sluiceway.operators.base import Operator, OperatorContext
+from sluiceway.operators.context import OperatorRuntimeContext
+from sluiceway.operators.fused import close_all
+from sluiceway.operators.process import KeyedProcessOperator
+from sluiceway.operators.timed import KeyedTimerService
+from sluiceway.steps import BatchProcessStep
+
+__all__ = ["BatchProcessOperator", "KeyedBatchProcessOperator"]
+
+_STABLE: Final = frozenset({str, bytes, int, bool, float, type(None)})
+"""Keys of these types need no look at each of them."""
+
+
+class _Context(BatchProcessFunction.Context):
+    """What a function is told; one object for all batches."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
+        self._timestamps: list[int] | None = None
+        self._count = 0
+        self._sides: list[tuple[str, Batch[Any]]] = []
+
+    def begin(self, batch: Batch[Any]) -> None:
+        self._timestamps = batch.timestamps
+        self._count = len(batch.values)
+
+    @property
+    def timestamps(self) -> Sequence[int] | None:
+        return self._timestamps
+
+    def current_processing_time(self) -> int:
+        return self._operator.context.clock.now_ms()
+
+    def current_watermark(self) -> int:
+        return self._operator.current_watermark
+
+    def output(self, tag: OutputTag[Any], values: Iterable[Any] | Batch[Any]) -> None:
+        if not isinstance(tag, OutputTag):
+            raise FunctionContractError(f"ctx.output(tag, values) needs an OutputTag first, not {tag!r:.100}")
+        batch = self.batch_of(values, f"emitted to side output {tag.name!r}")
+        if batch.values:
+            self._sides.append((tag.name, batch))
+
+    def emit_sides(self) -> None:
+        sides, self._sides = self._sides, []
+        for name, batch in sides:
+            self._operator.output.side(name, batch)
+
+    def batch_of(self, given: Any, what: str) -> Batch[Any]:
+        """The batch of what the function gave; timestamps are those of the records where it gave none."""
+        said = f"the batch function of step {self._operator.step_name!r} {what}"
+        if isinstance(given, Batch):
+            values, timestamps = list(given.values), given.timestamps
+            if timestamps is not None and len(timestamps) != len(values):
+                raise FunctionContractError(
+                    f"{said} a Batch of {len(values)} records with {len(timestamps)} timestamps: give one each"
+                )
+            return Batch(values, None if timestamps is None else list(timestamps))
+        if not isinstance(given, Iterable) or isinstance(given, str | bytes):
+            raise FunctionContractError(
+                f"{said} {given!r:.100} ({type(given).__name__}); it takes an iterable of records, or a Batch"
+            )
+        values = list(given)
+        if self._timestamps is not None and values and len(values) != self._count:
+            raise FunctionContractError(
+                f"{said} {len(values)} records for {self._count}, so that it cannot be told which timestamps they "
+                "are to have: give a Batch(values, timestamps)"
+            )
+        return Batch(values, self._timestamps if values else None)
+
+
+class BatchProcessOperator(Operator):
+    """Runs a process function of batches on a stream without keys."""
+
+    def __init__(self, context: OperatorContext) -> None:
+        super().__init__(context)
+        step = context.node.step
+        assert isinstance(step, BatchProcessStep)
+        self._fn = step.fn
+        self._opened: list[Function] = []
+        self._ctx = _Context(self)
+
+    def open(self) -> None:
+        """Open the function."""
+        self._opened.append(self._fn)
+        self._fn.open(OperatorRuntimeContext(self.context, None))
+
+    def process(self, batch: Batch[Any]) -> None:
+        """Call the function."""
+        ctx = self._ctx
+        ctx.begin(batch)
+        returned = self._fn.process_batch(batch.values, ctx)
+        made = None if returned is None else ctx.batch_of(returned, "returned")
+        ctx.emit_sides()
+        if made is not None and made.values:
+            self.output.emit(made)
+
+    def close(self) -> None:
+        """Close the function."""
+        close_all(self._opened)
+
+
+class _KeyedContext(_Context, KeyedBatchProcessFunction.Context):
+    """What a function is told of a batch with keys."""
+
+    def __init__(self, operator: KeyedBatchProcessOperator) -> None:
+        super().__init__(operator)
+        self._timers = KeyedTimerService(operator)
+        self.store: KeyedStateStore
+        self.key_list: list[Any] = []
+
+    @property
+    def keys(self) -> Sequence[Any]:
+        return self.key_list
+
+    def bulk(self, state: Any) -> Any:
+        if not isinstance(state, BulkState) or not state.belongs_to(self.store):
+            raise FunctionContractError(
+                f"ctx.bulk(state) in step {self._operator.step_name!r} needs a state handle that its function got "
+                f"in open(), not {state!r:.100}"
+            )
+        return state.bulk()
+
+    def set_current_key(self, key: Any) -> None:
+        self.store.current_key = key
+
+    def timer_service(self) -> TimerService:
+        if not hasattr(self.store, "current_key"):
+            raise StateError(
+                f"step {self._operator.step_name!r} asks for timers without a current key: "
+                "call ctx.set_current_key(key) first"
+            )
+        return self._timers
+
+
+class KeyedBatchProcessOperator(KeyedProcessOperator):
+    """Runs a keyed process function of batches. Timers fire one by one, as for other functions."""
+
+    def __init__(self, context: OperatorContext) -> None:
+        super().__init__(context)
+        if isinstance(self._fn, KeyedBatchProcessFunction):
+            self._on_timer = self._fn.on_timer
+        self._batch_ctx = _KeyedContext(self)
+
+    def open(self) -> None:
+        """Open the function."""
+        self._batch_ctx.store = self.store
+        super().open()
+
+    def process(self, batch: Batch[Any]) -> None:
+        """Call the function."""
+        ctx = self._batch_ctx
+        keys = batch.keys
+        if keys is None:
+            keys = self._keys_of(batch.values)
+        ctx.begin(batch)
+        ctx.key_list = keys
+        try:
+            returned = self._fn.process_batch(batch.values, ctx)
+            # A generator runs here, while there may be a current key.
+            made = None if returned is None else ctx.batch_of(returned, "returned")
+        finally:
+            self.store.clear_current_key()
+        ctx.emit_sides()
+        if made is not None and made.values:
+            self.output.emit(made)
+
+    def _keys_of(self, values: list[Any]) -> list[Any]:
+        try:
+            keys = list(map(self._key, values))
+        except Exception:
+            self._find_fault(values)
+            raise
+        if not _STABLE.issuperset(map(type, keys)):
+            self._check(values, keys)
+        return keys
+
+    @record_loop
+    def _find_fault(self, values: list[Any]) -> None:
+        """Fail again, where the record can be seen."""
+        key_of = self._key
+        for value in values:
+            key_of(value)
+
+    @record_loop
+    def _check(self, values: list[Any], keys: list[Any]) -> None:
+        for value, key in zip(values, keys, strict=True):  # noqa: B007 - a fault names the value
+            stable_hash(key)

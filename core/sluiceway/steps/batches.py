@@ -1,0 +1,70 @@
+"""Steps whose functions take a batch of records at a time."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import NoneType
+from typing import Any, ClassVar
+
+from sluiceway.elements import Batch
+from sluiceway.functions import BatchProcessFunction, KeyedBatchProcessFunction, KeySelector
+from sluiceway.steps.base import Step
+from sluiceway.types import element_type, members, parameter_type, union_of
+
+__all__ = ["BatchProcessStep", "KeyedBatchProcessStep"]
+
+
+@dataclass(frozen=True)
+class BatchProcessStep(Step):
+    """A process function of batches."""
+
+    fn: BatchProcessFunction[Any, Any]
+    kind: ClassVar[str] = "process"
+    side_outputs: ClassVar[bool] = True
+    method: ClassVar[str | None] = "process_batch"
+
+    def wanted_types(self, port: int = 0) -> list[Any]:
+        """The type of one of the records that the function takes."""
+        return _wanted(self)
+
+    def output_type(self, *entering: Any) -> Any:
+        """The type of one of the records that the function returns."""
+        return _made(self.returned_type())
+
+
+@dataclass(frozen=True)
+class KeyedBatchProcessStep(Step):
+    """A keyed process function of batches. ``key`` is what the input stream is keyed by."""
+
+    fn: KeyedBatchProcessFunction[Any, Any, Any] | BatchProcessFunction[Any, Any]
+    key: Callable[[Any], Any] | KeySelector[Any, Any]
+    kind: ClassVar[str] = "process"
+    keyed: ClassVar[bool] = True
+    side_outputs: ClassVar[bool] = True
+    method: ClassVar[str | None] = "process_batch"
+    stateful: ClassVar[bool] = True
+
+    def wanted_types(self, port: int = 0) -> list[Any]:
+        """The type of one of the records that the function takes."""
+        return _wanted(self)
+
+    def output_type(self, *entering: Any) -> Any:
+        """The type of one of the records that the function returns."""
+        return _made(self.returned_type())
+
+
+def _wanted(step: Step) -> list[Any]:
+    fn = step.function
+    return [element_type(parameter_type(fn, 0, step.method_of(fn)))]
+
+
+def _made(returned: Any) -> Any:
+    made = []
+    for one in members(returned):
+        if typing.get_origin(one) is Batch:
+            made.append(typing.get_args(one)[0])
+        elif one is not NoneType:
+            made.append(element_type(one))
+    return union_of(made) if made else None
