@@ -13,7 +13,7 @@ from sluiceway.graph.findings import Finding, Level
 from sluiceway.graph.identity import function_name
 from sluiceway.graph.transformations import Transformation
 from sluiceway.keygroups import unstable_type
-from sluiceway.steps import AsyncStep, FlatMapStep, KeyedReduceStep, SinkStep, SourceStep, key_type
+from sluiceway.steps import AsyncStep, CoFlatMapStep, FlatMapStep, KeyedReduceStep, SinkStep, SourceStep, key_type
 from sluiceway.streamgraph import StreamEdge, StreamGraph, StreamNode
 from sluiceway.types import is_assignable, members, parameter_type, type_name
 
@@ -74,8 +74,7 @@ def _label(node: StreamNode) -> str:
 
 
 def _check_function(node: StreamNode) -> Iterator[Finding]:
-    fn = node.step.function
-    if inspect.iscoroutinefunction(fn) and not isinstance(node.step, AsyncStep):
+    if any(map(inspect.iscoroutinefunction, node.step.functions)) and not isinstance(node.step, AsyncStep):
         yield _finding(
             Level.ERROR,
             "async-function",
@@ -96,6 +95,9 @@ def _check_function(node: StreamNode) -> Iterator[Finding]:
     returned = node.step.returned_type()
     if isinstance(node.step, FlatMapStep):
         yield from _check_flat_map(node, returned)
+    if isinstance(node.step, CoFlatMapStep):
+        for returned in node.step.returned_types():
+            yield from _check_flat_map(node, returned)
     if isinstance(node.step, KeyedReduceStep):
         for wanted in node.step.wanted_types():
             if not is_assignable(returned, wanted):
@@ -198,12 +200,13 @@ def _check_types(graph: StreamGraph, edge: StreamEdge) -> Iterator[Finding]:
         if not is_assignable(produced, want):
             have, need = _names(produced, want)
             taker = f"iteration {_label(down)}" if edge.feedback else _label(down)
+            on_input = f" on input {edge.port + 1}" if down.step.ports > 1 else ""
             yield _finding(
                 Level.ERROR,
                 "type-clash",
                 down,
-                f"{source} produces {have}, but {taker} takes {need}: convert in between, or correct the type"
-                " hints",
+                f"{source} produces {have}, but {taker} takes {need}{on_input}: convert in between, or correct the"
+                " type hints",
             )
             break
     key = edge.partitioner.key
