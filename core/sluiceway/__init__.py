@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sluiceway.api.asynchronous import AsyncDataStream
     from sluiceway.api.handle import JobHandle
     from sluiceway.api.joins import AsOfJoin, IntervalJoin, IntervalJoined
+    from sluiceway.api.results import CloseableIterator
     from sluiceway.api.windowed import AllWindowedStream, WindowedStream
     from sluiceway.config import Settings
     from sluiceway.connector import Sink, Source
@@ -116,6 +117,7 @@ __all__ = [
     "BroadcastState",
     "BroadcastStream",
     "CheckpointedFunction",
+    "CloseableIterator",
     "CoFlatMapFunction",
     "CoMapFunction",
     "CoProcessFunction",
@@ -193,6 +195,7 @@ _HOMES = {
     "IterativeStream KeyedStream Pipeline",
     "sluiceway.api.asynchronous": "AsyncDataStream",
     "sluiceway.api.handle": "JobHandle",
+    "sluiceway.api.results": "CloseableIterator",
     "sluiceway.api.joins": "AsOfJoin IntervalJoin IntervalJoined",
     "sluiceway.api.windowed": "AllWindowedStream WindowedStream",
     "sluiceway.config": "Settings",

@@ -82,7 +82,7 @@ class FunctionContractError(SluicewayError, TypeError):
 
 
 class JobCancelledError(SluicewayError):
-    """The job was cancelled before it ended."""
+    """The job was cancelled before it ended, so the results that were asked for are not complete."""
 
 
 class NotBuiltYetError(SluicewayError, NotImplementedError):

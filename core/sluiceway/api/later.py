@@ -40,7 +40,6 @@ STREAM_OTHERWISE: Final[Mapping[str, str]] = {
     "time_window": 'key_by(...).window(TumblingEventTimeWindows("10s"))',
     "async_wait": "async_map()",
     "sink_to": "sink()",
-    "execute_and_collect": "collect(), then Pipeline.run(),",
     "set_uid": "uid()",
     "set_name": "name()",
     "foreach": "for_each()",

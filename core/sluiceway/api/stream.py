@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from datetime import timedelta
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
-from sluiceway.api.arguments import check_function, describe
+from sluiceway.api.arguments import check_count, check_function, check_text, describe
 from sluiceway.api.later import KEYED_ONLY, STREAM_LATER, STREAM_OTHERWISE, answer
 from sluiceway.api.location import caller_location
 from sluiceway.api.resolution import check_partitioner, resolve_sink
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from sluiceway.api.iteration import IterativeStream
     from sluiceway.api.keyed import KeyedStream
     from sluiceway.api.pipeline import Pipeline
+    from sluiceway.api.results import CloseableIterator
     from sluiceway.api.sink import DataStreamSink
     from sluiceway.api.windowed import AllWindowedStream
     from sluiceway.windowing import WindowAssigner
@@ -398,6 +400,48 @@ class DataStream(StepSettings, Generic[T]):
         self._end(sink)
         self._pipeline._collected.append(sink.collected)
         return sink.collected
+
+    def execute_and_collect(self, job_name: str | None = None, **options: Any) -> CloseableIterator[T]:
+        """Run what this stream is made of, beside the program, and give its records one after another.
+
+        Other branches of the pipeline, and their sinks, do not run. Each call is a run of its own::
+
+            with stream.execute_and_collect() as records:
+                for record in records:
+                    ...
+
+        Leaving the block, or ``close()``, cancels the job if it has not ended.
+
+        Args:
+            job_name: what the job is called; None: as the pipeline.
+            options: as for :meth:`Pipeline.run`.
+
+        Raises:
+            ConfigurationError, GraphError: as :meth:`Pipeline.run`; what fails later is raised by the iterator.
+        """
+        from sluiceway.api.results import collect_from
+        from sluiceway.config import resolve
+
+        name = None if job_name is None else check_text("execute_and_collect(job_name=)", job_name)
+        return collect_from(self, resolve(options).settings, name)
+
+    def take(self, n: int, **options: Any) -> list[T]:
+        """The first ``n`` records, or all if there are fewer. Runs what this stream is made of, as far as that.
+
+        For a look at a stream, also one without end, in a notebook or at a prompt. Steps before this one may have
+        seen more records than that.
+
+        Args:
+            n: how many, at least 1.
+            options: as for :meth:`Pipeline.run`.
+
+        Raises:
+            ConfigurationError, GraphError: as :meth:`Pipeline.run`.
+            BaseException: what the job failed with before there were ``n`` records.
+        """
+        check_count("take()", n)
+        with self.execute_and_collect(**options) as records:
+            return list(islice(records, n))
 
     def for_each(self, callback: Callable[[T], object]) -> DataStreamSink:
         """Call ``callback(value)`` for every record, in the task's thread; what it returns is ignored."""

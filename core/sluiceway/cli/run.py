@@ -6,9 +6,11 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,9 +19,12 @@ from sluiceway.cli.logs import metrics_on_stderr
 from sluiceway.cli.options import Request, pipeline_command
 from sluiceway.cli.output import is_broken_pipe
 from sluiceway.cli.progress import Progress, say_from_handler, summary, summary_json
-from sluiceway.cli.target import load_pipeline
+from sluiceway.cli.target import load_target
+from sluiceway.errors import JobCancelledError
 
 if TYPE_CHECKING:
+    from sluiceway.api import Pipeline
+    from sluiceway.api.results import CloseableIterator
     from sluiceway.engine import Job
 
 __all__ = ["run"]
@@ -28,45 +33,77 @@ __all__ = ["run"]
 @pipeline_command("run", "Run a pipeline.")
 @click.option("--no-progress", is_flag=True, help="Do not tell on stderr how the job goes.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress and no closing line either.")
+@click.option(
+    "--take",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Of a stream: end after the first N records.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Progress and closing line on stderr as JSON objects.")
-def run(request: Request, no_progress: bool, quiet: bool, as_json: bool) -> None:
+def run(request: Request, no_progress: bool, quiet: bool, take: int | None, as_json: bool) -> None:
     """Run the pipeline in TARGET: a file, FILE:NAME or package.module:NAME.
 
     NAME is that of a Pipeline, or of a function that returns one and may take one argument, the list of
-    SCRIPT ARGUMENTS. Without it, it is 'flow'. Options that sluiceway does not know and that come after TARGET
-    belong to the script, and so does everything after '--'; the script also finds them in sys.argv.
+    SCRIPT ARGUMENTS. Without it, it is 'flow'. It may be that of a stream, too: then only what the stream is made
+    of runs, and its records are printed, with --take the first few of them. Options that sluiceway does not know
+    and that come after TARGET belong to the script, and so does everything after '--'; the script also finds them
+    in sys.argv.
 
     What the pipeline prints goes to standard output, everything else to standard error. Ctrl-C cancels the job,
     a second one ends it at once; SIGTERM cancels it too.
     """
+    from sluiceway.api import Pipeline
     from sluiceway.api.interrupts import cancel_on_sigint
+    from sluiceway.api.results import collect_from
     from sluiceway.cli.manager import manager
     from sluiceway.engine import JobStatus
 
     settings = request.resolved.settings
     plugins = manager()
     plugins.engine(settings.engine)  # a wrong name is told before the pipeline's own code runs
-    with load_pipeline(request.target, request.arguments) as pipeline:
-        job = pipeline.prepare(settings, plugins.services())
-        with ExitStack() as stack:
+    with load_target(request.target, request.arguments) as target, ExitStack() as stack:
+        if isinstance(target, Pipeline):
+            if take is not None:
+                raise click.UsageError(_take_what(target, request.target))
+            job = target.prepare(settings, plugins.services())
+            go: Callable[[], object] = job.run
+        else:
+            records = stack.enter_context(collect_from(target, settings))
+            job = records.job
+            go = partial(_print, records, take)
+        with ExitStack() as watching:
             if not (quiet or no_progress):
-                stack.enter_context(Progress(job, sys.stderr, as_json=as_json))
-            stack.enter_context(metrics_on_stderr(settings.metrics))
-            terminated = stack.enter_context(_cancel_on_sigterm(job))
-            stack.enter_context(cancel_on_sigint(job, first=_say_cancelling, again=_end_now))
+                watching.enter_context(Progress(job, sys.stderr, as_json=as_json))
+            watching.enter_context(metrics_on_stderr(settings.metrics))
+            terminated = watching.enter_context(_cancel_on_sigterm(job))
+            interrupts = watching.enter_context(cancel_on_sigint(job, first=_say_cancelling, again=_end_now))
             try:
-                job.run()
+                go()
                 sys.stdout.flush()
             except BaseException as error:
                 if is_broken_pipe(error):
                     quiet = True
                 raise
             finally:
-                stack.close()
+                watching.close()
                 if not quiet:
                     print((summary_json if as_json else summary)(job.metrics()), file=sys.stderr)
-    if job.status is JobStatus.CANCELED:
+    if job.status is JobStatus.CANCELED and (take is None or interrupts.count or terminated):
         click.get_current_context().exit(exitcodes.TERMINATED if terminated else exitcodes.CANCELLED)
+
+
+def _print(records: CloseableIterator[Any], take: int | None) -> None:
+    """Print records as they come, until there are enough."""
+    with records, suppress(JobCancelledError):  # the exit code tells
+        for record in islice(records, take):
+            print(record)
+
+
+def _take_what(pipeline: Pipeline, target: str) -> str:
+    return (
+        f"--take ends after the first records of a stream, and {target} is the whole of {pipeline.name!r}: name "
+        "the stream, as in FILE:NAME"
+    )
 
 
 @contextmanager

@@ -18,9 +18,9 @@ import click
 from sluiceway.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from sluiceway.api import Pipeline
+    from sluiceway.api import DataStream, Pipeline
 
-__all__ = ["MODULE_NAME", "load_pipeline"]
+__all__ = ["MODULE_NAME", "load_pipeline", "load_target"]
 
 MODULE_NAME: Final = "__sluiceway__"
 """``__name__`` of a file that the command line executes, so that ``if __name__ == "__main__":`` stays quiet."""
@@ -48,13 +48,28 @@ class _Arguments(list[str]):
 
 @contextmanager
 def load_pipeline(target: str, arguments: Sequence[str] = ()) -> Iterator[Pipeline]:
-    """Load the pipeline; within the context ``sys.argv`` and ``sys.path`` are as if its script had been started.
+    """As :func:`load_target`, where a stream will not do."""
+    with load_target(target, arguments) as found:
+        if not isinstance(found, _pipeline_class()):
+            raise ConfigurationError(f"{target} is a stream, which only 'sluiceway run' takes: name its Pipeline")
+        yield found
+
+
+def _pipeline_class() -> type[Pipeline]:
+    from sluiceway.api import Pipeline
+
+    return Pipeline
+
+
+@contextmanager
+def load_target(target: str, arguments: Sequence[str] = ()) -> Iterator[Pipeline | DataStream[Any]]:
+    """Load a pipeline or a stream of one; meanwhile ``sys.argv`` and ``sys.path`` are as for the script itself.
 
     What the pipeline's own code raises is not caught, SystemExit of an argument parser included.
 
     Args:
-        target: a path to a Python file or a module's name, then perhaps ``:`` and the name of the pipeline, or
-            of the function that makes it; without a name it is ``flow``.
+        target: a path to a Python file or a module's name, then perhaps ``:`` and the name of the pipeline, of
+            a stream, or of the function that makes it; without a name it is ``flow``.
         arguments: the script's own. They are ``sys.argv[1:]``, and the argument of a function that takes one.
 
     Raises:
@@ -87,24 +102,26 @@ def load_pipeline(target: str, arguments: Sequence[str] = ()) -> Iterator[Pipeli
 @contextmanager
 def _refuse_to_run() -> Iterator[None]:
     # A script that ends in flow.run() would run its job twice: once while it is loaded, and once by the command.
-    from sluiceway.api import Pipeline
+    from sluiceway.api import DataStream, Pipeline
 
-    def refuse(pipeline: Pipeline, **options: object) -> None:
+    def refuse(pipeline: Pipeline | DataStream[Any], *arguments: object, **options: object) -> None:
         caller = sys._getframe(1)
         place = f"{caller.f_code.co_filename}:{caller.f_lineno}"
+        name = pipeline.name if isinstance(pipeline, Pipeline) else pipeline._pipeline.name
         raise ConfigurationError(
-            f"{place} runs pipeline {pipeline.name!r} while it is only to be loaded: "
+            f"{place} runs pipeline {name!r} while it is only to be loaded: "
             'put that under if __name__ == "__main__":'
         )
 
-    run, start = Pipeline.run, Pipeline.start
-    setattr(Pipeline, "run", refuse)  # noqa: B010 (a plain assignment is no better, and mypy forbids it)
-    setattr(Pipeline, "start", refuse)  # noqa: B010
+    refused = [(Pipeline, "run"), (Pipeline, "start"), (DataStream, "execute_and_collect"), (DataStream, "take")]
+    real = [(owner, name, getattr(owner, name)) for owner, name in refused]
+    for owner, name in refused:
+        setattr(owner, name, refuse)
     try:
         yield
     finally:
-        setattr(Pipeline, "run", run)  # noqa: B010
-        setattr(Pipeline, "start", start)  # noqa: B010
+        for owner, name, method in real:
+            setattr(owner, name, method)
 
 
 def _execute(where: str) -> ModuleType:
@@ -147,8 +164,10 @@ def _import(where: str) -> ModuleType:
         raise ConfigurationError(f"{where!r} is neither a file nor the name of a module") from None
 
 
-def _pick(module: ModuleType, where: str, name: str, argv: _Arguments, arguments: list[str]) -> Pipeline:
-    from sluiceway.api import Pipeline
+def _pick(
+    module: ModuleType, where: str, name: str, argv: _Arguments, arguments: list[str]
+) -> Pipeline | DataStream[Any]:
+    from sluiceway.api import DataStream, Pipeline
 
     found: Any = module
     for part in name.split("."):
@@ -156,7 +175,8 @@ def _pick(module: ModuleType, where: str, name: str, argv: _Arguments, arguments
             found = getattr(found, part)
         except AttributeError:
             raise ConfigurationError(f"{where} has no {name!r}: {_others(module, where)}") from None
-    if isinstance(found, Pipeline):
+    # A stream has to be asked for: that 'flow' is one is rather a mistake.
+    if isinstance(found, Pipeline) or (isinstance(found, DataStream) and name != _ATTRIBUTE):
         return found
     if not callable(found):
         raise ConfigurationError(

@@ -381,8 +381,8 @@ class _Subtask:
     def _check_open(self) -> None:
         full = self.settle()
         assert full is None, (
-            f"step {full.step_name!r} can take no more until something that is under way has ended; a job would give "
-            "it nothing now: let time go on, with advance()"
+            f"step {full.step_name!r} can take no more until something that is under way has ended; a job would "
+            "give it nothing now: let time go on, with advance()"
         )
 
     def idle(self) -> None:

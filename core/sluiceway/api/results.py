@@ -1,0 +1,232 @@
+"""Running a pipeline for the sake of one stream: its records come back to the program, one after another."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from sluiceway.api.location import caller_location
+from sluiceway.config import Settings
+from sluiceway.connector import Sink, SinkWriter, Wait, WriterContext
+from sluiceway.connectors.process_local import ProcessLocal
+from sluiceway.engine import Job, JobStatus
+from sluiceway.errors import JobCancelledError
+from sluiceway.graph import Transformation, build_stream_graph
+from sluiceway.steps import SinkStep
+
+if TYPE_CHECKING:
+    from sluiceway.api.stream import DataStream
+
+__all__ = ["CloseableIterator", "collect_from"]
+
+T = TypeVar("T")
+
+_WAITING: Final = 4096
+"""Records that may wait for the consumer before the job has to."""
+
+_UNTIL_WOKEN: Final = Wait()
+
+
+class CloseableIterator(Iterator[T], Generic[T]):
+    """The records of a stream, as a job that runs beside makes them; what ``execute_and_collect()`` returns.
+
+    The job runs in a thread of its own and waits when a few thousand records have not been taken. As a context
+    manager it is closed at the end of the block; one that is forgotten is closed when it is collected.
+    """
+
+    def __init__(self, job: Job, name: str, exchange: _Exchange) -> None:
+        self._job = job
+        self._name = name
+        self._exchange = exchange
+        self._at_hand: Iterator[T] = iter(())
+        self._fetched = 0
+        self._cut_short = False
+        # A daemon: a program that ends without closing this must not hang.
+        self._thread = threading.Thread(
+            target=_run, args=(job, exchange), name=f"sluiceway-job-{name}", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def job(self) -> Job:
+        """The job, to ask for its status and its metrics."""
+        return self._job
+
+    def __iter__(self) -> CloseableIterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        """The next record, as soon as it is there.
+
+        Raises:
+            StopIteration: the job has come to its end.
+            JobCancelledError: it was cancelled or closed before that, so that records are missing.
+            BaseException: what made the job fail.
+        """
+        for value in self._at_hand:
+            return value
+        values = self._exchange.take()
+        if values:
+            self._fetched += len(values)
+            self._at_hand = iter(values)
+            return next(self._at_hand)
+        self._thread.join()
+        if self._exchange.failure is not None:
+            raise self._exchange.failure
+        if self._cut_short or self._job.status is JobStatus.CANCELED:
+            given = f"{self._fetched} record{'' if self._fetched == 1 else 's'}"
+            raise JobCancelledError(
+                f"job {self._name!r} was cancelled after it had given {given}: its results are not complete"
+            )
+        raise StopIteration
+
+    def close(self) -> None:
+        """Cancel the job and wait until it has ended; harmless a second time. What it fails with is not raised."""
+        left = len(list(self._at_hand))
+        self._fetched -= left
+        self._cut_short = self._exchange.close() or left > 0 or self._cut_short
+        self._job.cancel()
+        self._thread.join()
+
+    def __enter__(self) -> CloseableIterator[T]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # Without waiting: this may be any thread.
+        exchange = getattr(self, "_exchange", None)
+        if exchange is not None and not exchange.ended:
+            exchange.close()
+            self._job.cancel()
+
+    def __repr__(self) -> str:
+        return f"<CloseableIterator of {self._name!r}: {self._job.status.value}>"
+
+
+def _run(job: Job, exchange: _Exchange) -> None:
+    failure: BaseException | None = None
+    try:
+        job.run()
+    except BaseException as error:
+        failure = error
+    exchange.end(failure)
+
+
+def collect_from(
+    stream: DataStream[T], settings: Settings, job_name: str | None = None, waiting: int = _WAITING
+) -> CloseableIterator[T]:
+    """Run what ``stream`` is made of, and nothing else of its pipeline.
+
+    Args:
+        stream: the stream.
+        settings: the options of the run.
+        job_name: None: the pipeline's name.
+        waiting: records that may wait for the consumer before the job has to.
+
+    Raises:
+        GraphError: the program cannot become a job.
+    """
+    from sluiceway.plugins import default_manager
+
+    pipeline = stream._pipeline
+    exchange = _Exchange(waiting)
+    end = Transformation(SinkStep(_ExchangeSink(exchange)), list(stream._inputs), location=caller_location())
+    effective = pipeline._effective(settings)
+    name = job_name or pipeline.name
+    graph = build_stream_graph(name, [end], effective, max_parallelism=pipeline._max_parallelism)
+    manager = default_manager()
+    job = manager.engine(settings.engine).prepare(graph, effective, manager.services())
+    return CloseableIterator(job, name, exchange)
+
+
+class _Exchange(ProcessLocal):
+    """Records on their way from the sink to the consumer, who is in another thread."""
+
+    what = "execute_and_collect()"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self.failure: BaseException | None = None
+        self.ended = False
+        self.full = False
+        self._limit = limit
+        self._changed = threading.Condition()
+        self._values: deque[Any] = deque()
+        self._closed = False
+        self.writers: list[WriterContext] = []
+
+    def put(self, values: Sequence[Any]) -> None:
+        """From the sink."""
+        with self._changed:
+            if self._closed:
+                return
+            self._values.extend(values)
+            self.full = len(self._values) >= self._limit
+            self._changed.notify_all()
+
+    def end(self, failure: BaseException | None) -> None:
+        """The job has ended."""
+        with self._changed:
+            self.failure = failure
+            self.ended = True
+            self._changed.notify_all()
+
+    def take(self) -> list[Any]:
+        """Everything that is there; nothing if there never will be."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._values or self.ended or self._closed)
+            values = list(self._values)
+            self._values.clear()
+            was_full, self.full = self.full, False
+        if was_full:
+            for context in list(self.writers):
+                context.wake()
+        return values
+
+    def close(self) -> bool:
+        """Nobody wants more; whether there was, or would have been."""
+        with self._changed:
+            missing = bool(self._values) or not self.ended
+            self._closed = True
+            self._values.clear()
+            self._changed.notify_all()
+        return missing
+
+
+class _ExchangeSink(Sink[Any]):
+    def __init__(self, exchange: _Exchange) -> None:
+        self._exchange = exchange
+
+    @property
+    def name(self) -> str:
+        """What plans call it."""
+        return "execute_and_collect"
+
+    def create_writer(self, context: WriterContext) -> SinkWriter[Any]:
+        """Make a writer to the exchange."""
+        return _ExchangeWriter(self._exchange, context)
+
+
+class _ExchangeWriter(SinkWriter[Any]):
+    def __init__(self, exchange: _Exchange, context: WriterContext) -> None:
+        self._exchange = exchange
+        self._context = context
+
+    def open(self) -> None:
+        self._exchange.writers.append(self._context)
+
+    def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
+        self._exchange.put(values)
+
+    def blocked(self) -> Wait | None:
+        return _UNTIL_WOKEN if self._exchange.full else None
+
+    def close(self) -> None:
+        self._exchange.writers = [c for c in self._exchange.writers if c is not self._context]

@@ -1,0 +1,198 @@
+"""execute_and_collect() and take(): the records of a stream come back to the program."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import pytest
+
+import sluiceway as sw
+from sluiceway.errors import ConfigurationError, GraphError, JobCancelledError
+
+
+def endless(**options: Any) -> sw.DataStream[int]:
+    return sw.Pipeline("endless", **options).generate()
+
+
+def test_all_records_of_a_stream_that_ends() -> None:
+    numbers = sw.Pipeline("numbers").from_sequence(1, 10_000)
+    records = numbers.map(lambda n: -n).execute_and_collect()
+    assert list(records) == [-n for n in range(1, 10_001)]
+    assert records.job.status is sw.JobStatus.FINISHED
+    assert next(records, "none") == "none"
+    records.close()
+    assert list(records) == []
+
+
+def test_each_time_is_a_run_of_its_own() -> None:
+    squares = endless().map(lambda n: n * n)
+    assert squares.take(3) == [0, 1, 4]
+    assert squares.take(2) == [0, 1]
+    assert squares._pipeline.graph is not None
+    with pytest.raises(GraphError, match="has no sink"):
+        squares._pipeline.graph()
+
+
+def test_take_of_a_shorter_stream_gives_all_of_it() -> None:
+    assert sw.Pipeline().from_collection(["a", "b"]).take(5) == ["a", "b"]
+
+
+@pytest.mark.parametrize(("n", "error"), [(0, ValueError), (-1, ValueError), ("3", TypeError), (True, TypeError)])
+def test_take_takes_a_number(n: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"take\(\) at .*test_results.py"):
+        endless().take(n)
+
+
+def test_other_branches_and_their_sinks_do_not_run() -> None:
+    flow = sw.Pipeline("branches")
+    numbers = flow.from_sequence(1, 3)
+    doubled = numbers.map(lambda n: 2 * n)
+    kept = doubled.collect()
+    numbers.map(lambda n: n // 0).print()
+    assert doubled.take(9) == [2, 4, 6]
+    assert list(kept) == []
+
+
+def test_side_outputs_unions_and_loops_belong_to_what_a_stream_is_made_of() -> None:
+    flow = sw.Pipeline("made of")
+    odd = sw.OutputTag[int]("odd")
+
+    def split(n: int, ctx: sw.ProcessFunction.Context) -> Iterator[int]:
+        if n % 2:
+            ctx.output(odd, n)
+        else:
+            yield n
+
+    even = flow.from_sequence(1, 6).process(split)
+    loop = even.iterate()
+    halved = loop.map(lambda n: n // 2)
+    loop.close_with(halved.filter(lambda n: n % 2 == 0))
+    assert sorted(even.get_side_output(odd).union(halved).execute_and_collect()) == [1, 1, 1, 2, 3, 3, 5]
+
+
+def test_options_are_those_of_run() -> None:
+    flow = sw.Pipeline("options")
+    seen: set[int] = set()
+
+    class Where(sw.MapFunction[int, int]):
+        def open(self, context: sw.RuntimeContext) -> None:
+            self.subtask = context.index_of_this_subtask
+
+        def map(self, value: int) -> int:
+            seen.add(self.subtask)
+            return value
+
+    stream = flow.from_sequence(1, 100).rebalance().map(Where())
+    assert sorted(stream.execute_and_collect(parallelism=2)) == list(range(1, 101))
+    assert seen == {0, 1}
+    with pytest.raises(ConfigurationError, match="paralelism"):
+        stream.execute_and_collect(paralelism=2)
+    with pytest.raises(ValueError, match="job_name"):
+        stream.execute_and_collect(" ")
+
+
+def test_a_failure_is_raised_where_the_records_are_read() -> None:
+    stream = sw.Pipeline("fails").from_collection([1, 2, 0]).map(lambda n: 2 // n)
+    records = stream.execute_and_collect("its name", batch_size=1)
+    assert "its name" in repr(records)
+    got = []
+    with pytest.raises(ZeroDivisionError) as caught:
+        got += records
+    assert "record: 0" in "\n".join(caught.value.__notes__)
+    with pytest.raises(ZeroDivisionError):
+        next(records)
+    assert stream.take(2, batch_size=1) == [2, 1]
+
+
+def test_a_program_that_cannot_be_a_job_is_refused_at_once() -> None:
+    stream = sw.Pipeline("twins").from_collection([1]).map(str).uid("same").map(int).uid("same")
+    with pytest.raises(GraphError, match="both have uid 'same'"):
+        stream.execute_and_collect()
+
+
+def test_the_job_waits_for_its_consumer() -> None:
+    made: list[int] = []
+    with endless().map(lambda n: made.append(n) or n).execute_and_collect() as records:
+        assert next(records) == 0
+        # The sink is blocked, then the channels fill: the source comes to rest.
+        pause, last = threading.Event(), -1
+        while last < len(made) < 100_000:
+            last = len(made)
+            pause.wait(0.05)
+        assert len(made) < 100_000
+        first = list(islice(records, 20_000))
+        assert first == list(range(1, 20_001))
+
+
+def test_reading_on_after_close_says_that_records_are_missing() -> None:
+    records = endless().execute_and_collect("cut")
+    assert list(islice(records, 3)) == [0, 1, 2]
+    records.close()
+    records.close()
+    assert records.job.status is sw.JobStatus.CANCELED
+    with pytest.raises(
+        JobCancelledError, match="'cut' was cancelled after it had given 3 records: its results are"
+    ):
+        next(records)
+
+
+def test_a_finished_job_of_which_records_were_left_is_not_complete_either() -> None:
+    records = sw.Pipeline("short").from_collection([1, 2]).execute_and_collect()
+    assert next(records) == 1
+    records._thread.join()
+    records.close()
+    with pytest.raises(JobCancelledError, match="had given 1 record:"):
+        next(records)
+
+
+def test_closing_in_another_thread_ends_the_wait() -> None:
+    never = sw.Pipeline("quiet").generate(rate=1).filter(lambda n: n < 0)
+    records = never.execute_and_collect()
+    closer = threading.Thread(target=records.close)
+    closer.start()
+    with pytest.raises(JobCancelledError, match="had given 0 records"):
+        next(records)
+    closer.join()
+
+
+def test_a_cancelled_job_is_told_apart_from_one_that_ended() -> None:
+    with endless().execute_and_collect() as records:
+        next(records)
+        records.job.cancel()
+        with pytest.raises(JobCancelledError):
+            list(records)
+
+
+def test_one_that_is_forgotten_cancels_its_job() -> None:
+    records = endless().execute_and_collect()
+    next(records)
+    job, thread = records.job, records._thread
+    gone = weakref.ref(records)
+    del records
+    gc.collect()
+    assert gone() is None
+    thread.join(10)
+    assert job.status is sw.JobStatus.CANCELED
+
+
+def test_what_fails_while_closing_hides_nothing() -> None:
+    class Bad(sw.MapFunction[int, int]):
+        def map(self, value: int) -> int:
+            return value
+
+        def close(self) -> None:
+            raise RuntimeError("in close")
+
+    assert endless().map(Bad()).take(2) == [0, 1]
+
+
+def test_asynchronous_steps_too() -> None:
+    async def double(n: int) -> int:
+        return 2 * n
+
+    assert endless().async_map(double, timeout="5s").take(3) == [0, 2, 4]
