@@ -29,6 +29,7 @@ __all__ = ["ConnectedStreams"]
 T1 = TypeVar("T1")
 T2 = TypeVar("T2")
 R = TypeVar("R")
+S = TypeVar("S")
 K = TypeVar("K")
 
 
@@ -62,7 +63,7 @@ class ConnectedStreams(Generic[T1, T2]):
     @overload
     def map(self, fn: CoMapFunction[T1, T2, R], /) -> DataStream[R]: ...
     @overload
-    def map(self, fn1: Callable[[T1], R], fn2: Callable[[T2], R], /) -> DataStream[R]: ...
+    def map(self, fn1: Callable[[T1], R], fn2: Callable[[T2], S], /) -> DataStream[R | S]: ...
     def map(self, *fns: Any) -> DataStream[Any]:
         """One record in, one out: ``map1(value)`` or ``map2(value)``; or ``fn1(value)`` or ``fn2(value)``."""
         return self._then(CoMapStep, "map", fns, (CoMapFunction,), 1)
@@ -70,7 +71,9 @@ class ConnectedStreams(Generic[T1, T2]):
     @overload
     def flat_map(self, fn: CoFlatMapFunction[T1, T2, R], /) -> DataStream[R]: ...
     @overload
-    def flat_map(self, fn1: Callable[[T1], Iterable[R]], fn2: Callable[[T2], Iterable[R]], /) -> DataStream[R]: ...
+    def flat_map(
+        self, fn1: Callable[[T1], Iterable[R]], fn2: Callable[[T2], Iterable[S]], /
+    ) -> DataStream[R | S]: ...
     def flat_map(self, *fns: Any) -> DataStream[Any]:
         """One record in, any number out: the elements of what ``flat_map1`` or ``flat_map2`` returns."""
         return self._then(CoFlatMapStep, "flat_map", fns, (CoFlatMapFunction,), 1)
@@ -83,9 +86,9 @@ class ConnectedStreams(Generic[T1, T2]):
     def process(
         self,
         fn1: Callable[[T1, KeyedProcessFunction.Context], Iterable[R] | None],
-        fn2: Callable[[T2, KeyedProcessFunction.Context], Iterable[R] | None],
+        fn2: Callable[[T2, KeyedProcessFunction.Context], Iterable[S] | None],
         /,
-    ) -> DataStream[R]: ...
+    ) -> DataStream[R | S]: ...
     def process(self, *fns: Any) -> DataStream[Any]:
         """Any records out, also to side outputs: ``process_element1(value, ctx)`` or ``process_element2``.
 

@@ -54,6 +54,49 @@ def keyed(value: Order, ctx: sw.KeyedProcessFunction.Context) -> Iterator[bytes]
     yield str(ctx.get_current_key()).encode()
 
 
+class Labelled(sw.CoMapFunction[str, Order, bytes]):
+    def map1(self, value: str) -> bytes:
+        return b""
+
+    def map2(self, value: Order) -> bytes:
+        return b""
+
+
+class Meet(sw.KeyedCoProcessFunction[str, str, Order, float]):
+    def process_element1(self, value: str, ctx: sw.KeyedCoProcessFunction.Context) -> None: ...
+
+    def process_element2(self, value: Order, ctx: sw.KeyedCoProcessFunction.Context) -> Iterator[float]:
+        yield value.amount
+
+    def on_timer(self, timestamp: int, ctx: sw.KeyedCoProcessFunction.OnTimerContext) -> list[float]:
+        return [float(ctx.timestamp() or 0)]
+
+
+class LookedUp(sw.BroadcastProcessFunction[Order, str, bytes]):
+    def process_element(self, value: Order, ctx: sw.BroadcastProcessFunction.ReadOnlyContext) -> Iterator[bytes]:
+        rules: sw.ReadOnlyBroadcastState[str, int] = ctx.get_broadcast_state(RULES)
+        yield bytes(rules[value.user])
+
+    def process_broadcast_element(self, value: str, ctx: sw.BroadcastProcessFunction.Context) -> None:
+        rules: sw.BroadcastState[str, int] = ctx.get_broadcast_state(RULES)
+        rules[value] = 1
+
+
+class KeyedLookedUp(sw.KeyedBroadcastProcessFunction[str, Order, str, int]):
+    def process_element(
+        self, value: Order, ctx: sw.KeyedBroadcastProcessFunction.ReadOnlyContext
+    ) -> list[int] | None:
+        ctx.timer_service().register_event_time_timer(len(ctx.get_broadcast_state(RULES)))
+        return None
+
+    def process_broadcast_element(self, value: str, ctx: sw.KeyedBroadcastProcessFunction.Context) -> list[int]:
+        ctx.apply_to_keyed_state(sw.ValueStateDescriptor("seen"), lambda key, state: state.clear())
+        return []
+
+
+RULES = sw.MapStateDescriptor("rules", int, key_type=str)
+
+
 def silent(value: str, ctx: sw.ProcessFunction.Context) -> list[int] | None:
     return None
 
@@ -94,6 +137,19 @@ assert_type(lines.shuffle(), sw.DataStream[str])
 assert_type(lines.partition_custom(lambda key, n: key % n, lambda line: len(line)), sw.DataStream[str])
 assert_type(lines.name("lines").uid("lines").set_parallelism(2), sw.DataStream[str])
 assert_type(by_user.count().name("count"), sw.DataStream[tuple[str, int]])
+
+both = lines.connect(orders)
+assert_type(both, sw.ConnectedStreams[str, Order])
+assert_type(both.map(Labelled()), sw.DataStream[bytes])
+assert_type(both.map(lambda line: line.upper(), lambda order: order.user), sw.DataStream[str])
+assert_type(both.map(len, lambda order: order.user), sw.DataStream[int | str])
+assert_type(both.flat_map(str.split, lambda order: [order.items]), sw.DataStream[str | int])
+assert_type(both.key_by(lambda line: line, lambda order: order.user), sw.ConnectedStreams[str, Order])
+assert_type(lines.key_by(lambda line: line).connect(by_user).process(Meet()), sw.DataStream[float])
+assert_type(lines.broadcast(), sw.DataStream[str])
+assert_type(lines.broadcast(RULES), sw.BroadcastStream[str])
+assert_type(orders.connect(lines.broadcast(RULES)).process(LookedUp()), sw.DataStream[bytes])
+assert_type(by_user.connect(lines.broadcast(RULES)).process(KeyedLookedUp()), sw.DataStream[int])
 
 late = sw.OutputTag[bytes]("late")
 assert_type(lines.process(Split()).get_side_output(late), sw.DataStream[bytes])
