@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sluiceway.api.joins import AsOfJoin, IntervalJoin, IntervalJoined
     from sluiceway.api.results import CloseableIterator
     from sluiceway.api.windowed import AllWindowedStream, WindowedStream
+    from sluiceway.api.windowjoins import CoGroupedStreams, JoinedStreams, WindowedCoGroup, WindowedJoin
     from sluiceway.config import Settings
     from sluiceway.connector import Sink, Source
     from sluiceway.connectors import Collected
@@ -82,7 +83,13 @@ if TYPE_CHECKING:
         RuntimeContext,
         WindowFunction,
     )
-    from sluiceway.functions.joins import FlatJoinFunction, JoinFunction, ProcessJoinFunction
+    from sluiceway.functions.joins import (
+        CoGroupFunction,
+        FlatJoinFunction,
+        JoinFunction,
+        ProcessJoinFunction,
+        TaggedUnion,
+    )
     from sluiceway.metrics import JobMetrics
     from sluiceway.state import (
         AggregatingState,
@@ -119,6 +126,8 @@ __all__ = [
     "CheckpointedFunction",
     "CloseableIterator",
     "CoFlatMapFunction",
+    "CoGroupFunction",
+    "CoGroupedStreams",
     "CoMapFunction",
     "CoProcessFunction",
     "Collected",
@@ -143,6 +152,7 @@ __all__ = [
     "JobResult",
     "JobStatus",
     "JoinFunction",
+    "JoinedStreams",
     "KeySelector",
     "KeyedBatchProcessFunction",
     "KeyedBroadcastProcessFunction",
@@ -175,6 +185,7 @@ __all__ = [
     "Source",
     "StateError",
     "StateTtlConfig",
+    "TaggedUnion",
     "TimestampAssigner",
     "UnknownNameError",
     "UnstableKeyError",
@@ -184,6 +195,8 @@ __all__ = [
     "WatermarkOutput",
     "WatermarkStrategy",
     "WindowFunction",
+    "WindowedCoGroup",
+    "WindowedJoin",
     "WindowedStream",
     "__version__",
 ]
@@ -198,6 +211,7 @@ _HOMES = {
     "sluiceway.api.results": "CloseableIterator",
     "sluiceway.api.joins": "AsOfJoin IntervalJoin IntervalJoined",
     "sluiceway.api.windowed": "AllWindowedStream WindowedStream",
+    "sluiceway.api.windowjoins": "CoGroupedStreams JoinedStreams WindowedCoGroup WindowedJoin",
     "sluiceway.config": "Settings",
     "sluiceway.connector": "Sink Source",
     "sluiceway.connectors": "Collected",
@@ -215,6 +229,7 @@ _HOMES = {
     "KeyedCoProcessFunction KeyedProcessFunction MapFunction OutputTag "
     "ProcessAllWindowFunction ProcessFunction ProcessJoinFunction ProcessWindowFunction "
     "ReduceFunction RuntimeContext WindowFunction",
+    "sluiceway.functions.joins": "CoGroupFunction TaggedUnion",
     "sluiceway.metrics": "JobMetrics",
     "sluiceway.state": "AggregatingState AggregatingStateDescriptor ListState ListStateDescriptor MapState "
     "MapStateDescriptor ReducingState ReducingStateDescriptor ValueState ValueStateDescriptor",

@@ -27,11 +27,7 @@ KEYED_ONLY: Final = frozenset(
     }
 )
 
-_JOINS: Final = "joins are"
-
 STREAM_LATER: Final[Mapping[str, str]] = {
-    "join": _JOINS,
-    "co_group": _JOINS,
     "cache": "caching a stream is",
 }
 

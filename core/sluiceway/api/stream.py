@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from sluiceway.api.results import CloseableIterator
     from sluiceway.api.sink import DataStreamSink
     from sluiceway.api.windowed import AllWindowedStream
+    from sluiceway.api.windowjoins import CoGroupedStreams, JoinedStreams
     from sluiceway.windowing import WindowAssigner
 
 __all__ = ["DataStream"]
@@ -221,6 +222,28 @@ class DataStream(StepSettings, Generic[T]):
         for stream in streams:
             inputs += self._others("union", stream)._inputs
         return DataStream(self._pipeline, inputs, "union()")
+
+    def join(self, other: DataStream[S]) -> JoinedStreams[T, S]:
+        """Join with another stream by key, in windows: ``.where(key).equal_to(key).window(assigner).apply(fn)``.
+
+        Raises:
+            GraphError: ``other`` belongs to another pipeline.
+            TypeError: ``other`` is no stream.
+        """
+        from sluiceway.api.windowjoins import JoinedStreams
+
+        return JoinedStreams(self, self._others("join", other))
+
+    def co_group(self, other: DataStream[S]) -> CoGroupedStreams[T, S]:
+        """Group with another stream by key, in windows: ``.where(key).equal_to(key).window(assigner).apply(fn)``.
+
+        Raises:
+            GraphError: ``other`` belongs to another pipeline.
+            TypeError: ``other`` is no stream.
+        """
+        from sluiceway.api.windowjoins import CoGroupedStreams
+
+        return CoGroupedStreams(self, self._others("co_group", other))
 
     @overload
     def connect(self, other: DataStream[S]) -> ConnectedStreams[T, S]: ...

@@ -23,7 +23,13 @@ from sluiceway.functions.checkpointed import (
     OperatorStateStore,
 )
 from sluiceway.functions.co import CoFlatMapFunction, CoMapFunction, CoProcessFunction, KeyedCoProcessFunction
-from sluiceway.functions.joins import CoGroupFunction, FlatJoinFunction, JoinFunction, ProcessJoinFunction
+from sluiceway.functions.joins import (
+    CoGroupFunction,
+    FlatJoinFunction,
+    JoinFunction,
+    ProcessJoinFunction,
+    TaggedUnion,
+)
 from sluiceway.functions.process import KeyedProcessFunction, ProcessFunction, TimeDomain, TimerService
 from sluiceway.functions.transforms import (
     AggregateFunction,
@@ -78,6 +84,7 @@ __all__ = [
     "ReadOnlyBroadcastState",
     "ReduceFunction",
     "RuntimeContext",
+    "TaggedUnion",
     "TimeDomain",
     "TimerService",
     "WindowContext",

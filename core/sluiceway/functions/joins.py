@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from sluiceway.functions.base import Function, OutputTag
 
-__all__ = ["CoGroupFunction", "FlatJoinFunction", "JoinFunction", "ProcessJoinFunction"]
+__all__ = ["CoGroupFunction", "FlatJoinFunction", "JoinFunction", "ProcessJoinFunction", "TaggedUnion"]
 
 L = TypeVar("L")
 R = TypeVar("R")
 OUT = TypeVar("OUT")
+
+
+class TaggedUnion(NamedTuple, Generic[L]):
+    """A record of one of two streams, as assigners, triggers and evictors of a window join see it.
+
+    Attributes:
+        side: which stream it is from.
+        value: the record.
+    """
+
+    side: Literal["left", "right"]
+    value: L
 
 
 class JoinFunction(Function, ABC, Generic[L, R, OUT]):

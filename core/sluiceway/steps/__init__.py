@@ -12,7 +12,7 @@ from sluiceway.steps.batches import BatchProcessStep, KeyedBatchProcessStep
 from sluiceway.steps.broadcast import BroadcastProcessStep
 from sluiceway.steps.co import CoFlatMapStep, CoMapStep, ConnectedStep, CoProcessStep, PerInput
 from sluiceway.steps.ends import IterationHeadStep, SinkStep, SourceStep
-from sluiceway.steps.joins import AsOfJoinStep, IntervalJoinStep
+from sluiceway.steps.joins import AsOfJoinStep, IntervalJoinStep, TagStep
 from sluiceway.steps.keyed import KeyedAggregateStep, KeyedProcessStep, KeyedReduceStep, key_type
 from sluiceway.steps.stateless import FilterStep, FlatMapStep, MapStep, ProcessStep
 from sluiceway.steps.time import TimestampsStep
@@ -41,6 +41,7 @@ __all__ = [
     "SinkStep",
     "SourceStep",
     "Step",
+    "TagStep",
     "TimestampsStep",
     "WindowContents",
     "WindowStep",

@@ -15,9 +15,10 @@ from sluiceway.functions import (
     ProcessJoinFunction,
 )
 from sluiceway.steps.base import Step
+from sluiceway.steps.stateless import MapStep
 from sluiceway.types import element_type, parameter_type
 
-__all__ = ["AsOfJoinStep", "IntervalJoinStep"]
+__all__ = ["AsOfJoinStep", "IntervalJoinStep", "TagStep"]
 
 
 @dataclass(frozen=True)
@@ -111,3 +112,19 @@ class AsOfJoinStep(_KeyedJoinStep):
     how: Literal["left", "inner"] = "left"
     left_late: OutputTag[Any] | None = None
     kind: ClassVar[str] = "asof_join"
+
+
+@dataclass(frozen=True)
+class TagStep(MapStep):
+    """Says of each record which of two streams it is from, before these become one.
+
+    Attributes:
+        wanted: the types that what follows asks of the records, as far as hints say.
+    """
+
+    wanted: tuple[Any, ...] = ()
+    kind: ClassVar[str] = "tag"
+
+    def wanted_types(self, port: int = 0) -> list[Any]:
+        """Of the key selector, and of the function that both streams go to."""
+        return list(self.wanted)

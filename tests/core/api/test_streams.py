@@ -290,7 +290,7 @@ def test_keyed_methods_ask_for_a_key(numbers: sw.DataStream[int], word: str) -> 
 
 @pytest.mark.parametrize(
     "word",
-    ["join", "co_group"],
+    ["cache"],
 )
 def test_what_is_not_built_says_so(numbers: sw.DataStream[int], word: str) -> None:
     with pytest.raises(sw.NotBuiltYetError, match=rf"DataStream\.{word}\(\): .* not built yet in this version"):

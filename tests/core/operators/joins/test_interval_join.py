@@ -142,6 +142,8 @@ def test_records_at_the_watermark_meet_until_the_next_one(drive: Drive) -> None:
     assert join.values == [("l", "r")]
     join.watermark(11).right(("k", 10, "r"), ("k", 11, "r"))
     assert (join.values, join.dropped()) == ([("l", "r")], 1)
+    join = drive(step(3, 5)).watermark(10).right(("k", 10, "r")).left(("k", 10, "l"))
+    assert join.values == []
 
 
 def test_watermarks_pass(drive: Drive) -> None:
@@ -280,6 +282,9 @@ def test_the_bounds_may_change_from_one_run_to_the_next(drive: Drive) -> None:
     assert [left for left, _ in join.values] == [30, 40, 10, 11, 30]
     assert join.watermark(10 + 10 + 11).state_size() == 1
     assert join.watermark(41 + 10 + 11).state_size() == 0
+    join = drive(step(-2, 2)).left(*(("k", t, t) for t in (30, 10, 41, 11, 40)))
+    join = drive(step(-50, 50), 1, join.snapshot()).right(("k", 30, "r"))
+    assert [left for left, _ in join.values] == [10, 11, 30, 40, 41]
 
 
 # ---- the model -----------------------------------------------------------------------------------------------
