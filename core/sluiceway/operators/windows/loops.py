@@ -20,7 +20,7 @@ __all__ = ["slicing_loop"]
 # A look-up by the slice's number costs less than to ask whether the timestamp is still in the last slice, because
 # Python compares numbers of that size slowly. Nothing is called inside "except": it would show in a traceback.
 _TEXT = """\
-def loop(self, values, stamps, keys, slices, place, key_of, first, add):
+def loop(self, values, stamps, keys, slices, place, key_of, first, add, missing=missing):
     for {names} in zip({lists}):
         {key}
         try:
