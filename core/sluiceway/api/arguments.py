@@ -21,6 +21,8 @@ from sluiceway.functions import (
     FilterFunction,
     FlatJoinFunction,
     FlatMapFunction,
+    Function,
+    FunctionObject,
     JoinFunction,
     KeyedBatchProcessFunction,
     KeyedBroadcastProcessFunction,
@@ -101,11 +103,16 @@ def check_function(
         arguments: how many positional arguments a plain callable will be called with.
         objects_only: whether a plain callable will not do.
     """
-    if isinstance(fn, allowed):
-        return
     where = f"{step}(){_at(caller_location())}"
+    if isinstance(fn, allowed):
+        if isinstance(fn, KeySelector) and isinstance(fn, FunctionObject):
+            raise TypeError(
+                f"{where}: {type(fn).__name__} computes keys for all subtasks, on both sides of the exchange, so it "
+                "is never opened and has no state: derive it from KeySelector alone"
+            )
+        return
     kinds = " or ".join(kind.__name__ for kind in allowed)
-    wanted = kinds if objects_only else f"a callable or a {kinds}"
+    wanted = kinds if objects_only else f"a callable or a {kinds}" if kinds else "a callable"
     if isinstance(fn, type) and issubclass(fn, _KINDS):
         raise TypeError(f"{where} was given the class {fn.__name__}; give it an object: {fn.__name__}(...)")
     if isinstance(fn, _KINDS):
@@ -114,6 +121,11 @@ def check_function(
         raise TypeError(f"{where} takes {wanted}; {type(fn).__name__} is a {kind}{hint}")
     if objects_only or not callable(fn):
         raise TypeError(f"{where} takes {wanted}, not {describe(fn)}")
+    if isinstance(fn, Function):
+        fitting = (
+            f": derive it from {kinds}" if kinds else ", which nobody would open here: give it a plain callable"
+        )
+        raise TypeError(f"{where} takes {wanted}; {type(fn).__name__} is a Function of no such kind{fitting}")
     if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
         raise TypeError(
             f"{where} was given the async function {_name(fn)}; it takes a plain function; "

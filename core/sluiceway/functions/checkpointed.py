@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
-from sluiceway.functions.base import RuntimeContext
+from sluiceway.functions.base import FunctionObject, RuntimeContext
 from sluiceway.state import ListState, ListStateDescriptor
 
 __all__ = [
@@ -74,7 +74,7 @@ class FunctionSnapshotContext:
     checkpoint_timestamp: int
 
 
-class CheckpointedFunction(ABC):
+class CheckpointedFunction(FunctionObject, ABC):
     """For a function object, or a sink's writer, with state of its own: a base class beside its first one.
 
     Call order: :meth:`initialize_state` once, before ``open``; then, between any two batches of records,

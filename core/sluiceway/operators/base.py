@@ -119,7 +119,7 @@ class Operator(ABC):
 
     def checkpointed(self, context: OperatorContext) -> Iterable[object]:
         """What the user gave to a step that may have operator state; looked at after :meth:`initialize_state`."""
-        return (context.node.step.function,)
+        return context.node.step.functions
 
     def runtime_context(self, context: OperatorContext) -> RuntimeContext:
         """What the functions of a step are given."""
