@@ -404,7 +404,8 @@ class Task(Tasklet):
                 due = operator.next_processing_time()
                 if due is not None:
                     in_s = max(0, due - self.clock.now_ms()) / 1000
-                    self.worker.wait(self, Wait(until=self.started + in_s))
+                    # To the nanosecond: 0.4 + 0.2 is more than 0.6, and would not come when the clock says 0.6.
+                    self.worker.wait(self, Wait(until=round(self.started + in_s, 9)))
         for partition in self._partitions:
             if partition.due is not None:
                 self.worker.wait(self, Wait(until=partition.due))

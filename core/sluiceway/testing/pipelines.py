@@ -222,7 +222,10 @@ class PipelineHarness:
         if due is None:
             return in_loop
         # Deadlines are in seconds since the clock's start; whole ms later they have certainly come.
-        due_ms = self.clock.now_ms() + max(math.ceil(round((due - self.clock.monotonic()) * 1000, 6)), 0)
+        now_ms, now = self.clock.now_ms(), self.clock.monotonic()
+        due_ms = now_ms + max(math.ceil(round((due - now) * 1000, 6)), 0)
+        if due_ms == now_ms and due > now:  # by less than counts, but the worker counts exactly
+            due_ms += 1
         return due_ms if in_loop is None else min(due_ms, in_loop)
 
     def _wait_outside(self, due: int | None) -> None:

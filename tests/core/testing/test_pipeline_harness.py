@@ -298,3 +298,59 @@ def test_state_that_no_step_goes_by_is_refused() -> None:
     other.source(TestSource(PAIRS)).uid("in").print()
     with pytest.raises(sw.StateError, match="'totals', which no step of job 'other' goes by"):
         PipelineHarness(other, restored=snapshot)
+
+
+class Every(sw.KeyedProcessFunction[int, int, int]):
+    """Rings every ``ms``."""
+
+    def __init__(self, ms: int) -> None:
+        self.ms = ms
+
+    def process_element(self, value: int, ctx: sw.KeyedProcessFunction.Context) -> None:
+        ctx.timer_service().register_processing_time_timer(self.ms)
+
+    def on_timer(self, timestamp: int, ctx: sw.KeyedProcessFunction.OnTimerContext) -> list[int]:
+        ctx.timer_service().register_processing_time_timer(timestamp + self.ms)
+        return [ctx.current_processing_time()]
+
+
+@pytest.mark.parametrize("ms", [7, 200, 333])
+def test_times_that_are_sums_of_fractions_come_when_the_clock_says_them(ms: int) -> None:
+    """0.4 + 0.2 is a little more than 0.6 seconds."""
+    flow = sw.Pipeline("test")
+    rung = flow.source(TestSource([1, PAUSE])).key_by(lambda n: n).process(Every(ms)).collect()
+    with PipelineHarness(flow) as harness:
+        for turn in range(1, 40):
+            harness.advance(ms)
+            assert rung == [ms * n for n in range(1, turn + 1)]
+
+
+def test_time_gets_past_what_is_due_by_less_than_counts() -> None:
+    class Late(Reader[int]):
+        def __init__(self, context: ReaderContext) -> None:
+            self.clock = context.clock
+            self.until = 0.4 + 0.2
+
+        def add_splits(self, splits: object) -> None: ...
+
+        def no_more_splits(self) -> None: ...
+
+        def poll(self, limit: int) -> Poll[int]:
+            return END_OF_INPUT if self.clock.monotonic() >= self.until else Wait(until=self.until)
+
+        def snapshot(self) -> list[int]:
+            return []
+
+        def close(self) -> None: ...
+
+    class LateSource(TestSource):
+        def create_reader(self, context: ReaderContext) -> Reader[int]:
+            return Late(context)
+
+    flow = sw.Pipeline("test")
+    flow.source(LateSource([])).sink(DiscardSink())
+    with PipelineHarness(flow) as harness:
+        harness.advance(600)
+        assert not harness.ended
+        harness.advance(1)
+        assert harness.ended
