@@ -13,7 +13,7 @@ from benchmarks import machine
 from benchmarks.harness import Plan, Row
 from benchmarks.table import as_json, as_text
 
-BENCHMARKS = ("chain", "wordcount", "nexmark", "joins", "latency", "startup", "peers")
+BENCHMARKS = ("chain", "wordcount", "windows", "timers", "nexmark", "joins", "latency", "startup", "peers")
 
 
 def main() -> None:

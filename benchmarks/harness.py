@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Comparison", "Plan", "Row", "compare"]
+__all__ = ["Comparison", "Plan", "Row", "compare", "timed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,8 @@ def compare(comparison: Comparison, plan: Plan) -> Row:
     _check_same(comparison)
     loop, ours = [], []
     for _ in range(plan.runs):
-        loop.append(_timed(comparison.loop))
-        ours.append(_timed(comparison.ours))
+        loop.append(timed(comparison.loop))
+        ours.append(timed(comparison.ours))
     walls = [a.wall / b.wall for a, b in zip(loop, ours, strict=True)]
     cpus = [a.cpu / b.cpu for a, b in zip(loop, ours, strict=True)]
     speeds = [comparison.records / statistics.median(t.wall for t in side) for side in (ours, loop)]
@@ -139,16 +139,16 @@ def _check_same(comparison: Comparison) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Time:
+class Time:
     wall: float
     cpu: float
 
 
-def _timed(work: Callable[[], Sequence[Any]]) -> _Time:
+def timed(work: Callable[[], Sequence[Any]]) -> Time:
     gc.collect()
     wall, cpu = time.perf_counter(), time.process_time()
     results = work()
-    taken = _Time(time.perf_counter() - wall, time.process_time() - cpu)
+    taken = Time(time.perf_counter() - wall, time.process_time() - cpu)
     del results  # freed before the other side's turn, outside of both sides' time
     return taken
 
