@@ -27,7 +27,9 @@ def pair(left: Event, right: Event | None) -> tuple[Event, Event | None]:
     return left, right
 
 
-events = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 30), st.integers(0, 99)), max_size=25)
+events = st.lists(
+    st.tuples(st.sampled_from("abc"), st.integers(0, 30), st.integers(0, 99)), min_size=10, max_size=25
+)
 
 
 @settings(max_examples=40, deadline=None)
@@ -54,7 +56,7 @@ def test_an_interval_join_gives_what_nested_loops_give(
 @settings(max_examples=40, deadline=None)
 @given(
     lefts=events,
-    rights=st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 30)), max_size=20, unique=True),
+    rights=st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 30)), min_size=5, max_size=20, unique=True),
     tolerance=st.none() | st.integers(0, 15),
     how=st.sampled_from(["left", "inner"]),
     parallelism=st.integers(1, 3),

@@ -81,7 +81,9 @@ def groups_of(
             yield inside[0], inside[1], end - 1
 
 
-events = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 40), st.integers(0, 99)), max_size=20)
+events = st.lists(
+    st.tuples(st.sampled_from("abc"), st.integers(0, 40), st.integers(0, 99)), min_size=6, max_size=20
+)
 kinds = st.one_of(
     st.tuples(st.just("tumbling"), st.integers(1, 20), st.just(0)),
     st.tuples(st.just("sliding"), st.integers(1, 20), st.integers(1, 20)),
