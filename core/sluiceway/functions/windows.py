@@ -19,7 +19,6 @@ from sluiceway.state import (
     ValueState,
     ValueStateDescriptor,
 )
-from sluiceway.windowing import Window
 
 __all__ = [
     "AllWindowFunction",
@@ -63,7 +62,7 @@ class WindowContext(ABC):
     """What is known while a window is evaluated or cleared."""
 
     @abstractmethod
-    def window(self) -> Window:
+    def window(self) -> Any:
         """A :class:`~sluiceway.windowing.TimeWindow` with ``start`` and ``end`` in ms, or the global one."""
 
     @abstractmethod
@@ -122,7 +121,7 @@ class WindowFunction(Function, ABC, Generic[K, IN, OUT]):
     """Evaluates a window of one key, given no more than its records."""
 
     @abstractmethod
-    def apply(self, key: K, window: Window, elements: list[IN]) -> Iterable[OUT] | None:
+    def apply(self, key: K, window: Any, elements: list[IN]) -> Iterable[OUT] | None:
         """The results of a window: yield them, or return an iterable, or None."""
 
 
@@ -143,5 +142,5 @@ class AllWindowFunction(Function, ABC, Generic[IN, OUT]):
     """Evaluates a window of a stream without keys, given no more than its records."""
 
     @abstractmethod
-    def apply(self, window: Window, elements: list[IN]) -> Iterable[OUT] | None:
+    def apply(self, window: Any, elements: list[IN]) -> Iterable[OUT] | None:
         """The results of a window: yield them, or return an iterable, or None."""

@@ -233,6 +233,15 @@ class WindowOperator(TimedKeyedOperator):
 
     # ---- time -------------------------------------------------------------------------------------------------
 
+    def next_processing_time(self) -> int | None:
+        """The ms after the earliest timer: a window's last ms has to be over before the window is."""
+        first = super().next_processing_time()
+        return None if first is None else first + 1
+
+    def on_processing_time(self, now_ms: int) -> None:
+        """Fire a part of what is due."""
+        super().on_processing_time(now_ms - 1)
+
     def fire(self, domain: TimeDomain, timers: Iterator[Timer]) -> None:
         """Ask the trigger, and end windows that are over."""
         try:
