@@ -39,6 +39,6 @@ def _load(number: int) -> Query:
     return Query(f"q{number}", title, module.query, module.final)
 
 
-_NUMBERS = (0, 1, 2, 3, 4, 5, 6, 7, 9, 11, 12, 15, 17, 18, 19, 20)
+_NUMBERS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 15, 17, 18, 19, 20)
 
 QUERIES: Mapping[str, Query] = {query.name: query for query in map(_load, _NUMBERS)}
