@@ -171,12 +171,12 @@ class TumblingProcessingTimeOperator(TumblingOperator):
         self.output.control(watermark)
 
     def next_processing_time(self) -> int | None:
-        """The end of the earliest window."""
-        return self._due_at if self._slices else None
+        """The end of the earliest window: its last ms has to be over."""
+        return self._due_at + 1 if self._slices else None
 
     def on_processing_time(self, now_ms: int) -> None:
         """Evaluate what is due, a part at a time."""
-        self._firing = self._fire(now_ms)
+        self._firing = self._fire(now_ms - 1)
         self.has_work = True
         self.work()
 
