@@ -123,12 +123,12 @@ def test_it_is_as_loops_over_everything_say(
 
 
 class AsTold(sw.WatermarkGenerator[Event]):
-    """A watermark with each record, at its timestamp; none for key ``k``."""
+    """A watermark with each record of key ``x``, at its timestamp."""
 
     punctuated = True
 
     def on_event(self, value: Event, timestamp: int, output: sw.WatermarkOutput) -> None:
-        if value[0] != "k":
+        if value[0] == "x":
             output.emit_watermark(timestamp)
 
     def on_periodic_emit(self, output: sw.WatermarkOutput) -> None:
@@ -160,6 +160,31 @@ def test_late_records_have_a_window_evaluated_anew_until_they_are_too_late() -> 
                     source.resume()
         harness.run_to_end()
     assert late == [sw.TaggedUnion("left", ("k", 3, 3))]
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 2)])
+def test_windows_come_back_at_any_parallelism(before: int, after: int) -> None:
+    lefts, rights = ([(f"k{n}", n, side) for n in range(10)] for side in (0, 1))
+
+    def program() -> tuple[sw.Pipeline, list[TestSource], Any]:
+        flow = sw.Pipeline("restore", max_parallelism=16)
+        sources = [TestSource([*lefts, PAUSE, EOF]), TestSource([PAUSE, *rights, EOF])]
+        left, right = (flow.source(s).uid(f"in{i}") for i, s in enumerate(sources))
+        left, right = (s.assign_timestamps_and_watermarks(TIMES).name("times") for s in (left, right))
+        windows = left.join(right).where(key_of).equal_to(key_of).window(EventTimeSessionWindows.with_gap(5))
+        return flow, sources, windows.apply(pair).uid("joined").collect()
+
+    flow, sources, _ = program()
+    with PipelineHarness(flow, parallelism=before) as harness:
+        harness.run()
+        snapshot = harness.snapshot()
+    flow, sources, joined = program()
+    with PipelineHarness(flow, parallelism=after, restored=snapshot) as harness:
+        harness.run()
+        for source in sources:
+            source.resume()
+        harness.run_to_end()
+    assert sorted(joined) == list(zip(lefts, rights, strict=True))
 
 
 def test_triggers_and_evictors_see_the_records_of_both_sides() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, Typ
 
 from sluiceway.api.arguments import check_function
 from sluiceway.api.joins import check_same_keys
+from sluiceway.api.keyed import KeyedStream
 from sluiceway.api.later import answer
 from sluiceway.api.stream import DataStream
 from sluiceway.api.windowed import WindowedStream
@@ -193,7 +194,10 @@ class _Windowed(Generic[L, R]):
         for side, stream, key, want in sides:
             of_key = parameter_type(key, 0, "get_key" if isinstance(key, KeySelector) else None)
             step = TagStep(partial(TaggedUnion, side), wanted=(of_key, want))
-            inputs.append(InputRef(pipeline._add(step, stream._inputs, f"{self._word}.{side}")))
+            came = stream._inputs
+            if isinstance(stream, KeyedStream):  # what it is keyed by does not matter any more
+                came = tuple(replace(ref, partitioner=None) for ref in came)
+            inputs.append(InputRef(pipeline._add(step, came, f"{self._word}.{side}")))
         both: DataStream[TaggedUnion[Any]] = DataStream(pipeline, tuple(inputs), f"{self._word}()")
         windows = copy.copy(self._windows)
         windows._stream = both.key_by(self._key)

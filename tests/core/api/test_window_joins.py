@@ -90,6 +90,12 @@ def test_steps_are_named_after_what_they_do(flow: sw.Pipeline) -> None:
     assert names[8:11] == ["co_group.left", "co_group.right", "TumblingEventTimeWindows(10ms).co_group"]
 
 
+def test_streams_that_are_keyed_are_exchanged_once(flow: sw.Pipeline) -> None:
+    windowed(pairs(flow).key_by(number).join(pairs(flow).rebalance())).apply(both).print()
+    travels = [edge.partitioner.name for edge in flow.graph().edges]
+    assert travels == ["forward", "rebalance", "hash", "hash", "forward"]
+
+
 def test_a_clash_of_types_is_found(flow: sw.Pipeline) -> None:
     flow.from_collection([1]).returns(int).join(pairs(flow)).where(name).equal_to(name).window(TENS).apply(
         both
