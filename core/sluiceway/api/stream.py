@@ -179,7 +179,7 @@ class DataStream(StepSettings, Generic[T]):
         if not t.step.side_outputs:
             raise GraphError(
                 f"get_side_output({tag.name!r}) at {caller_location()}: {t.label()} has no side outputs; only "
-                "process() has, so call it on what process() returned"
+                "process(), windows and joins have, so call it on what one of these returned"
             )
         known = next((have for have in t.side_output_tags if have.name == tag.name), None)
         if known is None:
