@@ -293,6 +293,26 @@ class TestUids:
         assert len(set(uids)) == 4
         assert uid(step) == uids[0]
 
+    def test_they_tell_which_key_is_whose(self, new_program: Any) -> None:
+        def uid(first: Any, other: Any) -> str:
+            program = new_program()
+            a, b = program.source(uid="a"), program.source(uid="b")
+            step = CoMapStep(PerInput(str, str), first, other)
+            program.sink(program.add(step, keyed(a, first, 0), keyed(b, other, 1)))
+            return program.graph().nodes[2].uid
+
+        assert len({uid(number, name), uid(number, number), uid(name, number)}) == 3
+
+    def test_they_tell_which_input_a_stream_feeds(self, new_program: Any) -> None:
+        def uid(port_of_b: int) -> str:
+            program = new_program()
+            a, b, c = (program.source(uid=letter) for letter in "abc")
+            refs = [a, InputRef(b, port=port_of_b), second(c)]
+            program.sink(program.add(CoMapStep(PerInput(str, str)), *refs))
+            return program.graph().nodes[3].uid
+
+        assert uid(0) != uid(1)
+
 
 class TestPlans:
     @pytest.fixture

@@ -247,6 +247,7 @@ class TestWithKeys:
 
     def test_keyed_state_has_no_key_for_a_broadcast_record(self) -> None:
         with TwoInputOperatorHarness(keyed(KeyedProbe())) as harness:
+            harness.process1(("a", lambda ctx, states: states[SEEN].update(1)))
             with pytest.raises(
                 StateError, match=r"'seen' is used without a current key.*nor for a broadcast record"
             ):

@@ -95,6 +95,31 @@ class TestMaps:
             assert [stamp for _, stamp in harness.records] == [5, 6, 7, 7]
             assert harness.process_batch2(["a", "b", "c"]) == [2, 1, 0]
 
+    @pytest.mark.parametrize("function", [CountBoth, RepeatBoth, Meet])
+    def test_there_is_no_current_key_when_no_record_is_processed(self, function: Any) -> None:
+        class AtTheEnd(function):
+            def close(self) -> None:
+                getattr(self, "left" if function is Meet else "seen").value()
+
+        method = {CountBoth: "map", RepeatBoth: "flat_map", Meet: "process"}[function]
+        for feed in ("process1", "process2"):
+            harness = TwoInputOperatorHarness(keyed(AtTheEnd(), method))
+            getattr(harness, feed)("aa", 1)
+            with pytest.raises(StateError, match="is used without a current key"):
+                harness.close()
+
+    def test_key_selector_objects_may_stand_on_either_side(self) -> None:
+        class Nth(sw.KeySelector[str, str]):
+            def __init__(self, index: int) -> None:
+                self.index = index
+
+            def get_key(self, value: str) -> str:
+                return value[self.index]
+
+        program: Any = lambda a, b: a.key_by(Nth(0)).connect(b.key_by(Nth(1))).map(CountBoth())  # noqa: E731
+        with TwoInputOperatorHarness(program) as harness:
+            assert harness.process1("ax") + harness.process2("xa") == [("first", "ax", 1), ("second", "xa", 2)]
+
     def test_there_is_no_state_without_keys_on_both(self) -> None:
         half = [
             lambda a, b: a.connect(b).map(CountBoth()),
