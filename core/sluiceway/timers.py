@@ -71,16 +71,33 @@ class TimerQueue:
         timer = self._head()
         return None if timer is None else timer[0]
 
+    def is_due(self, until: int) -> bool:
+        """Whether a timer has a timestamp of at most ``until``. Does not look further than that."""
+        timer = self._head(until)
+        return timer is not None and timer[0] <= until
+
     def due(self, until: int) -> Iterator[Timer]:
         """Take out and yield timers with a timestamp of at most ``until``, in order.
 
         Timers that are registered or deleted meanwhile are respected. A caller may stop at any time, and go on
         with another call.
         """
-        live = self._live
-        while (timer := self._head(until)) is not None and timer[0] <= until:
-            del live[timer]
-            yield timer
+        live, near, late = self._live, self._sorted, self._late
+        while True:
+            if near and not late:
+                # The usual case: in order already, and nothing came in between.
+                timer = near[-1]
+                if timer[0] > until:
+                    return
+                near.pop()
+                if live.pop(timer, self) is None:
+                    yield timer
+                continue
+            head = self._head(until)
+            if head is None or head[0] > until:
+                return
+            del live[head]
+            yield head
 
     def timers(self) -> Iterator[Timer]:
         """All timers, in no particular order."""

@@ -140,14 +140,24 @@ class KeyedProcessOperator(TimedKeyedOperator):
     @record_loop
     def _timer_loop(self, event_time: bool, timers: Iterator[Timer], results: Results) -> None:
         call, ctx, values, store = self._on_timer, self._ctx, results.values, self.store
+        stamps = results.stamps
+        ctx.stamp = None
         for timestamp, key, _ in timers:
             store.current_key = ctx.key = key
-            ctx.stamp = timestamp if event_time else None
+            if event_time:
+                ctx.stamp = timestamp
             returned = call(timestamp, ctx)
             if returned is None:
                 continue
-            if not isinstance(returned, Iterable):
-                raise wrong_result(self.step_name, returned)
-            values.extend(returned)
+            try:
+                values.extend(returned)
+            except TypeError:
+                if isinstance(returned, Iterable):
+                    raise
+                raise wrong_result(self.step_name, returned) from None
             if event_time:
-                results.stamps.extend([timestamp] * (len(values) - len(results.stamps)))
+                made = len(values) - len(stamps)
+                if made == 1:
+                    stamps.append(timestamp)
+                else:
+                    stamps.extend([timestamp] * made)

@@ -52,9 +52,9 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
         """Fire the next part."""
         assert self._held is not None
         until = self.current_watermark
-        if self._due(self.event_timers, until):
+        if self.event_timers.is_due(until):
             self.fire(TimeDomain.EVENT_TIME, islice(self.event_timers.due(until), BURST))
-            if self._due(self.event_timers, until):
+            if self.event_timers.is_due(until):
                 return
         self.has_work = False
         held, self._held = self._held, None
@@ -77,11 +77,6 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
         for timer in timers:
             if self.processing_timers.delete(*timer):  # else one that fired before has deleted it
                 yield timer
-
-    @staticmethod
-    def _due(queue: TimerQueue, until: int) -> bool:
-        first = queue.next_timestamp()
-        return first is not None and first <= until
 
     # ---- state -----------------------------------------------------------------------------------------------
 
@@ -120,6 +115,7 @@ class KeyedTimerService(TimerService):
     def __init__(self, operator: TimedKeyedOperator, namespace: Hashable = VOID_NAMESPACE) -> None:
         self._operator = operator
         self._namespace = namespace
+        self._register_event_timer = operator.event_timers.register
 
     def current_processing_time(self) -> int:
         """The runtime's clock."""
@@ -131,7 +127,10 @@ class KeyedTimerService(TimerService):
 
     def register_event_time_timer(self, timestamp: int) -> None:
         """Set an event-time timer."""
-        self._operator.event_timers.register(_ms(timestamp), self._key(), self._namespace)
+        # Written out, because some functions do it for every record.
+        if type(timestamp) is not int:
+            _ms(timestamp)
+        self._register_event_timer(timestamp, self._operator.store.current_key, self._namespace)
 
     def register_processing_time_timer(self, timestamp: int) -> None:
         """Set a processing-time timer."""
