@@ -210,7 +210,7 @@ class Enumerator(ABC):
 
     @abstractmethod
     def snapshot(self) -> Any:
-        """What is not handed out yet, and what was discovered: picklable."""
+        """What is not handed out yet, and what was discovered: picklable, and not None."""
 
     def close(self) -> None:
         """Free what was opened."""

@@ -107,8 +107,8 @@ def check_function(
     if isinstance(fn, allowed):
         if isinstance(fn, KeySelector) and isinstance(fn, FunctionObject):
             raise TypeError(
-                f"{where}: {type(fn).__name__} computes keys for all subtasks, on both sides of the exchange, so it "
-                "is never opened and has no state: derive it from KeySelector alone"
+                f"{where}: {type(fn).__name__} computes keys for all subtasks, on both sides of the exchange, so "
+                "it is never opened and has no state: derive it from KeySelector alone"
             )
         return
     kinds = " or ".join(kind.__name__ for kind in allowed)

@@ -18,6 +18,7 @@ from sluiceway.metrics import MetricGroup
 from sluiceway.operators.calls import Calls
 from sluiceway.operators.operatorstate import FunctionStates, ListSnapshot
 from sluiceway.state import KeyedSnapshot, StateBackend
+from sluiceway.steps import SourceStep
 from sluiceway.streamgraph import StreamNode
 
 __all__ = ["Operator", "OperatorContext", "OperatorSnapshot", "Output", "TimedOperator"]
@@ -193,6 +194,12 @@ class Operator(ABC):
 
     def finish(self) -> None:
         """No more records: emit what is held."""
+
+    @property
+    def has_state(self) -> bool:
+        """Whether there is anything in its snapshots, the positions of a source's reader apart."""
+        held = any(states.held for states in self._function_states.values())
+        return held or (self.context.node.step.stateful and not isinstance(self.context.node.step, SourceStep))
 
     def snapshots(self) -> list[OperatorSnapshot]:
         """All state as of now, one for each of the :attr:`contexts`."""

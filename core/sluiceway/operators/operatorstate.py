@@ -262,6 +262,11 @@ class FunctionStates:
             is_restored=any(s.uid == operator for s in restored), lists=self._lists, runtime=runtime
         )
 
+    @property
+    def held(self) -> bool:
+        """Whether any object takes part."""
+        return bool(self._objects)
+
     def initialize(self) -> None:
         """Have the objects take over their state."""
         for function in self._objects:

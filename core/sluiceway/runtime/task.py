@@ -13,6 +13,7 @@ from sluiceway.connector import Reader, Wait
 from sluiceway.credit import GateCredits, Unlimited
 from sluiceway.elements import MIN_WATERMARK, Batch, EndOfData, EndOfPartition
 from sluiceway.engine import Services
+from sluiceway.errors import StateError
 from sluiceway.gates import InputGate, ResultPartition
 from sluiceway.graph import ExecutionState
 from sluiceway.keygroups import KeyGroupRange
@@ -431,7 +432,20 @@ class Task(Tasklet):
     # ---- what others ask ------------------------------------------------------------------------------------
 
     def snapshot(self) -> list[OperatorSnapshot]:
-        """The state of every step as of now. Worker's thread, between steps."""
+        """The state of every step as of now. Worker's thread, between steps.
+
+        Raises:
+            StateError: the task has ended, and with it its state.
+        """
+        if self._phase is Phase.ENDED:
+            gone = next((o for o in self._operators if o.has_state), None)
+            if gone is not None:
+                raise StateError(
+                    f"step {gone.step_name!r} has finished in subtask {self.deployment.subtask + 1} and its state "
+                    "is gone: take a snapshot while all steps with state are running"
+                )
+            uids = [context.node.uid for operator in self._operators for context in operator.contexts]
+            return [OperatorSnapshot(uid) for uid in uids]
         snapshots = [s for o in self._operators for s in o.snapshots()]
         if isinstance(self.input, SourceInput):
             snapshots[0] = OperatorSnapshot(self.deployment.vertex.uid, splits=self.input.snapshot())
@@ -441,7 +455,7 @@ class Task(Tasklet):
         """Elements that the task has been sent or has made, and that are not processed yet."""
         waiting = sum(p.backlog() + p.waiting() for p in self._partitions)
         working = sum(o.has_work for o in self._timed)
-        return self.input.queued() + waiting + working + (self._rest_of_batch is not None)
+        return self.input.queued() + len(self._mails) + waiting + working + (self._rest_of_batch is not None)
 
     def metrics(self, state: ExecutionState) -> SubtaskMetrics:
         """The figures of this subtask. From any thread; they may be a batch apart."""

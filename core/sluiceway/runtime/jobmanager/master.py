@@ -111,11 +111,18 @@ class JobMaster:
             self._fail(cause)
             return
         execution = self.executions.execution(attempt_id)
+        if state is ExecutionState.RUNNING and execution is not None:
+            self._reader_ready(execution.vertex_id, execution.subtask)
         if state.ended and execution is not None:
             self._slots.release(execution.vertex_id, execution.subtask)
         if self.status is JobStatus.RUNNING and state is not ExecutionState.INITIALIZING:
             self._guard(lambda: self._deploy(self._strategy.next()))
         self._check_end()
+
+    def _reader_ready(self, vertex_id: int, subtask: int) -> None:
+        coordinator = self._sources.get(vertex_id)
+        if coordinator is not None:
+            self._guarded(vertex_id, lambda: coordinator.reader_ready(subtask))
 
     def split_requested(self, vertex_id: int, subtask: int) -> None:
         """A reader wants a split."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from sluiceway.clock import Clock
 from sluiceway.connector import Enumerator, EnumeratorContext, Source
+from sluiceway.errors import ConnectorError
 
 __all__ = ["SourceCoordinator"]
 
@@ -14,7 +15,7 @@ __all__ = ["SourceCoordinator"]
 class SourceCoordinator(EnumeratorContext):
     """Runs one source's enumerator and carries splits to its readers. Job master's thread, except :meth:`wake`.
 
-    Remembers which reader has which splits, so that only splits nobody owns go back to the enumerator.
+    Which reader has which splits is in the readers' snapshots; the enumerator keeps those that nobody has.
 
     Args:
         source: the source.
@@ -87,8 +88,20 @@ class SourceCoordinator(EnumeratorContext):
             self._enumerator.handle_split_request(reader)
 
     def snapshot(self) -> Any:
-        """The enumerator's state."""
-        return None if self._enumerator is None else self._enumerator.snapshot()
+        """The enumerator's state; None before it has started.
+
+        Raises:
+            ConnectorError: the enumerator says None, which would have it begin anew after a restore.
+        """
+        if self._enumerator is None:
+            return None
+        state = self._enumerator.snapshot()
+        if state is None:
+            raise ConnectorError(
+                f"the enumerator of {self._source.name} returned None from snapshot(), which stands for a job "
+                "that begins anew: return what is not handed out yet, as a list that may be empty"
+            )
+        return state
 
     def close(self) -> None:
         """Close the enumerator, once."""

@@ -1,0 +1,183 @@
+"""What a job keeps of its sources: positions in the readers, what is not handed out in the enumerators."""
+
+from dataclasses import dataclass
+
+import pytest
+
+import sluiceway as sw
+from sluiceway.connector import Boundedness, Enumerator, SimpleEnumerator, SimpleReader, Source, Wait
+from sluiceway.errors import ConnectorError, StateError
+from sluiceway.testing import EOF, PAUSE, PipelineHarness, TestSource
+
+
+@dataclass(frozen=True)
+class Part:
+    """Numbers of a ten, from one on."""
+
+    ten: int
+    position: int = 0
+
+    @property
+    def split_id(self):
+        return f"part-{self.ten}"
+
+
+class PartReader(SimpleReader):
+    """Reads three records at a time; ``gate`` has how many parts may be read to their end by all readers."""
+
+    def __init__(self, context, gate):
+        super().__init__(context)
+        self.gate = gate
+
+    def open_split(self, split):
+        self.part = split
+
+    def read(self, limit):
+        if self.part.position == 10:
+            self.gate["ended"] += 1
+            return sw.connector.END_OF_INPUT
+        if self.gate["ended"] >= self.gate["parts"] and self.part.position >= 6:
+            return Wait()
+        at = self.part.position
+        self.part = Part(self.part.ten, min(at + 3, 10))
+        return [self.part.ten * 10 + i for i in range(at, self.part.position)]
+
+    def position(self):
+        return self.part
+
+    def close_split(self):
+        pass
+
+
+class Parts(Source):
+    """Seven parts. Where ``pushed``, the enumerator hands them out when a reader comes up, unasked."""
+
+    boundedness = Boundedness.BOUNDED
+
+    def __init__(self, gate, pushed=False, says=None):
+        self.gate, self.pushed, self.says = gate, pushed, says
+        self.restored = []
+
+    def __getstate__(self):
+        raise TypeError("not to be sent")
+
+    def create_enumerator(self, context, restored=None):
+        self.restored.append(restored)
+        parts = [Part(i) for i in range(7)] if restored is None else restored
+        if self.says is not None:
+            return Silent(context, parts)
+        return (Pushing if self.pushed else SimpleEnumerator)(context, parts)
+
+    def create_reader(self, context):
+        return (PushedReader if self.pushed else PartReader)(context, self.gate)
+
+
+class Silent(SimpleEnumerator):
+    def snapshot(self):
+        return None
+
+
+class Pushing(Enumerator):
+    def __init__(self, context, parts):
+        self.context, self.parts, self.came = context, parts, []
+
+    def add_reader(self, reader):
+        assert reader not in self.came
+        self.came.append(reader)
+        share, self.parts = self.parts[:2], self.parts[2:]
+        self.context.assign(reader, share)
+        if len(self.came) == self.context.parallelism:
+            self.context.assign(reader, self.parts)
+            self.parts = []
+            for each in self.came:
+                self.context.no_more_splits(each)
+
+    def handle_split_request(self, reader):
+        raise AssertionError("nobody asks")
+
+    def add_splits_back(self, splits, reader):
+        raise AssertionError("no reader is lost")
+
+    def snapshot(self):
+        return self.parts
+
+
+class PushedReader(PartReader):
+    def start(self):
+        pass
+
+    def poll(self, limit):
+        self._no_more, asked = True, self._no_more
+        try:
+            return super().poll(limit) if self._waiting or self._is_open or asked else Wait()
+        finally:
+            self._no_more = asked
+
+
+def flow(source, parallelism):
+    pipeline = sw.Pipeline("parts")
+    records = pipeline.source(source).uid("in").set_parallelism(parallelism).collect()
+    return pipeline, records
+
+
+@pytest.mark.parametrize("pushed", [False, True])
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (1, 3), (2, 1), (3, 2), (2, 4)])
+@pytest.mark.parametrize("parts", [0, 3])
+def test_every_record_is_read_once_at_any_parallelism(before, after, parts, pushed):
+    first, seen = flow(Parts({"ended": 0, "parts": parts}, pushed), before)
+    with PipelineHarness(first) as harness:
+        harness.run()
+        snapshot = harness.snapshot()
+        seen = list(seen)
+    handed_out = [part for taken in snapshot.operators for part in taken.splits]
+    assert len({part.ten for part in handed_out}) == len(handed_out), "a split has one owner"
+    assert not {part.ten for part in handed_out} & {part.ten for part in snapshot.enumerators["in"]}
+    source = Parts({"ended": 0, "parts": 99}, pushed)
+    second, rest = flow(source, after)
+    with PipelineHarness(second, restored=snapshot) as harness:
+        harness.run_to_end()
+    assert source.restored == [snapshot.enumerators["in"]]
+    assert sorted(seen + list(rest)) == list(range(70))
+
+
+def test_an_enumerator_must_not_say_none():
+    pipeline, _ = flow(Parts({"ended": 0, "parts": 0}, says="none"), 1)
+    with PipelineHarness(pipeline) as harness:
+        harness.run()
+        with pytest.raises(ConnectorError, match=r"the enumerator of Parts returned None from snapshot\(\)"):
+            harness.snapshot()
+
+
+def test_splits_of_a_source_that_is_gone_are_refused_also_those_that_nobody_had():
+    pipeline, _ = flow(Parts({"ended": 0, "parts": 0}), 1)
+    with PipelineHarness(pipeline) as harness:
+        harness.run()
+        snapshot = harness.snapshot()
+    other = sw.Pipeline("other")
+    other.from_collection([1]).uid("other").print()
+    message = "the snapshot has state of 'in', which no step of job 'other' goes by"
+    with pytest.raises(StateError, match=message):
+        PipelineHarness(other, restored=snapshot)
+    nobody_had = type(snapshot)(enumerators=snapshot.enumerators)
+    with pytest.raises(StateError, match=message):
+        PipelineHarness(other, restored=nobody_had)
+
+
+def test_a_snapshot_needs_the_state_of_a_step_that_has_finished():
+    def job(step):
+        pipeline = sw.Pipeline("two")
+        step(pipeline.source(TestSource([1, 2, EOF])).uid("ends")).collect()
+        pipeline.source(TestSource([1, PAUSE, EOF])).uid("goes on").collect()
+        return pipeline
+
+    with PipelineHarness(job(lambda s: s.map(str))) as harness:
+        harness.run()
+        snapshot = harness.snapshot()
+    again = job(lambda s: s.map(str))
+    with PipelineHarness(again, restored=snapshot) as harness:
+        harness.run()
+        assert harness.metrics().records_in == 0, "neither source gives anything again"
+    with PipelineHarness(job(lambda s: s.key_by(str).count().name("counts"))) as harness:
+        harness.run()
+        with pytest.raises(StateError, match="step 'counts' has finished in subtask 1 and its state is gone"):
+            harness.snapshot()
