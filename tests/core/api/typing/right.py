@@ -151,6 +151,20 @@ assert_type(lines.broadcast(RULES), sw.BroadcastStream[str])
 assert_type(orders.connect(lines.broadcast(RULES)).process(LookedUp()), sw.DataStream[bytes])
 assert_type(by_user.connect(lines.broadcast(RULES)).process(KeyedLookedUp()), sw.DataStream[int])
 
+near = lines.key_by(lambda line: line).interval_join(by_user).between("-5s", "5s")
+assert_type(near, sw.IntervalJoined[str, Order])
+assert_type(
+    near.upper_bound_exclusive().apply(lambda line, order: (line, order.items)), sw.DataStream[tuple[str, int]]
+)
+assert_type(near.process(lambda line, order, ctx: [order.amount * ctx.get_timestamp()]), sw.DataStream[float])
+as_of = by_user.asof_join(lines.key_by(lambda line: line), tolerance="1h", how="inner")
+assert_type(as_of.apply(lambda order, line: order.items), sw.DataStream[int])
+tens = sw.windows.TumblingEventTimeWindows("10s")
+joined = lines.join(orders).where(lambda line: line).equal_to(lambda order: order.user).window(tens)
+assert_type(joined.apply(lambda line, order: order.items), sw.DataStream[int])
+grouped = lines.co_group(orders).where(lambda line: line).equal_to(lambda order: order.user).window(tens)
+assert_type(grouped.allowed_lateness("1s").apply(lambda lines, orders: lines), sw.DataStream[str])
+
 late = sw.OutputTag[bytes]("late")
 assert_type(lines.process(Split()).get_side_output(late), sw.DataStream[bytes])
 
