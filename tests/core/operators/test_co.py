@@ -318,3 +318,46 @@ def test_a_ledger_over_two_streams_is_that_of_two_dicts(
             harness = TwoInputOperatorHarness(program, parallelism=parallelism, restored=snapshot)
     harness.close()
     assert values == expected(events)
+
+
+class Buffered(sw.CoMapFunction[Any, Any, Any], sw.CheckpointedFunction):
+    """Keeps what the first stream brought in operator state, and gives the second one all of it."""
+
+    def initialize_state(self, context: sw.FunctionInitializationContext) -> None:
+        self.state = context.operator_state_store.get_union_list_state(sw.ListStateDescriptor("buffered"))
+        self.kept = list(self.state.get())
+
+    def snapshot_state(self, context: sw.FunctionSnapshotContext) -> None:
+        self.state.update(self.kept)
+
+    def map1(self, value: Any) -> Any:
+        self.kept.append(value)
+        return len(self.kept)
+
+    def map2(self, value: Any) -> Any:
+        return value, sorted(self.kept)
+
+
+def test_a_co_function_may_have_operator_state() -> None:
+    program: Any = lambda a, b: a.connect(b.broadcast()).map(Buffered())  # noqa: E731
+    with TwoInputOperatorHarness(program, parallelism=2) as harness:
+        assert harness.process_batch1(["a", "b", "c"]) == [1, 2, 1]
+        snapshot = harness.snapshot()
+    with TwoInputOperatorHarness(program, parallelism=3, restored=snapshot) as harness:
+        assert harness.process2("x") == [("x", ["a", "b", "c"])] * 3
+
+
+def test_processing_time_timers_that_wait_fire_at_the_end() -> None:
+    class Wait(Meet):
+        def process_element1(self, value: Any, ctx: sw.KeyedCoProcessFunction.Context) -> None:
+            ctx.timer_service().register_processing_time_timer(ctx.current_processing_time() + 1_000)
+
+        def on_timer(self, timestamp: int, ctx: sw.KeyedCoProcessFunction.OnTimerContext) -> Iterator[Any]:
+            yield ctx.get_current_key(), timestamp, ctx.timestamp(), ctx.time_domain()
+
+    with TwoInputOperatorHarness(keyed(Wait())) as harness:
+        harness.process1("a")
+        assert harness.advance(999) == []
+        assert harness.advance(1) == [("a", 1_000, None, TimeDomain.PROCESSING_TIME)]
+        harness.process1("b")
+        assert harness.finish() == [("b", 2_000, None, TimeDomain.PROCESSING_TIME)]
