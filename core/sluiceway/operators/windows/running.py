@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 from sluiceway.elements import MIN_WATERMARK
 from sluiceway.faults import MISSING, record_loop
-from sluiceway.operators.windows.parts import Item, parts
+from sluiceway.operators.windows.parts import Item
 
 __all__ = ["RunningWindow"]
 
-_PART: Final = 4096
+_PART: Final = 16_384
 """Accumulators that are merged between two chances to do something else."""
 
 
@@ -81,34 +82,48 @@ class RunningWindow:
             self._make_anew(key)
         self._stale.clear()
 
+    def __iter__(self) -> Iterator[Any]:
+        """The window's keys, in the order of :meth:`results`."""
+        yield from self._front
+        yield from (key for key, _ in self._back_alone())
+
     def results(
-        self, result: Callable[[Any], Any] | None, size: int, wanted: Callable[[Item], bool] | None = None
-    ) -> Iterator[tuple[list[Item], list[Any]]]:
-        """The window's keys, at most ``size`` at a time, and beside them the results.
+        self,
+        result: Callable[[Any], Any] | None,
+        size: int,
+        wanted: Callable[[Any], bool] | None = None,
+        *,
+        with_key: bool = False,
+    ) -> Iterator[list[Any]]:
+        """The results of the window, at most ``size`` at a time.
 
         Args:
             result: makes a result of an accumulator; None: that is the result.
-            size: how many keys at a time.
-            wanted: leaves out items, whose first element is the key, for which it is false.
-
-        Returns:
-            pairs of a list of items and a list of results.
+            size: how many at a time.
+            wanted: leaves out keys for which it is false.
+            with_key: whether to give pairs of key and result.
         """
-        front, back = self._front, self._back
-        for part in parts(filter(wanted, front.items()) if wanted else front.items(), size):
-            yield part, self._both(part, result)
-        rest: Iterable[Item] = [(key, back[key]) for key in back if key not in front]
-        for part in parts(filter(wanted, rest) if wanted else rest, size):
-            yield part, self._one(part, result)
+        for items, newer in ((self._front.items(), self._back), (self._back_alone(), {})):
+            rest = iter(items) if wanted is None else (item for item in items if wanted(item[0]))
+            while part := self._results(islice(rest, size), newer, result, with_key):
+                yield part
 
     # ---- inside -------------------------------------------------------------------------------------------
 
-    def _parts_of(self, at: int) -> Iterator[list[Item]]:
+    def _back_alone(self) -> list[Item]:
+        front, back = self._front, self._back
+        return [(key, back[key]) for key in back if key not in front]
+
+    def _parts_of(self, at: int) -> Iterator[Iterable[Item]]:
+        # No lists: an iterator over a dict makes one pair for all that it gives.
         entries = self._slices.get(at)
-        return iter(()) if entries is None else parts(entries.items(), _PART)
+        if entries is not None:
+            rest = iter(entries.items())
+            for _ in range(0, len(entries), _PART):
+                yield islice(rest, _PART)
 
     @record_loop
-    def _lay_upon(self, items: list[Item], beneath: dict[Any, Any], last: set[Any]) -> None:
+    def _lay_upon(self, items: Iterable[Item], beneath: dict[Any, Any], last: set[Any]) -> None:
         front, merge, missing = self._front, self.merge, MISSING
         get = front.get
         for key, older in items:
@@ -121,7 +136,7 @@ class RunningWindow:
                 front[key] = merge(older, newer)
 
     @record_loop
-    def _take_in(self, items: list[Item]) -> None:
+    def _take_in(self, items: Iterable[Item]) -> None:
         back, merge, missing = self._back, self.merge, MISSING
         get = back.get
         for key, newer in items:
@@ -135,9 +150,14 @@ class RunningWindow:
             del self._front[key]
 
     @record_loop
-    def _both(self, items: list[Item], result: Callable[[Any], Any] | None) -> list[Any]:
-        merge, own, missing = self.merge, self.own, MISSING
-        get = self._back.get
+    def _results(
+        self,
+        items: Iterable[Item],
+        back: Mapping[Any, Any],
+        result: Callable[[Any], Any] | None,
+        with_key: bool,
+    ) -> list[Any]:
+        merge, own, missing, get = self.merge, self.own, MISSING, back.get
         out: list[Any] = []
         for key, accumulator in items:
             newer = get(key, missing)
@@ -145,17 +165,8 @@ class RunningWindow:
                 accumulator = merge(accumulator, newer)
             elif own is not None:
                 accumulator = own(accumulator)
-            out.append(accumulator if result is None else result(accumulator))
-        return out
-
-    @record_loop
-    def _one(self, items: list[Item], result: Callable[[Any], Any] | None) -> list[Any]:
-        own = self.own
-        out: list[Any] = []
-        for key, accumulator in items:  # noqa: B007 - the key is for messages
-            if own is not None:
-                accumulator = own(accumulator)
-            out.append(accumulator if result is None else result(accumulator))
+            made = accumulator if result is None else result(accumulator)
+            out.append((key, made) if with_key else made)
         return out
 
     def _make_anew(self, key: Any) -> None:

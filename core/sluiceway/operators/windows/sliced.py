@@ -19,7 +19,7 @@ from sluiceway.keygroups import stable_hash
 from sluiceway.operators.base import OperatorContext, TimedOperator
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.operators.windows.loops import slicing_loop
-from sluiceway.operators.windows.parts import Entries, Item
+from sluiceway.operators.windows.parts import Entries
 from sluiceway.operators.windows.slices import Slices
 from sluiceway.state import ValueStateDescriptor
 from sluiceway.steps import WindowContents, WindowStep
@@ -166,9 +166,7 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         if held is not None:
             self.output.control(held)
 
-    def _emit(self, items: Iterable[Item], results: list[Any], end: int) -> None:
-        """Emit the results of a window, which stand beside items that begin with the key."""
+    def _emit(self, results: list[Any], end: int) -> None:
+        """Emit results of the window with that end."""
         if results:
-            if self._with_key:
-                results = [(item[0], result) for item, result in zip(items, results, strict=True)]
             self.output.emit(Batch(results, [end - 1] * len(results)))

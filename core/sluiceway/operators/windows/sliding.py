@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
+from itertools import islice
 from typing import Any, Final
 
 from sluiceway.elements import MIN_WATERMARK, Batch
 from sluiceway.operators.base import OperatorContext, OperatorSnapshot
 from sluiceway.operators.windows.owning import merge_of_copies, own, unchangeable
-from sluiceway.operators.windows.parts import NEVER, Entries, Item
+from sluiceway.operators.windows.parts import NEVER, Entries
 from sluiceway.operators.windows.running import RunningWindow
 from sluiceway.operators.windows.sliced import BURST, SlicedWindowOperator
 from sluiceway.operators.windows.slices import Slices
@@ -40,8 +41,8 @@ class SlidingOperator(SlicedWindowOperator):
         self._over = MIN_WATERMARK
         # Keys whose windows were evaluated before the state was restored: up to which end.
         self._ahead: dict[Any, int] = {}
-        # The end of the window that is being evaluated, and what has been done of it.
-        self._burst: tuple[int, list[list[Item]]] | None = None
+        # The end of the window that is being evaluated, and how many of its results are out.
+        self._burst: tuple[int, int] | None = None
 
     # ---- records ----------------------------------------------------------------------------------------------
 
@@ -96,10 +97,10 @@ class SlidingOperator(SlicedWindowOperator):
             for number in [number for number in self._open if number < last]:
                 self._check_sharing(self._open.pop(number).values())
             yield from window.move_to(end - arithmetic.size, end)
-            self._burst = (end, [])
-            for items, results in window.results(self._result, BURST, self._wanted(end)):
-                self._emit(items, results, end)
-                self._burst[1].append(items)
+            self._burst = (end, 0)
+            for results in window.results(self._result, BURST, self._wanted(end), with_key=self._with_key):
+                self._emit(results, end)
+                self._burst = (end, self._burst[1] + len(results))
                 yield
             self._burst = None
             self._over = end
@@ -108,14 +109,14 @@ class SlidingOperator(SlicedWindowOperator):
             self._due_at = self._next_end(starts[0]) - 1 if starts else NEVER
         self._over = until + 1
 
-    def _wanted(self, end: int) -> Callable[[Item], bool] | None:
+    def _wanted(self, end: int) -> Callable[[Any], bool] | None:
         ahead = self._ahead
         if not ahead:
             return None
         if max(ahead.values()) < end:
             self._ahead = {}
             return None
-        return lambda item: ahead.get(item[0], MIN_WATERMARK) < end
+        return lambda key: ahead.get(key, MIN_WATERMARK) < end
 
     # ---- state ------------------------------------------------------------------------------------------------
 
@@ -132,8 +133,9 @@ class SlidingOperator(SlicedWindowOperator):
         if self._over != MIN_WATERMARK:
             evaluated = dict.fromkeys((key for entries in self._slices.values() for key in entries), self._over)
         if self._burst is not None:
-            end, parts = self._burst
-            evaluated.update((key, end) for part in parts for key, _ in part)
+            end, count = self._burst
+            keys = (key for key in self._window if self._ahead.get(key, MIN_WATERMARK) < end)
+            evaluated.update((key, end) for key in islice(keys, count))
         for key, end in self._ahead.items():
             evaluated[key] = max(end, evaluated.get(key, end))
         self._evaluated.update(evaluated)

@@ -98,7 +98,7 @@ class TumblingOperator(SlicedWindowOperator):
             self._burst = (start, [])
             for part in parts(entries.items(), BURST):
                 items = part if done is None else [item for item in part if item[0] not in done]
-                self._emit(items, self._results(items), start + size)
+                self._emit(self._results(items), start + size)
                 self._burst[1].append(part)
                 yield
             self._burst = None
@@ -115,12 +115,11 @@ class TumblingOperator(SlicedWindowOperator):
 
     @record_loop
     def _results(self, items: list[Item]) -> list[Any]:
-        result = self._result
-        if result is None:
-            return [reduced for _, reduced in items]
+        result, with_key = self._result, self._with_key
         out: list[Any] = []
-        for key, accumulator in items:  # noqa: B007 - the key is for messages
-            out.append(result(accumulator))
+        for key, accumulator in items:
+            made = accumulator if result is None else result(accumulator)
+            out.append((key, made) if with_key else made)
         return out
 
     # ---- state ------------------------------------------------------------------------------------------------

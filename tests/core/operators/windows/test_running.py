@@ -19,11 +19,12 @@ def _merge(older: str, newer: str) -> str:
 
 def _results(window: RunningWindow, size: int = 3) -> dict[str, str]:
     found: dict[str, str] = {}
-    for items, results in window.results(None, size):
-        assert len(items) == len(results) <= size
-        for (key, _), result in zip(items, results, strict=True):
+    for results in window.results(None, size, with_key=True):
+        assert 0 < len(results) <= size
+        for key, result in results:
             assert key not in found
             found[key] = result
+    assert list(found) == list(window)
     return found
 
 
@@ -88,20 +89,17 @@ def test_merges_an_accumulator_three_times_however_many_slices_a_window_has() ->
 
 
 def test_gives_way_in_parts() -> None:
-    slices = {0: {str(key): "x" for key in range(10_000)}}
+    slices = {0: {str(key): "x" for key in range(40_000)}}
     window = RunningWindow(slices, _WIDTH, _merge, None, "test")
     assert len(list(window.move_to(0, 10))) == 3
-    assert [len(items) for items, _ in window.results(None, 4000)] == [4000, 4000, 2000]
+    assert [len(results) for results in window.results(None, 15_000)] == [15_000, 15_000, 10_000]
 
 
 def test_what_is_not_wanted_is_left_out_and_what_is_given_out_is_owned() -> None:
     slices = {0: {"a": "1", "b": "2"}, 10: {"c": "3"}}
-    window = RunningWindow(slices, _WIDTH, _merge, str.upper, "test")
-    list(window.move_to(0, 10))
+    window = RunningWindow(slices, _WIDTH, _merge, None, "test")
+    list(window.move_to(-10, 10))
     list(window.move_to(0, 20))
-    given_out = [
-        result for _, results in window.results(len, 10, lambda item: item[0] != "b") for result in results
-    ]
-    assert given_out == [1, 1]
+    assert list(window.results(len, 10, lambda key: key != "b")) == [[1], [1]]
     window.own = lambda accumulator: f"copy of {accumulator}"
     assert _results(window) == {"a": "copy of 1", "b": "copy of 2", "c": "copy of 3"}
