@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["ExpiringEntries", "ExpiringListState", "ExpiringMapState", "Expiry"]
 
 _EVER: Final = -(2**63)
+_NEVER: Final = 2**63 - 1
 _LOOK: Final = 64
 """So many keys are looked at in one go of the incremental cleanup."""
 
@@ -40,8 +41,10 @@ class Expiry:
     """
 
     __slots__ = (
+        "_due",
         "_is_list",
         "_is_map",
+        "_oldest",
         "_owed",
         "_size",
         "_table",
@@ -67,15 +70,18 @@ class Expiry:
         self._size = config.cleanup_incrementally
         self._owed = 0
         self._walk: Iterator[tuple[MutableMapping[Any, Any], Any]] = iter(())
+        # Nothing expires before the oldest entry that the last walk has left, or that came since it began.
+        self._due = _EVER if self._size else _NEVER
+        self._oldest = _EVER
 
     def accessed(self) -> int:
         """The state is being accessed: do a part of the cleanup now and then. Returns the time, ms."""
         now = self.now_ms()
-        if self._size:
+        if now >= self._due:
             self._owed += self._size
             if self._owed >= _LOOK:
+                self._clean(now, self._owed)
                 self._owed = 0
-                self._clean(now)
         return now
 
     def since(self, now: int) -> int:
@@ -100,12 +106,18 @@ class Expiry:
         for entries, key in self._keys():
             self._clean_key(entries, key, now)
 
-    def _clean(self, now: int) -> None:
-        seen = 0
-        for entries, key in islice(self._walk, _LOOK):
+    def _clean(self, now: int, keys: int) -> None:
+        oldest, seen = self._oldest, 0
+        for entries, key in islice(self._walk, keys):
             seen += 1
-            self._clean_key(entries, key, now)
+            left = self._clean_key(entries, key, now)
+            if left < oldest:
+                oldest = left
+        self._oldest = oldest
         if not seen:
+            if oldest != _EVER:
+                self._due = oldest + self.ttl
+            self._oldest = now
             self._walk = self._keys()
 
     def _keys(self) -> Iterator[tuple[MutableMapping[Any, Any], Any]]:
@@ -120,24 +132,32 @@ class Expiry:
             for key in keys:
                 yield (table.mapping(key, namespace) if entries is None else entries), key
 
-    def _clean_key(self, entries: MutableMapping[Any, Any], key: Any, now: int) -> None:
+    def _clean_key(self, entries: MutableMapping[Any, Any], key: Any, now: int) -> int:
+        """Remove what has expired of a key; when the oldest of what is left was touched."""
         since = now - self.ttl
         if self._is_map:
-            for name in [name for name, (touched, _) in entries.items() if touched <= since]:
-                del entries[name]
-            return
+            touches = [(touched, name) for name, (touched, _) in entries.items()]
+            for touched, name in touches:
+                if touched <= since:
+                    del entries[name]
+            return min((touched for touched, _ in touches if touched > since), default=now)
         held = entries.get(key)
         if held is None:
-            return
+            return now
         if not self._is_list:
-            if held[0] <= since:
-                entries.pop(key, None)
-        elif any(touched <= since for touched, _ in held):
-            left = [element for element in held if element[0] > since]
-            if left:
-                entries[key] = left
-            else:
-                entries.pop(key, None)
+            last: int = held[0]
+            if last > since:
+                return last
+            entries.pop(key, None)
+            return now
+        left = [element for element in held if element[0] > since]
+        if not left:
+            entries.pop(key, None)
+            return now
+        if len(left) < len(held):
+            entries[key] = left
+        oldest: int = min(touched for touched, _ in left)
+        return oldest
 
 
 class ExpiringEntries(MutableMapping[Any, Any]):

@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
+import sluiceway as sw
 from sluiceway import StateTtlConfig
 from sluiceway.clock import VirtualClock
 from sluiceway.errors import StateError
@@ -22,6 +23,7 @@ from sluiceway.state import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
+from sluiceway.testing import OperatorHarness
 from sluiceway_memory._backend import MemoryStateBackend
 
 TTL = 10
@@ -171,6 +173,46 @@ def test_each_key_is_cleaned_up_without_being_read(clock):
         states[1].get()
         states[2].get("e")
     assert [list(backend.table(d).keys("n")) for d in descriptors] == [[], [], []]
+
+
+@pytest.mark.parametrize("kind", ["value", "list", "map"])
+def test_keys_are_looked_at_again_when_one_may_have_expired_and_not_before(clock, kind):
+    backend = keyed()
+    store = KeyedStateStore(backend, clock)
+    descriptor = KINDS[["value", "list", "map"].index(kind)](
+        "s", ttl=StateTtlConfig(TTL, cleanup_incrementally=10)
+    )
+    state = getattr(store, f"{kind}_state")(descriptor)
+    table = backend.table(descriptor)
+    walks = []
+    listed, table.keys = table.keys, lambda namespace: walks.append(clock.now_ms()) or listed(namespace)
+
+    def write(keys):
+        for key in keys:
+            store.current_key = key
+            state.put(1, 1) if kind == "map" else state.add(1) if kind == "list" else state.update(1)
+
+    def read(times=100):
+        store.current_key = "other"
+        for _ in range(times):
+            state.get(1) if kind == "map" else state.get() if kind == "list" else state.value()
+
+    start = clock.now_ms()
+    write(range(50))
+    read()
+    clock.advance(5)
+    write(range(40, 90))
+    read()
+    assert set(walks) == {start}, "one look at those that were new"
+    clock.advance(5)
+    read()
+    left = range(50, 90) if kind == "list" else range(40, 90)
+    assert {k for k in listed(()) if k in range(90)} >= set(left)
+    assert not set(listed(())) & set(range(40))
+    clock.advance(5)
+    read()
+    assert list(listed(())) == []
+    assert set(walks) == {start, start + 10, start + 15}
 
 
 def test_no_more_is_cleaned_up_than_was_asked_for(expiring, clock):
@@ -465,5 +507,40 @@ class Machine(RuleBasedStateMachine):
 
 def test_histories_with_a_time_to_live_are_those_of_the_model():
     run_state_machine_as_test(
-        Machine, settings=settings(max_examples=150, stateful_step_count=40, deadline=None, database=None)
+        Machine, settings=settings(max_examples=100, stateful_step_count=40, deadline=None, database=None)
     )
+
+
+# ---- in a step ---------------------------------------------------------------------------------------------
+
+
+class Sessions(sw.KeyedProcessFunction):
+    """Counts the records of a key since it was quiet for TTL ms."""
+
+    def open(self, context):
+        ttl = StateTtlConfig(TTL, cleanup_full_snapshot=True)
+        self.count = context.get_state(ValueStateDescriptor("count", int, 0, ttl=ttl))
+
+    def process_element(self, value, ctx):
+        self.count.update(self.count.value() + 1)
+        yield value, self.count.value()
+
+
+def test_a_step_forgets_by_the_runtimes_clock_also_when_it_goes_on_at_another_parallelism():
+    def program(stream):
+        return stream.key_by(str).process(Sessions())
+
+    with OperatorHarness(program, parallelism=2) as harness:
+        assert harness.process_batch(["a", "a", "b"])[-1] == ("b", 1)
+        harness.advance(TTL - 1)
+        assert harness.process("b") == [("b", 2)]
+        assert harness.process("a") == [("a", 3)]
+        harness.advance(1)
+        harness.process("c")
+        harness.advance(TTL - 2)
+        snapshot = harness.snapshot()
+        later = harness.clock.now_ms() + 1
+    with OperatorHarness(program, parallelism=3, restored=snapshot, start_ms=later) as harness:
+        assert sorted(harness.process_batch(["a", "b", "c"])) == [("a", 1), ("b", 1), ("c", 2)]
+        harness.advance(TTL)
+        assert sum(len(s.keyed.groups) for s in harness.snapshot().operators) == 0

@@ -1,6 +1,6 @@
 """Read by mypy, never run: what is inferred along a pipeline."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_type
 
@@ -164,6 +164,31 @@ joined = lines.join(orders).where(lambda line: line).equal_to(lambda order: orde
 assert_type(joined.apply(lambda line, order: order.items), sw.DataStream[int])
 grouped = lines.co_group(orders).where(lambda line: line).equal_to(lambda order: order.user).window(tens)
 assert_type(grouped.allowed_lateness("1s").apply(lambda lines, orders: lines), sw.DataStream[str])
+
+
+class Totals(sw.KeyedBatchProcessFunction[str, Order, float]):
+    def open(self, context: sw.RuntimeContext) -> None:
+        self.total: sw.ValueState[float] = context.get_state(sw.ValueStateDescriptor("total", float, 0.0))
+        self.seen: sw.MapState[str, int] = context.get_map_state(sw.MapStateDescriptor("seen"))
+
+    def process_batch(
+        self, values: Sequence[Order], ctx: sw.KeyedBatchProcessFunction.Context
+    ) -> sw.Batch[float] | None:
+        assert_type(ctx.bulk(self.total), MutableMapping[Any, float])
+        assert_type(ctx.bulk(self.seen), Mapping[Any, MutableMapping[str, int]])
+        assert_type(self.seen.get("a"), int | None)
+        assert_type(self.seen.get("a", 0), int)
+        assert_type(self.seen.get("a", b""), int | bytes)
+        return None
+
+
+class Sizes(sw.BatchProcessFunction[str, int]):
+    def process_batch(self, values: Sequence[str], ctx: sw.BatchProcessFunction.Context) -> list[int]:
+        return [len(value) for value in values]
+
+
+assert_type(by_user.process(Totals()), sw.DataStream[float])
+assert_type(lines.process(Sizes()), sw.DataStream[int])
 
 late = sw.OutputTag[bytes]("late")
 assert_type(lines.process(Split()).get_side_output(late), sw.DataStream[bytes])
