@@ -167,17 +167,11 @@ class ThreadedEventLoop(EventLoop):
         return LoopCalls(self._loop, self._loop.call_soon_threadsafe, self._run, wake)
 
     def close(self) -> None:
-        """End the thread."""
-        if self._stopping:
-            return
-        try:
-            self._run(tidy(self._loop))
-        finally:
+        """End the thread; one that does not answer was told of when its step closed, and is left to itself."""
+        if not self._stopping:
             self._stopping = True
             self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(GRACE_S)
-            if not self._thread.is_alive():
-                self._loop.close()
+            self._thread.join(2 * GRACE_S)
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -185,6 +179,8 @@ class ThreadedEventLoop(EventLoop):
             # A coroutine that raises one of these ends the loop's run; its task has it, and the job fails with it.
             with suppress(KeyboardInterrupt, SystemExit):
                 self._loop.run_forever()
+        self._loop.run_until_complete(tidy(self._loop))
+        self._loop.close()
 
     def _run(self, coroutine: Coroutine[Any, Any, None]) -> None:
         ended: Future[None] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
