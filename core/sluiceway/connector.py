@@ -8,7 +8,7 @@ block: whoever has nothing to give or cannot take any more says what to wait for
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
@@ -122,7 +122,16 @@ class Reader(ABC, Generic[T_co]):
 
     Call order: :meth:`start`; then :meth:`add_splits`, :meth:`no_more_splits`, :meth:`poll` and
     :meth:`snapshot` as the runtime sees fit; :meth:`close` exactly once, also after failure and cancel.
+
+    A reader that says which split its records are from has watermarks per split: then it must tell
+    :meth:`finished_splits`, too. The splits of one that does not say have one watermark together.
+
+    Attributes:
+        current_split_id: the split that all records of the last :meth:`poll` are from; None: the reader does
+            not say.
     """
+
+    current_split_id: str | None = None
 
     def start(self) -> None:
         """Open what is needed. Splits come later."""
@@ -148,6 +157,24 @@ class Reader(ABC, Generic[T_co]):
         Raises:
             ConnectorError: the input cannot be read; the job fails with it.
         """
+
+    def finished_splits(self) -> Sequence[str]:
+        """Ids of the splits that were read to their end since this was last called."""
+        return ()
+
+    def waiting_splits(self) -> Collection[str]:
+        """Ids of the splits that have to wait until this reader is done with others: they are not idle."""
+        return ()
+
+    def pause_splits(self, split_ids: Collection[str]) -> bool:
+        """Give no records of these splits until the next call, which names all that are to pause from then on.
+
+        Asked for where sources wait for one another (watermark alignment).
+
+        Returns:
+            whether it will be so; False, always, from a reader that cannot: it is then paused as a whole.
+        """
+        return False
 
     @abstractmethod
     def snapshot(self) -> list[Any]:
@@ -247,7 +274,8 @@ class SimpleEnumerator(Enumerator):
 class SimpleReader(Reader[T_co]):
     """Reads one split after the other, asking for the next when it is done with one.
 
-    A subclass says how to open, read and close a split. At most one split is open at any time.
+    A subclass says how to open, read and close a split. At most one split is open at any time; each has its
+    own watermark.
 
     Args:
         context: given by the runtime.
@@ -256,6 +284,7 @@ class SimpleReader(Reader[T_co]):
     def __init__(self, context: ReaderContext) -> None:
         self.context = context
         self._waiting: list[Any] = []
+        self._finished_ids: list[str] = []
         self._is_open = False
         self._no_more = False
 
@@ -294,13 +323,28 @@ class SimpleReader(Reader[T_co]):
                 if not self._waiting:
                     return END_OF_INPUT if self._no_more else Wait()
                 self._is_open = True
-                self.open_split(self._waiting.pop(0))
+                split = self._waiting.pop(0)
+                self.current_split_id = split.split_id
+                self.open_split(split)
             result = self.read(limit)
             if result is not END_OF_INPUT:
                 return result
             self._leave()
+            if self.current_split_id is not None:
+                self._finished_ids.append(self.current_split_id)
             if not self._waiting and not self._no_more:
                 self.context.request_split()
+
+    def finished_splits(self) -> Sequence[str]:
+        """Those left since this was last called."""
+        if not self._finished_ids:
+            return ()
+        finished, self._finished_ids = self._finished_ids, []
+        return finished
+
+    def waiting_splits(self) -> Collection[str]:
+        """Those not begun while another one is open."""
+        return [split.split_id for split in self._waiting] if self._is_open else ()
 
     def snapshot(self) -> list[Any]:
         """The open split at its position, then those not begun."""

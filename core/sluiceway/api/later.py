@@ -55,7 +55,7 @@ PIPELINE_OTHERWISE: Final[Mapping[str, str]] = {
     "execute": "run()",
     "execute_async": "start()",
     "add_source": "source()",
-    "from_source": "source()",
+    "from_source": "source(source, watermark_strategy=...)",
     "read_text_file": 'source("files", ...)',
     "socket_text_stream": 'source("socket", host=..., port=...)',
     "set_parallelism": "Pipeline(name, parallelism=...)",

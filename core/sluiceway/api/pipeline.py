@@ -12,11 +12,13 @@ from sluiceway.api.later import PIPELINE_LATER, PIPELINE_OTHERWISE, STREAM_LATER
 from sluiceway.api.location import caller_location
 from sluiceway.api.resolution import resolve_source
 from sluiceway.api.stream import DataStream
+from sluiceway.api.timestamps import check_strategy
 from sluiceway.config import Settings, resolve
 from sluiceway.connector import Source
 from sluiceway.connectors import Collected, CollectionSource, FunctionSource, GeneratorSource
 from sluiceway.engine import Job, JobResult, Services
 from sluiceway.errors import GraphError
+from sluiceway.eventtime import WatermarkStrategy
 from sluiceway.graph import MAX_PARALLELISM_LIMIT, Finding, InputRef, Transformation, build_stream_graph
 from sluiceway.steps import SourceStep, Step
 from sluiceway.streamgraph import StreamGraph
@@ -79,34 +81,47 @@ class Pipeline:
     # ---- sources ------------------------------------------------------------------------------------------
 
     @overload
-    def source(self, source: Source[T], /) -> DataStream[T]: ...
+    def source(
+        self, source: Source[T], /, *, watermark_strategy: WatermarkStrategy[T] | None = None
+    ) -> DataStream[T]: ...
     @overload
-    def source(self, source: str, /, **options: Any) -> DataStream[Any]: ...
-    def source(self, source: Any, /, **options: Any) -> DataStream[Any]:
+    def source(
+        self, source: str, /, *, watermark_strategy: WatermarkStrategy[Any] | None = None, **options: Any
+    ) -> DataStream[Any]: ...
+    def source(
+        self, source: Any, /, *, watermark_strategy: WatermarkStrategy[Any] | None = None, **options: Any
+    ) -> DataStream[Any]:
         """Read a source.
 
         Args:
             source: a source object, or the name of a connector that a plugin offers:
                 ``flow.source("socket", host="localhost", port=9999)``.
+            watermark_strategy: gives the records event times, and makes watermarks, with a generator for each
+                split of the source; None: neither, so that event time stands still until the input ends.
             options: for a name: the connector's own.
 
         Raises:
-            TypeError: neither a source nor a name; or an option that the connector does not have.
+            TypeError: neither a source nor a name; an option that the connector does not have; or no strategy.
             UnknownNameError: no plugin offers a connector of that name.
             MissingExtraError: the connector's third-party library is not installed.
         """
-        return self._read(resolve_source(source, options))
+        return self._read(resolve_source(source, options), watermark_strategy)
 
     def from_collection(
-        self, values: Sequence[T], *, timestamp: Callable[[T], int] | None = None
+        self,
+        values: Sequence[T],
+        *,
+        timestamp: Callable[[T], int] | None = None,
+        watermark_strategy: WatermarkStrategy[T] | None = None,
     ) -> DataStream[T]:
         """Read the elements of a list, tuple, range or other sequence, once each, in order.
 
         Args:
             values: the elements; a list is copied.
             timestamp: gives the event time of an element in ms since the epoch; None: elements have none.
+            watermark_strategy: as for :meth:`source`.
         """
-        return self._read(CollectionSource(values, timestamp=timestamp))
+        return self._read(CollectionSource(values, timestamp=timestamp), watermark_strategy)
 
     def from_function(
         self,
@@ -114,6 +129,7 @@ class Pipeline:
         *,
         bounded: bool = True,
         timestamp: Callable[[T], int] | None = None,
+        watermark_strategy: WatermarkStrategy[T] | None = None,
     ) -> DataStream[T]:
         """Read what a generator function yields, or the iterable that a function returns.
 
@@ -121,16 +137,23 @@ class Pipeline:
             function: called without arguments, in the task's thread, when the job runs.
             bounded: whether the iterable comes to an end.
             timestamp: gives the event time of a record in ms since the epoch; None: records have none.
+            watermark_strategy: as for :meth:`source`.
         """
         check_function("from_function", function, (), 0)
-        return self._read(FunctionSource(function, bounded=bounded, timestamp=timestamp))
+        return self._read(FunctionSource(function, bounded=bounded, timestamp=timestamp), watermark_strategy)
 
     def from_sequence(self, start: int, end: int) -> DataStream[int]:
         """Read the numbers from ``start`` to ``end``, both included."""
         return self.from_collection(range(start, end + 1))
 
     @overload
-    def generate(self, *, count: int | None = None, rate: float | None = None) -> DataStream[int]: ...
+    def generate(
+        self,
+        *,
+        count: int | None = None,
+        rate: float | None = None,
+        watermark_strategy: WatermarkStrategy[int] | None = None,
+    ) -> DataStream[int]: ...
     @overload
     def generate(
         self,
@@ -139,6 +162,7 @@ class Pipeline:
         count: int | None = None,
         rate: float | None = None,
         timestamp: Callable[[T], int] | None = None,
+        watermark_strategy: WatermarkStrategy[T] | None = None,
     ) -> DataStream[T]: ...
     def generate(
         self,
@@ -147,6 +171,7 @@ class Pipeline:
         count: int | None = None,
         rate: float | None = None,
         timestamp: Any = None,
+        watermark_strategy: WatermarkStrategy[Any] | None = None,
     ) -> DataStream[Any]:
         """Make records from the numbers 0, 1, 2, ...
 
@@ -155,10 +180,11 @@ class Pipeline:
             count: how many; None: without end.
             rate: records per second, of all readers together; None: as fast as they are taken.
             timestamp: gives the event time of a record in ms since the epoch; None: records have none.
+            watermark_strategy: as for :meth:`source`.
         """
         if function is not None:
             check_function("generate", function, (), 1)
-        return self._read(GeneratorSource(function, count, rate=rate, timestamp=timestamp))
+        return self._read(GeneratorSource(function, count, rate=rate, timestamp=timestamp), watermark_strategy)
 
     # ---- running ------------------------------------------------------------------------------------------
 
@@ -309,8 +335,10 @@ class Pipeline:
         self._transformations.append(t)
         return t
 
-    def _read(self, source: Source[T]) -> DataStream[T]:
-        return DataStream(self, (InputRef(self._add(SourceStep(source), ())),), "source()")
+    def _read(self, source: Source[T], strategy: WatermarkStrategy[Any] | None = None) -> DataStream[T]:
+        if strategy is not None:
+            check_strategy("watermark_strategy=", strategy, at_source=True)
+        return DataStream(self, (InputRef(self._add(SourceStep(source, strategy), ())),), "source()")
 
     if not TYPE_CHECKING:
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from operator import length_hint
 from typing import Any, Final, TypeVar
@@ -159,6 +159,8 @@ class _GeneratorReader(Reader[T]):
         self._rate = rate
         self._timestamp = timestamp
         self._lanes: list[_Lane] = []  # the one whose turn it is comes first
+        self._finished: list[str] = []
+        self._paused: frozenset[str] = frozenset()
         self._paces: dict[str, _Pace] = {}
         self._no_more = False
 
@@ -172,26 +174,41 @@ class _GeneratorReader(Reader[T]):
         self._no_more = True
 
     def poll(self, limit: int) -> Poll[T]:
-        if not self._lanes:
-            return END_OF_INPUT if self._no_more else Wait()
+        lanes = self._lanes
+        if self._paused:
+            lanes = [lane for lane in lanes if lane.split_id not in self._paused]
+        if not lanes:
+            return END_OF_INPUT if self._no_more and not self._lanes else Wait()
         if self._rate is None:
-            turn, numbers = 0, self._lanes[0].numbers(limit)
+            lane = lanes[0]
+            numbers = lane.numbers(limit)
         else:
             now = self._context.clock.monotonic()
-            dues = [self._pace(lane, now).due(lane.next) for lane in self._lanes]
+            dues = [self._pace(lane, now).due(lane.next) for lane in lanes]
             turn = dues.index(min(dues))
-            lane = self._lanes[turn]
+            lane = lanes[turn]
             pace = self._pace(lane, now)
             pace.forgive(lane.next, now)
             numbers = lane.numbers(limit, pace.stop(now))
             if not numbers:
                 return Wait(until=max(dues[turn], now + _SHORTEST_WAIT_S))
         result = stamped(self._records(numbers), self._timestamp)
-        lane = self._lanes.pop(turn)
+        self.current_split_id = lane.split_id
+        self._lanes.remove(lane)
         lane = replace(lane, next=numbers[-1] + lane.lanes)
         if lane.stop is None or lane.next < lane.stop:
             self._lanes.append(lane)
+        else:
+            self._finished.append(self.current_split_id)
         return result
+
+    def finished_splits(self) -> Sequence[str]:
+        finished, self._finished = self._finished, []
+        return finished
+
+    def pause_splits(self, split_ids: Collection[str]) -> bool:
+        self._paused = frozenset(split_ids)
+        return True
 
     def snapshot(self) -> list[_Lane]:
         return list(self._lanes)

@@ -5,19 +5,23 @@ from sluiceway.operators.build import build_operators, own_copy
 from sluiceway.operators.calls import Call, CallCancelledError, Calls, Ended
 from sluiceway.operators.feedback import IterationHeadOperator
 from sluiceway.operators.sink import SinkOperator
+from sluiceway.operators.watermarking import GeneratorWatch, Stamper, cut_batch
 
 __all__ = [
     "Call",
     "CallCancelledError",
     "Calls",
     "Ended",
+    "GeneratorWatch",
     "IterationHeadOperator",
     "Operator",
     "OperatorContext",
     "OperatorSnapshot",
     "Output",
     "SinkOperator",
+    "Stamper",
     "TimedOperator",
     "build_operators",
+    "cut_batch",
     "own_copy",
 ]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sluiceway.clock import Clock
+from sluiceway.config import Settings
 from sluiceway.connector import END_OF_INPUT, Reader, Source, Wait
 from sluiceway.elements import (
     MAX_WATERMARK,
@@ -20,7 +21,10 @@ from sluiceway.elements import (
     Watermark,
 )
 from sluiceway.errors import ConnectorError
+from sluiceway.eventtime import WatermarkStrategy
 from sluiceway.gates import InputGate
+from sluiceway.runtime.alignment import AlignedReader
+from sluiceway.runtime.sourcetime import SourceTime
 
 __all__ = ["GateInput", "SourceInput", "TaskInput"]
 
@@ -91,7 +95,7 @@ class GateInput(TaskInput):
 
 
 class SourceInput(TaskInput):
-    """Reads a source: the reader's batches, latency markers between them, and the end.
+    """Reads a source: the reader's batches, watermarks and latency markers between them, and the end.
 
     Args:
         source: the source.
@@ -99,9 +103,15 @@ class SourceInput(TaskInput):
         clock: the runtime's clock.
         uid: uid of the source, for latency markers.
         subtask: index of the reader.
-        batch_size: about how many records to ask for at a time.
-        latency_interval_ms: time between latency markers; 0: none.
+        settings: the options of the run.
         restored: splits to go on with.
+        strategy: what the user said of timestamps and watermarks, or None.
+        step: name of the source's step, for messages.
+        held_up_s: for how long the task's output was blocked so far.
+        report: tells the other readers of its alignment group how far this one is; None: it does not count.
+
+    Attributes:
+        paused: whether nothing more is to be read for now; what was read already still comes.
     """
 
     def __init__(
@@ -112,9 +122,12 @@ class SourceInput(TaskInput):
         *,
         uid: str,
         subtask: int,
-        batch_size: int,
-        latency_interval_ms: int,
+        settings: Settings,
         restored: Sequence[Any] = (),
+        strategy: WatermarkStrategy[Any] | None = None,
+        step: str = "source",
+        held_up_s: Callable[[], float] = float,
+        report: Callable[[int | None], None] = lambda mark: None,
     ) -> None:
         self._source = source
         self._make_reader = reader
@@ -122,21 +135,37 @@ class SourceInput(TaskInput):
         self._clock = clock
         self._uid = uid
         self._subtask = subtask
-        self._limit = batch_size
-        self._interval_s = latency_interval_ms / 1000
+        self._settings = settings
+        self._limit = settings.batch_size
+        self._interval_s = settings.latency_interval_ms / 1000
         self._next_marker = 0.0
+        # Made from what was read, and to be sent before anything else.
+        self._out: deque[Element] = deque()
         self._ending: deque[Element] = deque()
         self._watermark = MIN_WATERMARK
+        self._strategy = strategy
+        self._step = step
+        self._held_up_s = held_up_s
+        self._report = report
+        self._time: SourceTime | None = None
+        self._member: AlignedReader | None = None
         self._before_open: list[Callable[[Reader[Any]], None]] = []
         self._restored = restored
         self.paused = False
 
     def open(self) -> None:
         """Make the reader and start it."""
-        self._reader = self._make_reader()
-        self._reader.start()
+        reader = self._reader = self._make_reader()
+        strategy = self._strategy
+        if strategy is not None:
+            self._time = SourceTime(
+                strategy, self._step, self._clock, self._settings, self._held_up_s, reader.waiting_splits
+            )
+            if strategy.alignment is not None:
+                self._member = AlignedReader(strategy.alignment, self._time, reader, self._clock, self._report)
+        reader.start()
         if self._restored:
-            self._reader.add_splits(self._restored)
+            self._add(reader, self._restored)
         for action in self._before_open:
             action(self._reader)
         self._before_open.clear()
@@ -148,8 +177,19 @@ class SourceInput(TaskInput):
         else:
             action(self._reader)
 
+    def add_splits(self, splits: Sequence[Any]) -> None:
+        """Give splits to the reader, as soon as there is one."""
+        self.tell(lambda reader: self._add(reader, splits))
+
+    def announced(self, mark: int | None) -> None:
+        """How far the slowest of the alignment group is (ms); None: nobody in it counts."""
+        if self._member is not None:
+            self._member.announced(mark)
+
     def poll(self) -> Element | Wait:
-        """The reader's next batch, a marker, or the end; nothing while :attr:`paused`."""
+        """The reader's next batch, a watermark, a marker, or the end."""
+        if self._out:
+            return self._out.popleft()
         if self.paused:
             return _NOTHING
         if self._ending:
@@ -158,21 +198,19 @@ class SourceInput(TaskInput):
             self._next_marker = now + self._interval_s
             return LatencyMarker(now, self._uid, self._subtask)
         assert self._reader is not None
+        if self._member is not None and not self._member.may_read():
+            return self._wait(_NOTHING, self._member.again_at)
         polled = self._reader.poll(self._limit)
         if type(polled) is list:
             if polled:
-                return Batch(polled)
+                return self._take(Batch(polled))
         elif type(polled) is Batch:
             if polled.values:
-                return polled
+                return self._take(polled)
         elif isinstance(polled, Wait):
-            if self._interval_s and (polled.until is None or polled.until > self._next_marker):
-                return Wait(polled.fileno, polled.write, self._next_marker)
-            return polled
+            return self._dry(polled)
         elif polled is END_OF_INPUT:
-            self._watermark = MAX_WATERMARK
-            self._ending.extend((EndOfData(), EndOfPartition()))
-            return Watermark(MAX_WATERMARK)
+            return self._end()
         else:
             raise ConnectorError(
                 f"the reader of {self._source.name} returned {polled!r:.100} ({type(polled).__name__}) "
@@ -183,14 +221,59 @@ class SourceInput(TaskInput):
             "when there are none it must return a Wait that says when to ask again"
         )
 
+    def _add(self, reader: Reader[Any], splits: Sequence[Any]) -> None:
+        if self._time is not None:
+            self._time.add(split.split_id for split in splits)
+        reader.add_splits(splits)
+
+    def _take(self, batch: Batch[Any]) -> Element:
+        if self._time is None:
+            return batch
+        assert self._reader is not None
+        split, finished = self._reader.current_split_id, self._reader.finished_splits()
+        if finished:
+            self._time.remove(id_ for id_ in finished if id_ != split)
+        self._out.extend(self._time.take(batch, split))
+        if split is not None and split in finished:
+            self._time.remove((split,))
+        return self._out.popleft()
+
+    def _dry(self, wait: Wait) -> Element | Wait:
+        if self._time is not None:
+            assert self._reader is not None
+            self._time.remove(self._reader.finished_splits())
+            self._out.extend(self._time.dry())
+            if self._out:
+                return self._out.popleft()
+            return self._wait(wait, self._time.again_at, None if self._member is None else self._member.again_at)
+        return self._wait(wait)
+
+    def _wait(self, wait: Wait, *others: float | None) -> Wait:
+        """Not for longer than until there is something to do here."""
+        marker = self._next_marker if self._interval_s else None
+        until = min((at for at in (wait.until, marker, *others) if at is not None), default=None)
+        return wait if until == wait.until else Wait(wait.fileno, wait.write, until)
+
+    def _end(self) -> Element:
+        self._watermark = MAX_WATERMARK
+        if self._member is not None:
+            self._member.leave()
+        self._out.extend((Watermark(MAX_WATERMARK),) if self._time is None else self._time.end())
+        self._ending.extend((EndOfData(), EndOfPartition()))
+        return self._out.popleft()
+
+    def queued(self) -> int:
+        """What was read and not sent."""
+        return len(self._out)
+
     def snapshot(self) -> tuple[Any, ...]:
         """The reader's splits with their positions."""
         return tuple(self._restored if self._reader is None else self._reader.snapshot())
 
     @property
     def watermark(self) -> int:
-        """The highest watermark sent."""
-        return self._watermark
+        """The highest watermark made."""
+        return self._watermark if self._time is None else self._time.watermark
 
     def close(self) -> None:
         """Close the reader."""

@@ -59,10 +59,13 @@ class _Gateway:
         self._worker.soon(lambda: self._job.cancel_task(attempt_id))
 
     def assign_splits(self, attempt_id: str, splits: Sequence[Any]) -> None:
-        self._tell_reader(attempt_id, lambda reader: reader.add_splits(splits))
+        self._tell_source(attempt_id, lambda source: source.add_splits(splits))
 
     def no_more_splits(self, attempt_id: str) -> None:
-        self._tell_reader(attempt_id, lambda reader: reader.no_more_splits())
+        self._tell_source(attempt_id, lambda source: source.tell(lambda reader: reader.no_more_splits()))
+
+    def announce_watermark(self, attempt_id: str, mark: int | None) -> None:
+        self._tell_source(attempt_id, lambda source: source.announced(mark))
 
     def post(self, action: Callable[[], None], after_s: float) -> None:
         if after_s > 0:
@@ -71,8 +74,8 @@ class _Gateway:
         else:
             self._worker.mail(action)
 
-    def _tell_reader(self, attempt_id: str, action: Callable[[Reader[Any]], None]) -> None:
-        self._worker.soon(lambda: self._job.tell_reader(attempt_id, action))
+    def _tell_source(self, attempt_id: str, action: Callable[[SourceInput], None]) -> None:
+        self._worker.soon(lambda: self._job.tell_source(attempt_id, action))
 
 
 class LocalJob(Job):
@@ -275,6 +278,7 @@ class LocalJob(Job):
                     event_loop=self._event_loop,
                     make_reader=self._reader_maker,
                     report=lambda *report: self.worker.soon(lambda: master.report(*report)),
+                    report_watermark=lambda *report: self.worker.soon(lambda: master.watermark_reported(*report)),
                 )
                 self._tasks[deployment.attempt_id] = task
                 tasks.append(task)
@@ -293,11 +297,11 @@ class LocalJob(Job):
         if task is not None:
             task.cancel()
 
-    def tell_reader(self, attempt_id: str, action: Callable[[Reader[Any]], None]) -> None:
-        """Have something done with a task's reader, between its batches."""
+    def tell_source(self, attempt_id: str, action: Callable[[SourceInput], None]) -> None:
+        """Have something done with a task's source, between its batches."""
         task = self._tasks.get(attempt_id)
         if task is not None and isinstance(task.input, SourceInput):
-            task.mail(partial(task.input.tell, action))
+            task.mail(partial(action, task.input))
 
     # ---- inside ---------------------------------------------------------------------------------------------
 

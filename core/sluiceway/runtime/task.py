@@ -42,6 +42,7 @@ from sluiceway.transport import Transport
 __all__ = ["Phase", "Task"]
 
 ReportState = Callable[[str, ExecutionState, BaseException | None], None]
+ReportWatermark = Callable[[str, str, int | None], None]
 MakeReader = Callable[["Task"], Callable[[], Reader[Any]]]
 
 _UNTIL_WOKEN = Wait()
@@ -86,6 +87,7 @@ class Task(Tasklet):
         event_loop: where coroutines run.
         make_reader: for a task with a source: given this task, makes what makes the reader.
         report: told of each state change, with the cause of a failure.
+        report_watermark: told how far the reader of an alignment group is.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class Task(Tasklet):
         event_loop: EventLoop,
         make_reader: MakeReader,
         report: ReportState,
+        report_watermark: ReportWatermark,
     ) -> None:
         super().__init__()
         self.deployment = deployment
@@ -112,6 +115,7 @@ class Task(Tasklet):
         self._services = services
         self._event_loop = event_loop
         self._report = report
+        self._report_watermark = report_watermark
         self._phase = Phase.NEW
         self._mails: deque[Callable[[], None]] = deque()
         self._metric_groups: list[MetricGroup] = []
@@ -139,9 +143,12 @@ class Task(Tasklet):
                 self.clock,
                 uid=d.vertex.uid,
                 subtask=d.subtask,
-                batch_size=d.settings.batch_size,
-                latency_interval_ms=d.settings.latency_interval_ms,
+                settings=d.settings,
                 restored=[split for s in d.restored for split in s.splits],
+                strategy=step.strategy,
+                step=d.vertex.head.name,
+                held_up_s=lambda: self.blocked_s,
+                report=self._report_watermark_of(step),
             )
         gate = InputGate()
         ledger_of_gate = GateCredits()
@@ -153,6 +160,11 @@ class Task(Tasklet):
                 gate.add_channel(receiver, feedback=descriptor.feedback, port=descriptor.port)
                 index += 1
         return GateInput(gate)
+
+    def _report_watermark_of(self, step: SourceStep) -> Callable[[int | None], None]:
+        alignment = None if step.strategy is None else step.strategy.alignment
+        group = "" if alignment is None else alignment.group
+        return lambda mark: self._report_watermark(self.deployment.attempt_id, group, mark)
 
     def connect(self) -> None:
         """Open the outputs and build the chain; every consumer's end is open by now."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sluiceway.connector import Sink, Source
+from sluiceway.eventtime import WatermarkStrategy
 from sluiceway.steps.base import Step
 
 __all__ = ["IterationHeadStep", "SinkStep", "SourceStep"]
@@ -13,9 +14,10 @@ __all__ = ["IterationHeadStep", "SinkStep", "SourceStep"]
 
 @dataclass(frozen=True)
 class SourceStep(Step):
-    """Reads a source."""
+    """Reads a source, and says how far event time has come, if there is a strategy for that."""
 
     source: Source[Any]
+    strategy: WatermarkStrategy[Any] | None = None
     kind: ClassVar[str] = "source"
     stateful: ClassVar[bool] = True
 

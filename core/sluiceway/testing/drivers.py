@@ -91,6 +91,8 @@ class SourceDriver:
         records: what each reader has given so far.
         timestamps: the event times that came with batches, per reader.
         largest: the most records in one poll.
+        splits: the splits that the readers say their records are from.
+        finished: those of them that were read to their end, as the readers say.
         metrics: the metrics of each reader.
 
     Raises:
@@ -114,6 +116,8 @@ class SourceDriver:
         self.timestamps: list[list[int]] = [[] for _ in range(parallelism)]
         self.metrics = [MetricGroup() for _ in range(parallelism)]
         self.largest = 0
+        self.splits: set[str] = set()
+        self.finished: set[str] = set()
         self._waker = Waker()
         self._run_at: deque[float] = deque()
         self._mail: deque[Callable[[], None]] = deque()
@@ -157,12 +161,16 @@ class SourceDriver:
             if index is None:
                 self._sleep()
                 continue
-            result = self._reader(index).poll(self.limit)
+            reader = self._reader(index)
+            result = reader.poll(self.limit)
+            self.finished.update(reader.finished_splits())
             if result is END_OF_INPUT:
                 self._ended[index] = True
             elif isinstance(result, Wait):
                 self._waits[index] = result
             else:
+                if reader.current_split_id is not None:
+                    self.splits.add(reader.current_split_id)
                 self._take(index, result)
                 return True
 

@@ -20,6 +20,7 @@ from sluiceway.graph import (
     scheduling_strategy,
 )
 from sluiceway.runtime.deployment import InputDescriptor, OutputDescriptor, TaskDeployment
+from sluiceway.runtime.jobmanager.alignment import AlignmentCoordinator
 from sluiceway.runtime.jobmanager.sources import SourceCoordinator
 from sluiceway.runtime.snapshots import JobSnapshot
 from sluiceway.steps import SourceStep
@@ -42,6 +43,9 @@ class WorkerGateway(Protocol):
 
     def no_more_splits(self, attempt_id: str) -> None:
         """Tell the reader of an attempt that there are no more splits."""
+
+    def announce_watermark(self, attempt_id: str, mark: int | None) -> None:
+        """Tell the reader of an attempt where the slowest of its alignment group is (ms, or None)."""
 
     def post(self, action: Callable[[], None], after_s: float) -> None:
         """Have something run in the job master's thread. From any thread."""
@@ -86,6 +90,7 @@ class JobMaster:
         self.executions = ExecutionGraph(graph, listener=self._state_changed, at_ms=clock.now_ms())
         self._strategy = scheduling_strategy(settings.scheduler, self.executions)
         self._sources: dict[int, SourceCoordinator] = {}
+        self._alignment = AlignmentCoordinator(gateway.announce_watermark)
 
     def start(self) -> None:
         """Start the sources' enumerators, allocate slots and deploy what the strategy says."""
@@ -110,6 +115,8 @@ class JobMaster:
         if state is ExecutionState.FAILED and cause is not None:
             self._fail(cause)
             return
+        if state.ended:
+            self._alignment.leave(attempt_id)
         execution = self.executions.execution(attempt_id)
         if state is ExecutionState.RUNNING and execution is not None:
             self._reader_ready(execution.vertex_id, execution.subtask)
@@ -129,6 +136,12 @@ class JobMaster:
         coordinator = self._sources.get(vertex_id)
         if coordinator is not None and self.status is JobStatus.RUNNING:
             self._guarded(vertex_id, lambda: coordinator.split_requested(subtask))
+
+    def watermark_reported(self, attempt_id: str, group: str, mark: int | None) -> None:
+        """A reader of an alignment group is at ``mark`` (ms); None: it does not count for now."""
+        execution = self.executions.execution(attempt_id)
+        if execution is not None and not execution.state.ended:
+            self._alignment.report(group, attempt_id, mark)
 
     # ---- deployment -----------------------------------------------------------------------------------------
 

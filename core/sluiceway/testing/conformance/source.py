@@ -91,6 +91,15 @@ class SourceConformance:
                 if parallelism == 1 and self.ordered:
                     self.check_order(driver.all_records())
 
+    def test_a_reader_that_names_its_splits_says_when_they_are_read(self) -> None:
+        for parallelism in self.parallelisms():
+            with SourceDriver(self.make_source(), parallelism, limit=3) as driver:
+                driver.run()
+                assert driver.splits <= driver.finished, (
+                    f"read, and never finished: {sorted(driver.splits - driver.finished)}; such a split holds the "
+                    "watermark back for ever"
+                )
+
     def test_a_poll_keeps_to_its_limit(self) -> None:
         for limit in (1, 3):
             with SourceDriver(self.make_source(), limit=limit) as driver:
