@@ -128,14 +128,17 @@ def test_results_have_the_timestamps_of_their_records_or_their_own():
     assert run(lambda values, ctx: sw.Batch([])) == []
 
 
-def test_a_function_that_gives_its_input_back_shares_no_list():
-    emitted = []
-    with OperatorHarness(lambda s: s.process(Each(lambda values, ctx: values))) as harness:
-        given = [1, 2]
-        harness.process_batch(given, [1, 2])
-        emitted = harness.elements[0].values
-    assert emitted == given
-    assert emitted is not given
+def test_a_list_that_was_returned_stays_the_functions_own():
+    kept = []
+
+    def collect(values, ctx):
+        kept.extend(values)
+        return kept
+
+    with OperatorHarness(lambda s: s.process(Each(collect))) as harness:
+        harness.process_batch([1, 2])
+        harness.process_batch([3])
+        assert [batch.values for batch in harness.elements] == [[1, 2], [1, 2, 3]]
 
 
 @pytest.mark.parametrize(
