@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sluiceway.functions import AggregateFunction
 from sluiceway.operators.base import OperatorContext
 from sluiceway.operators.windows.sliced import SlicedWindowOperator
 from sluiceway.operators.windows.slices import Slices
 from sluiceway.operators.windows.sliding import SlidingOperator
-from sluiceway.operators.windows.tumbling import TumblingOperator, TumblingProcessingTimeOperator
+from sluiceway.operators.windows.tumbling import TumblingOperator
+from sluiceway.operators.windows.wallclock import SlidingProcessingTimeOperator, TumblingProcessingTimeOperator
 from sluiceway.steps import WindowContents, WindowStep
 from sluiceway.windows import (
     SlidingEventTimeWindows,
+    SlidingProcessingTimeWindows,
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
 )
@@ -25,21 +29,20 @@ def sliced_operator(context: OperatorContext) -> SlicedWindowOperator | None:
     """The operator that keeps the step's windows in slices, or None if they need the general one."""
     step = context.node.step
     assert isinstance(step, WindowStep)
-    assigner = step.assigner
+    assigner: Any = step.assigner
     if step.contents is WindowContents.ELEMENTS or step.window_fn is not None or step.evictor is not None:
         return None
     if step.trigger is not None and type(step.trigger) is not type(assigner.default_trigger()):
         return None
-    if type(assigner) is TumblingEventTimeWindows:
-        return TumblingOperator(context, Slices(assigner.size_ms, assigner.size_ms, assigner.offset_ms))
-    if type(assigner) is TumblingProcessingTimeWindows:
+    # A subclass may assign in a way of its own.
+    if type(assigner) in (TumblingEventTimeWindows, TumblingProcessingTimeWindows):
         slices = Slices(assigner.size_ms, assigner.size_ms, assigner.offset_ms)
-        return TumblingProcessingTimeOperator(context, slices)
-    if type(assigner) is not SlidingEventTimeWindows:
+    elif type(assigner) in (SlidingEventTimeWindows, SlidingProcessingTimeWindows):
+        slices = Slices(assigner.size_ms, assigner.slide_ms, assigner.offset_ms)
+    else:
         return None
-    slices = Slices(assigner.size_ms, assigner.slide_ms, assigner.offset_ms)
     if slices.size == slices.slide:
-        return TumblingOperator(context, slices)
+        return (TumblingOperator if assigner.event_time else TumblingProcessingTimeOperator)(context, slices)
     if (
         slices.slide > slices.size
         or slices.slide > _MANY_SLICES * slices.width
@@ -47,7 +50,7 @@ def sliced_operator(context: OperatorContext) -> SlicedWindowOperator | None:
         or not _can_merge(step.fn)
     ):
         return None
-    return SlidingOperator(context, slices)
+    return (SlidingOperator if assigner.event_time else SlidingProcessingTimeOperator)(context, slices)
 
 
 def _can_merge(function: object) -> bool:

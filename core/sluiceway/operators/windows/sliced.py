@@ -19,7 +19,7 @@ from sluiceway.keygroups import stable_hash
 from sluiceway.operators.base import OperatorContext, TimedOperator
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.operators.windows.loops import slicing_loop
-from sluiceway.operators.windows.parts import Entries
+from sluiceway.operators.windows.parts import NEVER, Entries
 from sluiceway.operators.windows.slices import Slices
 from sluiceway.state import ValueStateDescriptor
 from sluiceway.steps import WindowContents, WindowStep
@@ -54,6 +54,8 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         # Slices by their start; by their number those that take records without a further thought.
         self._slices: dict[int, Entries] = {}
         self._open: dict[int, Entries] = {}
+        # The next time at which there is something to do.
+        self._due_at = NEVER
         self._firing: Iterator[None] = iter(())
         self._held: Watermark | None = None
         self._result: Callable[[Any], Any] | None = None

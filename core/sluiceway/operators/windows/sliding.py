@@ -36,7 +36,6 @@ class SlidingOperator(SlicedWindowOperator):
         # Only merge() is allowed to change what it is given.
         self._may_share = True
         self._starts: list[int] = []
-        self._due_at = NEVER
         # Windows that end by this are over.
         self._over = MIN_WATERMARK
         # Keys whose windows were evaluated before the state was restored: up to which end.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import repeat
 from typing import Any, Final
 
-from sluiceway.elements import MAX_WATERMARK, Batch, Watermark
+from sluiceway.elements import Batch
 from sluiceway.faults import record_loop
 from sluiceway.operators.base import OperatorContext, OperatorSnapshot
 from sluiceway.operators.windows.parts import NEVER, Entries, Item, parts
@@ -14,7 +13,7 @@ from sluiceway.operators.windows.sliced import BURST, SlicedWindowOperator
 from sluiceway.operators.windows.slices import Slices
 from sluiceway.state import ValueStateDescriptor
 
-__all__ = ["TumblingOperator", "TumblingProcessingTimeOperator"]
+__all__ = ["TumblingOperator"]
 
 _EVALUATED: Final = ValueStateDescriptor("evaluated windows", bool)
 
@@ -28,7 +27,6 @@ class TumblingOperator(SlicedWindowOperator):
     def __init__(self, context: OperatorContext, slices: Slices) -> None:
         super().__init__(context, slices)
         self._size = slices.size
-        self._due_at = NEVER
         # Windows that were evaluated and are kept for late records.
         self._kept: set[int] = set()
         # Keys for which a window was evaluated before the state was restored.
@@ -150,36 +148,3 @@ class TumblingOperator(SlicedWindowOperator):
         finally:
             for start, _ in evaluated:
                 self._evaluated.drop(start)
-
-
-class TumblingProcessingTimeOperator(TumblingOperator):
-    """Tumbling windows of processing time; those that are not full when the input ends are evaluated then."""
-
-    def _stamps(self, batch: Batch[Any]) -> Iterable[int]:
-        # A batch comes at one moment.
-        return repeat(self.context.clock.now_ms(), len(batch.values))
-
-    def _place(self, start: int, key: Any, value: Any, timestamp: int) -> Entries | None:
-        return self._make(start)
-
-    def _expect_again(self, batch: Batch[Any]) -> None:
-        raise AssertionError("windows of processing time are not kept")
-
-    def advance(self, watermark: Watermark) -> None:
-        """It says nothing of processing time."""
-        self.output.control(watermark)
-
-    def next_processing_time(self) -> int | None:
-        """The end of the earliest window: its last ms has to be over."""
-        return self._due_at + 1 if self._slices else None
-
-    def on_processing_time(self, now_ms: int) -> None:
-        """Evaluate what is due, a part at a time."""
-        self._firing = self._fire(now_ms - 1)
-        self.has_work = True
-        self.work()
-
-    def finish(self) -> None:
-        """The input has ended: evaluate all that wait."""
-        for _ in self._fire(MAX_WATERMARK):
-            pass

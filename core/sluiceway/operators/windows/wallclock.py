@@ -1,0 +1,57 @@
+"""Windows in slices that go by the wall clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import repeat
+from typing import Any
+
+from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
+from sluiceway.operators.windows.parts import Entries
+from sluiceway.operators.windows.sliced import SlicedWindowOperator
+from sluiceway.operators.windows.sliding import SlidingOperator
+from sluiceway.operators.windows.tumbling import TumblingOperator
+
+__all__ = ["SlidingProcessingTimeOperator", "TumblingProcessingTimeOperator"]
+
+
+class _ByProcessingTime(SlicedWindowOperator):
+    """No record is late. Windows that are not over when the input ends are evaluated then."""
+
+    _now = MIN_WATERMARK
+
+    def _stamps(self, batch: Batch[Any]) -> Iterable[int]:
+        # A batch comes at one moment. A clock that is set back stands still here.
+        self._now = max(self._now, self.context.clock.now_ms())
+        return repeat(self._now, len(batch.values))
+
+    def _place(self, start: int, key: Any, value: Any, timestamp: int) -> Entries | None:
+        return self._make(start)
+
+    def advance(self, watermark: Watermark) -> None:
+        """It says nothing of processing time."""
+        self.output.control(watermark)
+
+    def next_processing_time(self) -> int | None:
+        """The ms after the last one of the earliest window."""
+        return self._due_at + 1 if self._slices else None
+
+    def on_processing_time(self, now_ms: int) -> None:
+        """Evaluate what is due, a part at a time."""
+        self._now = max(self._now, now_ms)
+        self._firing = self._fire(now_ms - 1)
+        self.has_work = True
+        self.work()
+
+    def finish(self) -> None:
+        """The input has ended: evaluate all that wait."""
+        for _ in self._fire(MAX_WATERMARK):
+            pass
+
+
+class TumblingProcessingTimeOperator(_ByProcessingTime, TumblingOperator):
+    """Tumbling windows of processing time."""
+
+
+class SlidingProcessingTimeOperator(_ByProcessingTime, SlidingOperator):
+    """Sliding windows of processing time."""
