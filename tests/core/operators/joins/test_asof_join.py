@@ -137,6 +137,8 @@ def test_with_a_tolerance_all_versions_are_forgotten_in_time(drive: Drive) -> No
 def test_a_version_is_kept_for_a_left_record_at_the_watermark(drive: Drive) -> None:
     join = drive(step(tolerance=3)).right(("k", 5, "r")).watermark(8).left(("k", 8, "l")).watermark(9)
     assert join.values == [("l", "r")]
+    join = drive(step(tolerance=3)).right(("k", 5, "r")).left(("k", 7, "m")).watermark(8)
+    assert join.left(("k", 8, "l")).watermark(9).values == [("m", "r"), ("l", "r")]
     join = drive(step(tolerance=3)).watermark(8).right(("k", 5, "late")).left(("k", 8, "l")).watermark(9)
     assert join.values == [("l", "late")]
 
