@@ -226,6 +226,10 @@ class InputGate:
         """Elements that wait to be read."""
         return sum(c.receiver.queued() for c in self._channels)
 
+    def loops_ended(self) -> bool:
+        """Whether nothing will come by feedback channels any more."""
+        return all(c.finished for c in self._channels if c.feedback)
+
     def _next_ready(self) -> int:
         # A loop that fills faster than it drains is drained first, so that its memory stays bounded.
         for position, index in enumerate(self._ready):

@@ -10,9 +10,11 @@ probe carries the lowest number of quiet rounds of all heads that it passed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from sluiceway.elements import Batch, Element, QuietProbe
+from sluiceway.errors import StateError
+from sluiceway.faults import record_loop
 from sluiceway.operators.base import Operator, OperatorContext
 
 __all__ = ["IterationHeadOperator"]
@@ -49,6 +51,16 @@ class IterationHeadOperator(Operator):
                 self.on_quiet()
             else:
                 self._send(rounds)
+
+    @record_loop
+    def refuse(self, batch: Batch[Any]) -> NoReturn:
+        """Records come back though the loop has ended. Raises StateError."""
+        value = batch.values[0]  # noqa: F841 (for the message, by its name)
+        raise StateError(
+            f"iteration {self.step_name!r} got a record back after its end: when the input of a loop has ended "
+            "and no record is left in it, timers of processing time that still wait fire at once, and what they "
+            "give cannot go round any more: use event time there, or do not end the input before they have fired"
+        )
 
     def _send(self, rounds: int) -> None:
         self._seen = False

@@ -80,6 +80,10 @@ class GateInput(TaskInput):
         """The gate's."""
         return self._gate.watermark
 
+    def loops_ended(self) -> bool:
+        """Whether nothing will come back in a loop any more."""
+        return self._gate.loops_ended()
+
     @property
     def port(self) -> int:
         """That of the gate's last batch."""

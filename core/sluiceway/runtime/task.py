@@ -326,6 +326,12 @@ class Task(Tasklet):
 
     def _drain(self) -> Progress:
         self._wake_up()
+        if isinstance(self._entry, IterationHeadOperator) and isinstance(self.input, GateInput):
+            while not isinstance(element := self.input.poll(), Wait):
+                if type(element) is Batch:
+                    self._entry.refuse(element)
+            if not self.input.loops_ended():
+                return self._rest(_UNTIL_WOKEN, Progress.IDLE, 0)
         for operator in self._operators:
             self._at = operator.step_name
             wait = operator.blocked()
