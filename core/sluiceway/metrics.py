@@ -89,7 +89,9 @@ class SubtaskMetrics:
         busy_s: time spent in work.
         backpressured_s: time spent unable to emit.
         idle_s: time spent without input.
-        watermark: the task's watermark in ms, or None before the first one.
+        watermark: of the task's input, in ms, or None before the first one.
+        output_watermark: the last that left the task, likewise. With several outputs: the lowest.
+        watermark_lag_ms: how far that one is behind the clock; None before the first one and after the last.
         user: the functions' own metrics, by name.
     """
 
@@ -102,6 +104,8 @@ class SubtaskMetrics:
     backpressured_s: float = 0.0
     idle_s: float = 0.0
     watermark: int | None = None
+    output_watermark: int | None = None
+    watermark_lag_ms: int | None = None
     user: Mapping[str, float] = field(default_factory=dict)
 
 

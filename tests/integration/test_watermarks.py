@@ -388,6 +388,39 @@ def test_a_record_that_keeps_to_the_bound_is_never_late(
     assert all(mark < value for value, mark in seen)
 
 
+# ---- what is told of them ----------------------------------------------------------------------------------
+
+
+def test_metrics_say_what_came_in_what_went_out_and_how_far_that_is_behind() -> None:
+    flow = sw.Pipeline()
+    source = TestSource([1000, PAUSE, EOF])
+    stream = flow.source(source, watermark_strategy=bounded(100)).map(lambda v: v + 500)
+    stream.assign_timestamps_and_watermarks(bounded()).rebalance().print()
+    with PipelineHarness(flow, auto_watermark_interval=0, start_ms=10_000) as harness:
+        harness.run()
+        first, second = harness.metrics().subtasks
+        assert (first.watermark, first.output_watermark, first.watermark_lag_ms) == (899, 1499, 8501)
+        assert (second.watermark, second.output_watermark, second.watermark_lag_ms) == (1499, 1499, 8501)
+        source.resume()
+        harness.run_to_end()
+        first, second = harness.metrics().subtasks
+        assert (first.output_watermark, first.watermark_lag_ms) == (MAX_WATERMARK, None)
+
+
+def test_metrics_say_how_far_an_aligned_source_is_ahead() -> None:
+    flow = sw.Pipeline()
+    slow = TestSource([10, PAUSE, EOF])
+    for name, source in (("fast", TestSource([50, 60, EOF])), ("slow", slow)):
+        strategy = bounded().with_watermark_alignment("g", 1000)
+        flow.source(source, watermark_strategy=strategy).name(name).rebalance().print()
+    with PipelineHarness(flow, auto_watermark_interval=0, batch_size=1) as harness:
+        harness.run_once(5)
+        drifts = [s.user.get("watermarkAlignmentDrift") for s in harness.metrics().subtasks]
+        assert drifts[0] in (40, 50)
+        slow.resume()
+        harness.run_to_end()
+
+
 # ---- what is refused ---------------------------------------------------------------------------------------
 
 

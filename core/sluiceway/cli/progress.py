@@ -59,7 +59,9 @@ def figures(now: JobMetrics, before: JobMetrics | None = None) -> Figures:
         old = earlier.get((task.vertex, task.subtask))
         busy += task.busy_s - (old.busy_s if old else 0.0)
         waiting = max(waiting, task.backpressured_s - (old.backpressured_s if old else 0.0))
-    watermarks = [t.watermark for t in now.subtasks if t.watermark is not None]
+    # What left a task says more than what came in: watermarks may have been made inside it.
+    latest = (t.watermark if t.output_watermark is None else t.output_watermark for t in now.subtasks)
+    watermarks = [mark for mark in latest if mark is not None]
 
     def per_second(amount: float) -> float:
         return max(amount / seconds, 0.0) if seconds > 0 else 0.0

@@ -12,8 +12,18 @@ from sluiceway.graph.builder import assemble
 from sluiceway.graph.findings import Finding, Level
 from sluiceway.graph.identity import function_name
 from sluiceway.graph.transformations import Transformation
+from sluiceway.graph.watermarkcheck import check_watermarks
 from sluiceway.keygroups import unstable_type
-from sluiceway.steps import AsyncStep, CoFlatMapStep, FlatMapStep, KeyedReduceStep, SinkStep, SourceStep, key_type
+from sluiceway.steps import (
+    AsyncStep,
+    CoFlatMapStep,
+    FlatMapStep,
+    KeyedReduceStep,
+    SinkStep,
+    SourceStep,
+    TimestampsStep,
+    key_type,
+)
 from sluiceway.streamgraph import StreamEdge, StreamGraph, StreamNode
 from sluiceway.types import is_assignable, members, parameter_type, type_name
 
@@ -60,6 +70,7 @@ def _check_graph(graph: StreamGraph) -> Iterator[Finding]:
             yield from _check_types(graph, edge)
         yield from _check_key_type(node, entering[node.id])
         yield from _check_same_key_type(node)
+        yield from check_watermarks(graph, node, entering)
 
 
 def _finding(level: Level, code: str, node: StreamNode, message: str) -> Finding:
@@ -138,6 +149,9 @@ def _check_pickling(node: StreamNode, entering: Iterable[StreamEdge]) -> Iterato
     step = node.step
     if isinstance(step, SourceStep):
         parts: list[tuple[str, object]] = [(f"source {step.source.name}", step.source)]
+        parts += [("watermark strategy", step.strategy)]
+    elif isinstance(step, TimestampsStep):
+        parts = [("watermark strategy", step.strategy)]
     elif isinstance(step, SinkStep):
         parts = [(f"sink {step.sink.name}", step.sink)]
     else:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from sluiceway.connector import SinkWriter, Wait, WriterContext
-from sluiceway.elements import Batch, Element, LatencyMarker
+from sluiceway.elements import Batch, Element, LatencyMarker, Watermark
 from sluiceway.faults import record_loop
 from sluiceway.operators.base import Operator, OperatorContext, OperatorSnapshot
 from sluiceway.steps import SinkStep
@@ -57,8 +57,10 @@ class SinkOperator(Operator):
         self._writer.write(batch.values, batch.timestamps)
 
     def control(self, element: Element) -> None:
-        """Markers end here."""
-        if type(element) is LatencyMarker:
+        """Markers end here, and watermarks."""
+        if type(element) is Watermark:
+            self.current_watermark = element.timestamp
+        elif type(element) is LatencyMarker:
             self.record_latency(element)
 
     def blocked(self) -> Wait | None:

@@ -82,6 +82,12 @@ class AlignedReader:
         news = counts != (self._reported is not None) or (counts and self._time.watermark != self._reported)
         return self._report_at / 1000 if news else None
 
+    @property
+    def drift_ms(self) -> int | None:
+        """How far ahead of the slowest this reader is; None where no reader counts."""
+        limit, mark = self._limit, self._time.watermark
+        return None if limit is None or mark == MIN_WATERMARK else mark - (limit - self._drift_ms)
+
     def leave(self) -> None:
         """The reader has come to its end."""
         if self._reported is not None:

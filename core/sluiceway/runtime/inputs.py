@@ -225,6 +225,11 @@ class SourceInput(TaskInput):
             "when there are none it must return a Wait that says when to ask again"
         )
 
+    @property
+    def drift_ms(self) -> int | None:
+        """How far this reader is ahead of the slowest of its alignment group; None: that is not known."""
+        return None if self._member is None else self._member.drift_ms
+
     def _add(self, reader: Reader[Any], splits: Sequence[Any]) -> None:
         if self._time is not None:
             self._time.add(split.split_id for split in splits)

@@ -11,7 +11,15 @@ from typing import Any
 from sluiceway.clock import Clock
 from sluiceway.connector import Reader, Wait
 from sluiceway.credit import GateCredits, Unlimited
-from sluiceway.elements import MIN_WATERMARK, Batch, EndOfData, EndOfPartition
+from sluiceway.elements import (
+    MAX_WATERMARK,
+    MIN_WATERMARK,
+    Batch,
+    Element,
+    EndOfData,
+    EndOfPartition,
+    Watermark,
+)
 from sluiceway.engine import Services
 from sluiceway.errors import StateError
 from sluiceway.gates import InputGate, ResultPartition
@@ -26,6 +34,7 @@ from sluiceway.operators import (
     SinkOperator,
     TimedOperator,
     build_operators,
+    cut_batch,
     own_copy,
 )
 from sluiceway.partitioners import make_partitioner
@@ -66,7 +75,12 @@ class _EdgeOutput:
     def __init__(self, task: Task, partition: ResultPartition) -> None:
         self._task = task
         self._partition = partition
-        self.control = partition.control
+        self.watermark = MIN_WATERMARK
+
+    def control(self, element: Element) -> None:
+        if type(element) is Watermark:
+            self.watermark = element.timestamp
+        self._partition.control(element)
 
     def emit(self, batch: Batch[Any]) -> None:
         self._task.records_out += len(batch.values)
@@ -120,6 +134,7 @@ class Task(Tasklet):
         self._mails: deque[Callable[[], None]] = deque()
         self._metric_groups: list[MetricGroup] = []
         self._partitions: list[ResultPartition] = []
+        self._edges: list[_EdgeOutput] = []
         self._operators: list[Operator] = []
         self._backward: list[Operator] = []
         self._timed: list[TimedOperator] = []
@@ -173,7 +188,9 @@ class Task(Tasklet):
         for output in d.outputs:
             partition = self._make_partition(output)
             self._partitions.append(partition)
-            outside.setdefault(output.node, []).append((output.tag, _EdgeOutput(self, partition)))
+            edge = _EdgeOutput(self, partition)
+            self._edges.append(edge)
+            outside.setdefault(output.node, []).append((output.tag, edge))
         nodes = [own_copy(n, d.subtask) for n in d.vertex.nodes]
         self._operators = build_operators(nodes, d.vertex.inner_edges, self._context, outside)
         self._entry = self._operators[0]
@@ -434,8 +451,8 @@ class Task(Tasklet):
         """Pass a batch down the chain; where the chain makes many records of one, a part at a time."""
         size = len(batch.values)
         if size > self._slice:
-            self._rest_of_batch = _cut(batch, self._slice, None)
-            batch = _cut(batch, 0, self._slice)
+            self._rest_of_batch = cut_batch(batch, self._slice, None)
+            batch = cut_batch(batch, 0, self._slice)
             size = self._slice
         else:
             self._rest_of_batch = None
@@ -482,7 +499,9 @@ class Task(Tasklet):
         for group in list(self._metric_groups):
             user.update({name: counter.value for name, counter in list(group.counters.items())})
             user.update({name: read() for name, read in list(group.gauges.items())})
-        mark = self.input.watermark
+        if isinstance(self.input, SourceInput) and (drift := self.input.drift_ms) is not None:
+            user["watermarkAlignmentDrift"] = drift
+        entered, left = self.input.watermark, self._watermark_that_left()
         return SubtaskMetrics(
             vertex=d.vertex.name,
             subtask=d.subtask,
@@ -492,9 +511,15 @@ class Task(Tasklet):
             busy_s=self.busy_s,
             backpressured_s=self.blocked_s,
             idle_s=self.idle_s,
-            watermark=None if mark == MIN_WATERMARK else mark,
+            watermark=None if entered == MIN_WATERMARK else entered,
+            output_watermark=None if left == MIN_WATERMARK else left,
+            watermark_lag_ms=self.clock.now_ms() - left if MIN_WATERMARK < left < MAX_WATERMARK else None,
             user=user,
         )
+
+    def _watermark_that_left(self) -> int:
+        sinks = (o.current_watermark for o in self._operators if isinstance(o, SinkOperator))
+        return min((*(edge.watermark for edge in self._edges), *sinks), default=MIN_WATERMARK)
 
     def records_to_sinks(self) -> int:
         """Records written by the sinks of the chain."""
@@ -507,12 +532,3 @@ class Task(Tasklet):
             for o in self._operators
             if isinstance(o, SinkOperator)
         }
-
-
-def _cut(batch: Batch[Any], start: int, end: int | None) -> Batch[Any]:
-    part = slice(start, end)
-    return Batch(
-        batch.values[part],
-        None if batch.timestamps is None else batch.timestamps[part],
-        None if batch.keys is None else batch.keys[part],
-    )

@@ -50,6 +50,11 @@ class Step:
         """What each input is keyed by, in the order of the ports; None for one that is not keyed."""
         return (getattr(self, "key", None),) + (None,) * (self.ports - 1)
 
+    @property
+    def event_time(self) -> bool:
+        """Whether it waits for watermarks."""
+        return False
+
     def exchange(self, port: int = 0) -> str | None:
         """The partitioner by which an input must come; None: any will do."""
         return "hash" if self.keyed and self.keys[port] is not None else None

@@ -46,6 +46,11 @@ class _KeyedJoinStep(Step):
         return self.key, self.right_key
 
     @property
+    def event_time(self) -> bool:
+        """To know what it may forget, if not what it may give out."""
+        return True
+
+    @property
     def gives_many(self) -> bool:
         """Whether what the function returns is an iterable of results."""
         return isinstance(self.fn, FlatJoinFunction)

@@ -78,6 +78,11 @@ class WindowStep(Step):
     stateful: ClassVar[bool] = True
 
     @property
+    def event_time(self) -> bool:
+        """As its windows are."""
+        return self.assigner.event_time
+
+    @property
     def function(self) -> object | None:
         """What takes the records."""
         return self.window_fn if self.fn is None else self.fn

@@ -27,7 +27,15 @@ METRICS = JobMetrics(
     (
         SubtaskMetrics("source", 0, "RUNNING", 10, 10, 0.5, 0.25, 1.75),
         SubtaskMetrics(
-            "count", 1, "RUNNING", 10, 20, watermark=7, user=MappingProxyType({"b": math.inf, "a": 1.5})
+            "count",
+            1,
+            "RUNNING",
+            10,
+            20,
+            watermark=7,
+            output_watermark=9,
+            watermark_lag_ms=31,
+            user=MappingProxyType({"b": math.inf, "a": 1.5}),
         ),
     ),
     latency_ms={"print": {"p50": 0.5, "p99": 1.25}},
@@ -65,6 +73,8 @@ def test_json_lines_hold_everything(tmp_path: Path) -> None:
                 "backpressured_s": 0.25,
                 "idle_s": 1.75,
                 "watermark": None,
+                "output_watermark": None,
+                "watermark_lag_ms": None,
                 "user": {},
             },
             {
@@ -77,6 +87,8 @@ def test_json_lines_hold_everything(tmp_path: Path) -> None:
                 "backpressured_s": 0.0,
                 "idle_s": 0.0,
                 "watermark": 7,
+                "output_watermark": 9,
+                "watermark_lag_ms": 31,
                 "user": {"a": 1.5, "b": None},
             },
         ],

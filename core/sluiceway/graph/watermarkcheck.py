@@ -1,0 +1,56 @@
+"""Whether steps that wait for watermarks will get any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sluiceway.connector import Boundedness
+from sluiceway.eventtime import NoWatermarks, WatermarkStrategy
+from sluiceway.graph.findings import Finding, Level
+from sluiceway.steps import SourceStep, TimestampsStep
+from sluiceway.streamgraph import StreamEdge, StreamGraph, StreamNode
+
+__all__ = ["check_watermarks"]
+
+
+def check_watermarks(
+    graph: StreamGraph, node: StreamNode, entering: Mapping[int, Sequence[StreamEdge]]
+) -> Iterator[Finding]:
+    """Look upstream of a step for who makes its watermarks. A source that ends needs none: its end is the last.
+
+    Args:
+        graph: the whole graph.
+        node: the step.
+        entering: the edges into each step, by its id.
+    """
+    if not node.step.event_time:
+        return
+    seen: set[int] = set()
+    upstream = [edge.source for edge in entering[node.id]]
+    while upstream:
+        id_ = upstream.pop(0)
+        step = graph.node(id_).step
+        if id_ in seen or (isinstance(step, SourceStep | TimestampsStep) and _makes_watermarks(step.strategy)):
+            continue
+        seen.add(id_)
+        upstream += [edge.source for edge in entering[id_]]
+        if isinstance(step, SourceStep) and step.source.boundedness is Boundedness.UNBOUNDED:
+            source = graph.node(id_)
+            yield Finding(
+                Level.WARNING,
+                "no-watermarks",
+                f"{_label(node)} waits for event time to go on, which it never does: no watermarks come from"
+                f" {_label(source)}, and it never ends. Give the source a watermark_strategy=, or put"
+                " assign_timestamps_and_watermarks() in between",
+                node.name,
+                node.location,
+            )
+
+
+def _makes_watermarks(strategy: WatermarkStrategy[Any] | None) -> bool:
+    return strategy is not None and strategy.generator is not NoWatermarks
+
+
+def _label(node: StreamNode) -> str:
+    return f"{node.name!r} ({node.location})" if node.location else repr(node.name)
