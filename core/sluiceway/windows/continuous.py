@@ -100,12 +100,6 @@ class ContinuousEventTimeTrigger(_Continuous):
         """Not by the wall clock."""
         return CONTINUE
 
-    def on_merge(self, window: Window, context: TriggerContext) -> None:
-        """Wait for the new end, too."""
-        super().on_merge(window, context)
-        if window.max_timestamp > context.current_watermark():
-            context.register_event_time_timer(window.max_timestamp)
-
     def clear(self, window: Window, context: TriggerContext) -> None:
         """Take both timers back."""
         super().clear(window, context)

@@ -105,8 +105,7 @@ class TriggerAccess(TriggerContext):
         """Reduce the state of the windows that merge into that of the result."""
         if self.merged is None:
             raise StateError("merge_reducing_state() is for on_merge() alone: no windows are being merged now")
-        target = namespace_of(self.window)
-        self._tables.merge(descriptor, target, [ns for ns in map(namespace_of, self.merged) if ns != target])
+        self._tables.merge(descriptor, namespace_of(self.window), map(namespace_of, self.merged))
 
     @staticmethod
     def _ms(timestamp: int) -> int:

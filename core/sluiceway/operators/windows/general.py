@@ -210,12 +210,10 @@ class WindowOperator(TimedKeyedOperator):
         self._values.extend(returned)  # a generator runs here
 
     def _clear(self, key: Any, window: Window, entries: Entries) -> None:
-        """The window is over for a key."""
+        """The window is over for a key, which the trigger has just been asked about."""
         entries.pop(key, None)
         if not self._plain:
-            access = self._access
-            access.current_key, access.window = key, window
-            self._trigger.clear(window, access)
+            self._trigger.clear(window, self._access)
         if self._clear_function is not None:
             self._ctx.current_window = window
             self._clear_function(self._ctx)

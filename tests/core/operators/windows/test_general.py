@@ -150,6 +150,10 @@ def test_a_timestamp_at_the_end_of_time_is_in_the_last_window() -> None:
         assert len(h.process_watermark(END)) == 1
         assert h.records[-1][1] == END
         assert held(h) == []
+    with harness(TumblingEventTimeWindows(10), lambda w: w.allowed_lateness(50).process(joined)) as h:
+        h.process("a1", END - 20)
+        assert len(h.process_watermark(END)) == 1
+        assert held(h) == []
 
 
 def test_an_unhashable_key_is_named() -> None:
@@ -175,6 +179,17 @@ def test_windows_of_the_wall_clock() -> None:
         h.process("a3")
         assert h.finish() == ["a 10-20: a3"]
         assert held(h) == []
+
+
+def test_windows_of_the_wall_clock_in_slices() -> None:
+    with harness(TumblingProcessingTimeWindows(10), lambda w: w.count(), start_ms=3) as h:
+        assert not isinstance(h._subtasks[0].operators[0], WindowOperator)
+        h.process("a1")
+        assert h.advance(6) == []
+        h.process("a2")  # in its last ms
+        assert h.advance(1) == [("a", 2)]
+        h.process("a3")
+        assert h.finish() == [("a", 1)]
 
 
 def test_sliding_windows_of_the_wall_clock() -> None:

@@ -236,6 +236,15 @@ def test_a_timeout_does_not_take_the_end_of_the_window_with_it() -> None:
         assert empty(h)
 
 
+def test_nor_does_it_by_the_wall_clock() -> None:
+    trigger = ProcessingTimeoutTrigger(ProcessingTimeTrigger(), 3)
+    with triggered(TumblingProcessingTimeWindows(10), trigger) as h:
+        h.process("a1")
+        assert h.advance(4) == ["a1"]
+        assert h.advance(6) == ["a1"]
+        assert empty(h)
+
+
 # ---- one's own ---------------------------------------------------------------------------------------------
 
 
@@ -283,6 +292,42 @@ def test_a_trigger_of_ones_own() -> None:
         assert empty(h)
 
 
+def test_a_window_ends_by_its_own_time_alone() -> None:
+    class Both(CountTrigger):
+        def on_element(self, value: Any, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
+            context.register_event_time_timer(window.max_timestamp)
+            return CONTINUE
+
+        def on_event_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
+            return FIRE
+
+        def on_processing_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
+            return FIRE
+
+    with triggered(TumblingProcessingTimeWindows(10), Both(1)) as h:
+        h.process("a1")
+        assert h.process_watermark(9) == ["a1"]
+        assert h.advance(10) == ["a1"]
+        assert empty(h)
+
+
+def test_a_timer_deleted_while_the_input_ends_does_not_fire() -> None:
+    class Once(CountTrigger):
+        def on_element(self, value: Any, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
+            context.register_processing_time_timer(10)
+            context.register_processing_time_timer(20)
+            return CONTINUE
+
+        def on_processing_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
+            context.delete_processing_time_timer(20)
+            return FIRE
+
+    with triggered(GlobalWindows(), Once(1)) as h:
+        h.process("a1")
+        assert h.finish() == ["a1"]
+        assert timers(h) == []
+
+
 def test_a_trigger_must_say_what_it_wants() -> None:
     class Forgetful(CountTrigger):
         def on_element(self, value: Any, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
@@ -310,14 +355,14 @@ def test_a_triggers_timers_are_in_whole_ms() -> None:
 def test_state_is_merged_only_when_windows_are() -> None:
     class Hasty(CountTrigger):
         def on_element(self, value: Any, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-            context.merge_reducing_state(self._COUNT)
+            if value == "a!":
+                context.merge_reducing_state(self._COUNT)
             return CONTINUE
 
-    with (
-        triggered(GlobalWindows(), Hasty(1)) as h,
-        pytest.raises(StateError, match=r"merge_reducing_state\(\) is for on_merge\(\) alone"),
-    ):
-        h.process("a1")
+    with triggered(EventTimeSessionWindows(10), Hasty(1)) as h:
+        h.process_batch(["a1", "a2"], [0, 5])
+        with pytest.raises(StateError, match=r"merge_reducing_state\(\) is for on_merge\(\) alone"):
+            h.process("a!", 5)
 
 
 def test_a_triggers_state_does_not_meet_that_of_the_function() -> None:
