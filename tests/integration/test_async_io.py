@@ -154,9 +154,12 @@ class Cleanup(sw.AsyncFunction[int, int]):
     """Counts what was begun and what was tidied up."""
 
     begun = tidied = closed = 0
+    five_begun: threading.Event
 
     async def async_invoke(self, value: int) -> list[int]:
         type(self).begun += 1
+        if self.begun == 5:
+            self.five_begun.set()
         if value == 7:
             raise ConnectionError("lost")
         try:
@@ -172,6 +175,7 @@ class Cleanup(sw.AsyncFunction[int, int]):
 @pytest.fixture(autouse=True)
 def _counted() -> None:
     Cleanup.begun = Cleanup.tidied = Cleanup.closed = 0
+    Cleanup.five_begun = threading.Event()
 
 
 def test_cancelling_ends_every_coroutine() -> None:
@@ -180,8 +184,7 @@ def test_cancelling_ends_every_coroutine() -> None:
     job = flow.prepare(Settings())
 
     def cancel() -> None:
-        while Cleanup.begun < 5:
-            time.sleep(0.001)
+        Cleanup.five_begun.wait(10)
         job.cancel()
 
     thread = threading.Thread(target=cancel)
