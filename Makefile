@@ -31,7 +31,7 @@ lint: $(VENV)/.dev ## check style, types, and that no floor imports from above
 	$(BIN)/mypy
 	$(BIN)/mypy examples
 	cd contrib/sluiceway-sqlite && $(CURDIR)/$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 
 format: $(VENV)/.dev ## put the code into the project's style
 	$(BIN)/ruff check --fix .
