@@ -240,16 +240,17 @@ class WindowedStream(_Windowed[T], Generic[T, K]):
     than once, each result is emitted. A *field* is an index (tuples, lists), a key (mappings) or an attribute.
     """
 
+    @overload
+    def reduce(self, fn: Callable[[T, T], T] | ReduceFunction[T]) -> DataStream[T]: ...
+    @overload
     def reduce(
         self,
         fn: Callable[[T, T], T] | ReduceFunction[T],
-        window_function: (
-            ProcessWindowFunction[K, T, R]
-            | WindowFunction[K, T, R]
-            | Callable[[K, Any, list[T]], Iterable[R] | None]
-            | None
-        ) = None,
-    ) -> DataStream[Any]:
+        window_function: ProcessWindowFunction[K, T, R]
+        | WindowFunction[K, T, R]
+        | Callable[[K, Any, list[T]], Iterable[R] | None],
+    ) -> DataStream[R]: ...
+    def reduce(self, fn: Any, window_function: Any = None) -> DataStream[Any]:
         """Reduce the records of a window to one, as they come.
 
         Args:
@@ -262,16 +263,17 @@ class WindowedStream(_Windowed[T], Generic[T, K]):
             self._check_window_function("reduce", window_function, (ProcessWindowFunction, WindowFunction))
         return self._then(WindowContents.REDUCED, _shown("reduce", fn, window_function), fn, window_function)
 
+    @overload
+    def aggregate(self, fn: AggregateFunction[T, Any, V]) -> DataStream[V]: ...
+    @overload
     def aggregate(
         self,
         fn: AggregateFunction[T, Any, V],
-        window_function: (
-            ProcessWindowFunction[K, V, R]
-            | WindowFunction[K, V, R]
-            | Callable[[K, Any, list[V]], Iterable[R] | None]
-            | None
-        ) = None,
-    ) -> DataStream[Any]:
+        window_function: ProcessWindowFunction[K, V, R]
+        | WindowFunction[K, V, R]
+        | Callable[[K, Any, list[V]], Iterable[R] | None],
+    ) -> DataStream[R]: ...
+    def aggregate(self, fn: Any, window_function: Any = None) -> DataStream[Any]:
         """Add the records of a window to an accumulator, as they come.
 
         Args:
@@ -351,16 +353,17 @@ class AllWindowedStream(_Windowed[T]):
     _made_by = "window_all"
     _all_windows = True
 
+    @overload
+    def reduce(self, fn: Callable[[T, T], T] | ReduceFunction[T]) -> DataStream[T]: ...
+    @overload
     def reduce(
         self,
         fn: Callable[[T, T], T] | ReduceFunction[T],
-        window_function: (
-            ProcessAllWindowFunction[T, R]
-            | AllWindowFunction[T, R]
-            | Callable[[Any, list[T]], Iterable[R] | None]
-            | None
-        ) = None,
-    ) -> DataStream[Any]:
+        window_function: ProcessAllWindowFunction[T, R]
+        | AllWindowFunction[T, R]
+        | Callable[[Any, list[T]], Iterable[R] | None],
+    ) -> DataStream[R]: ...
+    def reduce(self, fn: Any, window_function: Any = None) -> DataStream[Any]:
         """Reduce the records of a window to one, as they come.
 
         Args:
@@ -373,16 +376,17 @@ class AllWindowedStream(_Windowed[T]):
             self._check_window_function("reduce", window_function, (ProcessAllWindowFunction, AllWindowFunction))
         return self._then(WindowContents.REDUCED, _shown("reduce", fn, window_function), fn, window_function)
 
+    @overload
+    def aggregate(self, fn: AggregateFunction[T, Any, V]) -> DataStream[V]: ...
+    @overload
     def aggregate(
         self,
         fn: AggregateFunction[T, Any, V],
-        window_function: (
-            ProcessAllWindowFunction[V, R]
-            | AllWindowFunction[V, R]
-            | Callable[[Any, list[V]], Iterable[R] | None]
-            | None
-        ) = None,
-    ) -> DataStream[Any]:
+        window_function: ProcessAllWindowFunction[V, R]
+        | AllWindowFunction[V, R]
+        | Callable[[Any, list[V]], Iterable[R] | None],
+    ) -> DataStream[R]: ...
+    def aggregate(self, fn: Any, window_function: Any = None) -> DataStream[Any]:
         """Add the records of a window to an accumulator, as they come.
 
         Args:

@@ -166,6 +166,24 @@ grouped = lines.co_group(orders).where(lambda line: line).equal_to(lambda order:
 assert_type(grouped.allowed_lateness("1s").apply(lambda lines, orders: lines), sw.DataStream[str])
 
 
+windowed = by_user.window(tens)
+assert_type(windowed, sw.WindowedStream[Order, str])
+assert_type(windowed.allowed_lateness("1s").trigger(sw.windows.CountTrigger(3)), sw.WindowedStream[Order, str])
+assert_type(windowed.reduce(lambda a, b: a if a.amount > b.amount else b), sw.DataStream[Order])
+assert_type(windowed.aggregate(Mean()), sw.DataStream[float])
+assert_type(
+    windowed.aggregate(Mean(), lambda user, window, found: [(user, found[0])]), sw.DataStream[tuple[str, float]]
+)
+assert_type(windowed.process(lambda user, window, orders: [len(orders)]), sw.DataStream[int])
+assert_type(windowed.count(), sw.DataStream[tuple[str, int]])
+assert_type(windowed.sum("amount"), sw.DataStream[Order])
+assert_type(windowed.max(lambda order: order.items), sw.DataStream[tuple[str, int]])
+assert_type(orders.window_all(tens), sw.AllWindowedStream[Order])
+assert_type(orders.window_all(tens).aggregate(Mean()), sw.DataStream[float])
+assert_type(orders.window_all(tens).apply(lambda window, orders: [orders[0].user]), sw.DataStream[str])
+assert_type(orders.count_window_all(3).sum(lambda order: order.items), sw.DataStream[int])
+
+
 class Totals(sw.KeyedBatchProcessFunction[str, Order, float]):
     def open(self, context: sw.RuntimeContext) -> None:
         self.total: sw.ValueState[float] = context.get_state(sw.ValueStateDescriptor("total", float, 0.0))

@@ -211,7 +211,7 @@ def program(kind: str, way: str, lateness: int) -> Callable[[sw.DataStream[Any]]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     way=st.sampled_from(sorted(WAYS)),
     given_steps=steps,
@@ -259,7 +259,7 @@ def test_windows_equal_the_model(
     harness.close()
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     batches=st.lists(st.lists(st.sampled_from("ab"), min_size=1, max_size=5), max_size=8), size=st.integers(1, 4)
 )
