@@ -55,6 +55,8 @@ class RunningWindow:
         self._back: dict[Any, Any] = {}
         # Per slice of the front: what is on top for its keys once it has left, and the keys that go with it.
         self._beneath: dict[int, tuple[dict[Any, Any], set[Any]]] = {}
+        # Keys of the back that are not in the front, in order.
+        self._alone: dict[Any, None] = {}
         self._stale: set[Any] = set()
 
     def touch(self, key: Any) -> None:
@@ -64,7 +66,7 @@ class RunningWindow:
     def move_to(self, start: int, end: int) -> Iterator[None]:
         """Make it the window from ``start`` to ``end``, neither earlier than it was; a part at a time."""
         if start > self._turned or start >= self._end:
-            self._front, self._back, self._beneath = {}, {}, {}
+            self._front, self._back, self._beneath, self._alone = {}, {}, {}, {}
             self._turned = end
             for at in range(end - self._width, start - 1, -self._width):
                 for items in self._parts_of(at):
@@ -85,7 +87,7 @@ class RunningWindow:
     def __iter__(self) -> Iterator[Any]:
         """The window's keys, in the order of :meth:`results`."""
         yield from self._front
-        yield from (key for key, _ in self._back_alone())
+        yield from self._alone
 
     def results(
         self,
@@ -103,16 +105,14 @@ class RunningWindow:
             wanted: leaves out keys for which it is false.
             with_key: whether to give pairs of key and result.
         """
-        for items, newer in ((self._front.items(), self._back), (self._back_alone(), {})):
+        back = self._back
+        alone = ((key, back[key]) for key in self._alone)
+        for items, newer in ((self._front.items(), back), (alone, {})):
             rest = iter(items) if wanted is None else (item for item in items if wanted(item[0]))
             while part := self._results(islice(rest, size), newer, result, with_key):
                 yield part
 
     # ---- inside -------------------------------------------------------------------------------------------
-
-    def _back_alone(self) -> list[Item]:
-        front, back = self._front, self._back
-        return [(key, back[key]) for key in back if key not in front]
 
     def _parts_of(self, at: int) -> Iterator[Iterable[Item]]:
         # No lists: an iterator over a dict makes one pair for all that it gives.
@@ -141,13 +141,20 @@ class RunningWindow:
         get = back.get
         for key, newer in items:
             older = get(key, missing)
-            back[key] = newer if older is missing else merge(older, newer)
+            if older is missing:
+                back[key] = newer
+                if key not in self._front:
+                    self._alone[key] = None
+            else:
+                back[key] = merge(older, newer)
 
     def _leave(self, at: int) -> None:
         beneath, last = self._beneath.pop(at, ({}, ()))
         self._front.update(beneath)
         for key in last:
             del self._front[key]
+            if key in self._back:
+                self._alone[key] = None
 
     @record_loop
     def _results(
@@ -173,6 +180,7 @@ class RunningWindow:
         """Both stacks of one key, from the slices."""
         self._front.pop(key, None)
         self._back.pop(key, None)
+        self._alone.pop(key, None)
         for at in range(self._turned - self._width, self._start - 1, -self._width):
             entries = self._slices.get(at)
             if entries is None:

@@ -8,8 +8,8 @@ order of the windows' ends.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, Literal
 
 from sluiceway.elements import Batch, Watermark
 from sluiceway.errors import StateError
@@ -30,6 +30,9 @@ BURST: Final = 1024
 """Results that are made before mails have their turn."""
 
 _SLICES: Final = ValueStateDescriptor("slices of windows")
+
+_UNLOOKED: Final = 15
+"""After a batch whose records are all over the place, so many others are not looked at in that respect."""
 
 
 class SlicedWindowOperator(KeyedOperator, TimedOperator):
@@ -58,6 +61,7 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         self._due_at = NEVER
         self._firing: Iterator[None] = iter(())
         self._held: Watermark | None = None
+        self._unlooked = 0
         self._result: Callable[[Any], Any] | None = None
         self._first: Callable[[], Any] | None = None
         self._next: Callable[[Any, Any], Any]
@@ -91,20 +95,42 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
 
     def process(self, batch: Batch[Any]) -> None:
         """Add the records to their slices."""
-        arithmetic, with_keys = self._arithmetic, batch.keys is not None
-        loop = slicing_loop(
-            arithmetic.width, arithmetic.first_start, with_keys=with_keys, aggregate=self._aggregates
-        )
         stamps = self._stamps(batch)
-        loop(
-            self, batch.values, stamps, batch.keys, self._open, self._place_at, self._key, self._first, self._next
+        form, slices = self._where(stamps)
+        arithmetic = self._arithmetic
+        loop = slicing_loop(
+            arithmetic.width,
+            arithmetic.first_start,
+            with_keys=batch.keys is not None,
+            aggregate=self._aggregates,
+            slices=form,
         )
+        loop(self, batch.values, stamps, batch.keys, slices, self._place_at, self._key, self._first, self._next)
         if self._late[0]:
             self._give_late()
 
     @abstractmethod
-    def _stamps(self, batch: Batch[Any]) -> Iterable[int]:
+    def _stamps(self, batch: Batch[Any]) -> Sequence[int]:
         """The time of each record."""
+
+    def _where(self, stamps: Sequence[int]) -> tuple[Literal["any", "one", "two"], Any]:
+        """In which open slices the records lie: where they are one or two, much can be left out of the loop."""
+        if self._unlooked:
+            self._unlooked -= 1
+            return "any", self._open
+        arithmetic = self._arithmetic
+        number, last = arithmetic.number_of(min(stamps)), max(stamps)
+        boundary = arithmetic.start_at(number + 1)
+        older, newer = self._open.get(number), self._open.get(number + 1)
+        if last < boundary:
+            if older is not None:
+                return "one", (older,)
+        elif last < boundary + arithmetic.width:
+            if older is not None and newer is not None:
+                return "two", (older, newer, boundary)
+        else:
+            self._unlooked = _UNLOOKED
+        return "any", self._open
 
     def _place_at(self, number: int, key: Any, value: Any, timestamp: int) -> Entries | None:
         return self._place(self._arithmetic.start_at(number), key, value, timestamp)

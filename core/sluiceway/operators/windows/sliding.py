@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import islice
 from typing import Any, Final
@@ -45,7 +45,7 @@ class SlidingOperator(SlicedWindowOperator):
 
     # ---- records ----------------------------------------------------------------------------------------------
 
-    def _stamps(self, batch: Batch[Any]) -> Iterable[int]:
+    def _stamps(self, batch: Batch[Any]) -> Sequence[int]:
         return self._event_times(batch)
 
     def _make(self, start: int) -> Entries:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from sluiceway.elements import Batch
 from sluiceway.faults import record_loop
 from sluiceway.operators.base import OperatorContext, OperatorSnapshot
-from sluiceway.operators.windows.parts import NEVER, Entries, Item, parts
+from sluiceway.operators.windows.parts import NEVER, Entries, Item
 from sluiceway.operators.windows.sliced import BURST, SlicedWindowOperator
 from sluiceway.operators.windows.slices import Slices
 from sluiceway.state import ValueStateDescriptor
@@ -31,8 +32,8 @@ class TumblingOperator(SlicedWindowOperator):
         self._kept: set[int] = set()
         # Keys for which a window was evaluated before the state was restored.
         self._done: dict[int, set[Any]] = {}
-        # The window that is being evaluated, and what has been done of it.
-        self._burst: tuple[int, list[list[Item]]] | None = None
+        # The window that is being evaluated, and how many of its results are out.
+        self._burst: tuple[int, int] | None = None
         self._again: tuple[list[Any], list[int]] = ([], [])
 
     # ---- records ----------------------------------------------------------------------------------------------
@@ -46,7 +47,7 @@ class TumblingOperator(SlicedWindowOperator):
             again, self._again = self._again, ([], [])
             self.output.emit(Batch(*again))
 
-    def _stamps(self, batch: Batch[Any]) -> Iterable[int]:
+    def _stamps(self, batch: Batch[Any]) -> Sequence[int]:
         return self._event_times(batch)
 
     def _make(self, start: int) -> Entries:
@@ -92,12 +93,12 @@ class TumblingOperator(SlicedWindowOperator):
         kept = self._kept
         for start in sorted(start for start in self._slices if start + size - 1 <= until and start not in kept):
             entries = self._slices[start]
-            done = self._done.get(start)
-            self._burst = (start, [])
-            for part in parts(entries.items(), BURST):
-                items = part if done is None else [item for item in part if item[0] not in done]
-                self._emit(self._results(items), start + size)
-                self._burst[1].append(part)
+            done = self._done.get(start, ())
+            rest = iter(entries.items()) if not done else (item for item in entries.items() if item[0] not in done)
+            self._burst = (start, 0)
+            while results := self._results(islice(rest, BURST)):
+                self._emit(results, start + size)
+                self._burst = (start, self._burst[1] + len(results))
                 yield
             self._burst = None
             self._done.pop(start, None)
@@ -112,7 +113,7 @@ class TumblingOperator(SlicedWindowOperator):
         self._due_at = min(dues, default=NEVER)
 
     @record_loop
-    def _results(self, items: list[Item]) -> list[Any]:
+    def _results(self, items: Iterable[Item]) -> list[Any]:
         result, with_key = self._result, self._with_key
         out: list[Any] = []
         for key, accumulator in items:
@@ -140,7 +141,9 @@ class TumblingOperator(SlicedWindowOperator):
         evaluated: list[tuple[int, Iterable[Any]]] = [(start, self._slices[start]) for start in self._kept]
         evaluated += self._done.items()
         if self._burst is not None:
-            evaluated.append((self._burst[0], (key for part in self._burst[1] for key, _ in part)))
+            start, count = self._burst
+            done = self._done.get(start, ())
+            evaluated.append((start, islice((key for key in self._slices[start] if key not in done), count)))
         for start, keys in evaluated:
             self._evaluated.entries(start).update((key, True) for key in keys)
         try:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import repeat
+from collections.abc import Sequence
 from typing import Any
 
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
@@ -20,10 +19,10 @@ class _ByProcessingTime(SlicedWindowOperator):
 
     _now = MIN_WATERMARK
 
-    def _stamps(self, batch: Batch[Any]) -> Iterable[int]:
+    def _stamps(self, batch: Batch[Any]) -> Sequence[int]:
         # A batch comes at one moment. A clock that is set back stands still here.
         self._now = max(self._now, self.context.clock.now_ms())
-        return repeat(self._now, len(batch.values))
+        return [self._now] * len(batch.values)
 
     def _place(self, start: int, key: Any, value: Any, timestamp: int) -> Entries | None:
         return self._make(start)
