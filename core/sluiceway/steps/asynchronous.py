@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args, get_origin
 
 from sluiceway.functions import AsyncFunction, AsyncRetryStrategy
 from sluiceway.steps.base import Step
@@ -41,4 +41,6 @@ class AsyncStep(Step):
     def output_type(self, *entering: Any) -> Any:
         """What the coroutine returns; of an AsyncFunction, one element of it."""
         returned = self.returned_type()
+        if get_origin(returned) is Coroutine:
+            returned = get_args(returned)[2]
         return element_type(returned) if isinstance(self.fn, AsyncFunction) else returned
