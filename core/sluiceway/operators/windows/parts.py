@@ -7,9 +7,12 @@ from typing import Any, Final, TypeAlias
 
 from sluiceway.elements import MAX_WATERMARK
 
-__all__ = ["NEVER", "Entries", "Item"]
+__all__ = ["END_OF_TIME", "NEVER", "Entries", "Item"]
 
-NEVER: Final = MAX_WATERMARK + 1
+END_OF_TIME: Final = 2 * MAX_WATERMARK
+"""What the maximum watermark stands for: windows that reach beyond it are over, too."""
+
+NEVER: Final = END_OF_TIME + 1
 """A time that does not come."""
 
 Entries: TypeAlias = MutableMapping[Any, Any]

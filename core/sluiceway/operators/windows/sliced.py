@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Literal
 
-from sluiceway.elements import Batch, Watermark
+from sluiceway.elements import MAX_WATERMARK, Batch, Watermark
 from sluiceway.errors import StateError
 from sluiceway.faults import MISSING
 from sluiceway.functions import ReduceFunction
@@ -19,7 +19,7 @@ from sluiceway.keygroups import stable_hash
 from sluiceway.operators.base import OperatorContext, TimedOperator
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.operators.windows.loops import slicing_loop
-from sluiceway.operators.windows.parts import NEVER, Entries
+from sluiceway.operators.windows.parts import END_OF_TIME, NEVER, Entries
 from sluiceway.operators.windows.slices import Slices
 from sluiceway.state import ValueStateDescriptor
 from sluiceway.steps import WindowContents, WindowStep
@@ -177,9 +177,10 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
 
     def advance(self, watermark: Watermark) -> None:
         """Evaluate what is due, a part at a time; the watermark goes on behind the last of it."""
-        if self._due(watermark.timestamp):
+        until = watermark.timestamp if watermark.timestamp < MAX_WATERMARK else END_OF_TIME
+        if self._due(until):
             self._held = watermark
-            self._firing = self._fire(watermark.timestamp)
+            self._firing = self._fire(until)
             self.has_work = True
             self.work()
         else:
@@ -197,4 +198,4 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
     def _emit(self, results: list[Any], end: int) -> None:
         """Emit results of the window with that end."""
         if results:
-            self.output.emit(Batch(results, [end - 1] * len(results)))
+            self.output.emit(Batch(results, [min(end - 1, MAX_WATERMARK)] * len(results)))

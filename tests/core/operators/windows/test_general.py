@@ -156,6 +156,21 @@ def test_a_timestamp_at_the_end_of_time_is_in_the_last_window() -> None:
         assert held(h) == []
 
 
+@pytest.mark.parametrize(
+    ("assigner", "windows"), [(TumblingEventTimeWindows(10), 1), (SlidingEventTimeWindows(10, 5), 2)]
+)
+def test_a_window_in_slices_that_reaches_beyond_the_end_of_time_is_over_then(
+    assigner: WindowAssigner, windows: int
+) -> None:
+    with harness(assigner, lambda w: w.count()) as h:
+        h.process("a1", END)
+        h.process("b1", 0)
+        assert h.process_watermark(END - 1) == [("b", 1)] * windows
+        h.process_watermark(END)
+        assert h.records[windows:] == [(("a", 1), END)] * windows
+        assert not h._subtasks[0].operators[0].__dict__["_slices"]
+
+
 def test_an_unhashable_key_is_named() -> None:
     def add(stream: sw.DataStream[Any]) -> sw.DataStream[Any]:
         return stream.key_by(lambda r: [r]).window(TumblingEventTimeWindows(10)).process(joined)
