@@ -69,8 +69,10 @@ class RunningWindow:
             self._front, self._back, self._beneath, self._alone = {}, {}, {}, {}
             self._turned = end
             for at in range(end - self._width, start - 1, -self._width):
+                # A copy has room for all of its keys from the first.
+                beneath = self._beneath[at] = (dict(self._slices.get(at, ())), set())
                 for items in self._parts_of(at):
-                    self._lay_upon(items, *self._beneath.setdefault(at, ({}, set())))
+                    self._lay_upon(items, *beneath)
                     yield
         else:
             for at in range(self._end, end, self._width):
@@ -130,6 +132,7 @@ class RunningWindow:
             newer = get(key, missing)
             if newer is missing:
                 last.add(key)
+                beneath.pop(key, None)
                 front[key] = older
             else:
                 beneath[key] = newer
