@@ -9,6 +9,7 @@ from examples.nexmark import Auction, Bid, NexmarkConfig, NexmarkGenerator, Nexm
 
 from sluiceway.connector import Source
 from sluiceway.testing.conformance.source import SourceConformance
+from sluiceway.testing.drivers import SourceDriver
 
 EVENTS = list(nexmark_events(50_000))
 BIDS = [event for event in EVENTS if isinstance(event, Bid)]
@@ -153,3 +154,15 @@ class TestNexmarkSource(SourceConformance):
 
 class TestShuffledNexmarkSource(TestNexmarkSource):
     config = NexmarkConfig(seed=3, out_of_order_group_size=150)
+
+
+def test_a_reader_of_several_lanes_reads_them_side_by_side() -> None:
+    """So that a job which goes on with fewer readers does not see times jump back and forth."""
+    with SourceDriver(NexmarkSource(10_000), 3) as driver:
+        driver.poll()
+        snapshot = driver.snapshot()
+        before = len(driver.all_records())
+    with SourceDriver(NexmarkSource(10_000), 1, restored=snapshot) as driver:
+        times = [event.date_time for event in driver.run()]
+    assert len(times) == 10_000 - before
+    assert times == sorted(times)
