@@ -133,7 +133,9 @@ class WindowOperator(TimedKeyedOperator):
                 self._act(result, key, window, entries)
         elif window.max_timestamp <= self.current_watermark:
             self._evaluate(key, window, entries)
-        elif first and self._lateness:
+        elif self._lateness:
+            # Not only for the first record: the window may have been evaluated before a restore, which forgets
+            # the watermark.
             self.event_timers.register(window.max_timestamp, key, window)
         if first:
             self._register_cleanup(key, window)

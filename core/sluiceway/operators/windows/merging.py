@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeAlias
 
 from sluiceway.errors import FunctionContractError
 from sluiceway.faults import MISSING, record_loop
 from sluiceway.keygroups import stable_hash
 from sluiceway.operators.base import OperatorContext
+from sluiceway.operators.windows.contents import Entries
 from sluiceway.operators.windows.general import WindowOperator
 from sluiceway.state import ValueStateDescriptor
 from sluiceway.windowing import MergingWindowAssigner, TimeWindow, Window
+from sluiceway.windows import EventTimeSessionWindows
 
 __all__ = ["MergingWindowOperator"]
 
 
-class _Held(NamedTuple):
-    """A window of a key, and the window under whose name its contents are kept."""
-
-    start: int
-    end: int
-    place_start: int
-    place_end: int
-
-    @property
-    def window(self) -> TimeWindow:
-        return TimeWindow(self[0], self[1])
-
-    @property
-    def place(self) -> TimeWindow:
-        return TimeWindow(self[2], self[3])
-
+_Held: TypeAlias = tuple[TimeWindow, TimeWindow]
+"""A window of a key, and its place: the window under whose name its contents are kept."""
 
 _WINDOWS: Final = ValueStateDescriptor("merging windows", list[_Held])
 
@@ -41,6 +29,9 @@ class MergingWindowOperator(WindowOperator):
 
     What a window has stays where it was put first: when windows merge, the earliest of them keeps its place,
     and the contents of the others are added there. Which window has its contents where is in a table by key.
+
+    With the default trigger a window has one timer, under the name of its place, that stays where it is when
+    the window grows, unless there is allowed lateness: when it fires, it is set to what comes next.
     """
 
     def __init__(self, context: OperatorContext) -> None:
@@ -50,6 +41,8 @@ class MergingWindowOperator(WindowOperator):
         self._merge = assigner.merge
         # The usual way to merge has to do with no others than those that the new window overlaps or touches.
         self._usual = type(assigner).merge is MergingWindowAssigner.merge
+        simple = type(assigner) is EventTimeSessionWindows and self._plain and not self._lateness
+        self._gap = assigner.gap_ms if simple else None  # type: ignore[attr-defined]
 
     def open(self) -> None:
         """Bind the table of windows."""
@@ -60,6 +53,9 @@ class MergingWindowOperator(WindowOperator):
 
     @record_loop
     def _loop(self, values: list[Any], stamps: list[int] | None, given: list[Any] | None) -> None:
+        if self._gap is not None and stamps is not None:
+            self._session_loop(self._gap, values, stamps, given)
+            return
         key_of, store, times = self._key, self.store, self._times
         assign, now = self._assigner.assign, times.current_processing_time
         event_time, watermark = self._event_time, self.current_watermark
@@ -69,34 +65,60 @@ class MergingWindowOperator(WindowOperator):
             store.current_key = key
             skipped = True
             for new in assign(value, timestamp, times):
-                if self._add_merging(key, value, timestamp, new):
+                if self._add_merging(key, value, timestamp, new, self._of(key)):
                     skipped = False
             if skipped and event_time and timestamp + self._lateness <= watermark:
                 self._too_late(value, timestamp)
 
-    def _add_merging(self, key: Any, value: Any, timestamp: int, new: Any) -> bool:
+    @record_loop
+    def _session_loop(self, gap: int, values: list[Any], stamps: list[int], given: list[Any] | None) -> None:
+        """Sessions with one gap: a record that goes on with its key's only one needs little work."""
+        key_of, store, sets, watermark = self._key, self.store, self._sets, self.current_watermark
+        add, windows = self._contents.add, self._windows
+        for index, value in enumerate(values):
+            key = key_of(value) if given is None else given[index]
+            timestamp = stamps[index]
+            store.current_key = key
+            end = timestamp + gap
+            held = self._of(key)
+            if len(held) == 1:
+                window, place = held[0]
+                if window[0] <= timestamp <= window[1] and watermark < window[1] - 1:
+                    if window[1] < end:
+                        held[0] = (TimeWindow(window[0], end), place)
+                        sets[key] = held
+                    entries = windows.get(place)
+                    add(self._entries_at(place) if entries is None else entries, key, value, timestamp)
+                    continue
+            if not self._add_merging(key, value, timestamp, TimeWindow(timestamp, end), held):
+                self._too_late(value, timestamp)
+
+    def _add_merging(self, key: Any, value: Any, timestamp: int, new: Any, held: list[_Held]) -> bool:
         """Add a record to the window that ``new`` becomes part of; False: that is over."""
-        held = self._of(key)
         start, end = new
-        near = [one for one in held if one[0] <= end and start <= one[1]] if self._usual else held
+        near = [one for one in held if one[0][0] <= end and start <= one[0][1]] if self._usual else held
         grown = False
-        if near:
-            first = near[0]
-            if self._usual and len(near) == 1 and first[0] <= start and end <= first[1]:
-                into = first
-            else:
-                into, grown = self._grow(key, held, near, TimeWindow(start, end))
+        if not near:
+            window = place = new
         else:
-            into = _Held(start, end, start, end)
-        window = into.window
+            window, place = near[0]
+            if not (self._usual and len(near) == 1 and window[0] <= start and end <= window[1]):
+                window, place, grown = self._grow(key, held, near, new)
         if self._event_time and self.cleanup_time(window) <= self.current_watermark:
             self._retire(key, window)
             return False
         if not near:
-            self._sets[key] = [*held, into]
-        entries = self._entries_at(into.place)
-        is_first = self._contents.add(entries, key, value, timestamp)
-        self._added(key, value, timestamp, window, entries, is_first or grown)
+            self._sets[key] = [*held, (window, place)]
+        entries = self._entries_at(place)
+        first = self._contents.add(entries, key, value, timestamp)
+        if not self._plain:
+            self._added(key, value, timestamp, window, entries, first or grown)
+        elif window.max_timestamp <= self.current_watermark:
+            self._evaluate(key, window, entries)
+            if not near:
+                self.event_timers.register(self.cleanup_time(window), key, place)
+        elif not near:
+            self.event_timers.register(window.max_timestamp, key, place)
         return True
 
     # ---- merging ----------------------------------------------------------------------------------------------
@@ -112,30 +134,34 @@ class MergingWindowOperator(WindowOperator):
             return []
         return held  # type: ignore[no-any-return]
 
-    def _grow(self, key: Any, held: list[_Held], near: list[_Held], new: TimeWindow) -> tuple[_Held, bool]:
-        """Merge ``new`` with what the key has; the window that it has become part of, and whether that is new."""
-        known = {one.window: one for one in sorted(near)}
+    def _grow(
+        self, key: Any, held: list[_Held], near: list[_Held], new: TimeWindow
+    ) -> tuple[TimeWindow, TimeWindow, bool]:
+        """Merge ``new`` with what the key has; the window that it is part of then, its place, whether it grew."""
+        known = dict(sorted(near))
         if new in known:
-            return known[new], False
-        left = {one.window: one for one in held}
-        into: _Held | None = None
+            return new, known[new], False
+        left = dict(held)
+        into: TimeWindow | None = None
         grown = False
         for result, parts in self._groups(list(known), new):
-            olds = [known[window] for window in known if window in parts]
+            olds = [window for window in known if window in parts]
             if not olds:
                 continue
             for old in olds:
-                del left[old.window]
-            merged = left[result] = _Held(*result, *olds[0].place)
-            if olds != [known.get(result)]:
-                self._move(key, result, olds)
+                del left[old]
+            left[result] = known[olds[0]]
+            if olds != [result]:
+                self._move(key, result, [(old, known[old]) for old in olds])
                 grown = grown or new in parts
             if new in parts:
-                into = merged
+                into = result
         if into is None:
-            into = left[new] = _Held(*new, *new)
-        self._sets[key] = list(left.values())
-        return into, grown
+            into = left[new] = new
+            if self._plain:
+                self.event_timers.register(new.max_timestamp, key, new)
+        self._sets[key] = list(left.items())
+        return into, left[into], grown
 
     def _groups(
         self, known: list[TimeWindow], new: TimeWindow
@@ -155,37 +181,44 @@ class MergingWindowOperator(WindowOperator):
                 f"{result}, which is over already (watermark {self.current_watermark}): merging must not make a "
                 "window end earlier"
             )
-        windows = [old.window for old in olds if old.window != result]
-        self._move_trigger(key, result, windows)
-        timers = self.event_timers if self._event_time else self.processing_timers
-        for window in windows:
-            timers.delete(self.cleanup_time(window), key, window)
-        target = olds[0].place
-        for place in (old.place for old in olds[1:]):
+        target = olds[0][1]
+        if not self._plain:
+            self._move_trigger(key, result, [old for old, _ in olds if old != result])
+        else:
+            self._move_timer(key, olds[0][0], result, target)
+        for _, place in olds[1:]:
             others = self._entries_at(place)
             kept = others.pop(key, MISSING)
             if kept is not MISSING:
                 self._contents.merge(self._entries_at(target), key, kept)
             self._release(place, others)
 
+    def _move_timer(self, key: Any, old: TimeWindow, result: TimeWindow, place: TimeWindow) -> None:
+        """With the default trigger: have ``result`` evaluated, which has taken the place of ``old``."""
+        if self._lateness:
+            # The old one may have been evaluated, and wait for its cleanup time; a restore forgets watermarks.
+            self.event_timers.delete(old.max_timestamp, key, place)
+            if result.max_timestamp > self.current_watermark:
+                self.event_timers.register(result.max_timestamp, key, place)
+        elif result.max_timestamp < old.max_timestamp:
+            self.event_timers.register(result.max_timestamp, key, place)
+
     def _move_trigger(self, key: Any, result: TimeWindow, windows: list[TimeWindow]) -> None:
-        if self._plain:
-            for window in windows:
-                self.event_timers.delete(window.max_timestamp, key, window)
-            return
         access = self._access
         access.current_key, access.window, access.merged = key, result, windows
         try:
             self._trigger.on_merge(result, access)
         finally:
             access.merged = None
+        timers = self.event_timers if self._event_time else self.processing_timers
         for window in windows:
             access.window = window
             self._trigger.clear(window, access)
             self._trigger_tables.release(window[:], all_keys_done=False)
+            timers.delete(self.cleanup_time(window), key, window)
 
     def _retire(self, key: Any, window: TimeWindow) -> None:
-        held = [one for one in self._sets.get(key, ()) if one.window != window]
+        held = [one for one in self._sets.get(key, ()) if one[0] != window]
         if held:
             self._sets[key] = held
         else:
@@ -194,16 +227,32 @@ class MergingWindowOperator(WindowOperator):
     # ---- time -------------------------------------------------------------------------------------------------
 
     def _on_timer(self, event_time: bool, timestamp: int, key: Any, window: Window) -> None:
-        assert isinstance(window, TimeWindow)
-        held = next((one for one in self._sets.get(key, ()) if one.window == window), None)
+        which = 1 if self._plain else 0
+        held: _Held | None = next((one for one in self._sets.get(key, ()) if one[which] == window), None)
         if held is None:
             return  # it has become part of another one
-        place = held.place
+        own, place = held
         entries = self._entries_at(place)
-        self._ask(event_time, timestamp, key, window, entries)
-        if event_time is self._event_time and timestamp == self.cleanup_time(window):
-            self._clear(key, window, entries)
-            self._retire(key, window)
-            self._trigger_tables.release(window[:], all_keys_done=False)
+        if self._plain:
+            over = self._on_only_timer(timestamp, key, own, place, entries)
+        else:
+            self._ask(event_time, timestamp, key, own, entries)
+            over = event_time is self._event_time and timestamp == self.cleanup_time(own)
+        if over:
+            self._clear(key, own, entries)
+            self._retire(key, own)
+            self._trigger_tables.release(own[:], all_keys_done=False)
         if key not in entries:
             self._release(place, entries)
+
+    def _on_only_timer(
+        self, timestamp: int, key: Any, window: TimeWindow, place: TimeWindow, entries: Entries
+    ) -> bool:
+        """With the default trigger: evaluate, and set the timer to what comes next. Whether the window is over."""
+        last, cleanup = window.max_timestamp, self.cleanup_time(window)
+        if timestamp == last:
+            self._evaluate(key, window, entries)
+        if timestamp >= cleanup:
+            return True
+        self.event_timers.register(last if timestamp < last else cleanup, key, place)
+        return False

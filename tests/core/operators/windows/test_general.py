@@ -57,6 +57,10 @@ def joined(key: Any, window: Any, elements: Iterable[str]) -> list[str]:
     return [f"{key} {window.start}-{window.end}: {' '.join(elements)}"]
 
 
+class Told(EventTimeTrigger):
+    """The default trigger, but not by its type: the operator has to ask it."""
+
+
 def held(harness: OperatorHarness) -> list[Any]:
     """What the operator has in its tables, and its timers."""
     operator: Any = harness._subtasks[0].operators[0]
@@ -112,6 +116,23 @@ def test_within_the_allowed_lateness_a_late_record_has_the_window_evaluated_anew
         assert h.process_watermark(14) == []
         assert h.process("b3", 4) == []
         assert h.metrics().counter("numLateRecordsDropped").value == 1
+        assert held(h) == []
+
+
+@pytest.mark.parametrize("trigger", [None, Told()])
+def test_a_late_record_counts_before_the_watermark_is_known_again(trigger: Any) -> None:
+    def add(stream: sw.DataStream[Any]) -> sw.DataStream[Any]:
+        windowed = stream.key_by(lambda r: r[0]).window(TumblingEventTimeWindows(10)).allowed_lateness(20)
+        return (windowed if trigger is None else windowed.trigger(trigger)).process(joined).uid("w")
+
+    with OperatorHarness(add) as h:
+        h.process_batch(["a1", "b1"], [1, 2])
+        assert h.process_watermark(9) == ["a 0-10: a1", "b 0-10: b1"]
+        taken = h.snapshot()
+    with OperatorHarness(add, restored=taken) as h:
+        assert h.process("a2", 5) == []
+        assert h.process_watermark(9) == ["a 0-10: a1 a2"]
+        assert h.process_watermark(END) == []
         assert held(h) == []
 
 
