@@ -26,6 +26,8 @@ class _Tumbling(WindowAssigner):
         name = type(self).__name__
         self.size_ms = positive_milliseconds(f"{name}(size={size!r})", size)
         self.offset_ms = offset_milliseconds(f"{name}(offset={offset!r})", offset)
+        # The start and the window of the last record: it most often is that of the next one, too.
+        self._known: tuple[int | None, list[Window]] = None, []
         if abs(self.offset_ms) >= self.size_ms:
             raise ConfigurationError(
                 f"{name}: the offset ({shown(self.offset_ms)}) must be shorter than the size"
@@ -39,7 +41,10 @@ class _Tumbling(WindowAssigner):
 
     def _at(self, timestamp: int) -> list[Window]:
         start = timestamp - (timestamp - self.offset_ms) % self.size_ms
-        return [TimeWindow(start, start + self.size_ms)]
+        known = self._known
+        if known[0] != start:
+            known = self._known = start, [TimeWindow(start, start + self.size_ms)]
+        return known[1]
 
     def __repr__(self) -> str:
         offset = f", offset={shown(self.offset_ms)}" if self.offset_ms else ""

@@ -101,6 +101,9 @@ class WindowOperator(TimedKeyedOperator):
 
     @record_loop
     def _loop(self, values: list[Any], stamps: list[int] | None, given: list[Any] | None) -> None:
+        if self._plain and stamps is not None:
+            self._plain_loop(values, stamps, given)
+            return
         key_of, store, times = self._key, self.store, self._times
         assign, now = self._assigner.assign, times.current_processing_time
         event_time, watermark = self._event_time, self.current_watermark
@@ -116,6 +119,38 @@ class WindowOperator(TimedKeyedOperator):
                 skipped = False
                 self._add(key, value, timestamp, window)
             if skipped and event_time and timestamp + self._lateness <= watermark:
+                self._too_late(value, timestamp)
+
+    @record_loop
+    def _plain_loop(self, values: list[Any], stamps: list[int], given: list[Any] | None) -> None:
+        """With the default trigger: a record that is not late is added, and that is all."""
+        key_of, store, times, assign = self._key, self.store, self._times, self._assigner.assign
+        add, opened, watermark, lateness = (
+            self._contents.add,
+            self._windows,
+            self.current_watermark,
+            self._lateness,
+        )
+        for index, value in enumerate(values):
+            key = key_of(value) if given is None else given[index]
+            timestamp = stamps[index]
+            store.current_key = key
+            skipped = True
+            for window in assign(value, timestamp, times):
+                last = window.max_timestamp
+                if last <= watermark or lateness:
+                    if self.cleanup_time(window) <= watermark:
+                        continue
+                    skipped = False
+                    self._add(key, value, timestamp, window)
+                    continue
+                skipped = False
+                entries = opened.get(window)
+                if entries is None:
+                    entries = self._entries_at(window)
+                if add(entries, key, value, timestamp):
+                    self.event_timers.register(last, key, window)
+            if skipped and timestamp + lateness <= watermark:
                 self._too_late(value, timestamp)
 
     def _add(self, key: Any, value: Any, timestamp: int, window: Window) -> None:
