@@ -74,6 +74,10 @@ class StateDescriptor:
     ttl: StateTtlConfig | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise TypeError(f"{type(self).__name__}: the name of a state is a str, not {self.name!r:.60}")
+        if not self.name:
+            raise ValueError(f"{type(self).__name__}: a state needs a name")
         if self.ttl is not None and not isinstance(self.ttl, StateTtlConfig):
             raise TypeError(
                 f"{type(self).__name__}({self.name!r}): ttl takes a StateTtlConfig, as in "
@@ -102,7 +106,7 @@ class ListStateDescriptor(StateDescriptor):
 class MapStateDescriptor(StateDescriptor):
     """A mapping per key; ``key_type`` is the type of its keys, ``type`` that of its values."""
 
-    key_type: Any = None
+    key_type: Any = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)

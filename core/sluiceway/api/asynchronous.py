@@ -112,8 +112,10 @@ def async_step(method: str, fn: Any, timeout: Any, capacity: Any, ordered: bool,
             f"{where}: retry takes a strategy, as in AsyncRetryStrategy.fixed_delay(3, '100ms'), not "
             f"{describe(retry)}"
         )
+    if not isinstance(ordered, bool):
+        raise TypeError(f"{where}: ordered is True or False, not {describe(ordered)}")
     count = check_count(f"{method}(capacity=)", capacity)
-    return AsyncStep(fn, _timeout_ms(where, timeout), count, bool(ordered), retry)
+    return AsyncStep(fn, _timeout_ms(where, timeout), count, ordered, retry)
 
 
 def _check_async(method: str, where: str, fn: Any) -> None:

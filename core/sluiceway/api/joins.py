@@ -21,7 +21,7 @@ from sluiceway.windows.durations import Duration, milliseconds, offset_milliseco
 if TYPE_CHECKING:
     from sluiceway.api.keyed import KeyedStream
 
-__all__ = ["AsOfJoin", "IntervalJoin", "IntervalJoined"]
+__all__ = ["AsOfJoin", "IntervalJoin", "IntervalJoined", "WantsApply"]
 
 L = TypeVar("L")
 R = TypeVar("R")
@@ -59,8 +59,22 @@ class IntervalJoin(Generic[L, R]):
             answer(self, name, {}, {})
 
 
+class WantsApply:
+    """Not a stream yet: what streams have is answered with what comes first."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name in dir(DataStream) and not name.startswith("_"):
+                raise AttributeError(
+                    f"{type(self).__name__} has no {name}(): say first what to make of records that belong "
+                    f"together, as in apply(fn).{name}(...)"
+                )
+            answer(self, name, {}, {})
+
+
 @dataclass(frozen=True)
-class IntervalJoined(Generic[L, R]):
+class IntervalJoined(WantsApply, Generic[L, R]):
     """An interval join whose bounds are known. Every method returns a new object, except the last two.
 
     Each pair of records with equal keys that are not too far apart in event time gives its results as soon as
@@ -148,7 +162,7 @@ class IntervalJoined(Generic[L, R]):
 
 
 @dataclass(frozen=True)
-class AsOfJoin(Generic[L, R]):
+class AsOfJoin(WantsApply, Generic[L, R]):
     """What :meth:`KeyedStream.asof_join` returns."""
 
     _left: KeyedStream[L, Any]

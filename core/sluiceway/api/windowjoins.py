@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, TypeVar
 
 from sluiceway.api.arguments import check_function
-from sluiceway.api.joins import check_same_keys
+from sluiceway.api.joins import WantsApply, check_same_keys
 from sluiceway.api.keyed import KeyedStream
 from sluiceway.api.later import answer
 from sluiceway.api.stream import DataStream
@@ -160,7 +160,7 @@ class EqualTo(_InOrder, Generic[L, R, K, W]):
 
 
 @dataclass(frozen=True)
-class _Windowed(Generic[L, R]):
+class _Windowed(WantsApply, Generic[L, R]):
     _left: DataStream[L]
     _right: DataStream[R]
     _key: _EitherKey

@@ -38,6 +38,8 @@ class OutputTag(Generic[T]):
     type: Any = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise TypeError(f"the name of an OutputTag is a str, not {self.name!r:.60}")
         if not self.name:
             raise ValueError("an OutputTag needs a name")
 

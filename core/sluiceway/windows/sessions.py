@@ -44,10 +44,10 @@ class _Sessions(MergingWindowAssigner):
         """Sessions that end when there is no record for as long as ``gap_of(record)`` says of any in it.
 
         Raises:
-            ConfigurationError: ``gap_of`` is not callable.
+            ConfigurationError: ``gap_of`` is no function.
         """
         extract = gap_of.extract if isinstance(gap_of, SessionWindowTimeGapExtractor) else gap_of
-        if not callable(extract):
+        if not callable(extract) or isinstance(extract, type):
             raise ConfigurationError(
                 f"{cls.__name__}.with_dynamic_gap({gap_of!r:.60}): needs a function of a record; for one gap for "
                 "all, use with_gap()"

@@ -116,6 +116,7 @@ def test_what_it_refuses(numbers: sw.DataStream[int], fn: Any, says: str) -> Non
             r"async_map\(capacity=\) at .* takes an int, not '9' \(str\)",
         ),
         ({"timeout": 1, "retry": 3}, TypeError, r"retry takes a strategy, as in AsyncRetryStrategy\.fixed_delay"),
+        ({"timeout": 1, "ordered": "no"}, TypeError, r"ordered is True or False, not 'no' \(str\)"),
         ({}, TypeError, "timeout"),
     ],
 )

@@ -194,6 +194,20 @@ def test_bounds_come_first(flow: sw.Pipeline) -> None:
         join.betwen  # noqa: B018
 
 
+def test_joins_are_no_streams_yet(flow: sw.Pipeline) -> None:
+    joins: list[Any] = [
+        keyed(flow).interval_join(keyed(flow)).between(0, 1),
+        keyed(flow).asof_join(keyed(flow)),
+    ]
+    for join in joins:
+        with pytest.raises(
+            AttributeError, match=r"has no map\(\): say first .*, as in apply\(fn\)\.map\(\.\.\.\)"
+        ):
+            join.map(str)
+        with pytest.raises(AttributeError, match=r"Did you mean 'apply'\?"):
+            join.aply  # noqa: B018
+
+
 def test_functions_of_the_wrong_kind(flow: sw.Pipeline) -> None:
     near: Any = keyed(flow).interval_join(keyed(flow)).between(0, 1)
     asof: Any = keyed(flow).asof_join(keyed(flow))

@@ -244,6 +244,7 @@ async def later(value: int) -> int:
         (lambda s: s.sink(DiscardSink(), a=1), rf"sink\(\) {HERE}: a cannot be given together with a sink object"),
         (lambda s: s.sink(CollectionSource([])), rf"sink\(\) {HERE}: CollectionSource is a source, not a sink"),
         (lambda s: s.get_side_output("late"), r"get_side_output\(\) takes an OutputTag"),
+        (lambda s: s.get_side_output(sw.OutputTag(3)), "the name of an OutputTag is a str, not 3"),
         (lambda s: s.set_parallelism("2"), rf"set_parallelism\(\) {HERE} takes an int, not '2' \(str\)"),
         (lambda s: s.set_parallelism(True), rf"set_parallelism\(\) {HERE} takes an int, not True \(bool\)"),
         (lambda s: s.uid(7), rf"uid\(\) {HERE} takes a str, not 7 \(int\)"),

@@ -138,6 +138,11 @@ def test_everything_has_its_turn(begun: Any) -> None:
             getattr(step, word)
     with pytest.raises(AttributeError, match="Did you mean 'where'"):
         begun.were  # noqa: B018
+    windowed = keyed.equal_to(name).window(TumblingEventTimeWindows("1s"))
+    with pytest.raises(
+        AttributeError, match=r"has no print\(\): say first .*, as in apply\(fn\)\.print\(\.\.\.\)"
+    ):
+        windowed.print()
 
 
 @pytest.mark.parametrize("word", ["join", "co_group"])

@@ -95,6 +95,19 @@ def test_descriptors_want_functions_and_no_classes(wrong):
         AggregatingStateDescriptor("s", aggregate=wrong)
 
 
+@pytest.mark.parametrize("descriptor", [ValueStateDescriptor, ListStateDescriptor, MapStateDescriptor])
+def test_descriptors_want_a_name(descriptor):
+    with pytest.raises(TypeError, match=rf"^{descriptor.__name__}: the name of a state is a str, not 3"):
+        descriptor(3)
+    with pytest.raises(ValueError, match=rf"^{descriptor.__name__}: a state needs a name"):
+        descriptor("")
+
+
+def test_the_types_of_a_map_cannot_be_mixed_up():
+    with pytest.raises(TypeError, match="positional"):
+        MapStateDescriptor("s", str, int)
+
+
 def test_a_function_that_would_never_be_opened_is_refused(store):
     class Opened(Adding):
         def open(self, context):

@@ -31,7 +31,7 @@ from sluiceway.windows import (
     WindowAssigner,
 )
 
-WRONG: Any = [10.5, "5s"]
+WRONG: Any = [10.5, "5s", SessionWindowTimeGapExtractor]
 
 
 class At(AssignerContext):
@@ -187,6 +187,10 @@ def test_they_say_what_they_are_and_can_be_pickled() -> None:
         (
             lambda: ProcessingTimeSessionWindows.with_dynamic_gap(WRONG[1]),
             r"with_dynamic_gap\('5s'\): needs a function of a record; for one gap for all, use with_gap\(\)",
+        ),
+        (
+            lambda: EventTimeSessionWindows.with_dynamic_gap(WRONG[2]),
+            r"with_dynamic_gap\(<class .*: needs a function of a record",
         ),
     ],
 )
