@@ -15,8 +15,8 @@ __all__ = ["config_of", "events_of", "flow", "parser", "watermarks_of"]
 
 def events_of(pipeline: sw.Pipeline, count: int | None, config: NexmarkConfig) -> sw.DataStream[Event]:
     """The events, with their times and with watermarks."""
-    events = pipeline.source(NexmarkSource(count, config)).name("events").uid("events")
-    return events.assign_timestamps_and_watermarks(watermarks_of(config)).name("watermarks").uid("watermarks")
+    events = pipeline.source(NexmarkSource(count, config), watermark_strategy=watermarks_of(config))
+    return events.name("events").uid("events")
 
 
 def watermarks_of(config: NexmarkConfig) -> sw.WatermarkStrategy[Event]:

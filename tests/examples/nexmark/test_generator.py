@@ -146,10 +146,10 @@ class TestNexmarkSource(SourceConformance):
     ordered = True
 
     def make_source(self) -> Source[Any]:
-        return NexmarkSource(1_330, self.config)
+        return NexmarkSource(1_130, self.config)
 
     def expected(self) -> list[Any]:
-        return list(nexmark_events(1_330, self.config))
+        return list(nexmark_events(1_130, self.config))
 
 
 class TestShuffledNexmarkSource(TestNexmarkSource):

@@ -26,9 +26,9 @@ BASE = NexmarkConfig().base_time
 
 WORLDS = {
     # A second takes 100 events: windows of ten seconds are many, and midnight comes after 20 seconds.
-    "slow": (6_000, NexmarkConfig(seed=1, events_per_second=100, base_time=BASE - 20_000)),
-    "out of order": (6_000, NexmarkConfig(seed=2, events_per_second=100, out_of_order_group_size=500)),
-    "fast": (5_010, NexmarkConfig(seed=3, in_flight_auctions=20, active_people=30)),
+    "slow": (3_000, NexmarkConfig(seed=1, events_per_second=100, base_time=BASE - 20_000)),
+    "out of order": (3_000, NexmarkConfig(seed=2, events_per_second=100, out_of_order_group_size=500)),
+    "fast": (3_010, NexmarkConfig(seed=3, in_flight_auctions=20, active_people=30)),
     "empty": (0, NexmarkConfig()),
 }
 
