@@ -175,6 +175,16 @@ def test_merge_may_change_what_it_is_given_and_results_may_be_accumulators() -> 
         assert len({id(value) for value in h.values}) == len(h.values)
 
 
+def test_accumulators_of_late_records_alone_are_not_shared_either() -> None:
+    with harness(SlidingEventTimeWindows.of(30, 10), lambda w: w.aggregate(Whole())) as h:
+        h.process_watermark(9)
+        h.process("a1", 8)
+        assert h.process_watermark(19) == [["a1"]]
+        h.process("a2", 18)
+        assert h.process_watermark(END) == [["a1", "a2"], ["a2"]]
+        assert h.values[0] == ["a1"]
+
+
 def test_a_rich_reduce_function_is_opened() -> None:
     class Rich(ReduceFunction[str]):
         def open(self, context: sw.RuntimeContext) -> None:

@@ -212,7 +212,8 @@ def test_event_time(data: st.DataObject) -> None:
                 watermark += data.draw(st.sampled_from([1, 2, 5, 10, 50]), "step")
                 assert _numbers(both.do("process_watermark", watermark)) == model.advance(watermark)
             case _:
-                both.restart(data.draw(st.integers(1, 3), "parallelism"))
+                for parallelism in data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=2), "parallelism"):
+                    both.restart(parallelism)
                 assert both.do("process_watermark", watermark) == []
     watermark = 2**63 - 1
     assert _numbers(both.do("process_watermark", watermark)) == model.advance(watermark)
