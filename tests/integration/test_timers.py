@@ -75,7 +75,7 @@ class Tick(sw.KeyedProcessFunction[str, Event, int]):
 
     def on_timer(self, timestamp: int, ctx: sw.KeyedProcessFunction.OnTimerContext) -> Iterable[int]:
         assert ctx.time_domain().value == "processing time"
-        assert ctx.timestamp() is None
+        assert ctx.timestamp() == timestamp
         yield timestamp
 
 
@@ -86,6 +86,29 @@ def test_processing_time_timers_fire_by_the_clock() -> None:
         op.process(("b", 20))
         assert op.advance(10) == []
         assert op.advance(100) == [start + 20, start + 50]
+
+
+def test_what_a_processing_time_timer_gives_has_no_event_time() -> None:
+    tag = sw.OutputTag[int]("aside")
+
+    class Aside(Tick):
+        def on_timer(self, timestamp: int, ctx: sw.KeyedProcessFunction.OnTimerContext) -> Iterable[int]:
+            ctx.output(tag, timestamp)
+            yield timestamp
+
+    class Stamp(Tick):
+        def process_element(self, value: Event, ctx: sw.KeyedProcessFunction.Context) -> Any:
+            super().process_element(value, ctx)
+            return [ctx.timestamp()]
+
+    with harness(Aside()) as op:
+        op.process(("a", 50), timestamp=7)
+        op.advance(50)
+        assert op.records == op.side_records(tag) == [(50, None)]
+    with harness(Stamp()) as op:
+        op.process(("a", 50), timestamp=7)
+        op.advance(50)
+        assert op.process(("a", 50)) == [None]
 
 
 def test_processing_time_timers_in_a_job_wake_it_and_the_rest_fire_at_the_end() -> None:

@@ -126,7 +126,7 @@ class KeyedBroadcastProcessFunction(Function, ABC, Generic[KEY, IN1, IN2, OUT]):
             """
 
     class OnTimerContext(KeyedProcessFunction.OnTimerContext):
-        """What is known while a timer fires. ``timestamp()`` is the timer's."""
+        """What is known while a timer fires. ``timestamp()`` is when it was set to fire."""
 
         @abstractmethod
         def get_broadcast_state(self, descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState[Any, Any]:

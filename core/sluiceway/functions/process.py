@@ -99,7 +99,10 @@ class KeyedProcessFunction(Function, ABC, Generic[K, IN, OUT]):
             """Time, and the key's timers."""
 
     class OnTimerContext(Context):
-        """What is known while a timer fires. ``timestamp()`` is the timer's."""
+        """What is known while a timer fires. ``timestamp()`` is when it was set to fire.
+
+        What a timer of event time gives has its timestamp, what one of processing time gives has none.
+        """
 
         @abstractmethod
         def time_domain(self) -> TimeDomain:

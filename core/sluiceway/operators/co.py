@@ -310,6 +310,7 @@ class KeyedCoProcessOperator(_ProcessingOperator, TimedKeyedOperator):
         try:
             self._timer_loop(event_time, timers, results)
         finally:
+            self._ctx.fires_at = None
             self.store.clear_current_key()
         self._give(self._ctx, results, stamped=event_time)
 
@@ -318,7 +319,7 @@ class KeyedCoProcessOperator(_ProcessingOperator, TimedKeyedOperator):
         call, ctx, values, store = self._on_timer, self._ctx, results.values, self.store
         for timestamp, key, _ in timers:
             store.current_key = ctx.key = key
-            ctx.stamp = timestamp if event_time else None
+            ctx.stamp, ctx.fires_at = (timestamp, None) if event_time else (None, timestamp)
             returned = call(timestamp, ctx)
             if returned is None:
                 continue

@@ -131,6 +131,7 @@ class KeyedProcessOperator(TimedKeyedOperator):
         try:
             self._timer_loop(event_time, timers, results)
         finally:
+            self._ctx.fires_at = None
             self.store.clear_current_key()
         if self._ctx.sides:
             self._ctx.emit_sides(self)
@@ -146,6 +147,8 @@ class KeyedProcessOperator(TimedKeyedOperator):
             store.current_key = ctx.key = key
             if event_time:
                 ctx.stamp = timestamp
+            else:
+                ctx.fires_at = timestamp
             returned = call(timestamp, ctx)
             if returned is None:
                 continue

@@ -18,7 +18,8 @@ class ProcessContext(KeyedProcessFunction.OnTimerContext):
     """What process functions are told; one object for all records, the loop sets what changes.
 
     Attributes:
-        stamp: the timestamp of the record or timer, or None.
+        stamp: the event time of the record or timer, or None.
+        fires_at: when a timer of processing time was set to fire; None for records and other timers.
         key: its key.
         domain: which time the timer went by.
         sides: what was emitted to side outputs since the last :meth:`emit_sides`.
@@ -28,12 +29,13 @@ class ProcessContext(KeyedProcessFunction.OnTimerContext):
         self._operator = operator
         self._timers = timers
         self.stamp: int | None = None
+        self.fires_at: int | None = None
         self.key: Any = None
         self.domain = TimeDomain.EVENT_TIME
         self.sides: dict[str, tuple[list[Any], list[int | None]]] = {}
 
     def timestamp(self) -> int | None:
-        return self.stamp
+        return self.fires_at if self.stamp is None else self.stamp
 
     def current_processing_time(self) -> int:
         return self._operator.context.clock.now_ms()

@@ -358,6 +358,6 @@ def test_processing_time_timers_that_wait_fire_at_the_end() -> None:
     with TwoInputOperatorHarness(keyed(Wait())) as harness:
         harness.process1("a")
         assert harness.advance(999) == []
-        assert harness.advance(1) == [("a", 1_000, None, TimeDomain.PROCESSING_TIME)]
+        assert harness.advance(1) == [("a", 1_000, 1_000, TimeDomain.PROCESSING_TIME)]
         harness.process1("b")
-        assert harness.finish() == [("b", 2_000, None, TimeDomain.PROCESSING_TIME)]
+        assert harness.finish() == [("b", 2_000, 2_000, TimeDomain.PROCESSING_TIME)]
