@@ -114,7 +114,7 @@ class AsyncOperator(TimedOperator):
 
     def blocked(self) -> Wait | None:
         """Until there is room for a record, and the function is open."""
-        if self._opening or self._unstarted or self._active >= self._capacity:
+        if self._opening or self._active >= self._capacity:
             return _UNTIL_WOKEN
         return None
 

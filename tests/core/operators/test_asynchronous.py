@@ -383,6 +383,22 @@ def test_the_time_covers_all_attempts() -> None:
         assert len(fn.calls) == 3
 
 
+def test_after_its_time_a_record_is_not_tried_again() -> None:
+    class Refused(Lookup):
+        calls = 0
+
+        async def async_invoke(self, value: Item) -> list[str]:
+            self.calls += 1
+            raise ConnectionError("refused")
+
+    fn = Refused()
+    with harness(fn, timeout=25, retry=sw.AsyncRetryStrategy.fixed_delay(9, 10)) as op:
+        op.process(("a", 0))
+        assert op.advance(25) == ["no a"]
+        op.advance(100)
+        assert (fn.calls, op.values) == (3, ["no a"])
+
+
 def test_a_record_that_waits_for_its_next_attempt_keeps_its_place() -> None:
     fn = Flaky(1)
     with harness(fn, retry=sw.AsyncRetryStrategy.fixed_delay(1, 10)) as op:
@@ -533,6 +549,16 @@ def test_records_under_way_are_taken_again_after_a_restore(ordered: bool, parall
         op.finish()
         rest = [(f"r{n}", n) for n in range(2, 10)]
         assert op.records == rest if parallelism == 1 and ordered else sorted(op.records) == rest
+
+
+def test_results_that_wait_behind_a_watermark_are_asked_for_again() -> None:
+    with harness(ordered=False) as op:
+        op.process(("slow", 50), timestamp=1)
+        op.process_watermark(5)
+        op.process(("quick", 10), timestamp=6)
+        op.advance(20)
+        snapshot = op.snapshot()
+    assert [record for s in snapshot.operators for record in s.pending] == [(("slow", 50), 1), (("quick", 10), 6)]
 
 
 def test_with_the_same_parallelism_each_subtask_keeps_its_own_order() -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import sluiceway as sw
-from sluiceway.testing import OperatorHarness, PipelineHarness, run_pipeline
+from sluiceway.errors import StateError
+from sluiceway.testing import EOF, PAUSE, OperatorHarness, PipelineHarness, TestSource, run_pipeline
 
 
 class _Echo(socketserver.StreamRequestHandler):
@@ -92,6 +93,34 @@ def test_what_never_comes_is_said() -> None:
         pytest.raises(AssertionError, match="nothing will wake"),
     ):
         harness.run_to_end()
+
+
+def test_a_full_step_holds_up_the_steps_before_it_in_its_chain() -> None:
+    asked: list[int] = []
+
+    async def at_once(value: int) -> int:
+        asked.append(value)
+        return value
+
+    flow = sw.Pipeline("chain")
+    numbers = flow.from_collection(range(100))
+    numbers.async_map(at_once, timeout=None, capacity=2).async_map(for_ever, timeout=None, capacity=1).print()
+    with PipelineHarness(flow) as harness:
+        harness.run()
+        assert len(asked) <= 4
+
+
+def test_records_under_way_need_their_step_after_a_restore() -> None:
+    flow = sw.Pipeline("before")
+    source = TestSource([1, PAUSE, EOF])
+    flow.source(source).uid("in").async_map(an_hour, timeout=None).uid("hour").print()
+    with PipelineHarness(flow) as harness:
+        harness.run()
+        snapshot = harness.snapshot()
+    other = sw.Pipeline("after")
+    other.source(TestSource([1, PAUSE, EOF])).uid("in").print()
+    with pytest.raises(StateError, match="state of 'hour', which no step"):
+        PipelineHarness(other, restored=snapshot)
 
 
 def test_cancelling_ends_what_is_under_way() -> None:
