@@ -195,7 +195,17 @@ class WatermarkStrategy(Generic[T]):
     def with_watermark_alignment(
         self, group: str, max_drift: timedelta | int | str, update_interval: timedelta | int | str = 1000
     ) -> WatermarkStrategy[T]:
-        """Pause while further than ``max_drift`` ahead of the slowest source of ``group``."""
+        """Pause what is further than ``max_drift`` ahead of the slowest reader of ``group``. Only for sources.
+
+        Single splits pause where the reader can do that, else the reader as a whole. A reader that is idle, at
+        its end or without a watermark so far is not waited for.
+
+        Args:
+            group: any name; all sources of the job that use it wait for one another, and so do their subtasks.
+            max_drift: in event time.
+            update_interval: how often readers compare, in processing time: one that waits may learn so much
+                later that it need not any more.
+        """
         alignment = WatermarkAlignment(
             group,
             _duration("with_watermark_alignment", max_drift),

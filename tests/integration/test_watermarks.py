@@ -211,6 +211,7 @@ def test_idle_in_the_middle_of_a_stream() -> None:
         one.resume()
         other.resume()
         harness.run_to_end()
+        assert marks(harness, "look") == [MAX_WATERMARK]
 
 
 @pytest.mark.parametrize("at_source", [True, False])

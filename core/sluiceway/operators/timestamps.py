@@ -74,8 +74,6 @@ class TimestampsOperator(TimedOperator):
     def finish(self) -> None:
         """The input has ended: the generator has its last say."""
         self._ask()
-        while self.has_work:
-            self.work()
 
     # ---- time ------------------------------------------------------------------------------------------------
 
@@ -114,10 +112,8 @@ class TimestampsOperator(TimedOperator):
         if left > 0:
             self._look_at = clock.now_ms() + left
             return
-        if self._unasked:
-            self._ask()
+        self._ask()
         self._timed_out = True
-        self._ask_at = None
         self._set_active(False)
 
     def _ask(self) -> None:

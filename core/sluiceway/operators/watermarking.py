@@ -93,11 +93,17 @@ class Stamper:
 class _Said(WatermarkOutput):
     """What a generator has said so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, step: str) -> None:
         self.watermark = MIN_WATERMARK
         self.idle = False
+        self._step = step
 
     def emit_watermark(self, timestamp: int) -> None:
+        if type(timestamp) is not int:
+            raise FunctionContractError(
+                f"the watermark generator of step {self._step!r} must emit milliseconds since the epoch as an "
+                f"int, not {shown(timestamp, 100)} ({type(timestamp).__name__})"
+            )
         if timestamp > self.watermark:
             self.watermark = timestamp
             self.idle = False
@@ -133,7 +139,7 @@ class GeneratorWatch:
         self.step_name = step
         self.passive = type(generator) in _PASSIVE
         self._generator = generator
-        self._said = _Said()
+        self._said = _Said(step)
         self._silent = type(generator) is NoWatermarks
         # Who does not look at whole batches is asked after each record, so that no watermark loses its place.
         self._by_record = type(generator).on_batch is WatermarkGenerator.on_batch

@@ -94,12 +94,9 @@ class SourceTime:
         if self._all is None:
             for split_id in split_ids:
                 self._splits[split_id] = self._new_split()
-                self._changed = True
 
     def remove(self, split_ids: Iterable[str]) -> None:
         """The reader has read splits to their end: they hold nobody back any more."""
-        if self._all is not None:
-            return
         for split_id in split_ids:
             if self._splits.pop(split_id, None) is not None:
                 self._changed = True
@@ -173,7 +170,6 @@ class SourceTime:
         out: list[Element] = []
         self._set_active(True, out)
         self._rise(MAX_WATERMARK, out)
-        self._ask_at = self._look_at = None
         return out
 
     # ---- inside ----------------------------------------------------------------------------------------------
@@ -189,7 +185,6 @@ class SourceTime:
         split = _Split(GeneratorWatch(self._strategy, self._step), self._now())
         if not split.watch.passive:
             self._ask_soon()
-        self._without_splits_too_long = False
         return split
 
     def _split_of(self, split_id: str | None) -> _Split:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -10,7 +11,15 @@ from hypothesis import strategies as st
 
 import sluiceway as sw
 from sluiceway.config import Settings
-from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Element, Watermark, WatermarkStatus
+from sluiceway.elements import (
+    MAX_WATERMARK,
+    MIN_WATERMARK,
+    Batch,
+    Element,
+    LatencyMarker,
+    Watermark,
+    WatermarkStatus,
+)
 from sluiceway.eventtime import WatermarkStrategy
 from sluiceway.testing import OperatorHarness
 
@@ -117,6 +126,21 @@ def test_a_generator_s_own_error_names_the_record() -> None:
     assert caught.value.__notes__[1:] == ["record: 'a'", "timestamp: 3 ms"]
 
 
+@pytest.mark.parametrize("mark", [1.5, Watermark(5), True])
+def test_what_is_no_watermark_is_refused(mark: Any) -> None:
+    class Wrong(Marked):
+        def on_event(self, value: str, timestamp: int, output: sw.WatermarkOutput) -> None:
+            output.emit_watermark(mark)
+
+    with harness(WatermarkStrategy.for_generator(Wrong)) as op, pytest.raises(sw.FunctionContractError) as caught:
+        op.process("a", timestamp=3)
+    assert str(caught.value) == (
+        "the watermark generator of step 'timestamps' must emit milliseconds since the epoch as an int, "
+        f"not {mark!r} ({type(mark).__name__})"
+    )
+    assert "record: 'a'" in caught.value.__notes__
+
+
 def test_a_factory_that_makes_no_generator_is_refused() -> None:
     strategy: WatermarkStrategy[Any] = WatermarkStrategy.for_generator(dict)  # type: ignore[arg-type]
     with pytest.raises(
@@ -187,6 +211,8 @@ def test_what_a_generator_says_of_a_record_keeps_its_place() -> None:
     with harness(WatermarkStrategy.for_generator(Marked)) as op:
         op.process_batch(list("abCdEf"), list(range(6)))
         op.process_batch(list("gH"), [6, 7])
+        op.process_batch(list("IJ"), [7, 8])
+        op.advance(1000)
     assert op.elements == [
         Batch(["a", "b", "C"], [0, 1, 2]),
         Watermark(2),
@@ -195,6 +221,48 @@ def test_what_a_generator_says_of_a_record_keeps_its_place() -> None:
         Batch(["f"], [5]),
         Batch(["g", "H"], [6, 7]),
         Watermark(7),
+        Batch(["I", "J"], [7, 8]),
+        Watermark(8),
+    ]
+
+
+def test_what_follows_a_watermark_waits_until_downstream_has_dealt_with_it() -> None:
+    with harness(WatermarkStrategy.for_generator(Marked)) as op:
+        operator: Any = op._subtasks[0].operators[0]
+        operator.process(Batch(list("aBCd"), [0, 1, 2, 3]))
+        marker = LatencyMarker(0.0, "source", 0)
+        operator.control(marker)
+        batches = [Batch(["a", "B"], [0, 1]), Batch(["C"], [2]), Batch(["d"], [3])]
+        assert (op.elements, operator.has_work) == ([batches[0], Watermark(1)], True)
+        operator.work()
+        assert (op.elements[2:], operator.has_work) == ([batches[1], Watermark(2)], True)
+        operator.work()
+        assert (op.elements[4:], operator.has_work) == ([batches[2], marker], False)
+        assert op.metrics().histogram("latency").count == 1
+
+
+def test_what_an_operator_upstream_flushes_at_the_end_goes_through() -> None:
+    class Later(sw.KeyedProcessFunction[int, int, str]):
+        def process_element(self, value: int, ctx: sw.KeyedProcessFunction.Context) -> None:
+            ctx.timer_service().register_processing_time_timer(value)
+
+        def on_timer(self, timestamp: int, ctx: sw.KeyedProcessFunction.OnTimerContext) -> Iterable[str]:
+            yield "ABC"[timestamp - 1000]
+
+    strategy = WatermarkStrategy.for_generator(Marked).with_timestamp_assigner(ord)
+    program = OperatorHarness(
+        lambda s: s.key_by(lambda v: 0).process(Later()).assign_timestamps_and_watermarks(strategy)
+    )
+    with program as op:
+        op.process_batch([1000, 1001, 1002])
+        op.finish()
+    assert op.elements == [
+        Batch(["A"], [65]),
+        Watermark(65),
+        Batch(["B"], [66]),
+        Watermark(66),
+        Batch(["C"], [67]),
+        Watermark(67),
     ]
 
 
@@ -276,6 +344,47 @@ def test_a_generator_may_say_itself_that_it_is_idle() -> None:
         op.process("wake", timestamp=3)
     asleep, awake = WatermarkStatus(False), WatermarkStatus(True)
     assert op.elements == [Batch(["a"], [1]), Batch(["sleep"], [2]), asleep, awake, Batch(["wake"], [3])]
+
+
+def test_who_has_a_watermark_to_say_is_not_idle_any_more() -> None:
+    class Dozing(Marked):
+        def on_event(self, value: str, timestamp: int, output: sw.WatermarkOutput) -> None:
+            output.mark_idle()
+
+        def on_periodic_emit(self, output: sw.WatermarkOutput) -> None:
+            output.emit_watermark(5)
+
+    with harness(WatermarkStrategy.for_generator(Dozing)) as op:
+        op.process("a", timestamp=1)
+        op.advance(200)
+    assert op.elements == [Batch(["a"], [1]), WatermarkStatus(False), WatermarkStatus(True), Watermark(5)]
+
+
+def test_a_record_ends_an_idleness_that_the_generator_declared_while_it_was_asked() -> None:
+    class Dozing(Marked):
+        def on_periodic_emit(self, output: sw.WatermarkOutput) -> None:
+            output.mark_idle()
+
+    with harness(WatermarkStrategy.for_generator(Dozing)) as op:
+        op.advance(200)
+        op.process("a", timestamp=1)
+        assert op.elements == [WatermarkStatus(False), WatermarkStatus(True), Batch(["a"], [1])]
+
+
+def test_generators_of_idle_streams_are_not_asked() -> None:
+    class Wall(Marked):
+        def __init__(self) -> None:
+            self.asked = 0
+
+        def on_periodic_emit(self, output: sw.WatermarkOutput) -> None:
+            self.asked += 1
+            output.emit_watermark(self.asked)
+
+    with harness(WatermarkStrategy.for_generator(Wall).with_idleness(300)) as op:
+        op.advance(1000)
+        assert op.elements == [Watermark(1), Watermark(2), WatermarkStatus(False)]
+        op.finish()
+        assert len(op.elements) == 3
 
 
 # ---- whatever comes ----------------------------------------------------------------------------------------

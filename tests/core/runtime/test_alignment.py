@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -10,9 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sluiceway as sw
-from sluiceway.elements import MAX_WATERMARK
+from sluiceway.clock import VirtualClock
+from sluiceway.config import Settings
+from sluiceway.connector import END_OF_INPUT, Poll, Reader
+from sluiceway.elements import MAX_WATERMARK, Batch
 from sluiceway.eventtime import WatermarkStrategy
+from sluiceway.runtime.alignment import AlignedReader
 from sluiceway.runtime.jobmanager.alignment import AlignmentCoordinator
+from sluiceway.runtime.sourcetime import SourceTime
 from sluiceway.testing import EOF, PAUSE, PipelineHarness, TestSource, run_pipeline
 
 
@@ -83,6 +88,97 @@ def test_groups_do_not_know_each_other() -> None:
     assert said.take() == [("a", 50), ("b", 20)]
 
 
+# ---- a reader ----------------------------------------------------------------------------------------------
+
+
+class Stub(Reader[int]):
+    """Only pauses, or cannot."""
+
+    def __init__(self, *, can: bool) -> None:
+        self.can = can
+        self.told: list[Collection[str]] = []
+
+    def add_splits(self, splits: Sequence[Any]) -> None: ...
+
+    def no_more_splits(self) -> None: ...
+
+    def poll(self, limit: int) -> Poll[int]:
+        return END_OF_INPUT
+
+    def snapshot(self) -> list[Any]:
+        return []
+
+    def close(self) -> None: ...
+
+    def pause_splits(self, split_ids: Collection[str]) -> bool:
+        self.told.append(split_ids)
+        return self.can
+
+
+def member(*, can: bool, **highest: int) -> tuple[AlignedReader, SourceTime, Stub, list[int | None]]:
+    strategy = aligned(100)
+    assert strategy.alignment is not None
+    time = SourceTime(strategy, "src", VirtualClock(), Settings(auto_watermark_interval_ms=0))
+    time.add(highest)
+    for split, value in highest.items():
+        time.take(Batch([value]), split)
+    reader, sent = Stub(can=can), list[int | None]()
+    return AlignedReader(strategy.alignment, time, reader, VirtualClock(), sent.append), time, reader, sent
+
+
+def test_a_reader_reports_where_it_is_and_that_it_leaves() -> None:
+    reader, time, _, sent = member(can=False, a=11)
+    assert reader.may_read()
+    assert reader.again_at is None
+    time.take(Batch([21]), "a")
+    assert reader.may_read()
+    assert (sent, reader.again_at) == ([10], 1.0)
+    reader.leave()
+    reader.leave()
+    assert sent == [10, None]
+
+
+def test_a_reader_that_cannot_pause_splits_pauses_when_the_slowest_of_them_is_ahead() -> None:
+    reader, time, _, _ = member(can=False, a=500, b=51)
+    reader.announced(0)
+    assert reader.may_read()
+    assert time.paused == frozenset()
+    reader.announced(-51)
+    assert not reader.may_read()
+    assert time.paused == {"a", "b"}
+    assert reader.drift_ms == 101
+    reader.announced(-50)
+    assert reader.may_read()
+    assert time.paused == frozenset()
+    reader.announced(-1000)
+    assert not reader.may_read()
+    reader.announced(None)
+    assert reader.may_read()
+    assert reader.drift_ms is None
+
+
+def test_a_reader_that_can_is_told_which_splits_are_to_pause() -> None:
+    reader, time, stub, _ = member(can=True, a=500, b=51)
+    reader.announced(0)
+    assert reader.may_read()
+    reader.announced(10)
+    assert reader.may_read()
+    assert time.paused == {"a"}
+    reader.announced(-1000)
+    assert reader.may_read()
+    reader.announced(None)
+    assert reader.may_read()
+    assert stub.told == [{"a"}, {"a", "b"}, set()]
+
+
+def test_a_reader_that_does_not_say_its_splits_is_paused_as_a_whole() -> None:
+    reader, time, stub, _ = member(can=True)
+    time.take(Batch([500]), None)
+    reader.announced(0)
+    assert not reader.may_read()
+    assert stub.told == []
+
+
 # ---- in jobs -----------------------------------------------------------------------------------------------
 
 
@@ -120,14 +216,15 @@ def test_another_group_is_no_reason_to_wait() -> None:
         harness.run_to_end()
 
 
-def test_an_idle_source_is_not_waited_for() -> None:
+@pytest.mark.parametrize("idleness", [500, 10_000])
+def test_an_idle_source_is_not_waited_for(idleness: int) -> None:
     flow = sw.Pipeline()
     slow = TestSource([10, PAUSE, EOF])
     fast = flow.source(TestSource([*range(10, 1000, 10), EOF]), watermark_strategy=aligned(100)).name("fast")
     fast.collect()
-    flow.source(slow, watermark_strategy=aligned(100).with_idleness("10s")).name("slow").collect()
+    flow.source(slow, watermark_strategy=aligned(100).with_idleness(idleness)).name("slow").collect()
     with PipelineHarness(flow, **OPTIONS) as harness:
-        harness.advance(9_999)
+        harness.advance(idleness - 1)
         assert marks(harness)["fast"] == [119]
         harness.advance(1)
         assert marks(harness)["fast"] == [MAX_WATERMARK]

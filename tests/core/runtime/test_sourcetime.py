@@ -123,7 +123,6 @@ def test_the_end_is_the_end_of_time() -> None:
     rig.wait(10)
     assert rig.time.end() == [ACTIVE, Watermark(MAX_WATERMARK)]
     assert rig.time.watermark == MAX_WATERMARK
-    assert rig.time.again_at is None
 
 
 # ---- idleness ----------------------------------------------------------------------------------------------
@@ -264,23 +263,44 @@ def test_a_generator_that_calls_itself_idle_is_believed() -> None:
         def on_event(self, value: int, timestamp: int, output: sw.WatermarkOutput) -> None:
             output.mark_idle()
 
-    rig = Rig(WatermarkStrategy.for_generator(Sleepy).with_timestamp_assigner(lambda v: v), "a")
+    strategy = WatermarkStrategy.for_generator(Sleepy).with_timestamp_assigner(lambda v: v)
+    rig = Rig(strategy, "a", interval_ms=1000)
     assert rig.take("a", 3) == [Batch([3], [3]), IDLE]
     assert rig.take("a", 4) == [ACTIVE, Batch([4], [4]), IDLE]
 
 
+def test_a_batch_is_not_held_by_splits_that_are_idle() -> None:
+    strategy = WatermarkStrategy.for_generator(Each).with_timestamp_assigner(lambda v: v).with_idleness(100)
+    rig = Rig(strategy, "a", "b")
+    rig.wait(50)
+    rig.take("a", 1)
+    rig.wait(50)
+    assert rig.take("a", 3, 5) == [Batch([3], [3]), Watermark(3), Batch([5], [5]), Watermark(5)]
+
+
+class Wall(sw.WatermarkGenerator[int]):
+    """Goes by how often it was asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def on_event(self, value: int, timestamp: int, output: sw.WatermarkOutput) -> None:
+        """Nothing."""
+
+    def on_periodic_emit(self, output: sw.WatermarkOutput) -> None:
+        self.asked += 1
+        output.emit_watermark(self.asked)
+
+
+def test_generators_of_idle_splits_are_not_asked() -> None:
+    strategy = WatermarkStrategy.for_generator(Wall).with_timestamp_assigner(lambda v: v)
+    rig = Rig(strategy.with_idleness(150), "a", interval_ms=100)
+    assert rig.wait(1000) == [Watermark(1), Watermark(2), IDLE]
+    rig.take("a", 1)
+    assert rig.wait(100) == [Watermark(3)]
+
+
 def test_a_generator_with_a_will_of_its_own_is_asked_while_the_reader_is_dry() -> None:
-    class Wall(sw.WatermarkGenerator[int]):
-        def __init__(self) -> None:
-            self.asked = 0
-
-        def on_event(self, value: int, timestamp: int, output: sw.WatermarkOutput) -> None:
-            """Nothing."""
-
-        def on_periodic_emit(self, output: sw.WatermarkOutput) -> None:
-            self.asked += 1
-            output.emit_watermark(self.asked)
-
     rig = Rig(WatermarkStrategy.for_generator(Wall), "a", "b", interval_ms=100)
     assert rig.wait(250) == [Watermark(1), Watermark(2)]
 
