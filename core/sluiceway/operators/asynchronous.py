@@ -270,8 +270,6 @@ class AsyncOperator(TimedOperator):
         deadlines, retries = self._deadlines, self._retries
         while deadlines and deadlines[0].done:
             deadlines.popleft()
-        while retries and retries[0][2].expired:
-            heappop(retries)
         due = deadlines[0].deadline if deadlines else None
         if retries and (due is None or retries[0][0] < due):
             return retries[0][0]
