@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import sluiceway as sw
+from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import StateError
 from sluiceway.testing import OperatorHarness
 
@@ -149,3 +150,15 @@ def test_a_timestamp_that_is_no_whole_number_is_refused() -> None:
 
     with harness(Wrong()) as op, pytest.raises(TypeError, match=r"whole number of ms since the epoch, not 1\.5"):
         op.process(("a", 5), timestamp=5)
+
+
+@pytest.mark.parametrize("word", ["event", "processing"])
+def test_a_timer_that_could_never_fire_is_refused(word: str) -> None:
+    class Beyond(Deadline):
+        def process_element(self, value: Event, ctx: Any) -> Any:
+            getattr(ctx.timer_service(), f"register_{word}_time_timer")(value[1])
+
+    with harness(Beyond()) as op:
+        op.process(("a", MAX_WATERMARK), timestamp=5)
+        with pytest.raises(ValueError, match=f"time comes to an end before a timer at {MAX_WATERMARK + 1} could"):
+            op.process(("a", MAX_WATERMARK + 1), timestamp=5)

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from sluiceway.elements import Watermark
+from sluiceway.elements import MAX_WATERMARK, Watermark
 from sluiceway.functions import TimeDomain, TimerService
 from sluiceway.operators.base import OperatorContext, OperatorSnapshot, TimedOperator
 from sluiceway.operators.keyed import KeyedOperator
@@ -128,7 +128,7 @@ class KeyedTimerService(TimerService):
     def register_event_time_timer(self, timestamp: int) -> None:
         """Set an event-time timer."""
         # Written out, because some functions do it for every record.
-        if type(timestamp) is not int:
+        if type(timestamp) is not int or timestamp > MAX_WATERMARK:
             _ms(timestamp)
         self._register_event_timer(timestamp, self._operator.store.current_key, self._namespace)
 
@@ -153,5 +153,10 @@ def _ms(timestamp: int) -> int:
         raise TypeError(
             f"a timer's timestamp is a whole number of ms since the epoch, not {timestamp!r:.60} "
             f"({type(timestamp).__name__})"
+        )
+    if timestamp > MAX_WATERMARK:
+        raise ValueError(
+            f"time comes to an end before a timer at {timestamp} could fire: {MAX_WATERMARK} is the last one, for "
+            "the end of the input"
         )
     return timestamp
