@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluiceway.elements import MIN_WATERMARK, Watermark, WatermarkStatus
+from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Watermark, WatermarkStatus
 from sluiceway.watermarks import WatermarkValve
 
 
@@ -56,3 +58,43 @@ def test_against_a_minimum_that_is_worked_out_anew_each_time(case: tuple[int, li
         assert risen == (Watermark(expected) if expected > given_out else None)
         given_out = max(given_out, expected)
         assert valve.current == given_out
+
+
+histories = st.integers(1, 4).flatmap(
+    lambda n: st.tuples(
+        st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(-50, 50) | st.booleans()), max_size=60)
+    )
+)
+
+
+@given(histories)
+def test_whatever_fell_idle_on_the_way_time_never_goes_back_and_comes_to_its_end(
+    history: tuple[int, list[tuple[int, int | bool]]],
+) -> None:
+    channels, events = history
+    valve = WatermarkValve(channels)
+    active = [True] * channels
+    said = [True]
+    out: list[Watermark] = []
+    for channel, event in events:
+        if isinstance(event, bool):
+            active[channel] = event
+            changed, risen = valve.status(channel, WatermarkStatus(event))
+            if changed is not None:
+                said.append(changed.active)
+        elif active[channel]:
+            risen = valve.watermark(channel, Watermark(event))
+        else:
+            continue  # who is idle says nothing
+        out += [] if risen is None else [risen]
+        assert said[-1] == any(active)
+    for channel in range(channels):
+        for mark in (
+            valve.status(channel, WatermarkStatus(True))[1],
+            valve.watermark(channel, Watermark(MAX_WATERMARK)),
+        ):
+            out += [] if mark is None else [mark]
+    stamps = [mark.timestamp for mark in out]
+    assert stamps == sorted(set(stamps))
+    assert stamps[-1] == MAX_WATERMARK
+    assert all(one is not other for one, other in pairwise(said))
