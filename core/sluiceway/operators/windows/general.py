@@ -8,17 +8,11 @@ from typing import Any, Final
 from sluiceway.elements import MAX_WATERMARK, Batch
 from sluiceway.errors import FunctionContractError, StateError
 from sluiceway.faults import MISSING, record_loop
-from sluiceway.functions import (
-    AllWindowFunction,
-    Function,
-    ProcessAllWindowFunction,
-    ProcessWindowFunction,
-    TimeDomain,
-    WindowFunction,
-)
+from sluiceway.functions import Function, ProcessAllWindowFunction, ProcessWindowFunction, TimeDomain
 from sluiceway.operators.base import OperatorContext
 from sluiceway.operators.context import OperatorRuntimeContext
 from sluiceway.operators.timed import TimedKeyedOperator
+from sluiceway.operators.windows.calls import caller, wrong_result
 from sluiceway.operators.windows.contents import Entries, contents_for
 from sluiceway.operators.windows.contexts import FunctionContext, Times, TriggerAccess, namespace_of
 from sluiceway.operators.windows.tables import WindowTables
@@ -77,7 +71,7 @@ class WindowOperator(TimedKeyedOperator):
         self._function_tables = None if merging else WindowTables(self.store, self.backend, "window")
         self._access = TriggerAccess(self, self._trigger_tables)
         self._ctx = FunctionContext(self, self._function_tables)
-        self._call = _caller(window_fn, self._ctx, self._step.all_windows)
+        self._call = caller(window_fn, self._ctx, self._step.all_windows)
         clears = isinstance(window_fn, ProcessWindowFunction | ProcessAllWindowFunction)
         self._clear_function: Callable[[FunctionContext], None] | None = (
             window_fn.clear if clears else None  # type: ignore[union-attr]
@@ -240,10 +234,7 @@ class WindowOperator(TimedKeyedOperator):
 
     def _take(self, returned: Any) -> None:
         if not isinstance(returned, Iterable):
-            raise FunctionContractError(
-                f"the window function of step {self.step_name!r} returned {returned!r:.100} "
-                f"({type(returned).__name__}); it must yield its results, or return an iterable of them, or None"
-            )
+            raise wrong_result(self.step_name, returned)
         self._values.extend(returned)  # a generator runs here
 
     def _clear(self, key: Any, window: Window, entries: Entries) -> None:
@@ -328,23 +319,3 @@ def _window(namespace: Any) -> Window:
     if type(namespace) is TimeWindow or namespace is GLOBAL_WINDOW:
         return namespace
     return TimeWindow(*namespace) if isinstance(namespace, tuple) else GLOBAL_WINDOW
-
-
-def _caller(
-    function: Any, ctx: FunctionContext, all_windows: bool
-) -> Callable[[Any, Window, list[Any]], Any] | None:
-    """How to call any kind of window function with a key, a window and its elements."""
-    if function is None:
-        return None
-    if isinstance(function, ProcessWindowFunction):
-        process = function.process
-        return lambda key, window, elements: process(key, ctx, elements)
-    if isinstance(function, ProcessAllWindowFunction):
-        process_all = function.process
-        return lambda key, window, elements: process_all(ctx, elements)
-    apply: Callable[..., Any] = (
-        function.apply if isinstance(function, WindowFunction | AllWindowFunction) else function
-    )
-    if all_windows:
-        return lambda key, window, elements: apply(window, elements)
-    return apply

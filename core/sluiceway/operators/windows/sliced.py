@@ -8,21 +8,24 @@ order of the windows' ends.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Literal
 
 from sluiceway.elements import MAX_WATERMARK, Batch, Watermark
 from sluiceway.errors import StateError
-from sluiceway.faults import MISSING
-from sluiceway.functions import ReduceFunction
+from sluiceway.faults import MISSING, record_loop
+from sluiceway.functions import Function, ReduceFunction
 from sluiceway.keygroups import stable_hash
 from sluiceway.operators.base import OperatorContext, TimedOperator
+from sluiceway.operators.context import OperatorRuntimeContext
 from sluiceway.operators.keyed import KeyedOperator
+from sluiceway.operators.windows.calls import WindowCall, caller, wrong_result
 from sluiceway.operators.windows.loops import slicing_loop
-from sluiceway.operators.windows.parts import END_OF_TIME, NEVER, Entries
+from sluiceway.operators.windows.parts import END_OF_TIME, NEVER, Entries, Item
 from sluiceway.operators.windows.slices import Slices
 from sluiceway.state import ValueStateDescriptor
 from sluiceway.steps import WindowContents, WindowStep
+from sluiceway.windowing import TimeWindow
 
 __all__ = ["BURST", "SlicedWindowOperator"]
 
@@ -49,7 +52,9 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         assert isinstance(step, WindowStep)
         self._arithmetic = slices
         fn: Any = step.fn
-        self._with_key = step.with_key
+        self._window_fn = step.window_fn
+        self._call = caller(step.window_fn, None, step.all_windows)
+        self._with_key = step.with_key or self._call is not None
         self._lateness = step.allowed_lateness_ms
         self._late_tag = None if step.late_tag is None else step.late_tag.name
         self._late: tuple[list[Any], list[int]] = ([], [])
@@ -75,6 +80,9 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
     def open(self) -> None:
         """Bind the slices that are in the state."""
         super().open()
+        if isinstance(self._window_fn, Function):
+            self._opened.append(self._window_fn)
+            self._window_fn.open(OperatorRuntimeContext(self.context, self.store))
         self._table = self.backend.table(_SLICES)
         for start in sorted(self._table.namespaces()):  # type: ignore[type-var]
             self._make(start)  # type: ignore[arg-type]
@@ -195,7 +203,31 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         if held is not None:
             self.output.control(held)
 
+    def _last_word(self, results: list[Any], end: int) -> list[Any]:
+        """What the window function, if there is one, makes of pairs of key and result."""
+        if self._call is None:
+            return results
+        try:
+            return self._evaluate(self._call, results, TimeWindow(end - self._arithmetic.size, end))
+        finally:
+            self.store.clear_current_key()
+
+    @record_loop
+    def _evaluate(self, call: WindowCall, results: list[Item], window: TimeWindow) -> list[Any]:
+        store = self.store
+        out: list[Any] = []
+        for key, result in results:
+            store.current_key = key
+            returned = call(key, window, [result])
+            if returned is None:
+                continue
+            if not isinstance(returned, Iterable):
+                raise wrong_result(self.step_name, returned)
+            out.extend(returned)  # a generator runs here
+        return out
+
     def _emit(self, results: list[Any], end: int) -> None:
         """Emit results of the window with that end."""
+        results = self._last_word(results, end)
         if results:
             self.output.emit(Batch(results, [min(end - 1, MAX_WATERMARK)] * len(results)))

@@ -68,8 +68,9 @@ class TumblingOperator(SlicedWindowOperator):
             self._keep(start)
         accumulator = self._add(entries, key, value)
         result = accumulator if self._result is None else self._result(accumulator)
-        self._again[0].append((key, result) if self._with_key else result)
-        self._again[1].append(last)
+        results = self._last_word([(key, result) if self._with_key else result], start + self._size)
+        self._again[0].extend(results)
+        self._again[1].extend([last] * len(results))
         return None
 
     def _keep(self, start: int) -> None:

@@ -70,6 +70,11 @@ class Unmergeable(AggregateFunction[Any, int, int]):
         return accumulator
 
 
+class NeedsContext(sw.ProcessWindowFunction[str, str, str]):
+    def process(self, key: str, ctx: sw.ProcessWindowFunction.Context, elements: list[str]) -> list[str]:
+        return elements
+
+
 def concatenated(a: str, b: str) -> str:
     return f"{a} {b}"
 
@@ -110,7 +115,9 @@ def operator_of(h: OperatorHarness) -> Any:
         (TUMBLING, lambda w: w.trigger(CountTrigger.of(1)).reduce(concatenated), WindowOperator),
         (TUMBLING, lambda w: w.evictor(CountEvictor.of(1)).reduce(concatenated), WindowOperator),
         (TUMBLING, lambda w: w.process(lambda key, window, elements: elements), WindowOperator),
-        (TUMBLING, lambda w: w.reduce(concatenated, lambda key, window, elements: elements), WindowOperator),
+        (TUMBLING, lambda w: w.reduce(concatenated, lambda key, window, elements: elements), TumblingOperator),
+        (SLIDING, lambda w: w.aggregate(Join(), lambda key, window, elements: elements), SlidingOperator),
+        (SLIDING, lambda w: w.aggregate(Join(), NeedsContext()), WindowOperator),
     ],
 )
 def test_slices_where_they_do(windows: Any, fn: Callable[[Any], Any], operator: type) -> None:

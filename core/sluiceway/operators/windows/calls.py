@@ -1,0 +1,60 @@
+"""How window functions of any kind are called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from sluiceway.errors import FunctionContractError
+from sluiceway.functions import (
+    AllWindowFunction,
+    ProcessAllWindowFunction,
+    ProcessWindowFunction,
+    WindowContext,
+    WindowFunction,
+)
+from sluiceway.windowing import Window
+
+__all__ = ["WindowCall", "caller", "wants_context", "wrong_result"]
+
+WindowCall: TypeAlias = Callable[[Any, Window, list[Any]], Any]
+"""With a key, a window and its elements."""
+
+
+def wants_context(function: object) -> bool:
+    """Whether it is given more than a key, a window and elements."""
+    return isinstance(function, ProcessWindowFunction | ProcessAllWindowFunction)
+
+
+def caller(function: Any, ctx: WindowContext | None, all_windows: bool) -> WindowCall | None:
+    """How to call a window function; None where there is none.
+
+    Args:
+        function: of any kind.
+        ctx: for one that wants it.
+        all_windows: whether it is one for streams without keys.
+    """
+    if function is None:
+        return None
+    if isinstance(function, ProcessWindowFunction):
+        process = function.process
+        assert ctx is not None
+        return lambda key, window, elements: process(key, ctx, elements)
+    if isinstance(function, ProcessAllWindowFunction):
+        process_all = function.process
+        assert ctx is not None
+        return lambda key, window, elements: process_all(ctx, elements)
+    apply: Callable[..., Any] = (
+        function.apply if isinstance(function, WindowFunction | AllWindowFunction) else function
+    )
+    if all_windows:
+        return lambda key, window, elements: apply(window, elements)
+    return apply
+
+
+def wrong_result(step: str, returned: object) -> FunctionContractError:
+    """The error for a window function that returned no iterable."""
+    return FunctionContractError(
+        f"the window function of step {step!r} returned {returned!r:.100} "
+        f"({type(returned).__name__}); it must yield its results, or return an iterable of them, or None"
+    )

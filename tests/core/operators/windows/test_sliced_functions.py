@@ -1,0 +1,189 @@
+"""Window functions after a running reduction or aggregate: the same in slices as with windows one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+
+import pytest
+
+import sluiceway as sw
+from sluiceway.operators.windows.general import WindowOperator
+from sluiceway.operators.windows.sliced import SlicedWindowOperator
+from sluiceway.testing import OperatorHarness, every_way
+from sluiceway.windows import (
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+    Window,
+)
+
+
+class Total(sw.AggregateFunction[tuple[str, int], int, int]):
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add(self, value: tuple[str, int], accumulator: int) -> int:
+        return accumulator + value[1]
+
+    def get_result(self, accumulator: int) -> int:
+        return accumulator
+
+    def merge(self, accumulator1: int, accumulator2: int) -> int:
+        return accumulator1 + accumulator2
+
+
+def larger(a: tuple[str, int], b: tuple[str, int]) -> tuple[str, int]:
+    return max(a, b)
+
+
+def tell(key: str, window: Any, elements: list[Any]) -> Iterator[Any]:
+    (result,) = elements
+    if result != 3:  # nothing at all for some
+        yield key, window.start, window.end, result
+    if result == 5:  # several for others
+        yield key, "five"
+
+
+class Tell(sw.WindowFunction[str, Any, Any]):
+    """With state of the key, a word from ``open`` and an end."""
+
+    closed = 0
+
+    def open(self, context: sw.RuntimeContext) -> None:
+        self.seen = context.get_state(sw.ValueStateDescriptor("seen", int, default=0))
+
+    def apply(self, key: str, window: Window, elements: list[Any]) -> list[Any]:
+        self.seen.update(self.seen.value() + 1)
+        return [(key, window, self.seen.value(), elements)]
+
+    def close(self) -> None:
+        Tell.closed += 1
+
+
+class OneByOne(TumblingEventTimeWindows):
+    """A subclass might assign in a way of its own, so it is not put into slices."""
+
+
+class SlidingOneByOne(SlidingEventTimeWindows):
+    """So here."""
+
+
+TUMBLING = TumblingEventTimeWindows.of(10), OneByOne.of(10)
+SLIDING = SlidingEventTimeWindows.of(10, 4), SlidingOneByOne.of(10, 4)
+
+Finish = Callable[[sw.WindowedStream[Any, Any]], sw.DataStream[Any]]
+
+
+def run(assigner: Any, finish: Finish, kind: type, seed: int) -> list[tuple[Any, int | None]]:
+    random = Random(seed)
+    watermark = 0
+
+    def program(stream: sw.DataStream[Any]) -> sw.DataStream[Any]:
+        return finish(stream.key_by(lambda record: record[0]).window(assigner))
+
+    with OperatorHarness(program) as harness:
+        assert isinstance(harness._subtasks[0].operators[0], kind)
+        for _ in range(30):
+            records = [(random.choice("abc"), random.randrange(6)) for _ in range(random.randrange(1, 5))]
+            harness.process_batch(records, [watermark + random.randrange(-12, 15) for _ in records])
+            watermark += random.randrange(4)
+            harness.process_watermark(watermark)
+        harness.process_watermark(watermark + 100)
+        return harness.records
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    "finish",
+    [
+        lambda w: w.aggregate(Total(), tell),
+        lambda w: w.reduce(larger, tell),
+        lambda w: w.aggregate(Total(), Tell()),
+    ],
+    ids=["aggregate", "reduce", "function object"],
+)
+@pytest.mark.parametrize("pair", [TUMBLING, SLIDING], ids=["tumbling", "sliding"])
+def test_slices_call_it_as_windows_one_by_one_do(pair: tuple[Any, Any], finish: Finish, seed: int) -> None:
+    sliced, one_by_one = (
+        run(assigner, finish, kind, seed)
+        for assigner, kind in zip(pair, (SlicedWindowOperator, WindowOperator), strict=True)
+    )
+    assert sorted(map(repr, sliced)) == sorted(map(repr, one_by_one))
+    assert len(sliced) > 10
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_late_records_have_it_called_again(seed: int) -> None:
+    def finish(windowed: sw.WindowedStream[Any, Any]) -> sw.DataStream[Any]:
+        return windowed.allowed_lateness(8).aggregate(Total(), tell)
+
+    sliced = run(TUMBLING[0], finish, SlicedWindowOperator, seed)
+    assert sorted(map(repr, sliced)) == sorted(map(repr, run(TUMBLING[1], finish, WindowOperator, seed)))
+
+
+def test_it_is_closed_once() -> None:
+    Tell.closed = 0
+    run(TUMBLING[0], lambda w: w.aggregate(Total(), Tell()), SlicedWindowOperator, 0)
+    assert Tell.closed == 1
+
+
+def test_streams_without_keys() -> None:
+    def program(stream: sw.DataStream[int]) -> sw.DataStream[Any]:
+        windowed = stream.window_all(TumblingEventTimeWindows.of(10))
+        return windowed.reduce(lambda a, b: a + b, lambda window, elements: [(window.end, elements)])
+
+    with OperatorHarness(program) as harness:
+        harness.process_batch([1, 2, 4], [1, 9, 10])
+        assert harness.process_watermark(30) == [(10, [3]), (20, [4])]
+        assert [timestamp for _, timestamp in harness.records] == [9, 19]
+
+
+def test_windows_of_the_wall_clock() -> None:
+    def program(stream: sw.DataStream[Any]) -> sw.DataStream[Any]:
+        keyed = stream.key_by(lambda record: record[0])
+        return keyed.window(TumblingProcessingTimeWindows.of(10)).aggregate(Total(), tell)
+
+    with OperatorHarness(program) as harness:
+        harness.process_batch([("a", 1), ("b", 5)])
+        assert harness.advance(10) == [("a", 0, 10, 1), ("b", 0, 10, 5), ("b", "five")]
+
+
+@pytest.mark.parametrize("assigner", [TUMBLING[0], SLIDING[0]], ids=["tumbling", "sliding"])
+def test_the_same_in_every_way_that_records_may_come(assigner: Any) -> None:
+    random = Random(1)
+    records = [(random.choice("abc"), random.randrange(6)) for _ in range(40)]
+
+    def program(stream: sw.DataStream[Any]) -> sw.DataStream[Any]:
+        in_order = stream.assign_timestamps_and_watermarks(sw.WatermarkStrategy.for_monotonous_timestamps())
+        return in_order.key_by(lambda record: record[0]).window(assigner).aggregate(Total(), tell).uid("windows")
+
+    assert every_way(program, records, timestamps=range(40), ordered=False)
+
+
+def test_what_is_no_iterable_is_refused() -> None:
+    def program(stream: sw.DataStream[Any]) -> sw.DataStream[Any]:
+        windowed = stream.key_by(lambda record: record[0]).window(TUMBLING[0])
+        return windowed.aggregate(Total(), lambda key, window, elements: 42)  # type: ignore[arg-type, return-value]
+
+    with OperatorHarness(program) as harness:
+        harness.process(("a", 1), 1)
+        with pytest.raises(sw.FunctionContractError, match=r"the window function of step .* returned 42 \(int\)"):
+            harness.process_watermark(10)
+
+
+def test_an_error_in_it_names_step_and_key() -> None:
+    def fail(key: str, window: Any, elements: list[int]) -> list[int]:
+        raise ZeroDivisionError("no")
+
+    def program(stream: sw.DataStream[Any]) -> sw.DataStream[Any]:
+        return stream.key_by(lambda record: record[0]).window(SLIDING[0]).aggregate(Total(), fail)
+
+    with OperatorHarness(program) as harness:
+        harness.process(("apple", 1), 1)
+        with pytest.raises(ZeroDivisionError) as caught:
+            harness.process_watermark(30)
+    notes = "\n".join(caught.value.__notes__)
+    assert "SlidingEventTimeWindows" in notes
+    assert "'apple'" in notes
