@@ -60,7 +60,11 @@ class KeySelector(ABC, Generic[IN, K]):
 
 
 class ReduceFunction(Function, ABC, Generic[T]):
-    """Two records into one of the same type; associative."""
+    """Two records into one of the same type; associative.
+
+    Sliding windows reduce what was reduced in parts of a window: there, the order of records must not matter
+    either, and both arguments must be left as they are.
+    """
 
     @abstractmethod
     def reduce(self, value1: T, value2: T) -> T:
@@ -83,5 +87,9 @@ class AggregateFunction(Function, ABC, Generic[IN, ACC, OUT]):
         """The result; must not change the accumulator."""
 
     def merge(self, accumulator1: ACC, accumulator2: ACC) -> ACC:
-        """Both accumulators in one; needed only where windows merge."""
+        """Both accumulators in one, which may be either of them, changed.
+
+        Needed where windows merge, and wanted where they overlap: a sliding window is merged from parts, older
+        ones first, that it shares with others. Without it every record is added to each of its windows.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no merge()")

@@ -132,7 +132,6 @@ class RunningWindow:
             newer = get(key, missing)
             if newer is missing:
                 last.add(key)
-                beneath.pop(key, None)
                 front[key] = older
             else:
                 beneath[key] = newer
