@@ -73,7 +73,7 @@ class MergingWindowOperator(WindowOperator):
     @record_loop
     def _session_loop(self, gap: int, values: list[Any], stamps: list[int], given: list[Any] | None) -> None:
         """Sessions with one gap: a record that goes on with its key's only one needs little work."""
-        key_of, store, sets, watermark = self._key, self.store, self._sets, self.current_watermark
+        key_of, store, sets = self._key, self.store, self._sets
         add, windows = self._contents.add, self._windows
         for index, value in enumerate(values):
             key = key_of(value) if given is None else given[index]
@@ -83,7 +83,7 @@ class MergingWindowOperator(WindowOperator):
             held = self._of(key)
             if len(held) == 1:
                 window, place = held[0]
-                if window[0] <= timestamp <= window[1] and watermark < window[1] - 1:
+                if window[0] <= timestamp <= window[1]:
                     if window[1] < end:
                         held[0] = (TimeWindow(window[0], end), place)
                         sets[key] = held

@@ -81,6 +81,13 @@ def test_windows_grow_at_both_ends(ask: Any) -> None:
 
 
 @pytest.mark.parametrize("ask", ASKED)
+def test_a_record_in_the_middle_changes_nothing_of_the_window(ask: Any) -> None:
+    with harness(EventTimeSessionWindows(10), lambda w: ask(w).process(shown)) as h:
+        h.process_batch(["a1", "a2", "a3", "a4"], [0, 8, 3, 0])
+        assert h.process_watermark(END) == ["a 0-18: a1 a2 a3 a4"]
+
+
+@pytest.mark.parametrize("ask", ASKED)
 def test_timers_of_a_window_that_has_grown_are_moved(ask: Any) -> None:
     with harness(EventTimeSessionWindows(10), lambda w: ask(w).allowed_lateness(5).process(shown)) as h:
         h.process_batch(["a1", "a2"], [10, 15])
@@ -251,14 +258,16 @@ def test_an_assigner_may_merge_in_another_way(ask: Any) -> None:
         assert (timers(h), places(h)) == ([], [])
 
 
-def test_a_window_that_is_over_when_it_has_merged_takes_nothing() -> None:
+@pytest.mark.parametrize("ask", ASKED)
+def test_a_window_that_is_over_when_it_has_merged_takes_nothing(ask: Any) -> None:
     class AllOfOne(InSameTens):
         def merge(self, windows: Sequence[TimeWindow]) -> Sequence[tuple[TimeWindow, Sequence[TimeWindow]]]:
             return []
 
-    with harness(AllOfOne()) as h:
+    with harness(AllOfOne(), lambda w: ask(w).process(shown)) as h:
         h.process_watermark(20)
         h.process_batch(["a1", "a2"], [30, 3])
+        assert len(operator(h)._sets["a"]) == 1
         assert h.metrics().counter("numLateRecordsDropped").value == 1
         assert h.process_watermark(END) == ["a 30-33: a1"]
         assert operator(h)._sets == {}
@@ -276,6 +285,20 @@ def test_the_trigger_is_told_only_of_windows_that_change() -> None:
     with harness(InSameTens(), lambda w: w.trigger(Noting()).process(shown)) as h:
         h.process_batch(["a1", "a2", "a3", "b1"], [1, 7, 3, 1])
         assert told == [TimeWindow(1, 10)]
+
+
+@pytest.mark.parametrize("ask", ASKED)
+def test_merging_may_make_a_window_end_earlier_that_is_not_over_then(ask: Any) -> None:
+    class Trimmed(InSameTens):
+        def merge(self, windows: Sequence[TimeWindow]) -> Sequence[tuple[TimeWindow, Sequence[TimeWindow]]]:
+            return [(TimeWindow(cover.start, cover.start + 2), parts) for cover, parts in super().merge(windows)]
+
+    with harness(Trimmed(), lambda w: ask(w).process(shown)) as h:
+        h.process_batch(["a1", "a2"], [1, 2])
+        assert h.process_watermark(1) == []
+        assert h.process_watermark(2) == ["a 1-3: a1 a2"]
+        assert h.process_watermark(END) == []
+        assert (timers(h), places(h)) == ([], [])
 
 
 def test_merging_must_not_make_a_window_end_earlier() -> None:
