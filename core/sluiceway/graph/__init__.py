@@ -9,6 +9,7 @@ from sluiceway.graph.findings import Finding, Level
 from sluiceway.graph.jobgraph import JobEdge, JobGraph, JobVertex, build_job_graph, distribution_of
 from sluiceway.graph.parallelism import MAX_PARALLELISM_LIMIT, default_max_parallelism
 from sluiceway.graph.regions import pipelined_regions
+from sluiceway.graph.restarts import RestartStrategy, restart_strategy
 from sluiceway.graph.scheduling import SCHEDULERS, SchedulingStrategy, scheduling_strategy
 from sluiceway.graph.slots import Slot, SlotPool, SlotSharing, slots_required
 from sluiceway.graph.transformations import InputRef, Transformation
@@ -29,6 +30,7 @@ __all__ = [
     "JobGraph",
     "JobVertex",
     "Level",
+    "RestartStrategy",
     "SchedulingStrategy",
     "Slot",
     "SlotPool",
@@ -43,6 +45,7 @@ __all__ = [
     "distribution_of",
     "explain",
     "pipelined_regions",
+    "restart_strategy",
     "scheduling_strategy",
     "slots_required",
 ]
