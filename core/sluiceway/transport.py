@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sluiceway.elements import Element
+from sluiceway.serializers import Serializer
 
 __all__ = ["ChannelId", "CreditSource", "Receiver", "Sender", "Transport"]
 
@@ -24,12 +25,16 @@ class ChannelId:
         producer: index of the producing subtask.
         consumer: index of the consuming subtask.
         attempt: raised at every restart, so that an old producer cannot reach a new consumer.
+        producer_at: the worker on which the producer runs; not part of the name.
+        consumer_at: the worker on which the consumer runs; not part of the name.
     """
 
     edge: str
     producer: int
     consumer: int
     attempt: int = 0
+    producer_at: str = field(default="", compare=False)
+    consumer_at: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"{self.edge}[{self.producer}->{self.consumer}]"
@@ -110,11 +115,20 @@ class Transport(ABC):
     """
 
     @abstractmethod
-    def receiver(self, channel: ChannelId, credit: CreditSource, wake: Callable[[], None]) -> Receiver:
-        """Open the consumer's end. ``wake`` is called in the consumer's thread when an element has come in."""
+    def receiver(
+        self, channel: ChannelId, credit: CreditSource, wake: Callable[[], None], serializer: Serializer
+    ) -> Receiver:
+        """Open the consumer's end.
+
+        Args:
+            channel: which one.
+            credit: its ledger.
+            wake: called in the consumer's thread when an element has come in.
+            serializer: for lists of the edge's records, where they leave the process.
+        """
 
     @abstractmethod
-    def sender(self, channel: ChannelId, wake: Callable[[], None]) -> Sender:
+    def sender(self, channel: ChannelId, wake: Callable[[], None], serializer: Serializer) -> Sender:
         """Open the producer's end. ``wake`` is called in the producer's thread when credit has come in."""
 
     def close(self) -> None:

@@ -12,7 +12,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from sluiceway.credit import GateCredits, Unlimited
 from sluiceway.elements import Batch, Element, Watermark
 from sluiceway.runtime.localtransport import LocalTransport
+from sluiceway.serializers import PickleSerializer
 from sluiceway.transport import ChannelId
+
+PICKLE = PickleSerializer()
 
 
 def test_a_channel_without_credit_of_its_own_is_refused() -> None:
@@ -38,8 +41,8 @@ def test_backlog_draws_on_the_floating_credits_and_gives_them_back() -> None:
 def test_a_feedback_channel_never_lacks_credit() -> None:
     transport = LocalTransport()
     id_ = ChannelId("loop", 0, 0)
-    receiver = transport.receiver(id_, Unlimited(), lambda: None)
-    sender = transport.sender(id_, lambda: None)
+    receiver = transport.receiver(id_, Unlimited(), lambda: None, PICKLE)
+    sender = transport.sender(id_, lambda: None, PICKLE)
     for n in range(1000):
         sender.send(Batch([n]))
     assert sender.available()
@@ -56,8 +59,8 @@ class CreditMachine(RuleBasedStateMachine):
         transport = LocalTransport()
         self.sent: list[deque[Element]] = [deque() for _ in range(channels)]
         ids = [ChannelId("e", i, 0) for i in range(channels)]
-        self.receivers = [transport.receiver(i, self.gate.channel(), lambda: None) for i in ids]
-        self.senders = [transport.sender(i, lambda: None) for i in ids]
+        self.receivers = [transport.receiver(i, self.gate.channel(), lambda: None, PICKLE) for i in ids]
+        self.senders = [transport.sender(i, lambda: None, PICKLE) for i in ids]
 
     @rule(data=st.data(), n=st.integers())
     def send_batch(self, data: st.DataObject, n: int) -> None:

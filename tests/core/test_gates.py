@@ -23,8 +23,11 @@ from sluiceway.gates import InputGate, ResultPartition
 from sluiceway.partitioner import Partitioner
 from sluiceway.partitioners import make_partitioner
 from sluiceway.runtime.localtransport import LocalTransport
+from sluiceway.serializers import PickleSerializer
 from sluiceway.streamgraph import PartitionerSpec
 from sluiceway.transport import ChannelId, Sender
+
+PICKLE = PickleSerializer()
 
 
 def gate_of(channels: int, feedback: Sequence[int] = ()) -> tuple[InputGate, list[Sender]]:
@@ -33,8 +36,8 @@ def gate_of(channels: int, feedback: Sequence[int] = ()) -> tuple[InputGate, lis
     for i in range(channels):
         id_ = ChannelId("e", i, 0)
         ledger = Unlimited() if i in feedback else credits_.channel()
-        gate.add_channel(transport.receiver(id_, ledger, partial(gate.wake, i)), feedback=i in feedback)
-        senders.append(transport.sender(id_, lambda: None))
+        gate.add_channel(transport.receiver(id_, ledger, partial(gate.wake, i), PICKLE), feedback=i in feedback)
+        senders.append(transport.sender(id_, lambda: None, PICKLE))
     gate.start()
     return gate, senders
 
@@ -133,12 +136,12 @@ def test_a_channel_may_be_opened_from_its_producers_end() -> None:
     transport, gate = LocalTransport(), InputGate()
     id_ = ChannelId("e", 0, 0)
     woken: list[str] = []
-    sender = transport.sender(id_, lambda: woken.append("producer"))
+    sender = transport.sender(id_, lambda: woken.append("producer"), PICKLE)
     assert not sender.available()
     sender.send(Batch([1]))
     sender.send(Watermark(3))
     sender.send(Batch([2]))
-    gate.add_channel(transport.receiver(id_, GateCredits().channel(), partial(gate.wake, 0)))
+    gate.add_channel(transport.receiver(id_, GateCredits().channel(), partial(gate.wake, 0), PICKLE))
     gate.start()
     assert drain(gate) == [Batch([1]), Watermark(3), Batch([2])]
     assert sender.available()

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from sluiceway.elements import Batch, Element
+from sluiceway.serializers import Serializer
 from sluiceway.transport import ChannelId, CreditSource, Receiver, Sender, Transport
 
 __all__ = ["LocalTransport"]
@@ -156,13 +157,15 @@ class LocalTransport(Transport):
     def __init__(self) -> None:
         self._channels: dict[ChannelId, _LocalChannel] = {}
 
-    def receiver(self, channel: ChannelId, credit: CreditSource, wake: Callable[[], None]) -> Receiver:
+    def receiver(
+        self, channel: ChannelId, credit: CreditSource, wake: Callable[[], None], serializer: Serializer
+    ) -> Receiver:
         """Open the consumer's end."""
         made = self._channel(channel)
         made.attach(credit, wake)
         return made
 
-    def sender(self, channel: ChannelId, wake: Callable[[], None]) -> Sender:
+    def sender(self, channel: ChannelId, wake: Callable[[], None], serializer: Serializer) -> Sender:
         """Open the producer's end; the consumer may come later."""
         made = self._channel(channel)
         made.wake_producer = wake

@@ -1,0 +1,145 @@
+"""Elements as bytes: what a batch or a control element looks like on its way to another process.
+
+A frame is one byte that says what it is, then its body. Numbers are little-endian.
+
+=====  ==========================================================================================
+tag    body
+=====  ==========================================================================================
+1      batch: its values, in the edge's serializer
+2      batch with timestamps: their number (4 bytes), 8 bytes for each, then the values
+3..11  control elements: a msgpack array of their fields
+=====  ==========================================================================================
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from typing import Any, Final
+
+import msgspec
+
+from sluiceway.elements import (
+    Batch,
+    CancelCheckpointMarker,
+    CheckpointBarrier,
+    Element,
+    EndOfData,
+    EndOfPartition,
+    LatencyMarker,
+    QuietProbe,
+    Watermark,
+    WatermarkStatus,
+)
+from sluiceway.errors import CorruptStreamError, SerializationError
+from sluiceway.serializers import MsgspecSerializer, PickleSerializer, Serializer
+
+__all__ = ["decode_element", "edge_serializer", "encode_batch", "encode_control"]
+
+_BATCH: Final = 1
+_STAMPED: Final = 2
+_COUNT: Final = struct.Struct("<I")
+
+_CONTROLS: Final[dict[int, tuple[type[Any], tuple[Any, ...]]]] = {
+    3: (Watermark, (int,)),
+    4: (WatermarkStatus, (bool,)),
+    5: (LatencyMarker, (float, str, int)),
+    6: (CheckpointBarrier, (int, int)),
+    7: (CancelCheckpointMarker, (int,)),
+    8: (QuietProbe, (str, int)),
+    9: (EndOfData, ()),
+    10: (EndOfPartition, ()),
+}
+_TAGS: Final = {cls: tag for tag, (cls, _) in _CONTROLS.items()}
+_FIELDS: Final = {
+    tag: msgspec.msgpack.Decoder(tuple[types] if types else tuple[()])  # type: ignore[valid-type]
+    for tag, (_, types) in _CONTROLS.items()
+}
+_pack: Final = msgspec.msgpack.Encoder().encode
+
+
+_SCALARS: Final = (int, float, str, bytes, bool)
+_BY_MSGPACK: Final = {scalar: MsgspecSerializer(list[scalar]) for scalar in _SCALARS}  # type: ignore[valid-type]
+_PICKLE: Final = PickleSerializer()
+
+
+def edge_serializer(record_type: Any) -> Serializer:
+    """The serializer for lists of an edge's records: of two that keep every type, the faster one.
+
+    Msgpack is faster for lists of one plain type; to look into anything deeper for what msgpack would not keep
+    costs more than pickling it. Both ends belong to one program, and have proved that to one another.
+    """
+    try:
+        return _BY_MSGPACK.get(record_type, _PICKLE)
+    except TypeError:  # a hint that cannot be hashed
+        return _PICKLE
+
+
+def encode_batch(batch: Batch[Any], serializer: Serializer) -> list[bytes | memoryview]:
+    """The parts of a batch's frame, to be written one after the other. Raises SerializationError."""
+    body = serializer.dumps(batch.values)
+    if batch.timestamps is None:
+        return [b"\x01", body]
+    stamps = array("q", batch.timestamps)
+    if sys.byteorder != "little":
+        stamps.byteswap()
+    return [b"\x02" + _COUNT.pack(len(stamps)), memoryview(stamps).cast("B"), body]
+
+
+def encode_control(element: Element) -> bytes:
+    """The frame of a control element."""
+    tag = _TAGS[type(element)]
+    fields = tuple(getattr(element, name) for name in element.__dataclass_fields__)  # type: ignore[union-attr]
+    return bytes((tag,)) + _pack(fields)
+
+
+def decode_element(frame: memoryview, serializer: Serializer, where: object) -> Element:
+    """The element of a frame.
+
+    Args:
+        frame: all of it. Nothing of it is kept.
+        serializer: the edge's.
+        where: channel and sequence number, for messages.
+
+    Raises:
+        CorruptStreamError: it is not the frame of an element.
+    """
+    if not len(frame):
+        raise CorruptStreamError(f"{where}: an empty frame")
+    tag = frame[0]
+    try:
+        if tag == _BATCH:
+            return Batch(_values(frame[1:], serializer))
+        if tag == _STAMPED:
+            return _stamped(frame[1:], serializer)
+        if tag in _CONTROLS:
+            element: Element = _CONTROLS[tag][0](*_FIELDS[tag].decode(frame[1:]))
+            return element
+    except (SerializationError, msgspec.MsgspecError, struct.error, ValueError) as error:
+        raise CorruptStreamError(
+            f"{where}: a frame of {len(frame)} bytes with tag {tag} is broken: {error}"
+        ) from error
+    raise CorruptStreamError(f"{where}: a frame of {len(frame)} bytes has the unknown tag {tag}")
+
+
+def _values(body: memoryview, serializer: Serializer) -> list[Any]:
+    values = serializer.loads(body)  # type: ignore[arg-type]
+    if type(values) is not list:
+        raise ValueError(f"a batch is a list of values, not {type(values).__name__}")
+    return values
+
+
+def _stamped(rest: memoryview, serializer: Serializer) -> Batch[Any]:
+    (count,) = _COUNT.unpack_from(rest)
+    until = _COUNT.size + 8 * count
+    if len(rest) < until:
+        raise ValueError(f"it should have {count} timestamps and is too short for them")
+    stamps = array("q")
+    stamps.frombytes(rest[_COUNT.size : until])
+    if sys.byteorder != "little":
+        stamps.byteswap()
+    values = _values(rest[until:], serializer)
+    if len(values) != count:
+        raise ValueError(f"it has {count} timestamps for {len(values)} records")
+    return Batch(values, stamps.tolist())
