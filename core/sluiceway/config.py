@@ -25,7 +25,7 @@ class Settings:
         workers: worker processes; 0: this process.
         engine: name of the engine.
         state_backend: name of the state backend.
-        transport: name of the transport.
+        transport: name of the transport; ``auto``: by reference in one process, ``shm`` between workers.
         chaining: whether neighbouring steps may share a task.
         scheduler: name of the scheduling strategy.
         buffer_timeout_ms: how long a record may wait for company on its way to another task.
@@ -34,6 +34,7 @@ class Settings:
         auto_watermark_interval_ms: time between watermarks of generators that are asked; 0: after each batch.
         metrics: names of metrics reporters.
         metrics_interval_ms: time between reports.
+        restart: the restart strategy, as :func:`sluiceway.graph.restart_strategy` reads it.
         seed: for partitioners that draw lots; None: a new one for each run.
     """
 
@@ -42,7 +43,7 @@ class Settings:
     workers: int = 0
     engine: str = "local"
     state_backend: str = "memory"
-    transport: str = "local"
+    transport: str = "auto"
     chaining: bool = True
     scheduler: str = "pipelined-region"
     buffer_timeout_ms: int = 0
@@ -51,6 +52,7 @@ class Settings:
     auto_watermark_interval_ms: int = 200
     metrics: tuple[str, ...] = ()
     metrics_interval_ms: int = 10_000
+    restart: str = "none"
     seed: int | None = None
 
 
@@ -202,11 +204,6 @@ def _check(settings: Settings, origins: Mapping[str, str]) -> None:
             f"parallelism is {settings.parallelism} ({origins['parallelism']}), "
             f"and max-parallelism only {most} ({origins['max-parallelism']}): raise the one or lower the other"
         )
-    if settings.workers:
-        raise NotBuiltYetError(
-            f"workers is {settings.workers} ({origins['workers']}): worker processes are not built yet; "
-            "leave it at 0, which runs the job in this process"
-        )
 
 
 def _hints(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -224,4 +221,5 @@ _OTHER_VARIABLES: Final = {
     "SLUICEWAY_TRACE_PLUGINS",
     "SLUICEWAY_TRACEBACK",
     "SLUICEWAY_METRICS_FILE",
+    "SLUICEWAY_HOME",
 }

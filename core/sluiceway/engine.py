@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from sluiceway.carrier import Carrier
 from sluiceway.clock import Clock
 from sluiceway.config import Settings
 from sluiceway.metrics import JobMetrics, MetricsReporter
@@ -92,6 +93,10 @@ class Services(ABC):
     @abstractmethod
     def transport(self, name: str) -> Transport:
         """A new transport."""
+
+    @abstractmethod
+    def carrier(self, name: str) -> Carrier:
+        """A new carrier, of a transport between workers."""
 
     @abstractmethod
     def partitioner(self, name: str) -> Partitioner:

@@ -152,6 +152,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
         Option("auto-watermark-interval", "auto_watermark_interval_ms", _A_DURATION, _duration(0)),
         Option("metrics", "metrics", "a list of names of metrics reporters", _names),
         Option("metrics-interval", "metrics_interval_ms", f"{_A_DURATION}, at least 1ms", _duration(1)),
+        Option("restart", "restart", "a restart strategy, such as fixed-delay:3:1s", _name),
         Option("seed", "seed", "a whole number", _seed),
     )
 }

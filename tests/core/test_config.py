@@ -203,12 +203,6 @@ def test_settings_that_contradict_each_other_are_told_with_both_origins(tmp_path
     ("chosen", "environ", "says"),
     [
         (
-            {"workers": 2},
-            {},
-            "workers is 2 (--workers): worker processes are not built yet; leave it at 0, "
-            "which runs the job in this process",
-        ),
-        (
             {},
             {"SLUICEWAY_CHECKPOINTS": "/x"},
             "SLUICEWAY_CHECKPOINTS: checkpoints are not built yet; leave it out",

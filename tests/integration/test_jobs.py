@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import sluiceway as sw
 from sluiceway.connector import Sink, SinkWriter, Wait, WriterContext
 from sluiceway.engine import JobStatus
-from sluiceway.errors import GraphError, NotBuiltYetError
+from sluiceway.errors import GraphError
 
 LINES = ["to be or not to be", "that is the question", "", "to sleep perchance to dream"]
 WORDS = Counter(" ".join(LINES).split())
@@ -311,13 +311,6 @@ def test_what_no_task_may_catch_leaves_at_once_and_closes_everything() -> None:
     with pytest.raises(KeyboardInterrupt):
         flow.run()
     assert closed == ["map"]
-
-
-def test_worker_processes_say_that_they_are_not_built() -> None:
-    flow = sw.Pipeline("w")
-    flow.from_collection([1]).print()
-    with pytest.raises(NotBuiltYetError, match="worker processes are not built yet"):
-        flow.run(workers=2)
 
 
 # ---- flow ---------------------------------------------------------------------------------------------------

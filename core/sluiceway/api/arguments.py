@@ -122,9 +122,7 @@ def check_function(
     if objects_only or not callable(fn):
         raise TypeError(f"{where} takes {wanted}, not {describe(fn)}")
     if isinstance(fn, Function):
-        fitting = (
-            f": derive it from {kinds}" if kinds else ", which nobody would open here: give it a plain callable"
-        )
+        fitting = f": derive it from {kinds}" if kinds else ", which nobody would open here: give it a plain callable"
         raise TypeError(f"{where} takes {wanted}; {type(fn).__name__} is a Function of no such kind{fitting}")
     if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
         raise TypeError(

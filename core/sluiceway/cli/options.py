@@ -18,9 +18,10 @@ __all__ = ["Request", "pipeline_command", "settings_options"]
 _SETTINGS: Final = (
     click.Option(["--parallelism", "-p"], metavar="N", help="Subtasks per step where the pipeline does not say."),
     click.Option(["--max-parallelism"], metavar="N", help="Key groups: a bound for parallelism, for ever."),
+    click.Option(["--workers"], metavar="N", help="Worker processes; 0: this process."),
     click.Option(["--engine"], metavar="NAME", help="What runs the job: 'local'."),
     click.Option(["--state-backend"], metavar="NAME", help="Where keyed state lives: 'memory'."),
-    click.Option(["--transport"], metavar="NAME", help="How records get from task to task: 'local'."),
+    click.Option(["--transport"], metavar="NAME", help="How records get from worker to worker: 'shm'."),
     click.Option(["--scheduler"], metavar="NAME", help="In which order tasks are started."),
     click.Option(
         ["--chaining/--no-chaining"], default=None, help="Whether neighbouring steps may share a task (they do)."
@@ -37,9 +38,11 @@ _SETTINGS: Final = (
     ),
     click.Option(["--metrics"], metavar="NAME", multiple=True, help="A metrics reporter; may be given again."),
     click.Option(["--metrics-interval"], metavar="TIME", help="Time between metrics reports."),
+    click.Option(
+        ["--restart"], metavar="STRATEGY", help="What becomes of a failed job: none, fixed-delay:3:1s, ..."
+    ),
     click.Option(["--seed"], metavar="N", help="For partitioners that draw lots, to repeat a run."),
     # These have a place in the design and no code yet; naming them says so instead of "no such option".
-    click.Option(["--workers"], hidden=True),
     click.Option(["--checkpoint-interval"], hidden=True),
     click.Option(["--checkpoints"], hidden=True),
     click.Option(["--from"], hidden=True),

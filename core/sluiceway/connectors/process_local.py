@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 
 from sluiceway.errors import SerializationError
 
-__all__ = ["ProcessLocal"]
+__all__ = ["ProcessLocal", "living"]
 
 _numbers = itertools.count()
 _living: WeakValueDictionary[int, ProcessLocal] = WeakValueDictionary()
@@ -29,8 +29,18 @@ class ProcessLocal:
         self._number = next(_numbers)
         _living[self._number] = self
 
+    @property
+    def number(self) -> int:
+        """By which the process that made it knows it."""
+        return self._number
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _find, (os.getpid(), self._number, type(self).what)
+
+
+def living(number: int) -> ProcessLocal | None:
+    """The handle of this process that goes by that number, if it is still there."""
+    return _living.get(number)
 
 
 def _find(pid: int, number: int, what: str) -> ProcessLocal:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from sluiceway.carrier import Carrier
 from sluiceway.clock import Clock, SystemClock
 from sluiceway.engine import JobStatus, LifecycleListener, Services
+from sluiceway.errors import ConfigurationError
 from sluiceway.metrics import MetricsReporter
 from sluiceway.partitioner import Partitioner
 from sluiceway.plugins.kinds import METRICS_REPORTER, PARTITIONER, STATE_BACKEND, TRANSPORT
@@ -94,8 +96,25 @@ class PluginServices(Services):
         return self._manager.make(STATE_BACKEND, name, StateBackend)  # type: ignore[type-abstract]
 
     def transport(self, name: str) -> Transport:
-        """A new transport."""
+        """A new transport inside one process."""
+        if self._is(name, Carrier):
+            raise ConfigurationError(
+                f"transport {name!r} is between worker processes, and this job has none: leave transport at "
+                "'auto', or run it with workers"
+            )
         return self._manager.make(TRANSPORT, name, Transport)  # type: ignore[type-abstract]
+
+    def carrier(self, name: str) -> Carrier:
+        """A new carrier of a transport between workers."""
+        if self._is(name, Transport):
+            raise ConfigurationError(
+                f"transport {name!r} works inside one process only: with workers, leave transport at 'auto'"
+            )
+        return self._manager.make(TRANSPORT, name, Carrier)  # type: ignore[type-abstract]
+
+    def _is(self, name: str, contract: type[object]) -> bool:
+        factory = self._manager.factory(TRANSPORT, name)
+        return isinstance(factory, type) and issubclass(factory, contract)
 
     def partitioner(self, name: str) -> Partitioner:
         """A new partitioner."""

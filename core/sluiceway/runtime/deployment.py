@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from sluiceway.config import Settings
 from sluiceway.graph import JobVertex
@@ -21,11 +22,13 @@ class InputDescriptor:
         channels: its channels, one per producer, in the order of the producers.
         port: which input of the head step it feeds.
         feedback: whether it closes a loop.
+        record_type: the type of its records where it is known, or None.
     """
 
     channels: tuple[ChannelId, ...]
     port: int
     feedback: bool
+    record_type: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class OutputDescriptor:
         partitioner: how records find their consumer.
         channels: its channels, one per consumer, in the order of the partitioner's indices.
         consumer_max_parallelism: number of key groups of the consumer.
+        record_type: the type of its records where it is known, or None.
     """
 
     node: int
@@ -45,6 +49,7 @@ class OutputDescriptor:
     partitioner: PartitionerSpec
     channels: tuple[ChannelId, ...]
     consumer_max_parallelism: int
+    record_type: Any = None
 
 
 @dataclass(frozen=True, slots=True)

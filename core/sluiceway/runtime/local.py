@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from random import SystemRandom
 from typing import Any
 
+from sluiceway.clock import Clock
 from sluiceway.config import Settings
-from sluiceway.connector import Reader, ReaderContext
 from sluiceway.engine import Engine, Job, JobResult, JobStatus, Services
-from sluiceway.errors import NotBuiltYetError, StateError, choose
-from sluiceway.graph import SCHEDULERS, ExecutionState, JobGraph, SlotPool, build_job_graph, slots_required
-from sluiceway.metrics import JobMetrics, MetricGroup, MetricsReporter
+from sluiceway.errors import StateError, choose
+from sluiceway.graph import (
+    SCHEDULERS,
+    ExecutionState,
+    JobGraph,
+    SlotPool,
+    build_job_graph,
+    restart_strategy,
+    slots_required,
+)
+from sluiceway.metrics import JobMetrics, MetricsReporter
 from sluiceway.partitioner import Distribution
 from sluiceway.partitioners import BUILT_IN
 from sluiceway.runtime.deployment import TaskDeployment
@@ -23,59 +30,73 @@ from sluiceway.runtime.loops import check_iterations
 from sluiceway.runtime.poller import Poller, SelectorPoller
 from sluiceway.runtime.snapshots import JobSnapshot
 from sluiceway.runtime.task import Task
+from sluiceway.runtime.taskmanager import TaskManager
 from sluiceway.runtime.worker import Worker
-from sluiceway.steps import SourceStep
 from sluiceway.streamgraph import StreamGraph
 
-__all__ = ["LocalEngine", "LocalJob"]
+__all__ = ["LocalEngine", "LocalJob", "job_graph_of"]
 
 
 class LocalEngine(Engine):
     """Runs a pipeline in the calling thread, with everything that a debugger may want to step into."""
 
-    def prepare(self, graph: StreamGraph, settings: Settings, services: Services) -> LocalJob:
+    def prepare(self, graph: StreamGraph, settings: Settings, services: Services) -> Job:
         """Chain the graph and look up what it needs."""
-        if settings.workers:
-            raise NotBuiltYetError(
-                f"workers={settings.workers}: worker processes are not built yet; "
-                "this version runs in one process (workers=0), with any parallelism inside it"
-            )
         if settings.scheduler not in SCHEDULERS:
             raise choose("scheduling strategy", settings.scheduler, SCHEDULERS)
+        restart_strategy(settings.restart)
+        if settings.workers:
+            from sluiceway.runtime.cluster.job import ClusterJob
+
+            return ClusterJob(job_graph_of(graph, services), settings, services)
         return LocalJob(graph, settings, services)
 
 
-class _Gateway:
+class _Workers:
     """The job master's way to the one worker: by the worker's own mailbox, as it would be over a wire."""
 
-    def __init__(self, job: LocalJob, worker: Worker) -> None:
-        self._job = job
+    def __init__(self, worker: Worker, tasks: TaskManager, clock: Clock) -> None:
         self._worker = worker
+        self._tasks = tasks
+        self._clock = clock
 
     def submit(self, deployments: Sequence[TaskDeployment]) -> None:
-        self._worker.soon(lambda: self._job.deploy(deployments))
+        self._worker.soon(lambda: self._tasks.deploy(deployments))
 
     def cancel(self, attempt_id: str) -> None:
-        self._worker.soon(lambda: self._job.cancel_task(attempt_id))
+        self._worker.soon(lambda: self._tasks.cancel(attempt_id))
 
     def assign_splits(self, attempt_id: str, splits: Sequence[Any]) -> None:
-        self._tell_source(attempt_id, lambda source: source.add_splits(splits))
+        self._worker.soon(lambda: self._tasks.assign_splits(attempt_id, splits))
 
     def no_more_splits(self, attempt_id: str) -> None:
-        self._tell_source(attempt_id, lambda source: source.tell(lambda reader: reader.no_more_splits()))
+        self._worker.soon(lambda: self._tasks.no_more_splits(attempt_id))
 
     def announce_watermark(self, attempt_id: str, mark: int | None) -> None:
-        self._tell_source(attempt_id, lambda source: source.announced(mark))
+        self._worker.soon(lambda: self._tasks.announce_watermark(attempt_id, mark))
 
     def post(self, action: Callable[[], None], after_s: float) -> None:
         if after_s > 0:
-            clock = self._job.services.clock
-            self._worker.mail(lambda: self._worker.at(clock.monotonic() + after_s, action))
+            self._worker.mail(lambda: self._worker.at(self._clock.monotonic() + after_s, action))
         else:
             self._worker.mail(action)
 
-    def _tell_source(self, attempt_id: str, action: Callable[[SourceInput], None]) -> None:
-        self._worker.soon(lambda: self._job.tell_source(attempt_id, action))
+
+class _Master:
+    """The worker's way to the job master, likewise."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self.job: JobMaster
+
+    def report(self, attempt_id: str, state: ExecutionState, cause: BaseException | None) -> None:
+        self._worker.soon(lambda: self.job.report(attempt_id, state, cause))
+
+    def request_split(self, vertex_id: int, subtask: int) -> None:
+        self._worker.soon(lambda: self.job.split_requested(vertex_id, subtask))
+
+    def report_watermark(self, attempt_id: str, group: str, mark: int | None) -> None:
+        self._worker.soon(lambda: self.job.watermark_reported(attempt_id, group, mark))
 
 
 class LocalJob(Job):
@@ -106,16 +127,15 @@ class LocalJob(Job):
         self._settings = settings
         self._make_poller = make_poller
         self._event_loop = make_event_loop()
-        self._graph = build_job_graph(graph, _plugin_distributions(graph, services))
-        check_iterations(self._graph)
+        self._graph = job_graph_of(graph, services)
         if restored is not None:
             restored.check_known(self._graph)
         self._restored = restored
-        self._transport = services.transport(settings.transport)
+        self._transport = services.transport("local" if settings.transport == "auto" else settings.transport)
         self._state_backend = services.state_backend(settings.state_backend)
         self._reporters: list[MetricsReporter] = services.metrics_reporters(settings.metrics)
         self._opened: list[MetricsReporter] = []
-        self._tasks: dict[str, Task] = {}
+        self._tasks: TaskManager | None = None
         self._cancelled = False
         self._started_at = 0.0
         self._ended_at: float | None = None
@@ -156,7 +176,7 @@ class LocalJob(Job):
     @property
     def tasks(self) -> tuple[Task, ...]:
         """Its tasks, as far as they are deployed."""
-        return tuple(self._tasks.values())
+        return () if self._tasks is None else self._tasks.tasks
 
     @property
     def worker(self) -> Worker:
@@ -201,10 +221,14 @@ class LocalJob(Job):
         # This process has as many slots as the job asks for: inside one thread they cost nothing.
         slots = SlotPool()
         slots.offer("local", sum(slots_required(self._graph).values()))
-        self._master = JobMaster(
+        gateway = _Master(self._worker)
+        self._tasks = TaskManager(
+            self._worker, self._transport, self._state_backend, self.services, self._event_loop, gateway
+        )
+        gateway.job = self._master = JobMaster(
             self._graph,
             self._settings,
-            _Gateway(self, self._worker),
+            _Workers(self._worker, self._tasks, clock),
             clock=clock,
             listener=self.services.listener,
             slots=slots,
@@ -254,73 +278,13 @@ class LocalJob(Job):
 
     def abandon(self) -> None:
         """End at once after something that no task may catch, such as KeyboardInterrupt."""
-        if self._master is not None:
-            for task in self._tasks.values():
-                task.cancel()
+        if self._master is not None and self._tasks is not None:
+            self._tasks.cancel_all()
             self._master.cancel()
             self.worker.run_ready()
         self._close()
 
-    # ---- called by the gateway, in the worker's thread ------------------------------------------------------
-
-    def deploy(self, deployments: Iterable[TaskDeployment]) -> None:
-        """Make the tasks: all consumers' ends first, then the producers'."""
-        tasks = []
-        master = self._begun()
-        try:
-            for deployment in deployments:
-                task = Task(
-                    deployment,
-                    worker=self.worker,
-                    transport=self._transport,
-                    state_backend=self._state_backend,
-                    services=self.services,
-                    event_loop=self._event_loop,
-                    make_reader=self._reader_maker,
-                    report=lambda *report: self.worker.soon(lambda: master.report(*report)),
-                    report_watermark=lambda *report: self.worker.soon(lambda: master.watermark_reported(*report)),
-                )
-                self._tasks[deployment.attempt_id] = task
-                tasks.append(task)
-            for task in tasks:
-                task.connect()
-        except Exception as error:
-            for deployment in deployments:
-                master.report(deployment.attempt_id, ExecutionState.FAILED, error)
-            return
-        for task in tasks:
-            self.worker.add(task)
-
-    def cancel_task(self, attempt_id: str) -> None:
-        """Cancel a task if it is there."""
-        task = self._tasks.get(attempt_id)
-        if task is not None:
-            task.cancel()
-
-    def tell_source(self, attempt_id: str, action: Callable[[SourceInput], None]) -> None:
-        """Have something done with a task's source, between its batches."""
-        task = self._tasks.get(attempt_id)
-        if task is not None and isinstance(task.input, SourceInput):
-            task.mail(partial(action, task.input))
-
     # ---- inside ---------------------------------------------------------------------------------------------
-
-    def _reader_maker(self, task: Task) -> Callable[[], Reader[Any]]:
-        deployment = task.deployment
-        step = deployment.vertex.head.step
-        assert isinstance(step, SourceStep)
-        master, worker = self._begun(), self.worker
-        context = ReaderContext(
-            subtask=deployment.subtask,
-            parallelism=deployment.vertex.parallelism,
-            clock=self.services.clock,
-            wake=lambda: worker.mail(lambda: worker.wake(task)),
-            request_split=lambda: worker.soon(
-                lambda: master.split_requested(deployment.vertex.id, deployment.subtask)
-            ),
-            metrics=MetricGroup(),
-        )
-        return lambda: step.source.create_reader(context)
 
     def _check_new(self) -> None:
         if self._master is not None:
@@ -356,6 +320,13 @@ class LocalJob(Job):
         self._event_loop.close()
         if self._poller is not None:
             self._poller.close()
+
+
+def job_graph_of(graph: StreamGraph, services: Services) -> JobGraph:
+    """Chain a graph. Raises GraphError where a loop cannot run."""
+    job_graph = build_job_graph(graph, _plugin_distributions(graph, services))
+    check_iterations(job_graph)
+    return job_graph
 
 
 def _plugin_distributions(graph: StreamGraph, services: Services) -> dict[str, Distribution]:

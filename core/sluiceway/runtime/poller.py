@@ -24,6 +24,14 @@ class Poller(ABC):
     def forget(self, owner: object) -> None:
         """Stop watching for ``owner``, who may close its files now."""
 
+    def keep(self, fileno: int, write: bool, ready: Callable[[], None]) -> None:
+        """Call ``ready`` from :meth:`poll` whenever the file is ready, until :meth:`drop`."""
+        raise NotImplementedError(f"{type(self).__name__} watches no files for good")
+
+    def drop(self, fileno: int, write: bool) -> None:
+        """The opposite of :meth:`keep`; harmless where there is nothing to drop."""
+        raise NotImplementedError(f"{type(self).__name__} watches no files for good")
+
     @abstractmethod
     def watching(self) -> bool:
         """Whether any file is watched."""
@@ -47,6 +55,10 @@ class _Watch(NamedTuple):
     ready: Callable[[], None]
 
 
+def _event(write: bool) -> int:
+    return selectors.EVENT_WRITE if write else selectors.EVENT_READ
+
+
 class SelectorPoller(Poller):
     """A poller on the operating system's own."""
 
@@ -57,6 +69,7 @@ class SelectorPoller(Poller):
         os.set_blocking(self._wake_in, False)
         self._selector.register(self._wake_out, selectors.EVENT_READ)
         self._watches: dict[int, list[_Watch]] = {}
+        self._kept: dict[int, dict[int, Callable[[], None]]] = {}
         self._closed = False
 
     def watch(self, owner: object, wait: Wait, ready: Callable[[], None]) -> None:
@@ -73,15 +86,41 @@ class SelectorPoller(Poller):
             if len(kept) != len(watches):
                 self._set(fileno, kept)
 
+    def keep(self, fileno: int, write: bool, ready: Callable[[], None]) -> None:
+        """Register the file for good."""
+        known = self._kept.get(fileno)
+        if known is None:
+            self._kept[fileno] = {_event(write): ready}
+            self._selector.register(fileno, _event(write))
+        else:
+            known[_event(write)] = ready
+            self._selector.modify(fileno, sum(known))
+
+    def drop(self, fileno: int, write: bool) -> None:
+        """Unregister it."""
+        known = self._kept.get(fileno)
+        if known is None or known.pop(_event(write), None) is None or self._closed:
+            return
+        if known:
+            self._selector.modify(fileno, sum(known))
+        else:
+            del self._kept[fileno]
+            self._selector.unregister(fileno)
+
     def watching(self) -> bool:
         """Whether any file is watched."""
-        return bool(self._watches)
+        return bool(self._watches or self._kept)
 
     def poll(self, timeout_s: float | None) -> None:
         """Sleep, then tell those whose files are ready."""
         for key, events in self._selector.select(timeout_s):
             if key.fd == self._wake_out:
                 self._drain()
+                continue
+            if key.fd in self._kept:
+                for event, ready in list(self._kept[key.fd].items()):
+                    if event & events and event in self._kept.get(key.fd, ()):
+                        ready()
                 continue
             # Once only, and unregistered first: who waits may close the file as soon as it is told.
             watches = self._watches.get(key.fd, [])

@@ -47,6 +47,7 @@ from sluiceway.state import StateBackend
 from sluiceway.steps import SourceStep
 from sluiceway.streamgraph import StreamNode
 from sluiceway.transport import Transport
+from sluiceway.wire import edge_serializer
 
 __all__ = ["Phase", "Task"]
 
@@ -57,6 +58,10 @@ MakeReader = Callable[["Task"], Callable[[], Reader[Any]]]
 _UNTIL_WOKEN = Wait()
 _MUCH = 2
 """A step may make this many batches of one before its input is cut into smaller parts."""
+_FIRST = 16
+"""Records of the first part: nobody knows yet how long they take."""
+_LONG_S = 0.1
+"""A step that takes longer has its input cut, so that other tasks and messages have their turn."""
 
 
 class Phase(Enum):
@@ -142,7 +147,7 @@ class Task(Tasklet):
         self._at = deployment.vertex.head.name
         self._rested = False
         self._batch_size = deployment.settings.batch_size
-        self._slice = self._batch_size
+        self._slice = min(_FIRST, self._batch_size)
         self._rest_of_batch: Batch[Any] | None = None
         self.input = self._make_input(make_reader)
 
@@ -169,9 +174,12 @@ class Task(Tasklet):
         ledger_of_gate = GateCredits()
         index = 0
         for descriptor in d.inputs:
+            serializer = edge_serializer(descriptor.record_type)
             for channel in descriptor.channels:
                 ledger = Unlimited() if descriptor.feedback else ledger_of_gate.channel()
-                receiver = self._transport.receiver(channel, ledger, partial(self._data_came, gate, index))
+                receiver = self._transport.receiver(
+                    channel, ledger, partial(self._data_came, gate, index), serializer
+                )
                 gate.add_channel(receiver, feedback=descriptor.feedback, port=descriptor.port)
                 index += 1
         return GateInput(gate)
@@ -207,7 +215,8 @@ class Task(Tasklet):
             output.partitioner, output.consumer_max_parallelism, self._services.partitioner
         )
         partitioner.setup(d.subtask, len(output.channels), d.seed + d.subtask)
-        senders = [self._transport.sender(c, self._credit_came) for c in output.channels]
+        serializer = edge_serializer(output.record_type)
+        senders = [self._transport.sender(c, self._credit_came, serializer) for c in output.channels]
         node = next(n for n in d.vertex.nodes if n.id == output.node)
         return ResultPartition(partitioner, senders, node.buffer_timeout_ms, self._batch_size)
 
@@ -459,9 +468,11 @@ class Task(Tasklet):
         before = self.records_out
         self._receive[self.input.port](batch)
         made = self.records_out - before
-        if made > _MUCH * self._batch_size and size > 1:
-            self._slice = max(1, size * self._batch_size // made)
-        elif self._slice < _MUCH * self._batch_size and made < self._batch_size:
+        took = self.clock.monotonic() - self.started
+        if size > 1 and (made > _MUCH * self._batch_size or took > _LONG_S):
+            share = min(self._batch_size / made if made else 1.0, _LONG_S / took if took else 1.0)
+            self._slice = max(1, int(size * share))
+        elif self._slice < _MUCH * self._batch_size and made < self._batch_size and took < _LONG_S / 4:
             self._slice *= 2
 
     # ---- what others ask ------------------------------------------------------------------------------------

@@ -55,15 +55,11 @@ def test_one_that_lacks_its_library_is_left_out(site: Any, manage: Any) -> None:
 
 def test_one_of_another_name_than_its_offer_is_refused(site: Any, manage: Any) -> None:
     site.install("ratios", code(name="rational"))
-    with pytest.raises(
-        PluginError, match=r"serializer 'ratio' of .* calls itself 'rational'"
-    ):
+    with pytest.raises(PluginError, match=r"serializer 'ratio' of .* calls itself 'rational'"):
         manage().services()
 
 
 def test_a_name_that_is_taken_is_refused(site: Any, manage: Any) -> None:
     site.install("ratios", code(name="pickle").replace('Offer("ratio"', 'Offer("pickle"'))
-    with pytest.raises(
-        PluginError, match=r"'pickle' of .*: there is another serializer 'pickle'"
-    ):
+    with pytest.raises(PluginError, match=r"'pickle' of .*: there is another serializer 'pickle'"):
         manage().services()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from sluiceway.clock import Clock
 from sluiceway.config import Settings
 from sluiceway.engine import JobStatus, LifecycleListener
+from sluiceway.errors import NoResourceAvailableError
 from sluiceway.graph import (
     Execution,
     ExecutionGraph,
@@ -17,10 +19,12 @@ from sluiceway.graph import (
     JobGraph,
     SlotPool,
     SlotSharing,
+    restart_strategy,
     scheduling_strategy,
 )
 from sluiceway.runtime.deployment import InputDescriptor, OutputDescriptor, TaskDeployment
 from sluiceway.runtime.jobmanager.alignment import AlignmentCoordinator
+from sluiceway.runtime.jobmanager.failover import Failover, Failure
 from sluiceway.runtime.jobmanager.sources import SourceCoordinator
 from sluiceway.runtime.snapshots import JobSnapshot
 from sluiceway.steps import SourceStep
@@ -63,6 +67,7 @@ class JobMaster:
         slots: where subtasks may run.
         seed: for partitioners that draw lots.
         restored: what to go on from; None: from the beginning.
+        job: its id, where there is more than one job; it makes the names of channels unique.
     """
 
     def __init__(
@@ -76,8 +81,10 @@ class JobMaster:
         slots: SlotPool,
         seed: int,
         restored: JobSnapshot | None = None,
+        job: str = "",
     ) -> None:
         self.graph = graph
+        self._job = job
         self.status = JobStatus.CREATED
         self.failure: BaseException | None = None
         self._settings = settings
@@ -91,6 +98,21 @@ class JobMaster:
         self._strategy = scheduling_strategy(settings.scheduler, self.executions)
         self._sources: dict[int, SourceCoordinator] = {}
         self._alignment = AlignmentCoordinator(gateway.announce_watermark)
+        self._places: dict[tuple[int, int], str] = {}
+        self._waiting_for_slots: list[tuple[ExecutionVertex, ...]] = []
+        self._failover = Failover(
+            self.executions,
+            restart_strategy(settings.restart),
+            clock,
+            cancel=self._cancel_task,
+            restart=self._restart,
+            later=gateway.post,
+        )
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        """What has gone wrong so far, oldest first."""
+        return tuple(self._failover.history)
 
     def start(self) -> None:
         """Start the sources' enumerators, allocate slots and deploy what the strategy says."""
@@ -100,6 +122,7 @@ class JobMaster:
         for vertex in self.graph.vertices:
             if isinstance(vertex.head.step, SourceStep):
                 self._start_source(vertex.id, vertex.head.step, vertex.parallelism)
+        self._guard(self._allocate)
         self._guard(lambda: self._deploy(self._strategy.next()))
 
     def cancel(self) -> None:
@@ -108,23 +131,45 @@ class JobMaster:
             self._set_status(JobStatus.CANCELLING)
             self._cancel_tasks()
 
+    def fail(self, cause: BaseException) -> None:
+        """End the job with a failure, whatever the restart strategy says."""
+        if self.status in (JobStatus.CREATED, JobStatus.RUNNING):
+            self._fail(cause)
+
     def report(self, attempt_id: str, state: ExecutionState, cause: BaseException | None) -> None:
         """Take a worker's report about an attempt."""
         if not self.executions.update(attempt_id, state, self._clock.now_ms(), cause):
             return
-        if state is ExecutionState.FAILED and cause is not None:
-            self._fail(cause)
-            return
         if state.ended:
             self._alignment.leave(attempt_id)
         execution = self.executions.execution(attempt_id)
-        if state is ExecutionState.RUNNING and execution is not None:
+        assert execution is not None
+        if state is ExecutionState.RUNNING:
             self._reader_ready(execution.vertex_id, execution.subtask)
-        if state.ended and execution is not None:
+        if state.ended:
             self._slots.release(execution.vertex_id, execution.subtask)
+        vertex = self.executions.subtask(execution.vertex_id, execution.subtask)
+        if state is ExecutionState.FAILED and cause is not None:
+            if self.status is not JobStatus.RUNNING or not self._failover.failed(vertex, cause):
+                self._fail(cause)
+            return
+        if state.ended and self.status is JobStatus.RUNNING:
+            self._failover.ended(vertex)
         if self.status is JobStatus.RUNNING and state is not ExecutionState.INITIALIZING:
             self._guard(lambda: self._deploy(self._strategy.next()))
         self._check_end()
+
+    def place_of(self, attempt_id: str) -> str | None:
+        """The worker on which an attempt runs, or None for one that is not known."""
+        execution = self.executions.execution(attempt_id)
+        return None if execution is None else self._places.get((execution.vertex_id, execution.subtask))
+
+    def worker_lost(self, worker: str, cause: BaseException) -> None:
+        """A worker is gone, and with it all that ran there."""
+        for vertex in self.executions.subtasks():
+            place = self._places.get((vertex.job_vertex.id, vertex.subtask))
+            if place == worker and not vertex.state.ended:
+                self.report(vertex.current.attempt_id, ExecutionState.FAILED, cause)
 
     def _reader_ready(self, vertex_id: int, subtask: int) -> None:
         coordinator = self._sources.get(vertex_id)
@@ -145,6 +190,39 @@ class JobMaster:
 
     # ---- deployment -----------------------------------------------------------------------------------------
 
+    def _allocate(self) -> None:
+        """Find a place for every subtask before the first is deployed: each is told where its peers are."""
+        self._give_slots(self.executions.subtasks())
+
+    def _give_slots(self, subtasks: Iterable[ExecutionVertex]) -> None:
+        slots = self._slots.allocate((v.job_vertex.id, v.subtask) for v in subtasks)
+        self._places.update((who, slot.worker) for who, slot in slots.items())
+
+    # ---- beginning anew -------------------------------------------------------------------------------------
+
+    def slots_came(self) -> None:
+        """A worker has come: what waits for slots may find them now."""
+        waiting, self._waiting_for_slots = self._waiting_for_slots, []
+        for region in waiting:
+            self._restart(region)
+
+    def _restart(self, region: tuple[ExecutionVertex, ...]) -> None:
+        """Begin a region anew, as soon as there are slots for it."""
+        if self.status is not JobStatus.RUNNING:
+            self._check_end()
+            return
+        try:
+            self._give_slots(region)
+        except NoResourceAvailableError:
+            self._waiting_for_slots.append(region)
+            return
+        for vertex in region:
+            vertex.restart(self._clock.now_ms())
+            coordinator = self._sources.get(vertex.job_vertex.id)
+            if coordinator is not None:
+                self._guarded(vertex.job_vertex.id, partial(coordinator.reader_failed, vertex.subtask))
+        self._guard(lambda: self._deploy(self._strategy.next()))
+
     def _deploy(self, vertices: Sequence[ExecutionVertex]) -> None:
         deployments = []
         for vertex in vertices:
@@ -154,7 +232,6 @@ class JobMaster:
             if scheduled and execution.transition(ExecutionState.SCHEDULED, ExecutionState.DEPLOYING, now):
                 deployments.append(self._deployment(vertex))
         if deployments:
-            self._slots.allocate((d.vertex.id, d.subtask) for d in deployments)
             self._gateway.submit(deployments)
 
     def _deployment(self, vertex: ExecutionVertex) -> TaskDeployment:
@@ -163,11 +240,12 @@ class JobMaster:
         inputs = [
             InputDescriptor(
                 channels=tuple(
-                    _channel(edge, producer, vertex.subtask)
+                    self._channel(edge, producer, vertex.subtask)
                     for producer in executions.producers_of(edge, vertex.subtask)
                 ),
                 port=edge.edge.port,
                 feedback=edge.feedback,
+                record_type=self._record_type(edge),
             )
             for edge in self.graph.in_edges(job_vertex.id)
         ]
@@ -177,10 +255,11 @@ class JobMaster:
                 tag=None if edge.edge.tag is None else edge.edge.tag.name,
                 partitioner=edge.edge.partitioner,
                 channels=tuple(
-                    _channel(edge, vertex.subtask, consumer)
+                    self._channel(edge, vertex.subtask, consumer)
                     for consumer in executions.consumers_of(edge, vertex.subtask)
                 ),
                 consumer_max_parallelism=self.graph.vertex(edge.target).max_parallelism,
+                record_type=self._record_type(edge),
             )
             for edge in self.graph.out_edges(job_vertex.id)
         ]
@@ -196,6 +275,21 @@ class JobMaster:
             seed=self._seed,
             restored=() if self._restored is None else self._restored.share(job_vertex, vertex.subtask),
         )
+
+    def _channel(self, edge: JobEdge, producer: int, consumer: int) -> ChannelId:
+        return ChannelId(
+            f"{self._job}/{edge.id}" if self._job else edge.id,
+            producer,
+            consumer,
+            attempt=self.executions.subtask(edge.target, consumer).current.attempt,
+            producer_at=self._places[edge.source, producer],
+            consumer_at=self._places[edge.target, consumer],
+        )
+
+    def _record_type(self, edge: JobEdge) -> Any:
+        if edge.edge.tag is not None:
+            return edge.edge.tag.type
+        return next(n.output_type for n in self.graph.vertex(edge.source).nodes if n.id == edge.source_node)
 
     # ---- sources --------------------------------------------------------------------------------------------
 
@@ -245,12 +339,17 @@ class JobMaster:
 
     def _cancel_tasks(self) -> None:
         for vertex in self.executions.subtasks():
-            if vertex.current.cancel(self._clock.now_ms()) and vertex.state is ExecutionState.CANCELING:
-                self._gateway.cancel(vertex.current.attempt_id)
+            self._cancel_task(vertex)
         self._check_end()
+
+    def _cancel_task(self, vertex: ExecutionVertex) -> None:
+        if vertex.current.cancel(self._clock.now_ms()) and vertex.state is ExecutionState.CANCELING:
+            self._gateway.cancel(vertex.current.attempt_id)
 
     def _check_end(self) -> None:
         if self.status.ended or not all(v.state.ended for v in self.executions.subtasks()):
+            return
+        if self.status is JobStatus.RUNNING and (self._failover.restarting or self._waiting_for_slots):
             return
         for coordinator in self._sources.values():
             try:
@@ -273,7 +372,3 @@ class JobMaster:
         self._listener.task_state_changed(
             self.graph.job_name, execution.vertex_name, execution.subtask, old.value, new.value
         )
-
-
-def _channel(edge: JobEdge, producer: int, consumer: int) -> ChannelId:
-    return ChannelId(edge.id, producer, consumer)

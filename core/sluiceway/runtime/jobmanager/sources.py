@@ -47,6 +47,7 @@ class SourceCoordinator(EnumeratorContext):
         self._restored = restored
         self._enumerator: Enumerator | None = None
         self._readers: set[int] = set()
+        self._assigned: dict[int, list[Any]] = {}
 
     @property
     def parallelism(self) -> int:
@@ -65,6 +66,7 @@ class SourceCoordinator(EnumeratorContext):
 
     def assign(self, reader: int, splits: Sequence[Any]) -> None:
         """Carry splits to a reader."""
+        self._assigned.setdefault(reader, []).extend(splits)
         self._assign(reader, splits)
 
     def no_more_splits(self, reader: int) -> None:
@@ -80,6 +82,13 @@ class SourceCoordinator(EnumeratorContext):
         if self._enumerator is not None and reader not in self._readers:
             self._readers.add(reader)
             self._enumerator.add_reader(reader)
+
+    def reader_failed(self, reader: int) -> None:
+        """A reader begins anew: what it was given is to be read again."""
+        self._readers.discard(reader)
+        splits = self._assigned.pop(reader, [])
+        if self._enumerator is not None and splits:
+            self._enumerator.add_splits_back(splits, reader)
 
     def split_requested(self, reader: int) -> None:
         """A reader wants a split."""

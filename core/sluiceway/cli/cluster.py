@@ -1,0 +1,119 @@
+"""``sluiceway cluster start|status|stop``, ``submit``, ``list``, ``cancel``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime
+
+import click
+import msgspec
+
+from sluiceway.cli.groups import Group
+from sluiceway.cli.options import Request, pipeline_command
+from sluiceway.cli.tables import print_table
+from sluiceway.cli.target import load_pipeline
+
+__all__ = ["cancel", "cluster", "list_jobs", "submit"]
+
+
+@click.group(cls=Group)
+def cluster() -> None:
+    """A job manager and workers that keep running on this machine, and run what is submitted."""
+
+
+@cluster.command()
+@click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="Worker processes at most.")
+@click.option(
+    "--slots", type=click.IntRange(1), default=2, show_default=True, help="Slots that each of them offers."
+)
+def start(workers: int, slots: int) -> None:
+    """Start a cluster in the background. Its workers come when there is a job for them."""
+    from sluiceway.runtime.cluster.client import cluster_file, start_cluster
+
+    pid = start_cluster(workers, slots, "shm")
+    click.echo(f"cluster started (process {pid}), with up to {workers} workers of {slots} slots")
+    click.echo(f"its log is {cluster_file().parent / 'cluster.log'}")
+
+
+@cluster.command()
+@click.option("--json", "as_json", is_flag=True, help="As a JSON object.")
+def status(as_json: bool) -> None:
+    """Tell what the cluster is doing."""
+    from sluiceway.runtime.cluster.client import ClusterClient
+
+    with ClusterClient() as client:
+        told = client.status()
+    if as_json:
+        click.echo(json.dumps(msgspec.to_builtins(msgspec.structs.replace(told, figures=b""))))
+        return
+    running = sum(j.status in ("running", "waiting") for j in told.jobs)
+    click.echo(
+        f"process {told.pid}, since {_time(told.started_ms)}; {len(told.workers)} of up to {told.max_workers}"
+        f" workers, {told.free_slots} of {told.slots} slots free; {running} of {len(told.jobs)} jobs running"
+    )
+    if told.workers:
+        print_table(["worker", "process", "slots"], [[w.name, str(w.pid), str(w.slots)] for w in told.workers])
+
+
+@cluster.command()
+def stop() -> None:
+    """Cancel all jobs and end the cluster."""
+    from sluiceway.runtime.cluster.client import ClusterClient
+
+    with ClusterClient() as client:
+        client.shut_down()
+    click.echo("cluster stopped")
+
+
+@pipeline_command("submit", "Hand a pipeline to the running cluster.")
+def submit(request: Request) -> None:
+    """Hand the pipeline in TARGET to the running cluster, and return at once. TARGET is as for 'sluiceway run'."""
+    from sluiceway.cli.manager import manager
+    from sluiceway.runtime.cluster.client import ClusterClient
+    from sluiceway.runtime.local import job_graph_of
+
+    with ClusterClient() as client, load_pipeline(request.target, request.arguments) as pipeline:
+        settings = request.resolved.settings
+        graph = job_graph_of(pipeline.graph(settings), manager().services())
+        click.echo(client.submit(graph.job_name, graph, settings))
+
+
+@click.command("list")
+@click.option("--json", "as_json", is_flag=True, help="As a JSON array.")
+def list_jobs(as_json: bool) -> None:
+    """List the jobs of the running cluster."""
+    from sluiceway.runtime.cluster.client import ClusterClient
+
+    with ClusterClient() as client:
+        jobs = client.status().jobs
+    if as_json:
+        click.echo(json.dumps(msgspec.to_builtins(jobs)))
+        return
+    rows = [
+        [
+            j.job,
+            j.status,
+            _time(j.submitted_ms),
+            str(j.records_in),
+            str(j.records_out),
+            j.failure.partition("\n")[0],
+        ]
+        for j in jobs
+    ]
+    print_table(["job", "status", "submitted", "in", "out", "failure"], rows)
+
+
+@click.command()
+@click.argument("job")
+def cancel(job: str) -> None:
+    """Cancel a job of the running cluster."""
+    from sluiceway.runtime.cluster.client import ClusterClient
+
+    with ClusterClient() as client:
+        client.cancel(job)
+    print(f"cancelling {job}", file=sys.stderr)
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")

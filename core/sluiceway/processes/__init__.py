@@ -1,0 +1,1 @@
+"""What runs in processes of their own: the entry points of workers and job managers."""

@@ -1,0 +1,204 @@
+"""A client of a cluster that runs in a process of its own: asks, and waits for the answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+from sluiceway.clock import SystemClock
+from sluiceway.config import Settings
+from sluiceway.errors import ConfigurationError, ConnectorError, SluicewayError
+from sluiceway.graph import JobGraph
+from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
+from sluiceway.runtime.cluster.dispatcher import ClusterConfig
+from sluiceway.runtime.cluster.messages import (
+    AskStatus,
+    CancelJob,
+    Done,
+    Message,
+    Refused,
+    ShutDown,
+    Status,
+    SubmitProgram,
+)
+from sluiceway.runtime.cluster.shipping import dump
+from sluiceway.runtime.poller import SelectorPoller
+from sluiceway.runtime.worker import Worker
+
+__all__ = ["ClusterClient", "cluster_file", "start_cluster"]
+
+_START_S: Final = 30.0
+_ANSWER_S: Final = 30.0
+
+
+def cluster_file() -> Path:
+    """Where the cluster of this user is written down: in ``$SLUICEWAY_HOME``, else ``~/.sluiceway``."""
+    home = os.environ.get("SLUICEWAY_HOME")
+    return (Path(home) if home else Path.home() / ".sluiceway") / "cluster.json"
+
+
+def start_cluster(workers: int, slots: int, transport: str) -> int:
+    """Start a cluster in the background; returns the process id of its job manager when it answers.
+
+    Raises:
+        ConfigurationError: there is one already.
+        ConnectorError: it did not come up.
+    """
+    file = cluster_file()
+    try:
+        with ClusterClient() as running:
+            pid = running.status().pid
+    except ConnectorError:
+        pass
+    else:
+        raise ConfigurationError(
+            f"a cluster is running already (process {pid}): stop it with sluiceway cluster stop"
+        )
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory = tempfile.mkdtemp(prefix="sluiceway-")
+    config = ClusterConfig(directory, secrets.token_hex(32), workers, slots, transport)
+    with open(file.parent / "cluster.log", "ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "sluiceway.processes.jobmanager"],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(asdict(config)).encode() + b"\n")
+    process.stdin.close()
+    known = {"directory": directory, "secret": config.secret, "pid": process.pid, "log": log.name}
+    _write_privately(file, json.dumps(known))
+    until = time.monotonic() + _START_S
+    while time.monotonic() < until:
+        if process.poll() is not None:
+            break
+        try:
+            with ClusterClient() as client:
+                client.status()
+            return process.pid
+        except ConnectorError:
+            time.sleep(0.02)
+    process.kill()
+    shutil.rmtree(directory, ignore_errors=True)
+    file.unlink(missing_ok=True)
+    raise ConnectorError(f"the cluster did not come up; what it said is in {log.name}")
+
+
+def _write_privately(file: Path, text: str) -> None:
+    part = file.with_suffix(".part")
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "w") as stream:
+        stream.write(text)
+    part.replace(file)
+
+
+class ClusterClient:
+    """Talks to the running cluster of this user. For one thread.
+
+    Raises:
+        ConnectorError: none is running, or it does not answer.
+    """
+
+    def __init__(self) -> None:
+        file = cluster_file()
+        try:
+            known = json.loads(file.read_text())
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            sock.connect(str(Path(known["directory"]) / "manager"))
+        except (OSError, ValueError, KeyError) as error:
+            raise ConnectorError("no cluster is running: start one with sluiceway cluster start") from error
+        self.log = Path(known["log"])
+        self._poller = SelectorPoller()
+        self._clock = SystemClock()
+        self._loop = Worker(self._clock, self._poller)
+        self._requests = count(1)
+        self._answers: list[Message] = []
+        self._lost: ConnectionLostError | None = None
+        self._connection = Connection(
+            sock,
+            self._loop,
+            bytes.fromhex(known["secret"]),
+            "client",
+            peer_role="manager",
+            on_open=lambda connection: None,
+            on_message=self._take,
+            on_closed=self._closed,
+        )
+
+    def __enter__(self) -> ClusterClient:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Part."""
+        self._connection.close()
+        self._loop.run_ready()
+        self._poller.close()
+
+    def status(self, figures: bool = False) -> Status:
+        """What is going on.
+
+        Args:
+            figures: with the metrics of all jobs.
+        """
+        answer = self._ask(AskStatus(next(self._requests), figures))
+        assert isinstance(answer, Status)
+        return answer
+
+    def submit(self, name: str, graph: JobGraph, settings: Settings) -> str:
+        """Hand in a job; returns its id.
+
+        Raises:
+            SluicewayError: it was refused; says why.
+        """
+        program = dump((graph, settings))
+        return self._done(SubmitProgram(next(self._requests), name, program, sys.path))
+
+    def cancel(self, job: str) -> None:
+        """Cancel a job. Raises SluicewayError where that was refused."""
+        self._done(CancelJob(next(self._requests), job))
+
+    def shut_down(self) -> None:
+        """Cancel all jobs and end the cluster; returns when its jobs have ended."""
+        self._done(ShutDown(next(self._requests)))
+
+    def _done(self, message: Message) -> str:
+        answer = self._ask(message)
+        if isinstance(answer, Refused):
+            raise SluicewayError(answer.reason)
+        assert isinstance(answer, Done)
+        return answer.job
+
+    def _ask(self, message: Message) -> Message:
+        self._answers.clear()
+        self._connection.send(message)
+        until = self._clock.monotonic() + _ANSWER_S
+        while not self._answers:
+            if self._lost is not None:
+                raise ConnectorError(f"the cluster has gone: {self._lost}") from self._lost
+            if self._clock.monotonic() > until:
+                raise ConnectorError(f"the cluster has not answered within {_ANSWER_S:g} s")
+            if not self._loop.run_ready(4):
+                self._poller.poll(1.0)
+        return self._answers[0]
+
+    def _take(self, connection: Connection, message: Message) -> None:
+        self._answers.append(message)
+
+    def _closed(self, connection: Connection, why: ConnectionLostError | None) -> None:
+        self._lost = why or ConnectionLostError("closed")

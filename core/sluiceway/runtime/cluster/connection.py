@@ -1,0 +1,231 @@
+"""A connection for control messages: framed, authenticated both ways, never blocking."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import socket
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from sluiceway.connector import Wait
+from sluiceway.errors import SluicewayError
+from sluiceway.runtime.cluster.messages import PROTOCOL_VERSION, Hello, Message, Proof, decode, encode
+from sluiceway.runtime.worker import Progress, Tasklet, Worker
+
+__all__ = ["Connection", "ConnectionLostError"]
+
+_HEADER: Final = 4
+_LONGEST_BEFORE_PROOF: Final = 1024
+_LONGEST: Final = 1 << 30
+_CHUNK: Final = 1 << 18
+_READS_PER_STEP: Final = 8
+
+
+class ConnectionLostError(SluicewayError):
+    """The peer is gone, is not one of ours, or does not speak our language."""
+
+
+class Connection(Tasklet):
+    """One end of a control connection.
+
+    Each side signs the nonce of the other with the cluster's secret (HMAC-SHA-256, with its own role and both
+    nonces, so that a signature cannot be sent back to where it came from). Until the peer has proved that it
+    knows the secret, frames of more than 1 KiB and messages other than the two of the handshake end the
+    connection, and nothing that was sent goes out.
+
+    All calls from the loop's thread, in which also the callbacks come.
+
+    Args:
+        sock: connected; the connection owns it from now on.
+        loop: runs the connection.
+        secret: the cluster's.
+        role: what this side is, ``worker`` or ``manager`` or ``client``.
+        peer_role: what the other side must be; None: anything but the same.
+        on_open: called once, when the peer has proved itself.
+        on_message: called with each message after that.
+        on_closed: called once, with why; None: closed here.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        loop: Worker,
+        secret: bytes,
+        role: str,
+        *,
+        peer_role: str | None = None,
+        on_open: Callable[[Connection], None],
+        on_message: Callable[[Connection, Message], None],
+        on_closed: Callable[[Connection, ConnectionLostError | None], None],
+    ) -> None:
+        super().__init__()
+        sock.setblocking(False)
+        self.peer = ""
+        self._socket = sock
+        self._loop = loop
+        self._secret = secret
+        self._role = role
+        self._peer_role = peer_role
+        self._on_open = on_open
+        self._on_message = on_message
+        self._on_closed = on_closed
+        self._nonce = secrets.token_bytes(32)
+        self._peer_nonce = b""
+        self._proved = False
+        self._held: list[Message] = []
+        self._in = bytearray()
+        self._out = bytearray()
+        self._closing = False
+        self._closed = False
+        self._write(Hello(role, self._nonce))
+        loop.add(self)
+
+    @property
+    def open(self) -> bool:
+        """Whether the peer has proved itself and the connection stands."""
+        return self._proved and not self._closing and not self._closed
+
+    def send(self, message: Message) -> None:
+        """Send a message, in order. Lost, like everything after it, where the connection is lost."""
+        if self._closing or self._closed:
+            return
+        if not self._proved:
+            self._held.append(message)
+            return
+        self._write(message)
+        self._loop.wake(self)
+
+    def close(self) -> None:
+        """Close when what was sent has gone out."""
+        if not self._closing and not self._closed:
+            self._closing = True
+            self._loop.wake(self)
+
+    def step(self) -> Progress:
+        """Read and write what can be read and written now."""
+        if self._closed:
+            return Progress.DONE
+        try:
+            more = False if self._closing else self._read()
+            self._flush()
+        except ConnectionLostError as error:
+            return self._end(error)
+        except OSError as error:
+            return self._end(ConnectionLostError(f"connection to {self._peer_name()} lost: {error}"))
+        if self._closing and not self._out:
+            return self._end(None)
+        if more:
+            return Progress.AGAIN
+        self._loop.forget(self)
+        if not self._closing:
+            self._loop.wait(self, Wait(self._socket.fileno()))
+        if self._out:
+            self._loop.wait(self, Wait(self._socket.fileno(), write=True))
+        return Progress.IDLE
+
+    # ---- bytes ----------------------------------------------------------------------------------------------
+
+    def _read(self) -> bool:
+        """Take what has come; whether there may be more."""
+        for _ in range(_READS_PER_STEP):
+            try:
+                data = self._socket.recv(_CHUNK)
+            except BlockingIOError:
+                return False
+            if not data:
+                raise ConnectionLostError(f"{self._peer_name()} has closed the connection")
+            self._in += data
+            self._take_frames()
+            if self._closing or self._closed:
+                return False
+        return True
+
+    def _take_frames(self) -> None:
+        at = 0
+        data = self._in
+        while len(data) - at >= _HEADER:
+            size = int.from_bytes(data[at : at + _HEADER], "big")
+            if size > (_LONGEST if self._proved else _LONGEST_BEFORE_PROOF):
+                raise ConnectionLostError(f"{self._peer_name()} sent a frame of {size} bytes: not one of ours")
+            end = at + _HEADER + size
+            if len(data) < end:
+                break
+            try:
+                message = decode(bytes(data[at + _HEADER : end]))
+            except (msgspec.DecodeError, msgspec.ValidationError) as error:
+                raise ConnectionLostError(
+                    f"{self._peer_name()} sent what is no message of protocol {PROTOCOL_VERSION}: {error}"
+                ) from error
+            at = end
+            self._take(message)
+            if self._closing or self._closed:
+                break
+        del data[:at]
+
+    def _write(self, message: Message) -> None:
+        data = encode(message)
+        self._out += len(data).to_bytes(_HEADER, "big")
+        self._out += data
+
+    def _flush(self) -> None:
+        while self._out:
+            try:
+                sent = self._socket.send(memoryview(self._out)[:_CHUNK])
+            except BlockingIOError:
+                return
+            del self._out[:sent]
+
+    # ---- who is there ---------------------------------------------------------------------------------------
+
+    def _take(self, message: Message) -> None:
+        if self._proved:
+            if isinstance(message, Hello | Proof):
+                raise ConnectionLostError(f"{self._peer_name()} began anew in the middle")
+            self._on_message(self, message)
+        elif isinstance(message, Hello) and not self._peer_nonce:
+            self._greeted(message)
+        elif isinstance(message, Proof) and self._peer_nonce:
+            self._check(message)
+        else:
+            raise ConnectionLostError(f"{self._peer_name()} sent a message before it had proved who it is")
+
+    def _greeted(self, hello: Hello) -> None:
+        if hello.version != PROTOCOL_VERSION:
+            raise ConnectionLostError(
+                f"a {hello.role} speaks protocol {hello.version}, this {self._role} {PROTOCOL_VERSION}: run the"
+                " same version of Sluiceway on both sides"
+            )
+        if hello.role == self._role or (self._peer_role is not None and hello.role != self._peer_role):
+            raise ConnectionLostError(f"a {hello.role!r:.40} has no business with this {self._role}")
+        if len(hello.nonce) < 16 or hello.nonce == self._nonce:
+            raise ConnectionLostError(f"{self._peer_name()} sent a nonce that is none")
+        self.peer = hello.role
+        self._peer_nonce = hello.nonce
+        self._write(Proof(_sign(self._secret, self._role, hello.nonce, self._nonce)))
+
+    def _check(self, proof: Proof) -> None:
+        expected = _sign(self._secret, self.peer, self._nonce, self._peer_nonce)
+        if not hmac.compare_digest(proof.signature, expected):
+            raise ConnectionLostError(f"a {self.peer} does not know this cluster's secret")
+        self._proved = True
+        for held in self._held:
+            self._write(held)
+        self._held.clear()
+        self._on_open(self)
+
+    def _end(self, why: ConnectionLostError | None) -> Progress:
+        self._closed = True
+        self._loop.forget(self)
+        self._socket.close()
+        self._on_closed(self, why)
+        return Progress.DONE
+
+    def _peer_name(self) -> str:
+        return f"the {self.peer}" if self.peer else "the peer"
+
+
+def _sign(secret: bytes, role: str, challenge: bytes, own: bytes) -> bytes:
+    return hmac.digest(secret, role.encode() + b"\0" + challenge + own, "sha256")

@@ -1,0 +1,203 @@
+"""A cluster that stays: a job manager in a process of its own, which clients talk to."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+from sluiceway.config import Settings
+from sluiceway.engine import Services
+from sluiceway.errors import NoResourceAvailableError, SluicewayError
+from sluiceway.graph import JobGraph, slots_required
+from sluiceway.runtime.cluster.connection import Connection
+from sluiceway.runtime.cluster.jobrun import JobRun
+from sluiceway.runtime.cluster.manager import JobManager
+from sluiceway.runtime.cluster.messages import (
+    AskStatus,
+    CancelJob,
+    Done,
+    JobInfo,
+    Message,
+    Refused,
+    ShutDown,
+    Status,
+    SubmitProgram,
+)
+from sluiceway.runtime.cluster.shipping import dump, load
+
+__all__ = ["ClusterConfig", "Dispatcher"]
+
+KEPT: Final = 100
+"""Jobs that have ended and are still told of."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfig:
+    """What a cluster is started with.
+
+    Attributes:
+        directory: its own; made by whoever starts it.
+        secret: in hexadecimal.
+        workers: how many worker processes there may be.
+        slots: how many each of them offers.
+        transport: name of the transport between them.
+    """
+
+    directory: str
+    secret: str
+    workers: int
+    slots: int
+    transport: str
+
+
+class Dispatcher:
+    """Takes jobs from clients, gives each to the job manager, and remembers how they ended.
+
+    Args:
+        config: what the cluster was started with.
+        services: what plugins give in this process.
+    """
+
+    def __init__(self, config: ClusterConfig, services: Services) -> None:
+        self._config = config
+        self._clock = services.clock
+        self._services = services
+        self._manager = JobManager(
+            Path(config.directory),
+            bytes.fromhex(config.secret),
+            self._services,
+            transport=config.transport,
+            slots_per_worker=config.slots,
+            max_workers=config.workers,
+            on_client=self._message,
+        )
+        self._numbers = count(1)
+        self._submitted: dict[str, tuple[str, int]] = {}
+        self._ended: dict[str, int] = {}
+        self._started_ms = self._clock.now_ms()
+        self._stopping: tuple[Connection, int] | None = None
+        self._stopped = False
+
+    def serve(self) -> None:
+        """Work until a client says that it is enough."""
+        try:
+            while not self._stopped:
+                self._manager.turn()
+                self._look_after_jobs()
+            self._manager.close()
+        finally:
+            self._manager.abandon()
+
+    def stop(self) -> None:
+        """Cancel everything and end. From signal handlers, too."""
+        self._manager.loop.mail(self._stop)
+
+    # ---- jobs -----------------------------------------------------------------------------------------------
+
+    def _look_after_jobs(self) -> None:
+        for job, run in list(self._manager.jobs.items()):
+            if run.status.ended and job not in self._ended:
+                self._ended[job] = self._clock.now_ms()
+                self._manager.ended(run)
+        while len(self._ended) > KEPT:
+            oldest = next(iter(self._ended))
+            del self._ended[oldest], self._submitted[oldest], self._manager.jobs[oldest]
+        if self._stopping is not None and len(self._ended) == len(self._manager.jobs):
+            client, request = self._stopping
+            client.send(Done(request))
+            client.close()
+            self._stopping = None
+            self._stopped = True
+
+    def _submit(self, message: SubmitProgram) -> str:
+        for entry in message.path:
+            if entry not in sys.path:
+                sys.path.append(entry)
+        graph, settings = load(message.program)
+        assert isinstance(graph, JobGraph)
+        assert isinstance(settings, Settings)
+        needed = sum(slots_required(graph).values())
+        most = self._config.workers * self._config.slots
+        if needed > most:
+            raise NoResourceAvailableError(
+                f"job {message.name!r} needs {needed} slots, and this cluster has {most} ({self._config.workers}"
+                f" workers with {self._config.slots} each): lower its parallelism, or start a larger cluster"
+            )
+        job = f"{message.name}-{next(self._numbers)}"
+        self._submitted[job] = (message.name, self._clock.now_ms())
+        self._manager.submit(job, graph, settings)
+        return job
+
+    def _stop(self) -> None:
+        for run in self._manager.jobs.values():
+            run.cancel()
+        if self._stopping is None:
+            self._stopped = True
+
+    # ---- clients --------------------------------------------------------------------------------------------
+
+    def _message(self, client: Connection, message: Message) -> None:
+        match message:
+            case SubmitProgram():
+                try:
+                    client.send(Done(message.request, self._submit(message)))
+                except Exception as error:
+                    told = str(error) if isinstance(error, SluicewayError) else f"{type(error).__name__}: {error}"
+                    client.send(Refused(message.request, told))
+            case CancelJob():
+                run = self._manager.jobs.get(message.job)
+                if run is None:
+                    client.send(Refused(message.request, f"there is no job {message.job!r}"))
+                elif run.status.ended:
+                    client.send(Refused(message.request, f"job {message.job!r} is {run.status.value} already"))
+                else:
+                    run.cancel()
+                    client.send(Done(message.request, message.job))
+            case AskStatus():
+                client.send(self._status(message))
+            case ShutDown():
+                self._stopping = (client, message.request)
+                self._stop()
+            case _:
+                client.close()
+
+    def _status(self, message: AskStatus) -> Status:
+        resources = self._manager.resources
+        figures = {job: run.metrics() for job, run in self._manager.jobs.items()} if message.figures else {}
+        return Status(
+            request=message.request,
+            pid=os.getpid(),
+            started_ms=self._started_ms,
+            slots=resources.slots.total,
+            free_slots=resources.slots.available,
+            max_workers=self._config.workers,
+            transport=self._config.transport,
+            jobs=[self._info(job, run) for job, run in self._manager.jobs.items()],
+            workers=resources.infos(),
+            figures=dump(figures) if figures else b"",
+        )
+
+    def _info(self, job: str, run: JobRun) -> JobInfo:
+        name, submitted_ms = self._submitted[job]
+        metrics = run.metrics()
+        return JobInfo(
+            job=job,
+            name=name,
+            status="waiting" if self._manager.is_waiting(run) else run.status.value,
+            submitted_ms=submitted_ms,
+            ended_ms=self._ended.get(job, 0),
+            needs_slots=sum(slots_required(run.graph).values()),
+            records_in=metrics.records_in,
+            records_out=metrics.records_out,
+            failure="" if run.failure is None else _told(run.failure),
+            failures=[f"{f.task}: {_told(f.cause)}" for f in run.master.failures],
+        )
+
+
+def _told(error: BaseException) -> str:
+    notes: Any = getattr(error, "__notes__", ())
+    return "\n".join([f"{type(error).__name__}: {error}", *notes])

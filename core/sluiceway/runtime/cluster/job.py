@@ -1,0 +1,83 @@
+"""A job on worker processes of this machine, which are started for it and end with it."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from pathlib import Path
+
+from sluiceway.config import Settings
+from sluiceway.engine import Job, JobResult, JobStatus, Services
+from sluiceway.graph import JobGraph, slots_required
+from sluiceway.metrics import JobMetrics
+from sluiceway.runtime.cluster.jobrun import JobRun
+from sluiceway.runtime.cluster.manager import JobManager
+
+__all__ = ["ClusterJob"]
+
+
+class ClusterJob(Job):
+    """One run on ``settings.workers`` processes. The calling thread is the job manager.
+
+    Args:
+        graph: the job.
+        settings: the options of the run.
+        services: what plugins give.
+    """
+
+    def __init__(self, graph: JobGraph, settings: Settings, services: Services) -> None:
+        self._graph = graph
+        self._settings = settings
+        self._services = services
+        # A wrong name is told before anything is started.
+        self._transport = "shm" if settings.transport == "auto" else settings.transport
+        services.carrier(self._transport)
+        services.state_backend(settings.state_backend)
+        self._manager: JobManager | None = None
+        self._run: JobRun | None = None
+        self._cancelled = False
+
+    def run(self) -> JobResult:
+        """Start the workers, run the job, end the workers."""
+        if self._manager is not None:
+            raise RuntimeError("a job runs once: prepare another one")
+        workers = self._settings.workers
+        manager = self._manager = JobManager(
+            Path(tempfile.mkdtemp(prefix="sluiceway-")),
+            secrets.token_bytes(32),
+            self._services,
+            transport=self._transport,
+            slots_per_worker=-(-sum(slots_required(self._graph).values()) // workers),
+            max_workers=workers,
+        )
+        try:
+            run = self._run = manager.submit(self._graph.job_name, self._graph, self._settings)
+            if self._cancelled:
+                run.cancel()
+            while not run.status.ended:
+                manager.turn()
+            manager.ended(run)
+            manager.close()
+        finally:
+            manager.abandon()
+        if run.failure is not None:
+            raise run.failure
+        return JobResult(self._graph.job_name, run.status, run.metrics())
+
+    def cancel(self) -> None:
+        """Ask it to stop soon. From any thread."""
+        self._cancelled = True
+        manager, run = self._manager, self._run
+        if manager is not None and run is not None:
+            manager.loop.mail(run.cancel)
+
+    @property
+    def status(self) -> JobStatus:
+        """Its status."""
+        return JobStatus.CREATED if self._run is None else self._run.status
+
+    def metrics(self) -> JobMetrics:
+        """The figures that the workers have sent last."""
+        if self._run is None:
+            return JobMetrics(self._graph.job_name, self.status.value, 0.0, 0, 0, (), {})
+        return self._run.metrics()

@@ -1,0 +1,217 @@
+"""One job in the job manager: its job master, and the messages between that and the workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import SystemRandom
+from typing import Any
+
+from sluiceway.clock import Clock
+from sluiceway.config import Settings
+from sluiceway.connectors.process_local import living
+from sluiceway.engine import JobStatus, LifecycleListener
+from sluiceway.graph import ExecutionState, JobGraph
+from sluiceway.metrics import JobMetrics, SubtaskMetrics
+from sluiceway.runtime.cluster.messages import (
+    AnnounceWatermark,
+    AssignSplits,
+    CancelTask,
+    DeployTasks,
+    JobEnded,
+    NoMoreSplits,
+    ReportMetrics,
+    ReportTask,
+    ReportWatermark,
+    RequestSplit,
+    Results,
+    SubmitJob,
+)
+from sluiceway.runtime.cluster.resources import ResourceManager, WorkerLostError
+from sluiceway.runtime.cluster.shipping import dump, load, load_error
+from sluiceway.runtime.cluster.worker import Program, TaskFigures
+from sluiceway.runtime.deployment import TaskDeployment
+from sluiceway.runtime.jobmanager.master import JobMaster
+from sluiceway.runtime.worker import Worker
+
+__all__ = ["JobRun"]
+
+
+class JobRun:
+    """Runs one job on the cluster's workers. All calls in the job manager's loop, except where it says otherwise.
+
+    Args:
+        job: its id.
+        epoch: of this leader: what workers say to an earlier one is not for this one.
+        graph: the job.
+        settings: the options of the run.
+        loop: the job manager's.
+        clock: the runtime's.
+        resources: the workers.
+        listener: told about state changes.
+    """
+
+    def __init__(
+        self,
+        job: str,
+        epoch: int,
+        graph: JobGraph,
+        settings: Settings,
+        *,
+        loop: Worker,
+        clock: Clock,
+        resources: ResourceManager,
+        listener: LifecycleListener,
+    ) -> None:
+        self.job = job
+        self.graph = graph
+        self.epoch = epoch
+        self._settings = settings
+        self.loop = loop
+        self.clock = clock
+        self.resources = resources
+        self._figures: dict[str, TaskFigures] = {}
+        self.workers: set[str] = set()
+        self._rejected = 0
+        self._started_at = 0.0
+        self._ended_at: float | None = None
+        self.program = dump(Program(graph.job_name, settings))
+        self.master = JobMaster(
+            graph,
+            settings,
+            _Gateway(self),
+            clock=clock,
+            listener=listener,
+            slots=resources.slots,
+            seed=SystemRandom().getrandbits(32) if settings.seed is None else settings.seed,
+            job=job,
+        )
+
+    @property
+    def status(self) -> JobStatus:
+        """The job's status. From any thread."""
+        return self.master.status
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why it failed."""
+        return self.master.failure
+
+    def cancel(self) -> None:
+        """End it without finishing it."""
+        self.master.cancel()
+
+    def give_up(self, why: BaseException) -> None:
+        """Fail it before it has started."""
+        self.master.fail(why)
+
+    def start(self) -> None:
+        """Start it; enough slots are there."""
+        self._started_at = self.clock.monotonic()
+        self.master.start()
+
+    def forget(self) -> None:
+        """The job has ended: the workers may forget it."""
+        self._ended_at = self.clock.monotonic()
+        for worker in self.workers:
+            self.resources.send(worker, JobEnded(self.job, self.epoch))
+
+    def worker_lost(self, worker: str, why: WorkerLostError) -> None:
+        """A worker is gone."""
+        self.workers.discard(worker)
+        self.master.worker_lost(worker, why)
+
+    def slots_came(self) -> None:
+        """A worker has come."""
+        self.master.slots_came()
+
+    def take(self, message: ReportTask | RequestSplit | ReportMetrics | ReportWatermark | Results) -> None:
+        """A worker says something about the job."""
+        if message.epoch != self.epoch:
+            self._rejected += 1
+            return
+        match message:
+            case ReportTask():
+                cause = load_error(message.cause) if message.cause else None
+                self.master.report(message.attempt, ExecutionState(message.state), cause)
+            case RequestSplit():
+                self.master.split_requested(message.vertex, message.subtask)
+            case ReportWatermark():
+                self.master.watermark_reported(message.attempt, message.group, message.mark)
+            case ReportMetrics():
+                for figures in load(message.figures):
+                    self._figures[figures.attempt_id] = figures
+            case Results():
+                handle: Any = living(message.number)
+                if handle is not None:
+                    handle._extend(load(message.records))
+
+    def metrics(self) -> JobMetrics:
+        """The figures that the workers have sent last. From any thread."""
+        until = self._ended_at or self.clock.monotonic()
+        figures = list(self._figures.values())
+        subtasks: tuple[SubtaskMetrics, ...] = tuple(f.metrics for f in figures)
+        latency: dict[str, dict[str, float]] = {}
+        for each in figures:
+            for name, quantiles in each.latency_ms.items():
+                shown = latency.setdefault(name, {})
+                for label, ms in quantiles.items():
+                    shown[label] = max(shown.get(label, 0.0), ms)
+        return JobMetrics(
+            job_name=self.graph.job_name,
+            status=self.status.value,
+            elapsed_s=until - self._started_at if self._started_at else 0.0,
+            records_in=sum(f.metrics.records_in for f in figures if f.is_source),
+            records_out=sum(f.records_to_sinks for f in figures),
+            subtasks=subtasks,
+            latency_ms=latency,
+        )
+
+
+class _Gateway:
+    """The job master's way to the workers."""
+
+    def __init__(self, run: JobRun) -> None:
+        self._run = run
+
+    def submit(self, deployments: Sequence[TaskDeployment]) -> None:
+        """To each worker its own, with the addresses of all."""
+        by_worker: dict[str, list[TaskDeployment]] = {}
+        for deployment in deployments:
+            place = self._run.master.place_of(deployment.attempt_id)
+            assert place is not None
+            by_worker.setdefault(place, []).append(deployment)
+        addresses = self._run.resources.addresses
+        for worker, some in by_worker.items():
+            if worker not in self._run.workers:
+                self._run.workers.add(worker)
+                self._run.resources.send(worker, SubmitJob(self._run.job, self._run.epoch, self._run.program))
+            self._run.resources.send(worker, DeployTasks(self._run.job, self._run.epoch, dump(some), addresses))
+
+    def cancel(self, attempt_id: str) -> None:
+        """Cancel an attempt."""
+        self._run.resources.send(self._place(attempt_id), CancelTask(self._run.job, self._run.epoch, attempt_id))
+
+    def assign_splits(self, attempt_id: str, splits: Sequence[Any]) -> None:
+        """Give splits to a reader."""
+        message = AssignSplits(self._run.job, self._run.epoch, attempt_id, dump(list(splits)))
+        self._run.resources.send(self._place(attempt_id), message)
+
+    def no_more_splits(self, attempt_id: str) -> None:
+        """Tell a reader."""
+        self._run.resources.send(self._place(attempt_id), NoMoreSplits(self._run.job, self._run.epoch, attempt_id))
+
+    def announce_watermark(self, attempt_id: str, mark: int | None) -> None:
+        """Tell a reader where the slowest of its group is."""
+        self._run.resources.send(
+            self._place(attempt_id), AnnounceWatermark(self._run.job, self._run.epoch, attempt_id, mark)
+        )
+
+    def post(self, action: Callable[[], None], after_s: float) -> None:
+        """Have something run in the loop. From any thread."""
+        if after_s > 0:
+            self._run.loop.mail(lambda: self._run.loop.at(self._run.clock.monotonic() + after_s, action))
+        else:
+            self._run.loop.mail(action)
+
+    def _place(self, attempt_id: str) -> str:
+        return self._run.master.place_of(attempt_id) or ""

@@ -1,0 +1,236 @@
+"""The job manager: one loop with a listener, the resource manager, and a job master for each job."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import sys
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+from sluiceway.config import Settings
+from sluiceway.engine import Services
+from sluiceway.graph import JobGraph, slots_required
+from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
+from sluiceway.runtime.cluster.jobrun import JobRun
+from sluiceway.runtime.cluster.messages import (
+    Message,
+    Register,
+    ReportMetrics,
+    ReportTask,
+    ReportWatermark,
+    RequestSplit,
+    Results,
+)
+from sluiceway.runtime.cluster.processes import WorkerConfig, WorkerHandle, start_worker
+from sluiceway.runtime.cluster.resources import ResourceManager, WorkerLostError
+from sluiceway.runtime.poller import SelectorPoller
+from sluiceway.runtime.worker import Worker
+
+__all__ = ["JobManager"]
+
+_STOP_S: Final = 5.0
+_BACKLOG: Final = 128
+_SEGMENTS: Final = 512
+_SEGMENT_BYTES: Final = 32 * 1024
+
+
+class JobManager:
+    """Runs jobs on workers that it starts. All in one thread, except where a method says otherwise.
+
+    Args:
+        directory: the cluster's own, which only its user may enter; removed at the end.
+        secret: the cluster's.
+        services: what plugins give.
+        transport: name of the transport between workers.
+        slots_per_worker: how many each worker offers.
+        max_workers: how many there may be at a time.
+        start: starts a worker process.
+        on_client: given messages of clients, which are none of the workers' business.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        secret: bytes,
+        services: Services,
+        *,
+        transport: str,
+        slots_per_worker: int,
+        max_workers: int,
+        start: Callable[[WorkerConfig], WorkerHandle] = start_worker,
+        on_client: Callable[[Connection, Message], None] | None = None,
+    ) -> None:
+        self.loop = Worker(services.clock, poller := SelectorPoller())
+        self.jobs: dict[str, JobRun] = {}
+        self._directory = directory
+        self._secret = secret
+        self._services = services
+        self._clock = services.clock
+        self._poller = poller
+        self._transport = transport
+        self._slots_per_worker = slots_per_worker
+        self._max_workers = max_workers
+        self._start_process = start
+        self._on_client = on_client
+        self._names = count(1)
+        self._waiting: list[JobRun] = []
+        self._stopping = False
+        self.resources = ResourceManager(
+            self.loop, self._clock, on_registered=self._registered, on_lost=self._lost
+        )
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(str(directory / "manager"))
+        self._listener.listen(_BACKLOG)
+        self._listener.setblocking(False)
+        self._poller.keep(self._listener.fileno(), False, self._accept)
+
+    # ---- the loop -------------------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """Do what is to be done, or sleep until there is something."""
+        if not self.loop.run_ready(16):
+            deadline = self.loop.next_deadline()
+            self._poller.poll(None if deadline is None else max(0.0, deadline - self._clock.monotonic()))
+
+    def close(self) -> None:
+        """End all workers, politely if they answer, and remove the directory."""
+        self._stopping = True
+        try:
+            self.resources.stop()
+            until = self._clock.monotonic() + _STOP_S
+            self.loop.at(until, lambda: None)
+            while self.resources.connected and self._clock.monotonic() < until:
+                self.turn()
+            self.resources.end_processes(_STOP_S)
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """End all workers at once, and remove the directory. Harmless twice."""
+        self._stopping = True
+        self.resources.end_processes(0)
+        if self._listener.fileno() >= 0:
+            self._poller.drop(self._listener.fileno(), False)
+            self._listener.close()
+            self._poller.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    # ---- jobs -----------------------------------------------------------------------------------------------
+
+    def submit(self, job: str, graph: JobGraph, settings: Settings) -> JobRun:
+        """Take on a job, which starts when there are slots for it.
+
+        Raises:
+            SerializationError: the job cannot be sent to workers; names what is in the way.
+        """
+        run = JobRun(
+            job,
+            0,
+            graph,
+            settings,
+            loop=self.loop,
+            clock=self._clock,
+            resources=self.resources,
+            listener=self._services.listener,
+        )
+        self.jobs[job] = run
+        self._waiting.append(run)
+        self.loop.soon(self._start_what_can)
+        return run
+
+    def ended(self, run: JobRun) -> None:
+        """A job has come to its end: the workers forget it."""
+        run.forget()
+        self.loop.soon(self._start_what_can)
+
+    def is_waiting(self, run: JobRun) -> bool:
+        """Whether a job waits for slots."""
+        return run in self._waiting
+
+    def _start_what_can(self) -> None:
+        """Start waiting jobs in order, as far as there are slots, and workers for the next one."""
+        while self._waiting:
+            run = self._waiting[0]
+            needed = sum(slots_required(run.graph).values())
+            if needed > self.resources.slots.available:
+                self._start_workers(needed - self.resources.slots.available)
+                return
+            self._waiting.pop(0)
+            run.start()
+
+    def _start_workers(self, slots: int) -> None:
+        coming = len(self.resources.starting)
+        wanted = -(-slots // self._slots_per_worker) - coming
+        room = self._max_workers - len(self.resources.names()) - coming
+        for _ in range(min(wanted, room)):
+            self._start_worker()
+
+    # ---- workers --------------------------------------------------------------------------------------------
+
+    def _start_worker(self) -> None:
+        config = WorkerConfig(
+            name=f"worker-{next(self._names)}",
+            manager=str(self._directory / "manager"),
+            directory=str(self._directory),
+            secret=self._secret.hex(),
+            slots=self._slots_per_worker,
+            transport=self._transport,
+            segments=_SEGMENTS,
+            segment_bytes=_SEGMENT_BYTES,
+            path=sys.path,
+        )
+        self.resources.expect(config.name, self._start_process(config))
+
+    def _registered(self, worker: str) -> None:
+        for run in self.jobs.values():
+            run.slots_came()
+        self._start_what_can()
+
+    def _lost(self, worker: str, why: WorkerLostError) -> None:
+        if self._stopping:
+            return
+        for run in list(self.jobs.values()):
+            if run in self._waiting:
+                self._waiting.remove(run)
+                run.give_up(why)
+            else:
+                run.worker_lost(worker, why)
+                if not run.status.ended:
+                    self._start_workers(self._slots_per_worker)
+
+    # ---- connections ----------------------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except (BlockingIOError, InterruptedError):
+            return
+        Connection(
+            sock,
+            self.loop,
+            self._secret,
+            "manager",
+            on_open=lambda connection: None,
+            on_message=self._message,
+            on_closed=self._closed,
+        )
+
+    def _message(self, connection: Connection, message: Message) -> None:
+        if connection.peer != "worker":
+            if self._on_client is not None:
+                self._on_client(connection, message)
+            return
+        self.resources.heard_from(connection)
+        if isinstance(message, Register):
+            self.resources.register(connection, message)
+        elif isinstance(message, ReportTask | RequestSplit | ReportMetrics | ReportWatermark | Results):
+            run = self.jobs.get(message.job)
+            if run is not None:
+                run.take(message)
+
+    def _closed(self, connection: Connection, why: ConnectionLostError | None) -> None:
+        if connection.peer == "worker":
+            self.resources.closed(connection, why)

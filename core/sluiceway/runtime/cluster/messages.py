@@ -1,0 +1,316 @@
+"""What job manager and workers say to one another. Small, typed, versioned; never pickle.
+
+What is pickled (programs, splits, exceptions) travels as ``bytes`` in a field of its own, and is opened only by
+who has seen the peer prove the cluster's secret: :mod:`sluiceway.runtime.cluster.connection` takes no message
+of any other kind before that.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import msgspec
+
+__all__ = [
+    "PROTOCOL_VERSION",
+    "AnnounceWatermark",
+    "AskStatus",
+    "AssignSplits",
+    "CancelJob",
+    "CancelTask",
+    "DeployTasks",
+    "Done",
+    "Heartbeat",
+    "Hello",
+    "JobEnded",
+    "JobInfo",
+    "Message",
+    "NoMoreSplits",
+    "Proof",
+    "Refused",
+    "Register",
+    "ReportMetrics",
+    "ReportTask",
+    "ReportWatermark",
+    "RequestSplit",
+    "Results",
+    "ShutDown",
+    "Status",
+    "StopWorker",
+    "SubmitJob",
+    "SubmitProgram",
+    "WorkerInfo",
+    "decode",
+    "encode",
+]
+
+PROTOCOL_VERSION: Final = 1
+"""Raised when a message changes its meaning. Peers of different versions part at once."""
+
+
+class _Message(msgspec.Struct, frozen=True, tag=True):
+    pass
+
+
+class Hello(_Message, frozen=True):
+    """First of all, from both sides: who speaks, and what the other side has to sign."""
+
+    role: str
+    nonce: bytes
+    version: int = PROTOCOL_VERSION
+
+
+class Proof(_Message, frozen=True):
+    """Second, from both sides: the peer's nonce, signed with the cluster's secret."""
+
+    signature: bytes
+
+
+class Register(_Message, frozen=True):
+    """A worker has come.
+
+    ``address`` is where its data transport can be reached, by the transport's own notation.
+    """
+
+    worker: str
+    pid: int
+    slots: int
+    address: str
+
+
+class Heartbeat(_Message, frozen=True):
+    """Both ways: still here. ``count`` goes up by one each time."""
+
+    count: int
+
+
+class SubmitJob(_Message, frozen=True):
+    """Job manager to worker: a program. ``epoch`` is that of the job master that leads the job."""
+
+    job: str
+    epoch: int
+    program: bytes
+
+
+class DeployTasks(_Message, frozen=True):
+    """Job manager to worker: run these attempts. ``peers`` says where the workers they talk to can be reached."""
+
+    job: str
+    epoch: int
+    deployments: bytes
+    peers: dict[str, str]
+
+
+class CancelTask(_Message, frozen=True):
+    """Job manager to worker."""
+
+    job: str
+    epoch: int
+    attempt: str
+
+
+class AssignSplits(_Message, frozen=True):
+    """Job manager to worker: splits for a reader."""
+
+    job: str
+    epoch: int
+    attempt: str
+    splits: bytes
+
+
+class NoMoreSplits(_Message, frozen=True):
+    """Job manager to worker: a reader has all the splits that it will get."""
+
+    job: str
+    epoch: int
+    attempt: str
+
+
+class AnnounceWatermark(_Message, frozen=True):
+    """Job manager to worker: where the slowest of a reader's alignment group is, in ms; None: nowhere."""
+
+    job: str
+    epoch: int
+    attempt: str
+    mark: int | None
+
+
+class JobEnded(_Message, frozen=True):
+    """Job manager to worker: forget the job."""
+
+    job: str
+    epoch: int
+
+
+class StopWorker(_Message, frozen=True):
+    """Job manager to worker: end."""
+
+
+class ReportTask(_Message, frozen=True):
+    """Worker to job manager: a task has changed its state. ``cause`` is a pickled exception, or empty."""
+
+    job: str
+    epoch: int
+    attempt: str
+    state: str
+    cause: bytes = b""
+
+
+class RequestSplit(_Message, frozen=True):
+    """Worker to job manager: a reader wants a split."""
+
+    job: str
+    epoch: int
+    vertex: int
+    subtask: int
+
+
+class ReportWatermark(_Message, frozen=True):
+    """Worker to job manager: how far a reader of an alignment group is, in ms; None: it does not count."""
+
+    job: str
+    epoch: int
+    attempt: str
+    group: str
+    mark: int | None
+
+
+class ReportMetrics(_Message, frozen=True):
+    """Worker to job manager: figures of a job's tasks on that worker, pickled."""
+
+    job: str
+    epoch: int
+    figures: bytes
+
+
+class Results(_Message, frozen=True):
+    """Worker to job manager: pickled records for an object of the program that runs the job."""
+
+    job: str
+    epoch: int
+    number: int
+    records: bytes
+
+
+class SubmitProgram(_Message, frozen=True):
+    """Client to job manager: run this. ``path`` is the client's ``sys.path``."""
+
+    request: int
+    name: str
+    program: bytes
+    path: list[str]
+
+
+class CancelJob(_Message, frozen=True):
+    """Client to job manager: end a job without finishing it."""
+
+    request: int
+    job: str
+
+
+class AskStatus(_Message, frozen=True):
+    """Client to job manager: what is going on?"""
+
+    request: int
+    figures: bool = False
+
+
+class ShutDown(_Message, frozen=True):
+    """Client to job manager: cancel all jobs, end the workers, end."""
+
+    request: int
+
+
+class Done(_Message, frozen=True):
+    """Job manager to client: a request was carried out; ``job`` is the one that it was about."""
+
+    request: int
+    job: str = ""
+
+
+class Refused(_Message, frozen=True):
+    """Job manager to client: a request was not carried out, and why."""
+
+    request: int
+    reason: str
+
+
+class JobInfo(msgspec.Struct, frozen=True):
+    """What a client is told of a job. Times are in ms since the epoch; 0: not yet."""
+
+    job: str
+    name: str
+    status: str
+    submitted_ms: int
+    ended_ms: int
+    needs_slots: int
+    records_in: int
+    records_out: int
+    failure: str
+    failures: list[str]
+
+
+class WorkerInfo(msgspec.Struct, frozen=True):
+    """What a client is told of a worker."""
+
+    name: str
+    pid: int
+    slots: int
+    silent_s: float
+
+
+class Status(_Message, frozen=True):
+    """Job manager to client. ``figures``, where they were asked for: by job, pickled metrics."""
+
+    request: int
+    pid: int
+    started_ms: int
+    slots: int
+    free_slots: int
+    max_workers: int
+    transport: str
+    jobs: list[JobInfo]
+    workers: list[WorkerInfo]
+    figures: bytes = b""
+
+
+Message: TypeAlias = (
+    Hello
+    | Proof
+    | Register
+    | Heartbeat
+    | SubmitJob
+    | DeployTasks
+    | CancelTask
+    | AssignSplits
+    | NoMoreSplits
+    | AnnounceWatermark
+    | ReportWatermark
+    | JobEnded
+    | StopWorker
+    | ReportTask
+    | RequestSplit
+    | ReportMetrics
+    | Results
+    | SubmitProgram
+    | CancelJob
+    | AskStatus
+    | ShutDown
+    | Done
+    | Refused
+    | Status
+)
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final = msgspec.msgpack.Decoder(Message)
+
+
+def encode(message: Message) -> bytes:
+    """The bytes of a message."""
+    return _ENCODER.encode(message)
+
+
+def decode(data: bytes | bytearray | memoryview) -> Message:
+    """The message. Raises msgspec.DecodeError or msgspec.ValidationError for anything else."""
+    message: Message = _DECODER.decode(data)
+    return message

@@ -1,0 +1,113 @@
+"""Programs, splits and exceptions on their way between the processes of a cluster.
+
+What is unpickled here comes from a peer that has proved the cluster's secret.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+import traceback
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, Final
+
+import cloudpickle
+
+from sluiceway.connectors.process_local import ProcessLocal
+from sluiceway.errors import SerializationError, SluicewayError
+
+__all__ = ["RemoteTraceback", "WorkerError", "dump", "dump_error", "load", "load_error"]
+
+_NOT_SHIPPED: Final = {"__main__", "__mp_main__"}  # cloudpickle knows these
+
+
+class WorkerError(SluicewayError):
+    """Stands in for an exception of a worker that could not be sent as it was."""
+
+
+class RemoteTraceback(Exception):  # noqa: N818 (it is none, it shows one)
+    """The traceback of an exception in a worker, as the text that it would have been there."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._text = text
+
+    def __str__(self) -> str:
+        return f"in a worker process\n{self._text.rstrip()}"
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Handles that give results back to the program go by their number."""
+
+    def persistent_id(self, obj: object) -> int | None:
+        return obj.number if isinstance(obj, ProcessLocal) else None
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, data: bytes, handle: Callable[[int], object]) -> None:
+        super().__init__(io.BytesIO(data))
+        self._handle = handle
+
+    def persistent_load(self, pid: Any) -> object:
+        return self._handle(pid)
+
+
+def dump(value: object) -> bytes:
+    """Pickle anything, with lambdas, closures and classes of scripts and notebooks in it.
+
+    Raises:
+        SerializationError: something in it cannot be pickled.
+    """
+    _take_scripts_along()
+    buffer = io.BytesIO()
+    try:
+        _Pickler(buffer, protocol=5).dump(value)
+    except Exception as error:
+        raise SerializationError(f"cannot be sent to a worker: {error}") from error
+    return buffer.getvalue()
+
+
+def load(data: bytes, handle: Callable[[int], object] | None = None) -> Any:
+    """Unpickle.
+
+    Args:
+        data: what :func:`dump` made.
+        handle: from the number of a handle of the program that runs the job to what takes its place.
+    """
+    return _Unpickler(data, handle or _no_handle).load()
+
+
+def dump_error(error: BaseException) -> bytes:
+    """An exception, its notes, and its traceback as text; where it cannot be pickled, what it said."""
+    text = "".join(traceback.format_exception(error))
+    try:
+        data = dump((error, text))
+        load(data)  # many exceptions can be pickled and not unpickled
+    except Exception:
+        stand_in = WorkerError(f"{type(error).__qualname__}: {error}")
+        for note in getattr(error, "__notes__", ()):
+            stand_in.add_note(note)
+        data = dump((stand_in, text))
+    return data
+
+
+def load_error(data: bytes) -> BaseException:
+    """The exception, with the traceback of the other process as its cause."""
+    error, text = load(data)
+    assert isinstance(error, BaseException)
+    if error.__cause__ is None:
+        error.__cause__ = RemoteTraceback(text)
+    return error
+
+
+def _take_scripts_along() -> None:
+    """Have what is defined in modules that nobody can import, such as scripts, pickled by value."""
+    for module in list(sys.modules.values()):
+        if type(module) is ModuleType and module.__spec__ is None and module.__name__ not in _NOT_SHIPPED:
+            cloudpickle.register_pickle_by_value(module)
+
+
+def _no_handle(number: int) -> object:
+    raise SerializationError(f"handle {number} has no business here")

@@ -1,0 +1,269 @@
+"""A worker process: registers with the job manager, runs the tasks that it is given, and ends with it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from sluiceway.buffers import NetworkBufferPool
+from sluiceway.carrier import Carrier, CarrierContext
+from sluiceway.config import Settings
+from sluiceway.engine import Services
+from sluiceway.graph import ExecutionState
+from sluiceway.metrics import SubtaskMetrics
+from sluiceway.network import NetworkTransport
+from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
+from sluiceway.runtime.cluster.messages import (
+    AnnounceWatermark,
+    AssignSplits,
+    CancelTask,
+    DeployTasks,
+    Heartbeat,
+    JobEnded,
+    Message,
+    NoMoreSplits,
+    Register,
+    ReportMetrics,
+    ReportTask,
+    ReportWatermark,
+    RequestSplit,
+    Results,
+    StopWorker,
+    SubmitJob,
+)
+from sluiceway.runtime.cluster.processes import WorkerConfig
+from sluiceway.runtime.cluster.routing import RoutingTransport
+from sluiceway.runtime.cluster.shipping import dump, dump_error, load, load_error
+from sluiceway.runtime.eventloop import LazyEventLoop
+from sluiceway.runtime.inputs import SourceInput
+from sluiceway.runtime.localtransport import LocalTransport
+from sluiceway.runtime.poller import SelectorPoller
+from sluiceway.runtime.task import Task
+from sluiceway.runtime.taskmanager import TaskManager
+from sluiceway.runtime.worker import Worker
+
+__all__ = ["Program", "TaskFigures", "WorkerProcess"]
+
+HEARTBEAT_S: Final = 1.0
+METRICS_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a worker needs of a job before its first task."""
+
+    name: str
+    settings: Settings
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFigures:
+    """What a worker tells of one task, every now and then.
+
+    Attributes:
+        attempt_id: which one.
+        metrics: its figures.
+        is_source: whether it reads a source.
+        records_to_sinks: how many records its sinks have been given.
+        latency_ms: by sink, quantiles of the latency.
+    """
+
+    attempt_id: str
+    metrics: SubtaskMetrics
+    is_source: bool
+    records_to_sinks: int
+    latency_ms: dict[str, dict[str, float]]
+
+    @classmethod
+    def of(cls, task: Task) -> TaskFigures:
+        """Those of a task, as of now."""
+        latency = {
+            name: {"p50": h.quantile(0.5) * 1000, "p99": h.quantile(0.99) * 1000}
+            for name, h in task.latencies().items()
+            if h.count
+        }
+        return cls(
+            attempt_id=task.deployment.attempt_id,
+            metrics=task.metrics(ExecutionState.RUNNING),
+            is_source=isinstance(task.input, SourceInput),
+            records_to_sinks=task.records_to_sinks(),
+            latency_ms=latency,
+        )
+
+
+class _Master:
+    """The way from a job's tasks to its job master."""
+
+    def __init__(self, worker: WorkerProcess, job: str, epoch: int) -> None:
+        self._worker = worker
+        self._job = job
+        self._epoch = epoch
+
+    def report(self, attempt_id: str, state: ExecutionState, cause: BaseException | None) -> None:
+        if state.ended:
+            self._worker.send_metrics(self._job)
+        error = b"" if cause is None else dump_error(cause)
+        self._worker.send(ReportTask(self._job, self._epoch, attempt_id, state.value, error))
+
+    def request_split(self, vertex_id: int, subtask: int) -> None:
+        self._worker.send(RequestSplit(self._job, self._epoch, vertex_id, subtask))
+
+    def report_watermark(self, attempt_id: str, group: str, mark: int | None) -> None:
+        self._worker.send(ReportWatermark(self._job, self._epoch, attempt_id, group, mark))
+
+
+@dataclass(slots=True)
+class _JobHere:
+    epoch: int
+    tasks: TaskManager
+    handle: Callable[[int], object]
+
+
+class WorkerProcess:
+    """The process, as an object: one loop, one control connection, any number of jobs.
+
+    Args:
+        config: what it was told.
+        sock: connected to the job manager.
+        services: what plugins give in this process.
+    """
+
+    def __init__(self, config: WorkerConfig, sock: socket.socket, services: Services) -> None:
+        self._config = config
+        self._clock = services.clock
+        self._poller = SelectorPoller()
+        self._loop = Worker(self._clock, self._poller)
+        self._services = services
+        self._jobs: dict[str, _JobHere] = {}
+        self._addresses: dict[str, str] = {}
+        self._beats = 0
+        self._ended = False
+        secret = bytes.fromhex(config.secret)
+        self._carrier: Carrier = self._services.carrier(config.transport)
+        self._address = self._carrier.start(
+            CarrierContext(
+                worker=config.name,
+                directory=config.directory,
+                secret=secret,
+                watch=self._poller.keep,
+                unwatch=self._poller.drop,
+                accepted=lambda link: self._network.accepted(link),
+            )
+        )
+        segments = self._carrier.segments(config.segments, config.segment_bytes)
+        self._network = NetworkTransport(
+            self._carrier, NetworkBufferPool(segments), self._addresses.__getitem__, dump_error, load_error
+        )
+        self._connection = Connection(
+            sock,
+            self._loop,
+            secret,
+            "worker",
+            peer_role="manager",
+            on_open=self._opened,
+            on_message=self._message,
+            on_closed=self._closed,
+        )
+
+    def run(self) -> None:
+        """Work until the job manager says that it is enough, or is gone."""
+        try:
+            self._loop.run()
+        finally:
+            for job in self._jobs.values():
+                job.tasks.close()
+            self._network.close()
+            self._poller.close()
+
+    def send(self, message: Message) -> None:
+        """Tell the job manager something."""
+        self._connection.send(message)
+
+    def send_metrics(self, name: str) -> None:
+        """Send the figures of a job's tasks here."""
+        job = self._jobs.get(name)
+        if job is not None:
+            figures = [TaskFigures.of(task) for task in job.tasks.tasks]
+            self.send(ReportMetrics(name, job.epoch, dump(figures)))
+
+    # ---- the connection -------------------------------------------------------------------------------------
+
+    def _opened(self, connection: Connection) -> None:
+        connection.send(Register(self._config.name, os.getpid(), self._config.slots, self._address))
+        self._beat()
+        self._measure()
+
+    def _closed(self, connection: Connection, why: ConnectionLostError | None) -> None:
+        """Without its job manager a worker has nothing to do: its tasks end, and so does the loop."""
+        self._ended = True
+        for job in self._jobs.values():
+            job.tasks.cancel_all()
+
+    def _beat(self) -> None:
+        if not self._ended:
+            self._beats += 1
+            self.send(Heartbeat(self._beats))
+            self._loop.at(self._clock.monotonic() + HEARTBEAT_S, self._beat)
+
+    def _measure(self) -> None:
+        if not self._ended:
+            for name in self._jobs:
+                self.send_metrics(name)
+            self._loop.at(self._clock.monotonic() + METRICS_S, self._measure)
+
+    def _message(self, connection: Connection, message: Message) -> None:
+        match message:
+            case SubmitJob():
+                self._submit(message)
+            case DeployTasks():
+                self._addresses.update(message.peers)
+                job = self._jobs[message.job]
+                job.tasks.deploy(load(message.deployments, job.handle))
+            case CancelTask():
+                self._jobs[message.job].tasks.cancel(message.attempt)
+            case AssignSplits():
+                self._jobs[message.job].tasks.assign_splits(message.attempt, load(message.splits))
+            case NoMoreSplits():
+                self._jobs[message.job].tasks.no_more_splits(message.attempt)
+            case AnnounceWatermark():
+                self._jobs[message.job].tasks.announce_watermark(message.attempt, message.mark)
+            case JobEnded():
+                job = self._jobs.pop(message.job)
+                job.tasks.cancel_all()
+                job.tasks.close()
+            case StopWorker():
+                connection.close()
+            case _:
+                pass
+
+    def _submit(self, message: SubmitJob) -> None:
+        program: Program = load(message.program)
+        transport = RoutingTransport(self._config.name, LocalTransport(), self._network)
+        tasks = TaskManager(
+            self._loop,
+            transport,
+            self._services.state_backend(program.settings.state_backend),
+            self._services,
+            LazyEventLoop(),
+            _Master(self, message.job, message.epoch),
+        )
+        self._jobs[message.job] = _JobHere(
+            message.epoch, tasks, partial(_Handle, self, message.job, message.epoch)
+        )
+
+
+class _Handle:
+    """In a worker, what stands for an object of the program that collects results."""
+
+    def __init__(self, worker: WorkerProcess, job: str, epoch: int, number: int) -> None:
+        self._worker = worker
+        self._job = job
+        self._epoch = epoch
+        self._number = number
+
+    def _extend(self, values: list[Any]) -> None:
+        self._worker.send(Results(self._job, self._epoch, self._number, dump(values)))

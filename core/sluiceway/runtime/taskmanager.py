@@ -1,0 +1,146 @@
+"""What a worker does for one job: makes its tasks, cancels them, and passes on what the job master says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from sluiceway.connector import Reader, ReaderContext
+from sluiceway.engine import Services
+from sluiceway.graph import ExecutionState
+from sluiceway.metrics import MetricGroup
+from sluiceway.runtime.deployment import TaskDeployment
+from sluiceway.runtime.eventloop import EventLoop
+from sluiceway.runtime.inputs import SourceInput
+from sluiceway.runtime.task import Task
+from sluiceway.runtime.worker import Worker
+from sluiceway.state import StateBackend
+from sluiceway.steps import SourceStep
+from sluiceway.transport import Transport
+
+__all__ = ["MasterGateway", "TaskManager"]
+
+
+class MasterGateway(Protocol):
+    """How a worker reaches the job master. Calls return at once."""
+
+    def report(self, attempt_id: str, state: ExecutionState, cause: BaseException | None) -> None:
+        """A task has changed its state."""
+
+    def request_split(self, vertex_id: int, subtask: int) -> None:
+        """A reader wants a split."""
+
+    def report_watermark(self, attempt_id: str, group: str, mark: int | None) -> None:
+        """A reader of an alignment group is at ``mark`` (ms); None: it does not count for now."""
+
+
+class TaskManager:
+    """The tasks of one job on one worker. All calls in the worker's thread.
+
+    Args:
+        worker: runs the tasks.
+        transport: opens their channels.
+        state_backend: makes their keyed state.
+        services: for plugin partitioners and the clock.
+        event_loop: where coroutines run.
+        master: whom to report to.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        transport: Transport,
+        state_backend: StateBackend,
+        services: Services,
+        event_loop: EventLoop,
+        master: MasterGateway,
+    ) -> None:
+        self._worker = worker
+        self._transport = transport
+        self._state_backend = state_backend
+        self._services = services
+        self._event_loop = event_loop
+        self._master = master
+        self._tasks: dict[str, Task] = {}
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The tasks, as far as they are deployed. From any thread."""
+        return tuple(self._tasks.values())
+
+    def deploy(self, deployments: Iterable[TaskDeployment]) -> None:
+        """Make the tasks: all consumers' ends first, then the producers'."""
+        tasks = []
+        deployments = list(deployments)
+        try:
+            for deployment in deployments:
+                task = Task(
+                    deployment,
+                    worker=self._worker,
+                    transport=self._transport,
+                    state_backend=self._state_backend,
+                    services=self._services,
+                    event_loop=self._event_loop,
+                    make_reader=self._reader_maker,
+                    report=self._master.report,
+                    report_watermark=self._master.report_watermark,
+                )
+                self._tasks[deployment.attempt_id] = task
+                tasks.append(task)
+            for task in tasks:
+                task.connect()
+        except Exception as error:
+            for deployment in deployments:
+                self._master.report(deployment.attempt_id, ExecutionState.FAILED, error)
+            return
+        for task in tasks:
+            self._worker.add(task)
+
+    def cancel(self, attempt_id: str) -> None:
+        """Cancel a task if it is there."""
+        task = self._tasks.get(attempt_id)
+        if task is not None:
+            task.cancel()
+
+    def cancel_all(self) -> None:
+        """Cancel every task."""
+        for task in self._tasks.values():
+            task.cancel()
+
+    def assign_splits(self, attempt_id: str, splits: Sequence[Any]) -> None:
+        """Give splits to a reader, between its batches."""
+        self._tell_source(attempt_id, lambda source: source.add_splits(splits))
+
+    def no_more_splits(self, attempt_id: str) -> None:
+        """Tell a reader, between its batches."""
+        self._tell_source(attempt_id, lambda source: source.tell(lambda reader: reader.no_more_splits()))
+
+    def announce_watermark(self, attempt_id: str, mark: int | None) -> None:
+        """Tell a reader where the slowest of its alignment group is."""
+        self._tell_source(attempt_id, lambda source: source.announced(mark))
+
+    def close(self) -> None:
+        """Free what the job had here."""
+        self._transport.close()
+        self._event_loop.close()
+
+    def _tell_source(self, attempt_id: str, action: Callable[[SourceInput], None]) -> None:
+        task = self._tasks.get(attempt_id)
+        if task is not None and isinstance(task.input, SourceInput):
+            task.mail(partial(action, task.input))
+
+    def _reader_maker(self, task: Task) -> Callable[[], Reader[Any]]:
+        deployment = task.deployment
+        step = deployment.vertex.head.step
+        assert isinstance(step, SourceStep)
+        worker = self._worker
+        context = ReaderContext(
+            subtask=deployment.subtask,
+            parallelism=deployment.vertex.parallelism,
+            clock=self._services.clock,
+            wake=lambda: worker.mail(lambda: worker.wake(task)),
+            request_split=lambda: self._master.request_split(deployment.vertex.id, deployment.subtask),
+            metrics=MetricGroup(),
+        )
+        return lambda: step.source.create_reader(context)

@@ -1,0 +1,120 @@
+"""Jobs on worker processes: the same results as in one process, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sluiceway as sw
+from sluiceway.engine import JobStatus
+from sluiceway.errors import SluicewayError
+
+
+def worker_pids() -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                line = (entry / "cmdline").read_bytes().split(b"\0")
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            if b"sluiceway.processes.worker" in line and parent == os.getpid():
+                found.append(int(entry.name))
+    return found
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    shared = set(os.listdir("/dev/shm"))
+    yield
+    assert worker_pids() == []
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith("sluiceway-")] == []
+    assert set(os.listdir("/dev/shm")) <= shared
+
+
+WORDS = ("to be or not to be that is the question " * 200).split()
+
+
+def counted(workers: int, parallelism: int, **options: Any) -> dict[str, int]:
+    flow = sw.Pipeline("wordcount", parallelism=parallelism)
+    out = flow.from_collection(WORDS).key_by(lambda word: word).count().collect()
+    result = flow.run(workers=workers, **options)
+    assert result.status is JobStatus.FINISHED
+    assert result.metrics.records_in == len(WORDS)
+    assert result.metrics.records_out == len(WORDS)
+    assert sorted(out) == sorted((w, n) for w in set(WORDS) for n in range(1, WORDS.count(w) + 1))
+    return dict(out)
+
+
+@pytest.mark.parametrize(("workers", "parallelism"), [(1, 1), (2, 2), (2, 3)])
+def test_the_same_results_as_in_one_process(workers: int, parallelism: int) -> None:
+    assert counted(workers, parallelism) == counted(0, 1)
+
+
+def test_an_exception_comes_back_with_its_notes_and_the_workers_traceback() -> None:
+    flow = sw.Pipeline("fails", parallelism=2)
+    flow.from_collection(range(100)).map(lambda v: 1 // (v - 70)).collect()
+    with pytest.raises(ZeroDivisionError) as caught:
+        flow.run(workers=2)
+    assert any("record: 70" in note for note in caught.value.__notes__)
+    assert "in a worker process" in str(caught.value.__cause__)
+    assert "test_workers.py" in str(caught.value.__cause__)
+
+
+class Waits(sw.MapFunction[int, int]):
+    """Writes its process id at its first record, and stays there until a file comes."""
+
+    def __init__(self, directory: Path, at: int) -> None:
+        self.directory = directory
+        self.at = at
+
+    def open(self, context: sw.RuntimeContext) -> None:
+        self.first = context.attempt_number == 0
+
+    def map(self, value: int) -> int:
+        if value == self.at and self.first:
+            (self.directory / "pid.part").write_text(str(os.getpid()))
+            (self.directory / "pid.part").rename(self.directory / "pid")
+            threading.Event().wait(30)
+        return value
+
+
+def kill_when_it_waits(directory: Path) -> threading.Thread:
+    def kill() -> None:
+        gate = threading.Event()
+        while not (directory / "pid").exists():
+            gate.wait(0.01)
+        os.kill(int((directory / "pid").read_text()), signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    return thread
+
+
+def test_a_worker_that_is_killed_fails_the_job_and_is_named(tmp_path: Path) -> None:
+    flow = sw.Pipeline("killed", parallelism=2)
+    flow.from_collection(range(100)).map(Waits(tmp_path, 70)).collect()
+    killer = kill_when_it_waits(tmp_path)
+    with pytest.raises(SluicewayError, match=r"worker 'worker-\d' \(process \d+\) was killed by SIGKILL"):
+        flow.run(workers=2)
+    killer.join()
+
+
+def test_with_a_restart_strategy_another_worker_takes_its_place(tmp_path: Path) -> None:
+    flow = sw.Pipeline("replaced", parallelism=2)
+    out = flow.from_collection(range(100)).map(Waits(tmp_path, 70)).key_by(lambda v: v % 5).count().collect()
+    killer = kill_when_it_waits(tmp_path)
+    result = flow.run(workers=2, restart="fixed-delay:1:0ms")
+    killer.join()
+    assert result.status is JobStatus.FINISHED
+    assert max(n for _, n in out) == 20
+    assert set(out) == {(k, n) for k in range(5) for n in range(1, 21)}
