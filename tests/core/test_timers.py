@@ -32,6 +32,10 @@ class TimerMachine(RuleBasedStateMachine):
         if (at, key, namespace) in self.model:
             self.model.remove((at, key, namespace))
 
+    @rule(until=TIMES)
+    def ask(self, until: int) -> None:
+        assert self.queue.is_due(until) is any(t[0] <= until for t in self.model)
+
     @rule(until=TIMES, stop_after=st.integers(0, 5))
     def fire(self, until: int, stop_after: int) -> None:
         expected = sorted((t for t in self.model if t[0] <= until), key=lambda t: t[0])[:stop_after]
