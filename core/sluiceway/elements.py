@@ -40,7 +40,7 @@ class Batch(Generic[T]):
         keys: the records' keys, one per record, where the sender has computed them already, or None.
     """
 
-    __slots__ = ("keys", "timestamps", "values")
+    __slots__ = ("_span", "keys", "timestamps", "values")
 
     def __init__(
         self, values: list[T], timestamps: list[int] | None = None, keys: list[Any] | None = None
@@ -48,9 +48,18 @@ class Batch(Generic[T]):
         self.values = values
         self.timestamps = timestamps
         self.keys = keys
+        self._span: tuple[int, int] | None = None
 
     def __len__(self) -> int:
         return len(self.values)
+
+    def span(self) -> tuple[int, int]:
+        """The lowest and the highest timestamp, which are looked for once. Only where there are timestamps."""
+        span = self._span
+        if span is None:
+            assert self.timestamps
+            span = self._span = (min(self.timestamps), max(self.timestamps))
+        return span
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Batch):

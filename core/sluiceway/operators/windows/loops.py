@@ -10,6 +10,8 @@ from __future__ import annotations
 import linecache
 from collections.abc import Callable
 from functools import cache
+from operator import length_hint
+from textwrap import indent
 from typing import Any, Literal
 
 from sluiceway.faults import MISSING, record_loop
@@ -17,48 +19,57 @@ from sluiceway.keygroups import stable_hash
 
 __all__ = ["slicing_loop"]
 
-_LOOP = """\
-def loop(self, values, stamps, keys, slices, place, key_of, first, add, missing=missing):
-{before}
-    for {names} in zip({lists}):
-        {key}
-{slice}
-        try:
-            held = entries.get(key, missing)
-        except TypeError:
-            stable_hash(key)  # says which key is unhashable
-            raise
-        if held is missing:
-            if type(key) not in stable:
-                stable_hash(key)
-            entries[key] = {first}
-        else:
-            entries[key] = {next}
+_HEAD = "def loop(self, values, stamps, keys, slices, place, key_of, first, add, missing=missing):\n"
+
+_BODY = """\
+{key}{slice}try:
+    held = entries.get(key, missing)
+except TypeError:
+    stable_hash(key)  # says which key is unhashable
+    raise
+if held is missing:
+    if type(key) not in stable:
+        stable_hash(key)
+    entries[key] = {first}
+else:
+    entries[key] = {next}
 """
 
 # By number, because Python compares numbers of the size of timestamps slowly. Nothing is called inside "except":
 # that would show in a traceback.
-_ANY = """\
-        try:
-            entries = slices[{number}]
-        except KeyError:
-            entries = None
-        if entries is None:
-            entries = place({number}, key, value, timestamp)
-            if entries is None:
-                continue
-"""
-
-_BEFORE = {
-    "any": "",
-    "one": "    entries, = slices",
-    "two": "    older, newer, boundary = slices",
+_SLICE = {
+    "any": """\
+try:
+    entries = slices[{number}]
+except KeyError:
+    entries = None
+if entries is None:
+    entries = place({number}, key, value, timestamp)
+    if entries is None:
+        continue
+""",
+    "two": "entries = older if timestamp < boundary else newer\n",
+    "one": "",
 }
 
-_SLICE = {
-    "any": _ANY,
-    "one": "",
-    "two": "        entries = older if timestamp < boundary else newer",
+_AROUND = {
+    "any": """\
+    for {names} in {lists}:
+{body}""",
+    "two": """\
+    older, newer, boundary = slices
+    for {names} in {lists}:
+{body}""",
+    # Nobody asks for the timestamp but who is told of an error.
+    "one": """\
+    entries, = slices
+    left = iter(values)
+    try:
+        for {names} in {lists}:
+{body}    except Exception:
+        timestamp = stamps[len(values) - length_hint(left) - 1]
+        raise
+""",
 }
 
 
@@ -82,22 +93,33 @@ def slicing_loop(
         slice alone, in a tuple; for two it is the older, the newer, and the start of the newer. ``first()`` makes
         an accumulator; ``add`` is ``add(value, accumulator)`` or ``reduce(reduced, value)``.
     """
+    columns = {"value": "left"} if slices == "one" else {"value": "values", "timestamp": "stamps"}
+    if with_keys:
+        columns["key"] = "keys"
+    lists = ", ".join(columns.values())
     number = f"(timestamp - {offset}) // {width}" if offset else f"timestamp // {width}"
-    text = _LOOP.format(
-        before=_BEFORE[slices],
+    body = _BODY.format(
+        key="" if with_keys else "key = key_of(value)\n",
         slice=_SLICE[slices].format(number=number),
-        names="value, timestamp, key" if with_keys else "value, timestamp",
-        lists="values, stamps, keys" if with_keys else "values, stamps",
-        key="" if with_keys else "key = key_of(value)",
         first="add(value, first())" if aggregate else "value",
         next="add(value, held)" if aggregate else "add(held, value)",
+    )
+    text = _HEAD + _AROUND[slices].format(
+        names=", ".join(columns),
+        lists=lists if len(columns) == 1 else f"zip({lists})",
+        body=indent(body, " " * (12 if slices == "one" else 8)),
     )
     forms = [f"{offset} + n * {width} ms", *["keys"] * with_keys, *["aggregated"] * aggregate, slices]
     filename = f"<sluiceway: slices, {', '.join(forms)}>"
     # A debugger that steps into the loop is shown its text.
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     stable = frozenset({str, int, bytes, bool, type(None)})  # such keys need no check of their hash
-    scope: dict[str, Any] = {"missing": MISSING, "stable": stable, "stable_hash": stable_hash}
+    scope: dict[str, Any] = {
+        "length_hint": length_hint,
+        "missing": MISSING,
+        "stable": stable,
+        "stable_hash": stable_hash,
+    }
     exec(compile(text, filename, "exec"), scope)
     loop: Callable[..., None] = record_loop(scope["loop"])
     return loop

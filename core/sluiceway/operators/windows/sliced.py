@@ -8,7 +8,7 @@ order of the windows' ends.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Literal
 
 from sluiceway.elements import MAX_WATERMARK, Batch, Watermark
@@ -103,8 +103,8 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
 
     def process(self, batch: Batch[Any]) -> None:
         """Add the records to their slices."""
-        stamps = self._stamps(batch)
-        form, slices = self._where(stamps)
+        batch = self._timed(batch)
+        form, slices = self._where(batch)
         arithmetic = self._arithmetic
         loop = slicing_loop(
             arithmetic.width,
@@ -113,21 +113,28 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
             aggregate=self._aggregates,
             slices=form,
         )
-        loop(self, batch.values, stamps, batch.keys, slices, self._place_at, self._key, self._first, self._next)
+        stamps, place = batch.timestamps, self._place_at
+        loop(self, batch.values, stamps, batch.keys, slices, place, self._key, self._first, self._next)
         if self._late[0]:
             self._give_late()
 
-    @abstractmethod
-    def _stamps(self, batch: Batch[Any]) -> Sequence[int]:
-        """The time of each record."""
+    def _timed(self, batch: Batch[Any]) -> Batch[Any]:
+        """The batch with the time that its records' windows go by."""
+        if batch.timestamps is None:
+            raise StateError(
+                f"step {self.step_name!r} has windows of event time, but its records have no timestamps: put "
+                "assign_timestamps_and_watermarks(...) before it"
+            )
+        return batch
 
-    def _where(self, stamps: Sequence[int]) -> tuple[Literal["any", "one", "two"], Any]:
+    def _where(self, batch: Batch[Any]) -> tuple[Literal["any", "one", "two"], Any]:
         """In which open slices the records lie: where they are one or two, much can be left out of the loop."""
         if self._unlooked:
             self._unlooked -= 1
             return "any", self._open
         arithmetic = self._arithmetic
-        number, last = arithmetic.number_of(min(stamps)), max(stamps)
+        first, last = batch.span()
+        number = arithmetic.number_of(first)
         boundary = arithmetic.start_at(number + 1)
         older, newer = self._open.get(number), self._open.get(number + 1)
         if last < boundary:
@@ -146,14 +153,6 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
     @abstractmethod
     def _place(self, start: int, key: Any, value: Any, timestamp: int) -> Entries | None:
         """The slice for a record that belongs into none of the open ones; None: the record is seen to."""
-
-    def _event_times(self, batch: Batch[Any]) -> list[int]:
-        if batch.timestamps is None:
-            raise StateError(
-                f"step {self.step_name!r} has windows of event time, but its records have no timestamps: put "
-                "assign_timestamps_and_watermarks(...) before it"
-            )
-        return batch.timestamps
 
     def _give_late(self) -> None:
         late, self._late = self._late, ([], [])

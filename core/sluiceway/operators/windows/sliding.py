@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import islice
 from typing import Any, Final
 
-from sluiceway.elements import MIN_WATERMARK, Batch
+from sluiceway.elements import MIN_WATERMARK
 from sluiceway.operators.base import OperatorContext, OperatorSnapshot
 from sluiceway.operators.windows.owning import merge_of_copies, own, unchangeable
 from sluiceway.operators.windows.parts import NEVER, Entries
@@ -44,9 +44,6 @@ class SlidingOperator(SlicedWindowOperator):
         self._burst: tuple[int, int] | None = None
 
     # ---- records ----------------------------------------------------------------------------------------------
-
-    def _stamps(self, batch: Batch[Any]) -> Sequence[int]:
-        return self._event_times(batch)
 
     def _make(self, start: int) -> Entries:
         heappush(self._starts, start)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, Final
 
@@ -46,9 +46,6 @@ class TumblingOperator(SlicedWindowOperator):
         if self._again[0]:
             again, self._again = self._again, ([], [])
             self.output.emit(Batch(*again))
-
-    def _stamps(self, batch: Batch[Any]) -> Sequence[int]:
-        return self._event_times(batch)
 
     def _make(self, start: int) -> Entries:
         self._due_at = min(self._due_at, start + self._size - 1)

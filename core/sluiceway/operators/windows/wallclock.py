@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
@@ -19,10 +18,10 @@ class _ByProcessingTime(SlicedWindowOperator):
 
     _now = MIN_WATERMARK
 
-    def _stamps(self, batch: Batch[Any]) -> Sequence[int]:
+    def _timed(self, batch: Batch[Any]) -> Batch[Any]:
         # A batch comes at one moment. A clock that is set back stands still here.
         self._now = max(self._now, self.context.clock.now_ms())
-        return [self._now] * len(batch.values)
+        return Batch(batch.values, [self._now] * len(batch.values), batch.keys)
 
     def _place(self, start: int, key: Any, value: Any, timestamp: int) -> Entries | None:
         return self._make(start)
