@@ -49,6 +49,7 @@ if entries is None:
         continue
 """,
     "two": "entries = older if timestamp < boundary else newer\n",
+    "few": "entries = row[(timestamp - start) // {width}]\n",
     "one": "",
 }
 
@@ -58,6 +59,10 @@ _AROUND = {
 {body}""",
     "two": """\
     older, newer, boundary = slices
+    for {names} in {lists}:
+{body}""",
+    "few": """\
+    start, row = slices
     for {names} in {lists}:
 {body}""",
     # Nobody asks for the timestamp but who is told of an error.
@@ -75,7 +80,12 @@ _AROUND = {
 
 @cache
 def slicing_loop(
-    width: int, offset: int, *, with_keys: bool, aggregate: bool, slices: Literal["any", "one", "two"] = "any"
+    width: int,
+    offset: int,
+    *,
+    with_keys: bool,
+    aggregate: bool,
+    slices: Literal["any", "one", "two", "few"] = "any",
 ) -> Callable[..., None]:
     """The loop for slices of one width.
 
@@ -90,8 +100,9 @@ def slicing_loop(
         ``loop(operator, values, stamps, keys, slices, place, key_of, first, add)``. ``slices`` are the open ones
         by number, each a mapping from key to accumulator; ``place(number, key, value, timestamp)`` is asked for
         another one, and returns None when it has seen to the record itself. For records in one slice it is that
-        slice alone, in a tuple; for two it is the older, the newer, and the start of the newer. ``first()`` makes
-        an accumulator; ``add`` is ``add(value, accumulator)`` or ``reduce(reduced, value)``.
+        slice alone, in a list; for two it is the older, the newer, and the start of the newer; for a few it is
+        the start of the first, and a list of them all. ``first()`` makes an accumulator; ``add`` is
+        ``add(value, accumulator)`` or ``reduce(reduced, value)``.
     """
     columns = {"value": "left"} if slices == "one" else {"value": "values", "timestamp": "stamps"}
     if with_keys:
@@ -100,7 +111,7 @@ def slicing_loop(
     number = f"(timestamp - {offset}) // {width}" if offset else f"timestamp // {width}"
     body = _BODY.format(
         key="" if with_keys else "key = key_of(value)\n",
-        slice=_SLICE[slices].format(number=number),
+        slice=_SLICE[slices].format(number=number, width=width),
         first="add(value, first())" if aggregate else "value",
         next="add(value, held)" if aggregate else "add(held, value)",
     )

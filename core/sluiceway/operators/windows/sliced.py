@@ -34,8 +34,8 @@ BURST: Final = 1024
 
 _SLICES: Final = ValueStateDescriptor("slices of windows")
 
-_UNLOOKED: Final = 15
-"""After a batch whose records are all over the place, so many others are not looked at in that respect."""
+_FEW: Final = 64
+"""Slices that are found for a whole batch at a time."""
 
 
 class SlicedWindowOperator(KeyedOperator, TimedOperator):
@@ -66,7 +66,6 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         self._due_at = NEVER
         self._firing: Iterator[None] = iter(())
         self._held: Watermark | None = None
-        self._unlooked = 0
         self._result: Callable[[Any], Any] | None = None
         self._first: Callable[[], Any] | None = None
         self._next: Callable[[Any, Any], Any]
@@ -127,24 +126,19 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
             )
         return batch
 
-    def _where(self, batch: Batch[Any]) -> tuple[Literal["any", "one", "two"], Any]:
-        """In which open slices the records lie: where they are one or two, much can be left out of the loop."""
-        if self._unlooked:
-            self._unlooked -= 1
-            return "any", self._open
+    def _where(self, batch: Batch[Any]) -> tuple[Literal["any", "one", "two", "few"], Any]:
+        """In which open slices the records lie: where they are few, much can be left out of the loop."""
+        low, high = batch.span()
         arithmetic = self._arithmetic
-        first, last = batch.span()
-        number = arithmetic.number_of(first)
-        boundary = arithmetic.start_at(number + 1)
-        older, newer = self._open.get(number), self._open.get(number + 1)
-        if last < boundary:
-            if older is not None:
-                return "one", (older,)
-        elif last < boundary + arithmetic.width:
-            if older is not None and newer is not None:
-                return "two", (older, newer, boundary)
-        else:
-            self._unlooked = _UNLOOKED
+        first, last = arithmetic.number_of(low), arithmetic.number_of(high)
+        if last - first < _FEW:
+            row = [self._open.get(number) for number in range(first, last + 1)]
+            if None not in row:
+                if first == last:
+                    return "one", row
+                if first + 1 == last:
+                    return "two", (*row, arithmetic.start_at(last))
+                return "few", (arithmetic.start_at(first), row)
         return "any", self._open
 
     def _place_at(self, number: int, key: Any, value: Any, timestamp: int) -> Entries | None:
