@@ -17,6 +17,9 @@ T = TypeVar("T")
 class IterativeStream(DataStream[T], Generic[T]):
     """What :meth:`DataStream.iterate` returns: the loop's input, together with what comes back.
 
+    Watermarks pass the loop once, and no record that comes back holds them up: it may be late by then. Only the
+    one at the end of a bounded input waits until the loop is empty.
+
     The loop ends when its input has ended and no record is under way in it any more.
     """
 

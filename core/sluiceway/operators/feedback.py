@@ -5,6 +5,9 @@ by a task when all its channels have delivered it, so it comes back after every 
 no record came back in the meantime, nothing was left for this head. Records may wander from one head to
 another on their way, one head a round, so a head is done after as many quiet rounds as there are heads; a
 probe carries the lowest number of quiet rounds of all heads that it passed.
+
+The end of time is let in when the loop is empty for the first time: no record of a bounded input is late on its
+way round. What it makes timers and windows give may come back again, so the same quiet is waited for once more.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from sluiceway.elements import Batch, Element, QuietProbe
+from sluiceway.elements import MAX_WATERMARK, Batch, Element, QuietProbe, Watermark
 from sluiceway.errors import StateError
 from sluiceway.faults import record_loop
 from sluiceway.operators.base import Operator, OperatorContext
@@ -28,6 +31,7 @@ class IterationHeadOperator(Operator):
         self.on_quiet: Callable[[], None] = lambda: None
         self._seen = False
         self._probing = False
+        self._end_of_time: Watermark | None = None
 
     def process(self, batch: Batch[Any]) -> None:
         """Let records go round."""
@@ -40,13 +44,24 @@ class IterationHeadOperator(Operator):
         self._probing = True
         self._send(0)
 
+    def advance(self, watermark: Watermark) -> None:
+        """Keep back the end of time while the loop has records in it; what comes back holds up no other one."""
+        if watermark.timestamp == MAX_WATERMARK:
+            self._end_of_time = watermark
+        else:
+            self.output.control(watermark)
+
     def control(self, element: Element) -> None:
         """Take the own probe back; a probe of another loop ends here, as no record of this one returns to it."""
         if type(element) is not QuietProbe:
             super().control(element)
         elif element.iteration == self.context.node.uid and self._probing:
             rounds = 0 if self._seen else element.quiet_rounds + 1
-            if rounds >= self.context.node.parallelism:
+            heads = self.context.node.parallelism
+            if rounds >= heads and self._end_of_time is not None:
+                self.output.control(self._end_of_time)
+                self._end_of_time = None
+            if rounds >= 2 * heads:
                 self._probing = False
                 self.on_quiet()
             else:
