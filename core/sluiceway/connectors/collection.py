@@ -118,7 +118,8 @@ class _CollectionReader(SimpleReader[T]):
         end = min(split.start + limit, split.stop)
         if split.start == end:
             return END_OF_INPUT
-        result = stamped(list(self._values[split.start : end]), self._timestamp)
+        part = self._values[split.start : end]
+        result = stamped(part if type(part) is list else list(part), self._timestamp)
         self._split = replace(split, start=end)
         return result
 
