@@ -68,6 +68,8 @@ if TYPE_CHECKING:
         FilterFunction,
         FlatMapFunction,
         Function,
+        FunctionInitializationContext,
+        FunctionSnapshotContext,
         KeyedBatchProcessFunction,
         KeyedBroadcastProcessFunction,
         KeyedCoProcessFunction,
@@ -81,6 +83,8 @@ if TYPE_CHECKING:
         ReadOnlyBroadcastState,
         ReduceFunction,
         RuntimeContext,
+        TimeDomain,
+        TimerService,
         WindowFunction,
     )
     from sluiceway.functions.joins import (
@@ -142,6 +146,8 @@ __all__ = [
     "FlatMapFunction",
     "Function",
     "FunctionContractError",
+    "FunctionInitializationContext",
+    "FunctionSnapshotContext",
     "GraphError",
     "IntervalJoin",
     "IntervalJoined",
@@ -186,6 +192,8 @@ __all__ = [
     "StateError",
     "StateTtlConfig",
     "TaggedUnion",
+    "TimeDomain",
+    "TimerService",
     "TimestampAssigner",
     "UnknownNameError",
     "UnstableKeyError",
@@ -224,11 +232,12 @@ _HOMES = {
     "sluiceway.functions": "AggregateFunction AllWindowFunction AsyncFunction AsyncRetryStrategy "
     "BatchProcessFunction KeyedBatchProcessFunction "
     "CheckpointedFunction CoFlatMapFunction CoMapFunction CoProcessFunction FilterFunction "
-    "FlatJoinFunction FlatMapFunction Function JoinFunction KeySelector "
+    "FlatJoinFunction FlatMapFunction Function FunctionInitializationContext FunctionSnapshotContext "
+    "JoinFunction KeySelector "
     "BroadcastProcessFunction BroadcastState KeyedBroadcastProcessFunction ReadOnlyBroadcastState "
     "KeyedCoProcessFunction KeyedProcessFunction MapFunction OutputTag "
     "ProcessAllWindowFunction ProcessFunction ProcessJoinFunction ProcessWindowFunction "
-    "ReduceFunction RuntimeContext WindowFunction",
+    "ReduceFunction RuntimeContext TimeDomain TimerService WindowFunction",
     "sluiceway.functions.joins": "CoGroupFunction TaggedUnion",
     "sluiceway.metrics": "JobMetrics",
     "sluiceway.state": "AggregatingState AggregatingStateDescriptor ListState ListStateDescriptor MapState "
