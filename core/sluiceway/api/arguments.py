@@ -69,7 +69,13 @@ _KINDS: tuple[type, ...] = (
 )
 
 _BELONGS = {
+    "KeyedProcessFunction": "key_by(...).process()",
     "KeyedBatchProcessFunction": "key_by(...).process()",
+    "ProcessWindowFunction": "key_by(...).window(...).process()",
+    "WindowFunction": "key_by(...).window(...).apply()",
+    "ProcessAllWindowFunction": "window_all(...).process()",
+    "AllWindowFunction": "window_all(...).apply()",
+    "AsyncFunction": "async_map()",
     "CoMapFunction": "connect(other).map()",
     "CoFlatMapFunction": "connect(other).flat_map()",
     "CoProcessFunction": "connect(other).process()",
@@ -122,7 +128,9 @@ def check_function(
     if objects_only or not callable(fn):
         raise TypeError(f"{where} takes {wanted}, not {describe(fn)}")
     if isinstance(fn, Function):
-        fitting = f": derive it from {kinds}" if kinds else ", which nobody would open here: give it a plain callable"
+        fitting = (
+            f": derive it from {kinds}" if kinds else ", which nobody would open here: give it a plain callable"
+        )
         raise TypeError(f"{where} takes {wanted}; {type(fn).__name__} is a Function of no such kind{fitting}")
     if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
         raise TypeError(

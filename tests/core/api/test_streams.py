@@ -24,6 +24,10 @@ class Odd(sw.FilterFunction[int]):
         return value % 2 == 1
 
 
+class Keyed(sw.KeyedProcessFunction[int, int, int]):
+    def process_element(self, value: int, ctx: sw.KeyedProcessFunction.Context) -> None: ...
+
+
 @pytest.fixture
 def flow() -> sw.Pipeline:
     return sw.Pipeline("test")
@@ -206,6 +210,10 @@ async def later(value: int) -> int:
     [
         (lambda s: s.map(3), rf"map\(\) {HERE} takes a callable or a MapFunction, not 3 \(int\)"),
         (lambda s: s.map(Twice), rf"map\(\) {HERE} was given the class Twice; give it an object: Twice\(\.\.\.\)"),
+        (
+            lambda s: s.process(Keyed()),
+            rf"process\(\) {HERE} .*; Keyed is a KeyedProcessFunction, for key_by\(\.\.\.\)\.process\(\)$",
+        ),
         (lambda s: s.map(Odd()), rf"map\(\) {HERE} takes a callable or a MapFunction; Odd is a FilterFunction"),
         (lambda s: s.map(later), rf"map\(\) {HERE} was given the async function later; it takes a plain function"),
         (
