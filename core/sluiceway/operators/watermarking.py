@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from operator import length_hint
 from typing import Any, Final
 
-from sluiceway.elements import MIN_WATERMARK, Batch
+from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch
 from sluiceway.errors import FunctionContractError
 from sluiceway.eventtime import (
     BoundedOutOfOrderness,
@@ -25,10 +25,11 @@ _ONLY_INTS: Final = {int}
 _PASSIVE: Final = (BoundedOutOfOrderness, NoWatermarks)
 
 
-def _are_ints(batch: Batch[Any]) -> bool:
-    """Whether the timestamps are ints for certain: sum and span cost less than to look at the type of each."""
+def _are_times(batch: Batch[Any]) -> bool:
+    """Whether the timestamps are times for certain: sum and span cost less than to look at the type of each."""
     try:
-        return type(sum(batch.timestamps)) is int and batch.span()[0] > 1  # type: ignore[arg-type]
+        lowest, highest = batch.span()
+        return type(sum(batch.timestamps)) is int and lowest > 1 and highest <= MAX_WATERMARK  # type: ignore[arg-type]
     except Exception:
         return False
 
@@ -55,7 +56,7 @@ class Stamper:
         """The batch with the timestamps that the assigner gives; without an assigner, the batch itself.
 
         Raises:
-            FunctionContractError: the assigner gave something other than an int.
+            FunctionContractError: the assigner gave something other than an int of at most 64 bits.
         """
         if self._assign is not None:
             stamps = self._assigned(self._assign, batch.values)
@@ -64,8 +65,8 @@ class Stamper:
         else:
             return batch
         stamped = Batch(batch.values, stamps, batch.keys)
-        if not _are_ints(stamped) and set(map(type, stamps)) != _ONLY_INTS:
-            self._complain(batch.values, stamps)
+        if not _are_times(stamped):
+            self._check(batch.values, stamps)
         return stamped
 
     @record_loop
@@ -90,12 +91,19 @@ class Stamper:
             raise
 
     @record_loop
-    def _complain(self, values: list[Any], stamps: list[Any]) -> None:
+    def _check(self, values: list[Any], stamps: list[Any]) -> None:
+        if set(map(type, stamps)) == _ONLY_INTS and min(stamps) >= MIN_WATERMARK and max(stamps) <= MAX_WATERMARK:
+            return
         for value, stamp in zip(values, stamps, strict=True):
             if type(stamp) is not int:
                 raise FunctionContractError(
                     f"the timestamp assigner of step {self.step_name!r} must return milliseconds since the epoch "
                     f"as an int; for {shown(value, 100)} it returned {shown(stamp, 100)} ({type(stamp).__name__})"
+                )
+            if not MIN_WATERMARK <= stamp <= MAX_WATERMARK:
+                raise FunctionContractError(
+                    f"the timestamp assigner of step {self.step_name!r} must return milliseconds since the epoch "
+                    f"in 64 bits; for {shown(value, 100)} it returned {stamp:.3e}"
                 )
 
 

@@ -89,6 +89,15 @@ def test_who_makes_no_watermarks_needs_no_timestamps() -> None:
         assert marks(op.elements) == []
 
 
+@pytest.mark.parametrize("stamp", [2**63, -(2**63) - 1])
+def test_a_timestamp_beyond_the_end_of_time_is_refused(stamp: int) -> None:
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda v: stamp + v)
+    with harness(strategy) as op:
+        op.process_batch([1 if stamp < 0 else -1])
+        with pytest.raises(sw.FunctionContractError, match=r"in 64 bits; for 0 it returned -?9\.223e\+18"):
+            op.process_batch([0])
+
+
 @pytest.mark.parametrize("stamp", [1.5, None, True, "1"])
 def test_what_is_no_timestamp_is_refused_with_step_and_record(stamp: Any) -> None:
     strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
