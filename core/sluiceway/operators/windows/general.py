@@ -12,6 +12,7 @@ from sluiceway.functions import Function, ProcessAllWindowFunction, ProcessWindo
 from sluiceway.operators.base import OperatorContext
 from sluiceway.operators.context import OperatorRuntimeContext
 from sluiceway.operators.timed import TimedKeyedOperator
+from sluiceway.operators.windows.assigning import assign_by
 from sluiceway.operators.windows.calls import caller, wrong_result
 from sluiceway.operators.windows.contents import Entries, contents_for
 from sluiceway.operators.windows.contexts import FunctionContext, Times, TriggerAccess, namespace_of
@@ -43,6 +44,7 @@ class WindowOperator(TimedKeyedOperator):
         assert isinstance(step, WindowStep)
         self._step = step
         self._assigner = step.assigner
+        self._assign = assign_by(step.assigner, self.step_name)
         self._event_time = step.assigner.event_time
         self._lateness = step.allowed_lateness_ms
         self._trigger = step.trigger or step.assigner.default_trigger()
@@ -99,7 +101,7 @@ class WindowOperator(TimedKeyedOperator):
             self._plain_loop(values, stamps, given)
             return
         key_of, store, times = self._key, self.store, self._times
-        assign, now = self._assigner.assign, times.current_processing_time
+        assign, now = self._assign, times.current_processing_time
         event_time, watermark = self._event_time, self.current_watermark
         for index, value in enumerate(values):
             key = key_of(value) if given is None else given[index]
@@ -118,7 +120,7 @@ class WindowOperator(TimedKeyedOperator):
     @record_loop
     def _plain_loop(self, values: list[Any], stamps: list[int], given: list[Any] | None) -> None:
         """With the default trigger: a record that is not late is added, and that is all."""
-        key_of, store, times, assign = self._key, self.store, self._times, self._assigner.assign
+        key_of, store, times, assign = self._key, self.store, self._times, self._assign
         add, opened, watermark, lateness = (
             self._contents.add,
             self._windows,

@@ -57,7 +57,7 @@ class MergingWindowOperator(WindowOperator):
             self._session_loop(self._gap, values, stamps, given)
             return
         key_of, store, times = self._key, self.store, self._times
-        assign, now = self._assigner.assign, times.current_processing_time
+        assign, now = self._assign, times.current_processing_time
         event_time, watermark = self._event_time, self.current_watermark
         for index, value in enumerate(values):
             key = key_of(value) if given is None else given[index]

@@ -1,0 +1,54 @@
+"""Assigners of the users' own: what they give is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from sluiceway.errors import FunctionContractError
+from sluiceway.windowing import (
+    AssignerContext,
+    GlobalWindow,
+    MergingWindowAssigner,
+    TimeWindow,
+    Window,
+    WindowAssigner,
+)
+
+__all__ = ["assign_by"]
+
+Assign: TypeAlias = Callable[[Any, int, AssignerContext], Sequence[Window]]
+
+
+def assign_by(assigner: WindowAssigner, step: str) -> Assign:
+    """The method ``assign``, which raises FunctionContractError for what is no sequence of windows.
+
+    Args:
+        assigner: whose method; one of the package's own is trusted.
+        step: name of the step, for messages.
+    """
+    if type(assigner).__module__.startswith("sluiceway.windows."):
+        return assigner.assign
+    merges = isinstance(assigner, MergingWindowAssigner)
+
+    def assign(value: Any, timestamp: int, context: AssignerContext) -> Sequence[Window]:
+        given: Any = assigner.assign(value, timestamp, context)
+        if isinstance(given, TimeWindow) or not isinstance(given, Sequence):
+            raise _wrong(assigner, step, given, "a list of windows, which may be empty")
+        for window in given:
+            if isinstance(window, TimeWindow):
+                if not (type(window.start) is type(window.end) is int and window.start < window.end):
+                    raise _wrong(assigner, step, window, "windows from one ms, an int, to a later one")
+            elif merges or not isinstance(window, GlobalWindow):
+                kind = "TimeWindow" if merges else "TimeWindow or GlobalWindow"
+                raise _wrong(assigner, step, window, f"windows of type {kind}")
+        return given
+
+    return assign
+
+
+def _wrong(assigner: WindowAssigner, step: str, given: object, wanted: str) -> FunctionContractError:
+    return FunctionContractError(
+        f"{type(assigner).__name__}.assign() of step {step!r} gave {given!r:.80} ({type(given).__name__}); "
+        f"it must return {wanted}"
+    )
