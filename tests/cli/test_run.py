@@ -326,7 +326,7 @@ def test_environment_and_file_count_too(
             ["--state-backend", "memroy"],
             "there is no state backend 'memroy'. Did you mean 'memory'? Known: 'memory'",
         ),
-        (["--transport", "pigeon"], "there is no transport 'pigeon'. Known: 'local', 'shm'"),
+        (["--transport", "pigeon"], "there is no transport 'pigeon'. Known: 'local', 'shm', 'zmq'"),
         (["--transport", "shm"], "transport 'shm' is between worker processes, and this job has none"),
         (["--transport", "local", "--workers", "1"], "transport 'local' works inside one process only"),
         (["--restart", "again"], "there is no restart strategy 'again'"),

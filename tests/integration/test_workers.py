@@ -60,6 +60,13 @@ def test_the_same_results_as_in_one_process(workers: int, parallelism: int) -> N
     assert counted(workers, parallelism) == counted(0, 1)
 
 
+@pytest.mark.parametrize("bind", ["", "tcp://127.0.0.1:*"], ids=["path", "tcp"])
+def test_the_same_results_over_zeromq(bind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("zmq", reason="needs pyzmq")
+    monkeypatch.setenv("SLUICEWAY_ZMQ_BIND", bind)
+    assert counted(2, 3, transport="zmq") == counted(0, 1)
+
+
 def test_an_exception_comes_back_with_its_notes_and_the_workers_traceback() -> None:
     flow = sw.Pipeline("fails", parallelism=2)
     flow.from_collection(range(100)).map(lambda v: 1 // (v - 70)).collect()

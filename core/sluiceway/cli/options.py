@@ -21,7 +21,7 @@ _SETTINGS: Final = (
     click.Option(["--workers"], metavar="N", help="Worker processes; 0: this process."),
     click.Option(["--engine"], metavar="NAME", help="What runs the job: 'local'."),
     click.Option(["--state-backend"], metavar="NAME", help="Where keyed state lives: 'memory'."),
-    click.Option(["--transport"], metavar="NAME", help="How records get from worker to worker: 'shm'."),
+    click.Option(["--transport"], metavar="NAME", help="How records get from worker to worker: 'shm', 'zmq'."),
     click.Option(["--scheduler"], metavar="NAME", help="In which order tasks are started."),
     click.Option(
         ["--chaining/--no-chaining"], default=None, help="Whether neighbouring steps may share a task (they do)."

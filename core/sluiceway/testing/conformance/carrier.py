@@ -207,8 +207,9 @@ class CarrierConformance(ABC):
             assert receiver.queued() <= 5
             got.append(receiver.receive())
         assert got == [Batch([n]) for n in range(40)]
-        self.settle()
-        assert gate.free == 3
+        # When the last batch comes, the producer may still have credit that it did not need.
+        receiver.close()
+        assert gate.free == 3, "no credit is lost, and none is made"
         sender.close()
 
     def test_a_channel_without_limit_takes_everything(self) -> None:
