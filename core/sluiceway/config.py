@@ -35,6 +35,8 @@ class Settings:
         metrics: names of metrics reporters.
         metrics_interval_ms: time between reports.
         restart: the restart strategy, as :func:`sluiceway.graph.restart_strategy` reads it.
+        heartbeat_timeout_ms: a worker process that gives no sign of life for longer is killed.
+        cancellation_timeout_ms: a worker that is still in a call of a cancelled task after so long is killed.
         seed: for partitioners that draw lots; None: a new one for each run.
     """
 
@@ -53,6 +55,8 @@ class Settings:
     metrics: tuple[str, ...] = ()
     metrics_interval_ms: int = 10_000
     restart: str = "none"
+    heartbeat_timeout_ms: int = 50_000
+    cancellation_timeout_ms: int = 30_000
     seed: int | None = None
 
 

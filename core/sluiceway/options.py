@@ -153,6 +153,8 @@ OPTIONS: Final[Mapping[str, Option]] = {
         Option("metrics", "metrics", "a list of names of metrics reporters", _names),
         Option("metrics-interval", "metrics_interval_ms", f"{_A_DURATION}, at least 1ms", _duration(1)),
         Option("restart", "restart", "a restart strategy, such as fixed-delay:3:1s", _name),
+        Option("heartbeat-timeout", "heartbeat_timeout_ms", f"{_A_DURATION}, at least 100ms", _duration(100)),
+        Option("cancellation-timeout", "cancellation_timeout_ms", _A_DURATION, _duration(0)),
         Option("seed", "seed", "a whole number", _seed),
     )
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -150,6 +150,7 @@ class _Exchange(ProcessLocal):
     """Records on their way from the sink to the consumer, who is in another thread."""
 
     what = "execute_and_collect()"
+    gathers = True
 
     def __init__(self, limit: int) -> None:
         super().__init__()
@@ -161,6 +162,7 @@ class _Exchange(ProcessLocal):
         self._values: deque[Any] = deque()
         self._closed = False
         self.writers: list[WriterContext] = []
+        self._wanted: list[Callable[[], None]] = []
 
     def put(self, values: Sequence[Any]) -> None:
         """From the sink."""
@@ -170,6 +172,16 @@ class _Exchange(ProcessLocal):
             self._values.extend(values)
             self.full = len(self._values) >= self._limit
             self._changed.notify_all()
+
+    _extend = put
+
+    def when_wanted(self, action: Callable[[], None]) -> None:
+        """From the job manager: there is room again."""
+        with self._changed:
+            if self.full:
+                self._wanted.append(action)
+                return
+        action()
 
     def end(self, failure: BaseException | None) -> None:
         """The job has ended."""
@@ -185,6 +197,9 @@ class _Exchange(ProcessLocal):
             values = list(self._values)
             self._values.clear()
             was_full, self.full = self.full, False
+            wanted, self._wanted = self._wanted, []
+        for action in wanted:
+            action()
         if was_full:
             for context in list(self.writers):
                 context.wake()

@@ -13,6 +13,7 @@ from sluiceway.cli.groups import Group
 from sluiceway.cli.options import Request, pipeline_command
 from sluiceway.cli.tables import print_table
 from sluiceway.cli.target import load_pipeline
+from sluiceway.config import duration_ms
 
 __all__ = ["cancel", "cluster", "list_jobs", "submit"]
 
@@ -27,11 +28,22 @@ def cluster() -> None:
 @click.option(
     "--slots", type=click.IntRange(1), default=2, show_default=True, help="Slots that each of them offers."
 )
-def start(workers: int, slots: int) -> None:
+@click.option(
+    "--release-after",
+    metavar="TIME",
+    default="30s",
+    show_default=True,
+    help="End a worker that has had nothing to do for so long; it comes again when there is a job for it.",
+)
+def start(workers: int, slots: int, release_after: str) -> None:
     """Start a cluster in the background. Its workers come when there is a job for them."""
     from sluiceway.runtime.cluster.client import cluster_file, start_cluster
 
-    pid = start_cluster(workers, slots, "shm")
+    try:
+        idle_s = duration_ms(release_after) / 1000
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--release-after") from None
+    pid = start_cluster(workers, slots, "shm", idle_s)
     click.echo(f"cluster started (process {pid}), with up to {workers} workers of {slots} slots")
     click.echo(f"its log is {cluster_file().parent / 'cluster.log'}")
 

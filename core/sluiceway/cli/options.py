@@ -41,6 +41,14 @@ _SETTINGS: Final = (
     click.Option(
         ["--restart"], metavar="STRATEGY", help="What becomes of a failed job: none, fixed-delay:3:1s, ..."
     ),
+    click.Option(
+        ["--heartbeat-timeout"], metavar="TIME", help="A worker that gives no sign of life for longer is killed."
+    ),
+    click.Option(
+        ["--cancellation-timeout"],
+        metavar="TIME",
+        help="A worker that does not let go of a cancelled task for longer is killed.",
+    ),
     click.Option(["--seed"], metavar="N", help="For partitioners that draw lots, to repeat a run."),
     # These have a place in the design and no code yet; naming them says so instead of "no such option".
     click.Option(["--checkpoint-interval"], hidden=True),

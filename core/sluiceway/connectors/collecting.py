@@ -21,6 +21,7 @@ class Collected(ProcessLocal, Sequence[T], Generic[T]):
     """
 
     what = "collect()"
+    gathers = True
 
     def __init__(self) -> None:
         super().__init__()

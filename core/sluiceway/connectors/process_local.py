@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
@@ -24,6 +25,10 @@ class ProcessLocal:
 
     what: ClassVar[str] = "this"
     """What messages call it."""
+    gathers: ClassVar[bool] = False
+    """Whether records can come to it from worker processes, by :meth:`_extend`."""
+    full: bool = False
+    """Whether it has enough records for now."""
 
     def __init__(self) -> None:
         self._number = next(_numbers)
@@ -33,6 +38,14 @@ class ProcessLocal:
     def number(self) -> int:
         """By which the process that made it knows it."""
         return self._number
+
+    def when_wanted(self, action: Callable[[], None]) -> None:
+        """Have ``action`` called once, from any thread, as soon as it is not full."""
+        action()
+
+    def _extend(self, values: Sequence[Any]) -> None:
+        """Records have come."""
+        raise SerializationError(f"{self.what} takes no records from other processes")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _find, (os.getpid(), self._number, type(self).what)

@@ -74,6 +74,10 @@ class SlotPool:
         self._offered.pop(worker, None)
         self._free.pop(worker, None)
 
+    def idle_workers(self) -> set[str]:
+        """Workers none of whose slots is taken."""
+        return {w for w, free in self._free.items() if len(free) == self._offered[w]}
+
     def allocate(self, count: int, purpose: str = "the job") -> list[Slot]:
         """Take ``count`` free slots, or none at all; spread over the workers with the most free ones.
 

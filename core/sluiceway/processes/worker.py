@@ -3,26 +3,44 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import sys
 
-from sluiceway.plugins import PluginManager
+from sluiceway.runtime.cluster.guard import Guard
 from sluiceway.runtime.cluster.processes import WorkerConfig
-from sluiceway.runtime.cluster.worker import WorkerProcess
 
 __all__ = ["main"]
 
 
 def main() -> None:
     """Connect to the job manager, and work until it says that it is enough, or is gone."""
-    # Ctrl-C goes to the whole group of processes; the job manager decides what becomes of it.
+    # Whoever has started this process decides what becomes of it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     config = WorkerConfig(**json.loads(sys.stdin.readline()))
-    sys.path[:] = config.path
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sock.connect(config.manager)
-    WorkerProcess(config, sock, PluginManager().services()).run()
+    guard = Guard(config, _take_line())
+    try:
+        sys.path[:] = config.path
+        from sluiceway.plugins import PluginManager
+        from sluiceway.runtime.cluster.worker import WorkerProcess
+
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.connect(config.manager)
+        worker = WorkerProcess(config, sock, PluginManager().services())
+        guard.up(worker.mail)
+        worker.run()
+    finally:
+        guard.close()
+
+
+def _take_line() -> socket.socket:
+    """The line, which nobody else may read: users' functions have an empty standard input."""
+    line = socket.socket(fileno=os.dup(0))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return line
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from sluiceway.elements import (
     Watermark,
 )
 from sluiceway.engine import Services
-from sluiceway.errors import StateError
+from sluiceway.errors import FunctionContractError, StateError
 from sluiceway.gates import InputGate, ResultPartition
 from sluiceway.graph import ExecutionState
 from sluiceway.keygroups import KeyGroupRange
@@ -277,8 +277,10 @@ class Task(Tasklet):
                     return self._drain()
                 case Phase.ENDED:
                     return Progress.DONE
-        except Exception as error:
-            self._end(ExecutionState.FAILED, error)
+        except BaseException as error:
+            if not isinstance(error, self.worker.contained):
+                raise
+            self._end(ExecutionState.FAILED, error if isinstance(error, Exception) else self._kept_in(error))
             return Progress.DONE
 
     def _open(self) -> Progress:
@@ -393,6 +395,15 @@ class Task(Tasklet):
                 return self._explained(error)
             cause.add_note(f"while closing step {step!r} after that: {type(error).__name__}: {error}")
         return cause
+
+    def _kept_in(self, error: BaseException) -> Exception:
+        """What stands in for an exception that is meant to end a process."""
+        kept = FunctionContractError(
+            f"the function of step {self._at!r} raised {type(error).__name__}({str(error)}), which is meant to end a"
+            " process: raise another exception to fail the job"
+        ).with_traceback(error.__traceback__)
+        kept.__cause__ = error
+        return kept
 
     def _explained(self, error: BaseException) -> BaseException:
         d = self.deployment

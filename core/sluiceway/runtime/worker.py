@@ -63,10 +63,15 @@ class Tasklet(ABC):
 class Worker:
     """Runs tasklets until there are none left.
 
+    Attributes:
+        contained: exceptions of users' functions of this kind end a task; others end the loop.
+
     Args:
         clock: for deadlines and for the time that tasklets take.
         poller: where it sleeps.
     """
+
+    contained: type[BaseException] = Exception
 
     def __init__(self, clock: Clock, poller: Poller) -> None:
         self._clock = clock

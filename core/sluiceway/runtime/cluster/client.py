@@ -48,7 +48,7 @@ def cluster_file() -> Path:
     return (Path(home) if home else Path.home() / ".sluiceway") / "cluster.json"
 
 
-def start_cluster(workers: int, slots: int, transport: str) -> int:
+def start_cluster(workers: int, slots: int, transport: str, idle_s: float = 30.0) -> int:
     """Start a cluster in the background; returns the process id of its job manager when it answers.
 
     Raises:
@@ -67,7 +67,7 @@ def start_cluster(workers: int, slots: int, transport: str) -> int:
         )
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory = tempfile.mkdtemp(prefix="sluiceway-")
-    config = ClusterConfig(directory, secrets.token_hex(32), workers, slots, transport)
+    config = ClusterConfig(directory, secrets.token_hex(32), workers, slots, transport, idle_s=idle_s)
     with open(file.parent / "cluster.log", "ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "sluiceway.processes.jobmanager"],

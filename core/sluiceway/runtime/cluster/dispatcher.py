@@ -20,6 +20,7 @@ from sluiceway.runtime.cluster.messages import (
     AskStatus,
     CancelJob,
     Done,
+    FailureInfo,
     JobInfo,
     Message,
     Refused,
@@ -45,6 +46,8 @@ class ClusterConfig:
         workers: how many worker processes there may be.
         slots: how many each of them offers.
         transport: name of the transport between them.
+        heartbeat_timeout_s: a worker that gives no sign of life for longer is killed.
+        idle_s: a worker without tasks is ended after so long.
     """
 
     directory: str
@@ -52,6 +55,8 @@ class ClusterConfig:
     workers: int
     slots: int
     transport: str
+    heartbeat_timeout_s: float = 50.0
+    idle_s: float = 30.0
 
 
 class Dispatcher:
@@ -73,6 +78,8 @@ class Dispatcher:
             transport=config.transport,
             slots_per_worker=config.slots,
             max_workers=config.workers,
+            heartbeat_timeout_s=config.heartbeat_timeout_s,
+            idle_s=config.idle_s,
             on_client=self._message,
         )
         self._numbers = count(1)
@@ -194,7 +201,7 @@ class Dispatcher:
             records_in=metrics.records_in,
             records_out=metrics.records_out,
             failure="" if run.failure is None else _told(run.failure),
-            failures=[f"{f.task}: {_told(f.cause)}" for f in run.master.failures],
+            failures=[FailureInfo(f.at_ms, f.task, _told(f.cause), f.restarted) for f in run.master.failures],
         )
 
 

@@ -49,6 +49,7 @@ class ClusterJob(Job):
             transport=self._transport,
             slots_per_worker=-(-sum(slots_required(self._graph).values()) // workers),
             max_workers=workers,
+            heartbeat_timeout_s=self._settings.heartbeat_timeout_ms / 1000,
         )
         try:
             run = self._run = manager.submit(self._graph.job_name, self._graph, self._settings)

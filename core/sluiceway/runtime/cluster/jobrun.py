@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from random import SystemRandom
 from typing import Any
@@ -17,6 +18,7 @@ from sluiceway.runtime.cluster.messages import (
     AssignSplits,
     CancelTask,
     DeployTasks,
+    HoldResults,
     JobEnded,
     NoMoreSplits,
     ReportMetrics,
@@ -39,6 +41,9 @@ __all__ = ["JobRun"]
 class JobRun:
     """Runs one job on the cluster's workers. All calls in the job manager's loop, except where it says otherwise.
 
+    Attributes:
+        rejected: messages of workers that were meant for an earlier leader of the job.
+
     Args:
         job: its id.
         epoch: of this leader: what workers say to an earlier one is not for this one.
@@ -48,6 +53,7 @@ class JobRun:
         clock: the runtime's.
         resources: the workers.
         listener: told about state changes.
+        on_slots_wanted: told when something that is to begin anew finds no slots.
     """
 
     def __init__(
@@ -61,20 +67,23 @@ class JobRun:
         clock: Clock,
         resources: ResourceManager,
         listener: LifecycleListener,
+        on_slots_wanted: Callable[[], None],
     ) -> None:
         self.job = job
         self.graph = graph
         self.epoch = epoch
         self._settings = settings
+        self.cancellation_timeout_s = settings.cancellation_timeout_ms / 1000
         self.loop = loop
         self.clock = clock
         self.resources = resources
         self._figures: dict[str, TaskFigures] = {}
         self.workers: set[str] = set()
-        self._rejected = 0
+        self.rejected = 0
+        self._held: set[int] = set()
         self._started_at = 0.0
         self._ended_at: float | None = None
-        self.program = dump(Program(graph.job_name, settings))
+        self.program = dump(Program(graph.job_name, settings, tuple(sys.path)))
         self.master = JobMaster(
             graph,
             settings,
@@ -84,6 +93,7 @@ class JobRun:
             slots=resources.slots,
             seed=SystemRandom().getrandbits(32) if settings.seed is None else settings.seed,
             job=job,
+            on_slots_wanted=on_slots_wanted,
         )
 
     @property
@@ -101,7 +111,7 @@ class JobRun:
         self.master.cancel()
 
     def give_up(self, why: BaseException) -> None:
-        """Fail it before it has started."""
+        """Fail it, whatever its restart strategy says."""
         self.master.fail(why)
 
     def start(self) -> None:
@@ -120,14 +130,19 @@ class JobRun:
         self.workers.discard(worker)
         self.master.worker_lost(worker, why)
 
+    @property
+    def waits_for_slots(self) -> bool:
+        """Whether something in it is to begin anew and has found no slots."""
+        return not self.status.ended and self.master.waits_for_slots
+
     def slots_came(self) -> None:
-        """A worker has come."""
+        """There are more slots than there were."""
         self.master.slots_came()
 
     def take(self, message: ReportTask | RequestSplit | ReportMetrics | ReportWatermark | Results) -> None:
         """A worker says something about the job."""
         if message.epoch != self.epoch:
-            self._rejected += 1
+            self.rejected += 1
             return
         match message:
             case ReportTask():
@@ -141,9 +156,24 @@ class JobRun:
                 for figures in load(message.figures):
                     self._figures[figures.attempt_id] = figures
             case Results():
-                handle: Any = living(message.number)
-                if handle is not None:
-                    handle._extend(load(message.records))
+                self._results(message)
+
+    def _results(self, message: Results) -> None:
+        handle = living(message.number)
+        if handle is None:
+            return
+        handle._extend(load(message.records))
+        if handle.full and message.number not in self._held:
+            self._held.add(message.number)
+            self._hold(message.number, True)
+            handle.when_wanted(lambda: self.loop.mail(lambda: self._hold(message.number, False)))
+
+    def _hold(self, number: int, hold: bool) -> None:
+        """Tell the workers that the program has enough records for now, or wants more again."""
+        if not hold:
+            self._held.discard(number)
+        for worker in self.workers:
+            self.resources.send(worker, HoldResults(self.job, self.epoch, number, hold))
 
     def metrics(self) -> JobMetrics:
         """The figures that the workers have sent last. From any thread."""
@@ -185,11 +215,23 @@ class _Gateway:
             if worker not in self._run.workers:
                 self._run.workers.add(worker)
                 self._run.resources.send(worker, SubmitJob(self._run.job, self._run.epoch, self._run.program))
-            self._run.resources.send(worker, DeployTasks(self._run.job, self._run.epoch, dump(some), addresses))
+            attempts = [deployment.attempt_id for deployment in some]
+            self._run.resources.send(
+                worker, DeployTasks(self._run.job, self._run.epoch, attempts, dump(some), addresses)
+            )
 
     def cancel(self, attempt_id: str) -> None:
-        """Cancel an attempt."""
-        self._run.resources.send(self._place(attempt_id), CancelTask(self._run.job, self._run.epoch, attempt_id))
+        """Cancel an attempt; a worker that does not get round to it within the limit is killed."""
+        worker = self._place(attempt_id)
+        self._run.resources.send(worker, CancelTask(self._run.job, self._run.epoch, attempt_id))
+        self.post(lambda: self._check_cancelled(worker, attempt_id), self._run.cancellation_timeout_s)
+
+    def _check_cancelled(self, worker: str, attempt_id: str) -> None:
+        execution = self._run.master.executions.execution(attempt_id)
+        if execution is not None and not execution.state.ended:
+            name = f"{execution.vertex_name!r}, subtask {execution.subtask + 1}"
+            late = f"{self._run.cancellation_timeout_s:g} s after it had been cancelled,"
+            self._run.resources.kill(worker, f"was still in a call of {name}, {late}")
 
     def assign_splits(self, attempt_id: str, splits: Sequence[Any]) -> None:
         """Give splits to a reader."""

@@ -32,6 +32,8 @@ from sluiceway.runtime.worker import Worker
 __all__ = ["JobManager"]
 
 _STOP_S: Final = 5.0
+_BEAT_S: Final = 1.0
+_MOST_FAILED_STARTS: Final = 3
 _BACKLOG: Final = 128
 _SEGMENTS: Final = 512
 _SEGMENT_BYTES: Final = 32 * 1024
@@ -47,6 +49,8 @@ class JobManager:
         transport: name of the transport between workers.
         slots_per_worker: how many each worker offers.
         max_workers: how many there may be at a time.
+        heartbeat_timeout_s: a worker that gives no sign of life for longer is killed.
+        idle_s: a worker without tasks is ended after so long; None: never.
         start: starts a worker process.
         on_client: given messages of clients, which are none of the workers' business.
     """
@@ -60,6 +64,8 @@ class JobManager:
         transport: str,
         slots_per_worker: int,
         max_workers: int,
+        heartbeat_timeout_s: float,
+        idle_s: float | None = None,
         start: Callable[[WorkerConfig], WorkerHandle] = start_worker,
         on_client: Callable[[Connection, Message], None] | None = None,
     ) -> None:
@@ -77,9 +83,17 @@ class JobManager:
         self._on_client = on_client
         self._names = count(1)
         self._waiting: list[JobRun] = []
+        self._failed_starts = 0
+        self._beat_s = min(_BEAT_S, heartbeat_timeout_s / 4)
         self._stopping = False
         self.resources = ResourceManager(
-            self.loop, self._clock, on_registered=self._registered, on_lost=self._lost
+            self.loop,
+            self._clock,
+            on_registered=self._registered,
+            on_lost=self._lost,
+            on_released=self._start_what_can,
+            heartbeat_timeout_s=heartbeat_timeout_s,
+            idle_s=idle_s,
         )
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(directory / "manager"))
@@ -135,6 +149,7 @@ class JobManager:
             clock=self._clock,
             resources=self.resources,
             listener=self._services.listener,
+            on_slots_wanted=lambda: self.loop.soon(self._start_what_can),
         )
         self.jobs[job] = run
         self._waiting.append(run)
@@ -151,9 +166,23 @@ class JobManager:
         return run in self._waiting
 
     def _start_what_can(self) -> None:
-        """Start waiting jobs in order, as far as there are slots, and workers for the next one."""
+        """Give slots to what waits for them, in order, and start workers for the first that finds none.
+
+        What is to begin anew goes before what has not begun.
+        """
+        if self._stopping:
+            return
+        running = [run for run in self.jobs.values() if run.waits_for_slots]
+        for run in running:
+            run.slots_came()
+        if any(run.waits_for_slots for run in running):
+            self._start_workers(1)
+            return
         while self._waiting:
             run = self._waiting[0]
+            if run.status.ended:
+                self._waiting.pop(0)
+                continue
             needed = sum(slots_required(run.graph).values())
             if needed > self.resources.slots.available:
                 self._start_workers(needed - self.resources.slots.available)
@@ -181,25 +210,28 @@ class JobManager:
             segments=_SEGMENTS,
             segment_bytes=_SEGMENT_BYTES,
             path=sys.path,
+            beat_s=self._beat_s,
         )
         self.resources.expect(config.name, self._start_process(config))
 
     def _registered(self, worker: str) -> None:
-        for run in self.jobs.values():
-            run.slots_came()
+        self._failed_starts = 0
         self._start_what_can()
 
     def _lost(self, worker: str, why: WorkerLostError) -> None:
         if self._stopping:
             return
         for run in list(self.jobs.values()):
-            if run in self._waiting:
-                self._waiting.remove(run)
-                run.give_up(why)
-            else:
-                run.worker_lost(worker, why)
-                if not run.status.ended:
-                    self._start_workers(self._slots_per_worker)
+            run.worker_lost(worker, why)
+        if not why.started:
+            # Somebody may have killed it; what cannot start at all must not be tried for ever.
+            self._failed_starts += 1
+            if self._failed_starts >= _MOST_FAILED_STARTS:
+                self._failed_starts = 0
+                for run in list(self.jobs.values()):
+                    if run in self._waiting or run.waits_for_slots:
+                        run.give_up(why)
+        self.loop.soon(self._start_what_can)
 
     # ---- connections ----------------------------------------------------------------------------------------
 

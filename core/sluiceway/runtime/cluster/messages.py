@@ -20,8 +20,10 @@ __all__ = [
     "CancelTask",
     "DeployTasks",
     "Done",
+    "FailureInfo",
     "Heartbeat",
     "Hello",
+    "HoldResults",
     "JobEnded",
     "JobInfo",
     "Message",
@@ -97,6 +99,7 @@ class DeployTasks(_Message, frozen=True):
 
     job: str
     epoch: int
+    attempts: list[str]
     deployments: bytes
     peers: dict[str, str]
 
@@ -133,6 +136,15 @@ class AnnounceWatermark(_Message, frozen=True):
     epoch: int
     attempt: str
     mark: int | None
+
+
+class HoldResults(_Message, frozen=True):
+    """Job manager to worker: the program that runs the job has enough records for now, or wants more again."""
+
+    job: str
+    epoch: int
+    number: int
+    hold: bool
 
 
 class JobEnded(_Message, frozen=True):
@@ -235,6 +247,15 @@ class Refused(_Message, frozen=True):
     reason: str
 
 
+class FailureInfo(msgspec.Struct, frozen=True):
+    """One failure in a job's history: when, which subtask, why, and how many subtasks began anew because of it."""
+
+    at_ms: int
+    task: str
+    cause: str
+    restarted: int
+
+
 class JobInfo(msgspec.Struct, frozen=True):
     """What a client is told of a job. Times are in ms since the epoch; 0: not yet."""
 
@@ -247,7 +268,7 @@ class JobInfo(msgspec.Struct, frozen=True):
     records_in: int
     records_out: int
     failure: str
-    failures: list[str]
+    failures: list[FailureInfo]
 
 
 class WorkerInfo(msgspec.Struct, frozen=True):
@@ -286,6 +307,7 @@ Message: TypeAlias = (
     | NoMoreSplits
     | AnnounceWatermark
     | ReportWatermark
+    | HoldResults
     | JobEnded
     | StopWorker
     | ReportTask

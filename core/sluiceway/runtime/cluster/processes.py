@@ -1,17 +1,33 @@
-"""Worker processes: started with their configuration on standard input, and never left behind."""
+"""Worker processes: started with their configuration on a line to them, and never left behind.
+
+The line is a pair of sockets. The worker has its end as standard input and, until it is up, as standard error:
+what it says when it cannot start comes back to whoever started it. After that it sends a byte now and then, as a
+sign that the process lives, whatever its loop is doing; and the end of the line tells the worker that whoever
+started it is gone, however that ended.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import signal
+import socket
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
-__all__ = ["WorkerConfig", "WorkerHandle", "start_worker"]
+__all__ = ["BEAT", "UP", "WorkerConfig", "WorkerHandle", "start_worker"]
 
 MODULE: Final = "sluiceway.processes.worker"
+UP: Final = b"\0"
+"""Says on the line that the worker is up."""
+BEAT: Final = b"."
+"""Says on the line that it lives."""
+
+_LONGEST_TEXT: Final = 16_384
+_KILL_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +44,9 @@ class WorkerConfig:
         segments: number of network buffers.
         segment_bytes: size of each.
         path: what to put on ``sys.path``.
+        beat_s: time between two signs of life.
+        parent: process id of whoever starts it; filled in by :func:`start_worker`.
+        stderr: file descriptor of standard error once it is up; likewise.
     """
 
     name: str
@@ -39,6 +58,9 @@ class WorkerConfig:
     segments: int
     segment_bytes: int
     path: list[str]
+    beat_s: float = 1.0
+    parent: int = 0
+    stderr: int = -1
 
 
 class WorkerHandle:
@@ -46,10 +68,16 @@ class WorkerHandle:
 
     Args:
         process: the process.
+        line: this end of the line to it.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], line: socket.socket) -> None:
         self._process = process
+        self._line = line
+        self._line.setblocking(False)
+        self._up = False
+        self._said = bytearray()
+        self._used: str | None = None
 
     @property
     def pid(self) -> int:
@@ -62,12 +90,43 @@ class WorkerHandle:
             self._process.wait(within_s)
         except subprocess.TimeoutExpired:
             return False
+        self.heard()
+        self._line.close()
         return True
 
     def kill(self) -> None:
         """End it at once, and wait for that."""
         self._process.kill()
-        self._process.wait()
+        self.ended(_KILL_S)
+
+    def heard(self) -> bool:
+        """Whether it has given a sign of life since this was asked last."""
+        came = False
+        with suppress(OSError):  # nothing more for now, or the line is closed
+            while data := self._line.recv(65_536):
+                came = True
+                if not self._up:
+                    text, up, _ = data.partition(UP)
+                    self._said += text
+                    del self._said[:-_LONGEST_TEXT]
+                    if up:
+                        self._up = True
+                        self._pass_on()
+        return came
+
+    def is_at_work(self) -> bool:
+        """Whether it has used the processor since this was asked last.
+
+        A function in C that keeps Python's lock for long lets nobody send signs of life; it is no hang.
+        """
+        try:
+            with open(f"/proc/{self.pid}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+        except OSError:
+            return False
+        used = f"{fields[11]!r} {fields[12]!r}"
+        before, self._used = self._used, used
+        return fields[0] not in (b"T", b"t", b"Z") and used != before
 
     def how_it_ended(self) -> str:
         """For messages: by which signal, or with which exit code."""
@@ -76,19 +135,53 @@ class WorkerHandle:
             return "is still running"
         if code < 0:
             try:
-                return f"was killed by {signal.Signals(-code).name}"
+                name = signal.Signals(-code).name
             except ValueError:
                 return f"was killed by signal {-code}"
+            return f"was killed by {name}"
         return f"ended with exit code {code}"
+
+    def what_it_said(self) -> str:
+        """What it wrote to standard error before it was up."""
+        self.heard()
+        return "" if self._up else self._said.decode(errors="replace").strip()
+
+    def _pass_on(self) -> None:
+        """It is up: what it has said are warnings."""
+        if self._said:
+            with suppress(OSError, AttributeError, ValueError):
+                sys.stderr.write(self._said.decode(errors="replace"))
+            self._said.clear()
 
 
 def start_worker(config: WorkerConfig) -> WorkerHandle:
-    """Start a worker in a new interpreter. What it prints goes where this process prints."""
-    process = subprocess.Popen([sys.executable, "-m", MODULE], stdin=subprocess.PIPE)
-    assert process.stdin is not None
+    """Start a worker in a new interpreter. Once it is up, what it prints goes where this process prints.
+
+    It is in a process group of its own: Ctrl-C is for whoever started it.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    stderr = -1
+    with suppress(OSError):  # a process without standard error
+        stderr = os.dup(2)
     try:
-        process.stdin.write(json.dumps(asdict(config)).encode() + b"\n")
-        process.stdin.close()
-    except BrokenPipeError:
-        pass  # It has ended already; whoever waits for it to register finds out.
-    return WorkerHandle(process)
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-m", MODULE],
+                stdin=theirs.fileno(),
+                stderr=theirs.fileno(),
+                pass_fds=() if stderr < 0 else (stderr,),
+                process_group=0,
+            )
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        if stderr >= 0:
+            os.close(stderr)
+    handle = WorkerHandle(process, ours)
+    told = json.dumps(asdict(replace(config, parent=os.getpid(), stderr=stderr))).encode() + b"\n"
+    ours.setblocking(True)
+    with suppress(OSError):  # it has ended already; whoever waits for it to register finds out
+        ours.sendall(told)
+    ours.setblocking(False)
+    return handle

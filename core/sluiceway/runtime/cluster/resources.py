@@ -13,15 +13,23 @@ from sluiceway.runtime.cluster.messages import Message, Register, StopWorker, Wo
 from sluiceway.runtime.cluster.processes import WorkerHandle
 from sluiceway.runtime.worker import Worker
 
-__all__ = ["HEARTBEAT_TIMEOUT_S", "ResourceManager", "WorkerLostError"]
+__all__ = ["ResourceManager", "WorkerLostError"]
 
-HEARTBEAT_TIMEOUT_S: Final = 15.0
 _CHECK_S: Final = 1.0
 _EXIT_S: Final = 1.0
 
 
 class WorkerLostError(SluicewayError):
-    """A worker process has died, hangs, or cannot be reached."""
+    """A worker process has died, hangs, or cannot be reached.
+
+    Args:
+        message: what happened to which worker.
+        started: whether it had come up before that.
+    """
+
+    def __init__(self, message: str, started: bool = True) -> None:
+        super().__init__(message)
+        self.started = started
 
 
 class _Known:
@@ -34,6 +42,9 @@ class _Known:
         self.address = ""
         self.slots = 0
         self.heard = started
+        self.spoke = started
+        self.idle_since: float | None = None
+        self.released = False
 
 
 class ResourceManager:
@@ -44,7 +55,10 @@ class ResourceManager:
         clock: for heartbeats.
         on_registered: told when a worker has come up.
         on_lost: told of each worker that is lost, with why; not of those that were stopped.
-        heartbeat_timeout_s: a worker that is silent for longer is killed and counts as lost.
+        on_released: told when an idle worker has been ended.
+        heartbeat_timeout_s: a worker whose process gives no sign of life for longer, as one that was stopped, is
+            killed and counts as lost. A function that takes its time is no reason: the signs come from a thread.
+        idle_s: a worker none of whose slots is taken for longer is ended; None: never.
     """
 
     def __init__(
@@ -54,18 +68,24 @@ class ResourceManager:
         *,
         on_registered: Callable[[str], None],
         on_lost: Callable[[str, WorkerLostError], None],
-        heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S,
+        on_released: Callable[[], None],
+        heartbeat_timeout_s: float,
+        idle_s: float | None = None,
     ) -> None:
         self.slots = SlotPool()
         self._loop = loop
         self._clock = clock
         self._on_registered = on_registered
         self._on_lost = on_lost
+        self._on_released = on_released
         self._timeout_s = heartbeat_timeout_s
+        self._idle_s = idle_s
+        self._check_s = min([_CHECK_S, heartbeat_timeout_s / 4, *([] if idle_s is None else [idle_s])])
+        self._checked_at = clock.monotonic()
         self._workers: dict[str, _Known] = {}
         self._by_connection: dict[Connection, _Known] = {}
         self._stopping = False
-        self._loop.at(clock.monotonic() + _CHECK_S, self._check)
+        self._loop.at(self._checked_at + self._check_s, self._check)
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -90,16 +110,16 @@ class ResourceManager:
         known.connection = connection
         known.address = message.address
         known.slots = message.slots
-        known.heard = self._clock.monotonic()
+        known.heard = known.spoke = self._clock.monotonic()
         self._by_connection[connection] = known
         self.slots.offer(known.name, message.slots)
         self._on_registered(known.name)
 
     def heard_from(self, connection: Connection) -> None:
-        """A message of a worker is a sign of life."""
+        """A message of a worker is a sign that its loop turns."""
         known = self._by_connection.get(connection)
         if known is not None:
-            known.heard = self._clock.monotonic()
+            known.heard = known.spoke = self._clock.monotonic()
 
     def closed(self, connection: Connection, why: ConnectionLostError | None) -> None:
         """A worker's connection is gone, and the worker with it."""
@@ -107,10 +127,17 @@ class ResourceManager:
         if known is None:
             return
         known.connection = None
-        if not self._stopping:
+        if known.released:
+            if not known.process.ended(_EXIT_S):
+                known.process.kill()
+            del self._workers[known.name]
+            self._on_released()
+        elif not self._stopping:
             # A process that dies closes its connection a moment before it can be waited for.
-            known.process.ended(_EXIT_S)
-            self._lose(known, f"{known.process.how_it_ended()} ({why})")
+            ended = known.process.ended(_EXIT_S)
+            how = known.process.how_it_ended() if ended else "has left without ending and was killed"
+            known.process.kill()
+            self._lose(known, f"{how} ({why})")
 
     def send(self, worker: str, message: Message) -> None:
         """Send a message to a worker; lost where the worker is."""
@@ -122,7 +149,7 @@ class ResourceManager:
         """What is to be told of the workers that are registered."""
         now = self._clock.monotonic()
         return [
-            WorkerInfo(w.name, w.process.pid, w.slots, max(0.0, now - w.heard))
+            WorkerInfo(w.name, w.process.pid, w.slots, max(0.0, now - w.spoke))
             for w in self._workers.values()
             if w.connection is not None
         ]
@@ -152,26 +179,67 @@ class ResourceManager:
                 known.process.kill()
         self._workers.clear()
 
+    def kill(self, worker: str, why: str) -> None:
+        """End a worker that cannot be brought to reason; it counts as lost."""
+        known = self._workers.get(worker)
+        if known is not None and known.connection is not None and not known.released:
+            self._cut_off(known)
+            self._lose(known, f"{why} and was killed")
+
     def _check(self) -> None:
         if self._stopping:
             return
         now = self._clock.monotonic()
+        # Where this process itself was stopped, the workers are not to blame for what it has not heard.
+        slept = max(0.0, now - self._checked_at - self._check_s)
+        self._checked_at = now
         for known in list(self._workers.values()):
+            known.heard += slept
+            if known.process.heard():
+                known.heard = now
+            silent = now - known.heard > self._timeout_s
             if known.connection is None:
                 if known.process.ended():
                     self._lose(known, f"{known.process.how_it_ended()} before it had registered")
-                elif now - known.heard > self._timeout_s:
+                elif silent:
                     known.process.kill()
                     self._lose(known, f"did not register within {self._timeout_s:g} s")
-            elif now - known.heard > self._timeout_s:
-                self._by_connection.pop(known.connection, None)
+            elif now - known.heard > self._timeout_s / 2:
+                if known.process.is_at_work():
+                    known.heard = now
+                elif silent:
+                    self._cut_off(known)
+                    self._lose(known, f"gave no sign of life for {self._timeout_s:g} s and was killed")
+        if self._idle_s is not None:
+            self._release_idle(now, self._idle_s)
+        self._loop.at(now + self._check_s, self._check)
+
+    def _release_idle(self, now: float, idle_s: float) -> None:
+        idle = self.slots.idle_workers()
+        for known in self._workers.values():
+            if known.name not in idle:
+                known.idle_since = None
+            elif known.idle_since is None:
+                known.idle_since = now
+            elif now - known.idle_since >= idle_s and known.connection is not None:
+                known.released = True
+                self.slots.withdraw(known.name)
+                known.connection.send(StopWorker())
                 known.connection.close()
-                known.connection = None
-                known.process.kill()
-                self._lose(known, f"has not been heard of for {self._timeout_s:g} s and was killed")
-        self._loop.at(now + _CHECK_S, self._check)
+
+    def _cut_off(self, known: _Known) -> None:
+        if known.connection is not None:
+            self._by_connection.pop(known.connection, None)
+            known.connection.close()
+            known.connection = None
+        known.process.kill()
 
     def _lose(self, known: _Known, why: str) -> None:
         del self._workers[known.name]
         self.slots.withdraw(known.name)
-        self._on_lost(known.name, WorkerLostError(f"worker {known.name!r} (process {known.process.pid}) {why}"))
+        started = bool(known.address)
+        said = known.process.what_it_said()
+        if said and not started:
+            why = f"{why}; it said:\n{said}"
+        message = f"worker {known.name!r} (process {known.process.pid}) {why}"
+        self._on_lost(known.name, WorkerLostError(message, started))

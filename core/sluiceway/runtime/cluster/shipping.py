@@ -10,6 +10,7 @@ import pickle
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from types import ModuleType
 from typing import Any, Final
 
@@ -42,7 +43,13 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Handles that give results back to the program go by their number."""
 
     def persistent_id(self, obj: object) -> int | None:
-        return obj.number if isinstance(obj, ProcessLocal) else None
+        if not isinstance(obj, ProcessLocal):
+            return None
+        if not obj.gathers:
+            raise SerializationError(
+                f"{obj.what} works inside one process: run the job with workers=0 (in this process)"
+            )
+        return obj.number
 
 
 class _Unpickler(pickle.Unpickler):
@@ -80,26 +87,63 @@ def load(data: bytes, handle: Callable[[int], object] | None = None) -> Any:
 
 
 def dump_error(error: BaseException) -> bytes:
-    """An exception, its notes, and its traceback as text; where it cannot be pickled, what it said."""
+    """An exception, its notes, and its traceback as text.
+
+    Where pickle's own way does not bring it back, as for most exceptions with an ``__init__`` of their own, it is
+    made anew without calling that; where that fails, too, an error takes its place that says what it said.
+    """
     text = "".join(traceback.format_exception(error))
-    try:
-        data = dump((error, text))
-        load(data)  # many exceptions can be pickled and not unpickled
-    except Exception:
-        stand_in = WorkerError(f"{type(error).__qualname__}: {error}")
-        for note in getattr(error, "__notes__", ()):
-            stand_in.add_note(note)
-        data = dump((stand_in, text))
-    return data
+    said = _said(error)
+    notes = [str(note) for note in getattr(error, "__notes__", ())]
+    pickled = b""
+    for way in (error, _Remade(error)):
+        try:
+            pickled = dump(way)
+            load(pickled)  # many exceptions can be pickled and not unpickled
+            break
+        except Exception:
+            pickled = b""
+    return dump((pickled, said, notes, text))
 
 
 def load_error(data: bytes) -> BaseException:
     """The exception, with the traceback of the other process as its cause."""
-    error, text = load(data)
-    assert isinstance(error, BaseException)
+    pickled, said, notes, text = load(data)
+    error: BaseException | None = None
+    if pickled:
+        with suppress(Exception):  # its class may be nowhere to be found here
+            error = load(pickled)
+    if error is None:
+        error = WorkerError(said)
+        for note in notes:
+            error.add_note(note)
     if error.__cause__ is None:
         error.__cause__ = RemoteTraceback(text)
     return error
+
+
+class _Remade:
+    """An exception that pickles as its class, its arguments and its attributes."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        error = self._error
+        return _remake, (type(error), error.args, dict(error.__dict__))
+
+
+def _remake(cls: type[BaseException], args: tuple[Any, ...], attributes: dict[str, Any]) -> BaseException:
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(attributes)
+    return error
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return f"{type(error).__qualname__}: {error}"
+    except Exception as broken:  # its own __str__
+        return f"{type(error).__qualname__} (which cannot be shown: {type(broken).__name__})"
 
 
 def _take_scripts_along() -> None:

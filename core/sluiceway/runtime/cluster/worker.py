@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 from sluiceway.buffers import NetworkBufferPool
 from sluiceway.carrier import Carrier, CarrierContext
 from sluiceway.config import Settings
+from sluiceway.connector import WriterContext
 from sluiceway.engine import Services
 from sluiceway.graph import ExecutionState
 from sluiceway.metrics import SubtaskMetrics
@@ -23,6 +24,7 @@ from sluiceway.runtime.cluster.messages import (
     CancelTask,
     DeployTasks,
     Heartbeat,
+    HoldResults,
     JobEnded,
     Message,
     NoMoreSplits,
@@ -51,13 +53,24 @@ __all__ = ["Program", "TaskFigures", "WorkerProcess"]
 HEARTBEAT_S: Final = 1.0
 METRICS_S: Final = 0.5
 
+_OF_JOBS: Final = (
+    DeployTasks,
+    CancelTask,
+    AssignSplits,
+    NoMoreSplits,
+    AnnounceWatermark,
+    HoldResults,
+    JobEnded,
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What a worker needs of a job before its first task."""
+    """What a worker needs of a job before its first task; ``path`` is where it finds the job's modules."""
 
     name: str
     settings: Settings
+    path: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +133,8 @@ class _Master:
 class _JobHere:
     epoch: int
     tasks: TaskManager
-    handle: Callable[[int], object]
+    master: _Master
+    handle: Callable[[int], _Handle]
 
 
 class WorkerProcess:
@@ -130,6 +144,9 @@ class WorkerProcess:
         config: what it was told.
         sock: connected to the job manager.
         services: what plugins give in this process.
+
+    Attributes:
+        rejected: messages about jobs that are not here, or of another leader of one.
     """
 
     def __init__(self, config: WorkerConfig, sock: socket.socket, services: Services) -> None:
@@ -137,7 +154,9 @@ class WorkerProcess:
         self._clock = services.clock
         self._poller = SelectorPoller()
         self._loop = Worker(self._clock, self._poller)
+        self._loop.contained = BaseException  # no user's function ends a process that others run in
         self._services = services
+        self.rejected = 0
         self._jobs: dict[str, _JobHere] = {}
         self._addresses: dict[str, str] = {}
         self._beats = 0
@@ -179,6 +198,10 @@ class WorkerProcess:
             self._network.close()
             self._poller.close()
 
+    def mail(self, action: Callable[[], None]) -> None:
+        """Have something called in the loop's thread. From any thread."""
+        self._loop.mail(action)
+
     def send(self, message: Message) -> None:
         """Tell the job manager something."""
         self._connection.send(message)
@@ -216,32 +239,80 @@ class WorkerProcess:
             self._loop.at(self._clock.monotonic() + METRICS_S, self._measure)
 
     def _message(self, connection: Connection, message: Message) -> None:
+        if isinstance(message, StopWorker):
+            connection.close()
+        elif isinstance(message, SubmitJob):
+            self._submit(message)
+        elif isinstance(message, _OF_JOBS):
+            job = self._jobs.get(message.job)
+            if job is None or message.epoch != job.epoch:
+                self.rejected += 1
+            else:
+                self._about(job, message)
+
+    def _about(
+        self,
+        job: _JobHere,
+        message: DeployTasks
+        | CancelTask
+        | AssignSplits
+        | NoMoreSplits
+        | AnnounceWatermark
+        | HoldResults
+        | JobEnded,
+    ) -> None:
         match message:
-            case SubmitJob():
-                self._submit(message)
             case DeployTasks():
                 self._addresses.update(message.peers)
-                job = self._jobs[message.job]
-                job.tasks.deploy(load(message.deployments, job.handle))
+                self._deploy(job, message)
             case CancelTask():
-                self._jobs[message.job].tasks.cancel(message.attempt)
+                job.tasks.cancel(message.attempt)
             case AssignSplits():
-                self._jobs[message.job].tasks.assign_splits(message.attempt, load(message.splits))
+                self._assign(job, message)
             case NoMoreSplits():
-                self._jobs[message.job].tasks.no_more_splits(message.attempt)
+                job.tasks.no_more_splits(message.attempt)
             case AnnounceWatermark():
-                self._jobs[message.job].tasks.announce_watermark(message.attempt, message.mark)
+                job.tasks.announce_watermark(message.attempt, message.mark)
+            case HoldResults():
+                job.handle(message.number).hold(message.hold)
             case JobEnded():
-                job = self._jobs.pop(message.job)
-                job.tasks.cancel_all()
-                job.tasks.close()
-            case StopWorker():
-                connection.close()
-            case _:
-                pass
+                self._drop(message.job, job)
+
+    def _deploy(self, job: _JobHere, message: DeployTasks) -> None:
+        try:
+            deployments = load(message.deployments, job.handle)
+        except Exception as error:
+            error.add_note(f"while {self._config.name} unpacked the steps that it was sent")
+            for attempt in message.attempts:
+                job.master.report(attempt, ExecutionState.FAILED, error)
+        else:
+            job.tasks.deploy(deployments)
+
+    def _assign(self, job: _JobHere, message: AssignSplits) -> None:
+        try:
+            splits = load(message.splits)
+        except Exception as error:
+            error.add_note(f"while {self._config.name} unpacked the splits that it was sent")
+            job.tasks.cancel(message.attempt)
+            job.master.report(message.attempt, ExecutionState.FAILED, error)
+        else:
+            job.tasks.assign_splits(message.attempt, splits)
+
+    def _drop(self, name: str, job: _JobHere) -> None:
+        del self._jobs[name]
+        job.tasks.cancel_all()
+        job.tasks.close()
 
     def _submit(self, message: SubmitJob) -> None:
+        before = self._jobs.get(message.job)
+        if before is not None:
+            if message.epoch <= before.epoch:
+                self.rejected += 1
+                return
+            self._drop(message.job, before)
         program: Program = load(message.program)
+        sys.path += [entry for entry in program.path if entry not in sys.path]
+        master = _Master(self, message.job, message.epoch)
         transport = RoutingTransport(self._config.name, LocalTransport(), self._network)
         tasks = TaskManager(
             self._loop,
@@ -249,11 +320,16 @@ class WorkerProcess:
             self._services.state_backend(program.settings.state_backend),
             self._services,
             LazyEventLoop(),
-            _Master(self, message.job, message.epoch),
+            master,
         )
-        self._jobs[message.job] = _JobHere(
-            message.epoch, tasks, partial(_Handle, self, message.job, message.epoch)
-        )
+        handles: dict[int, _Handle] = {}
+
+        def handle(number: int) -> _Handle:
+            if number not in handles:
+                handles[number] = _Handle(self, message.job, message.epoch, number)
+            return handles[number]
+
+        self._jobs[message.job] = _JobHere(message.epoch, tasks, master, handle)
 
 
 class _Handle:
@@ -265,5 +341,17 @@ class _Handle:
         self._epoch = epoch
         self._number = number
 
-    def _extend(self, values: list[Any]) -> None:
-        self._worker.send(Results(self._job, self._epoch, self._number, dump(values)))
+        self.full = False
+        self.writers: list[WriterContext] = []
+
+    def _extend(self, values: Sequence[Any]) -> None:
+        self._worker.send(Results(self._job, self._epoch, self._number, dump(list(values))))
+
+    put = _extend
+
+    def hold(self, hold: bool) -> None:
+        """The program has enough for now, or wants more."""
+        self.full = hold
+        if not hold:
+            for context in self.writers:
+                context.wake()

@@ -68,6 +68,7 @@ class JobMaster:
         seed: for partitioners that draw lots.
         restored: what to go on from; None: from the beginning.
         job: its id, where there is more than one job; it makes the names of channels unique.
+        on_slots_wanted: told when something that is to begin anew finds no slots.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class JobMaster:
         seed: int,
         restored: JobSnapshot | None = None,
         job: str = "",
+        on_slots_wanted: Callable[[], None] = lambda: None,
     ) -> None:
         self.graph = graph
         self._job = job
@@ -92,6 +94,7 @@ class JobMaster:
         self._clock = clock
         self._listener = listener
         self._slots = SlotSharing(graph, slots)
+        self._on_slots_wanted = on_slots_wanted
         self._seed = seed
         self._restored = restored
         self.executions = ExecutionGraph(graph, listener=self._state_changed, at_ms=clock.now_ms())
@@ -200,13 +203,18 @@ class JobMaster:
 
     # ---- beginning anew -------------------------------------------------------------------------------------
 
+    @property
+    def waits_for_slots(self) -> bool:
+        """Whether something that is to begin anew has found no slots."""
+        return bool(self._waiting_for_slots)
+
     def slots_came(self) -> None:
-        """A worker has come: what waits for slots may find them now."""
+        """There are more slots than there were: what waits for some may find them now."""
         waiting, self._waiting_for_slots = self._waiting_for_slots, []
         for region in waiting:
-            self._restart(region)
+            self._restart(region, asked=True)
 
-    def _restart(self, region: tuple[ExecutionVertex, ...]) -> None:
+    def _restart(self, region: tuple[ExecutionVertex, ...], asked: bool = False) -> None:
         """Begin a region anew, as soon as there are slots for it."""
         if self.status is not JobStatus.RUNNING:
             self._check_end()
@@ -215,6 +223,8 @@ class JobMaster:
             self._give_slots(region)
         except NoResourceAvailableError:
             self._waiting_for_slots.append(region)
+            if not asked:
+                self._on_slots_wanted()
             return
         for vertex in region:
             vertex.restart(self._clock.now_ms())
