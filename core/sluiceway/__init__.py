@@ -268,10 +268,27 @@ def __getattr__(name: str) -> Any:
 
 def _no_such(name: str) -> str:
     from difflib import get_close_matches
+    from importlib import import_module
 
+    said = f"module 'sluiceway' has no attribute {name!r}"
+    if name.startswith("_"):
+        return said
+    for home in ("sluiceway.windows", "sluiceway.functions"):
+        if name in import_module(home).__all__:
+            return f"{said}: it is in {home}"
+    if name in _OTHERWISE:
+        return f"{said}; {_OTHERWISE[name]}"
     close = get_close_matches(name, __all__, n=1)
-    hint = f". Did you mean {close[0]!r}?" if close and not name.startswith("_") else ""
-    return f"module 'sluiceway' has no attribute {name!r}{hint}"
+    return f"{said}. Did you mean {close[0]!r}?" if close else said
+
+
+_OTHERWISE = {
+    "StreamExecutionEnvironment": "use Pipeline(name) instead",
+    "Time": 'durations are a timedelta, ms, or a text such as "10s"',
+    "Duration": 'durations are a timedelta, ms, or a text such as "10s"',
+    "Types": "types are Python's own, and annotations of functions are enough",
+    "TypeInformation": "types are Python's own, and annotations of functions are enough",
+}
 
 
 def __dir__() -> list[str]:

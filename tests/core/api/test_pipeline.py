@@ -466,4 +466,12 @@ def test_a_name_that_is_not_there() -> None:
         AttributeError, match=r"module 'sluiceway' has no attribute 'Pipelin'\. Did you mean 'Pipeline'"
     ):
         sw.Pipelin  # noqa: B018
+    for name, said in {
+        "TumblingEventTimeWindows": ": it is in sluiceway.windows",
+        "WindowContext": ": it is in sluiceway.functions",
+        "StreamExecutionEnvironment": r"; use Pipeline\(name\) instead",
+        "Time": '; durations are a timedelta, ms, or a text such as "10s"',
+    }.items():
+        with pytest.raises(AttributeError, match=f"module 'sluiceway' has no attribute '{name}'{said}$"):
+            getattr(sw, name)
     assert not hasattr(sw, "__path_hooks__")
