@@ -64,6 +64,21 @@ class ResultPartition:
         """Batches that wait for credit."""
         return sum(s.backlog() for s in self._senders)
 
+    @property
+    def bytes_out(self) -> int:
+        """Bytes written for other workers."""
+        return sum(s.bytes_out for s in self._senders)
+
+    @property
+    def buffers(self) -> int:
+        """Network buffers that the senders may have."""
+        return sum(s.buffers[1] for s in self._senders)
+
+    @property
+    def buffers_in_use(self) -> int:
+        """Network buffers that they have."""
+        return sum(s.buffers[0] for s in self._senders)
+
     def waiting(self) -> int:
         """Consumers for whom records wait for company."""
         return 0 if self._waiting is None else sum(w is not None for w in self._waiting)
@@ -221,6 +236,11 @@ class InputGate:
             channel.receiver.close()
         self._ready.clear()
         self._pending.clear()
+
+    @property
+    def bytes_in(self) -> int:
+        """Bytes that have come from other workers."""
+        return sum(c.receiver.bytes_in for c in self._channels)
 
     def queued(self) -> int:
         """Elements that wait to be read."""

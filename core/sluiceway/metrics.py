@@ -75,6 +75,12 @@ class MetricGroup:
         """The histogram called ``name``."""
         return self.histograms.setdefault(name, Histogram())
 
+    def read(self) -> dict[str, float]:
+        """The counters and gauges as of now, by name. From any thread."""
+        figures: dict[str, float] = {name: counter.value for name, counter in list(self.counters.items())}
+        figures.update({name: read() for name, read in list(self.gauges.items())})
+        return figures
+
 
 @dataclass(frozen=True, slots=True)
 class SubtaskMetrics:
@@ -93,6 +99,17 @@ class SubtaskMetrics:
         output_watermark: the last that left the task, likewise. With several outputs: the lowest.
         watermark_lag_ms: how far that one is behind the clock; None before the first one and after the last.
         user: the functions' own metrics, by name.
+        operators: the same by the name of the step whose function they are of, and then by their own.
+        vertex_id: number of the job vertex, for names that two of them have.
+        attempt: 0 at first, one more after each restart. Counts are those of the attempt.
+        bytes_in: bytes that came from other workers.
+        bytes_out: bytes written for other workers. Records that stay in their process are not counted.
+        queued: batches and control elements that have come in and are not read yet.
+        backlog: batches that were emitted and wait for credit of their consumers.
+        buffers: network buffers that the outputs may have.
+        buffers_in_use: and those that they have: written, and not read by their consumers yet.
+        worker: name of the worker process that it runs on; empty in one process.
+        at_ms: when the figures were taken, in ms since the epoch. A worker sends its own every half a second.
     """
 
     vertex: str
@@ -107,6 +124,17 @@ class SubtaskMetrics:
     output_watermark: int | None = None
     watermark_lag_ms: int | None = None
     user: Mapping[str, float] = field(default_factory=dict)
+    operators: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    vertex_id: int = 0
+    attempt: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    queued: int = 0
+    backlog: int = 0
+    buffers: int = 0
+    buffers_in_use: int = 0
+    worker: str = ""
+    at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +145,11 @@ class JobMetrics:
         job_name: the pipeline's name.
         status: the job's status.
         elapsed_s: seconds since the job started.
-        records_in: records read by all sources.
-        records_out: records written by all sinks.
-        subtasks: one entry per subtask.
+        records_in: records read by all sources, in all their attempts.
+        records_out: records written by all sinks, likewise.
+        subtasks: one entry per subtask, of its newest attempt.
         latency_ms: per sink name, quantiles of the time that latency markers took: ``{"p50": ..., "p99": ...}``.
+        restarts: how often a part of the job has begun anew after a failure.
     """
 
     job_name: str
@@ -130,6 +159,7 @@ class JobMetrics:
     records_out: int
     subtasks: tuple[SubtaskMetrics, ...]
     latency_ms: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    restarts: int = 0
 
 
 class MetricsReporter(ABC):

@@ -306,6 +306,7 @@ class _Receiver(Receiver):
         return True
 
     def _piece(self, payload: Payload, more: bool) -> None:
+        self.bytes_in += len(payload.data)
         if self._partial is None and not more:
             self._arrived(payload)
             return
@@ -439,6 +440,11 @@ class _Sender(Sender):
     def backlog(self) -> int:
         return self._backlog_batches
 
+    @property
+    def buffers(self) -> tuple[int, int]:
+        pool = self._pool
+        return (0, 0) if pool is None else (pool.in_use, pool.size)
+
     def fail(self, cause: BaseException) -> None:
         self._backlog.clear()
         self._backlog_batches = 0
@@ -526,6 +532,7 @@ class _Sender(Sender):
             if buffer is None:
                 return
             _fill(buffer, pieces)
+            self.bytes_out += buffer.size
             head = _DATA_HEAD.pack(
                 _DATA, self._number, self._sequence & 0xFFFFFFFF, self._backlog_batches, bool(pieces)
             )

@@ -64,7 +64,18 @@ class CreditSource(ABC):
 
 
 class Sender(ABC):
-    """The producer's end of a channel. Used from the producer's thread only."""
+    """The producer's end of a channel. Used from the producer's thread only.
+
+    Attributes:
+        bytes_out: bytes of records written so far; 0 where they go by reference.
+    """
+
+    bytes_out: int = 0
+
+    @property
+    def buffers(self) -> tuple[int, int]:
+        """Network buffers that the channel has now, and how many it may have. From any thread."""
+        return 0, 0
 
     @abstractmethod
     def send(self, element: Element) -> None:
@@ -88,7 +99,13 @@ class Sender(ABC):
 
 
 class Receiver(ABC):
-    """The consumer's end of a channel. Used from the consumer's thread only."""
+    """The consumer's end of a channel. Used from the consumer's thread only.
+
+    Attributes:
+        bytes_in: bytes of records that have come in so far; 0 where they come by reference.
+    """
+
+    bytes_in: int = 0
 
     @abstractmethod
     def receive(self) -> Element | None:

@@ -61,6 +61,7 @@ class JsonLinesReporter(MetricsReporter):
             "elapsed_s": metrics.elapsed_s,
             "records_in": metrics.records_in,
             "records_out": metrics.records_out,
+            "restarts": metrics.restarts,
             "latency_ms": metrics.latency_ms,
             "subtasks": [
                 {name: getattr(task, name) for name in type(task).__slots__} for task in metrics.subtasks

@@ -51,6 +51,11 @@ class TaskInput(ABC):
         """Which input of the task the last batch belongs to."""
         return 0
 
+    @property
+    def bytes_in(self) -> int:
+        """Bytes that have come from other workers."""
+        return 0
+
     def queued(self) -> int:
         """Elements that have come in and are not read."""
         return 0
@@ -88,6 +93,11 @@ class GateInput(TaskInput):
     def port(self) -> int:
         """That of the gate's last batch."""
         return self._gate.port
+
+    @property
+    def bytes_in(self) -> int:
+        """Those of all channels."""
+        return self._gate.bytes_in
 
     def queued(self) -> int:
         """What the gate holds."""

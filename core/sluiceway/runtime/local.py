@@ -28,6 +28,7 @@ from sluiceway.runtime.inputs import SourceInput
 from sluiceway.runtime.jobmanager.master import JobMaster
 from sluiceway.runtime.loops import check_iterations
 from sluiceway.runtime.poller import Poller, SelectorPoller
+from sluiceway.runtime.reporting import JobFigures, Reporting, TaskFigures
 from sluiceway.runtime.snapshots import JobSnapshot
 from sluiceway.runtime.task import Task
 from sluiceway.runtime.taskmanager import TaskManager
@@ -134,7 +135,7 @@ class LocalJob(Job):
         self._transport = services.transport("local" if settings.transport == "auto" else settings.transport)
         self._state_backend = services.state_backend(settings.state_backend)
         self._reporters: list[MetricsReporter] = services.metrics_reporters(settings.metrics)
-        self._opened: list[MetricsReporter] = []
+        self._reporting: Reporting | None = None
         self._tasks: TaskManager | None = None
         self._cancelled = False
         self._started_at = 0.0
@@ -188,25 +189,13 @@ class LocalJob(Job):
     def metrics(self) -> JobMetrics:
         """The figures as of now. From any thread."""
         clock = self.services.clock
-        tasks = self.tasks
         ended_at = self._ended_at
         elapsed = 0.0 if self._master is None else (ended_at or clock.monotonic()) - self._started_at
-        latency: dict[str, dict[str, float]] = {}
-        for task in tasks:
-            for name, histogram in task.latencies().items():
-                if histogram.count:
-                    shown = latency.setdefault(name, {})
-                    for label, q in (("p50", 0.5), ("p99", 0.99)):
-                        shown[label] = max(shown.get(label, 0.0), histogram.quantile(q) * 1000)
-        return JobMetrics(
-            job_name=self._graph.job_name,
-            status=self.status.value,
-            elapsed_s=elapsed,
-            records_in=sum(t.records_in for t in tasks if isinstance(t.input, SourceInput)),
-            records_out=sum(t.records_to_sinks() for t in tasks),
-            subtasks=tuple(t.metrics(self._state_of(t)) for t in tasks),
-            latency_ms=latency,
-        )
+        figures = JobFigures()
+        figures.take(TaskFigures.of(task) for task in self.tasks)
+        executions = None if self._master is None else self._master.executions
+        restarts = 0 if self._master is None else self._master.restarts
+        return figures.metrics(self._graph.job_name, self.status.value, elapsed, executions, restarts)
 
     # ---- its beginning and its end, for whoever runs the loop in another way --------------------------------
 
@@ -235,11 +224,9 @@ class LocalJob(Job):
             seed=SystemRandom().getrandbits(32) if seed is None else seed,
             restored=self._restored,
         )
-        for reporter in self._reporters:
-            reporter.open(self._graph.job_name)
-            self._opened.append(reporter)
-        if self._reporters:
-            self._report_later()
+        interval_ms = self._settings.metrics_interval_ms
+        self._reporting = Reporting(self._reporters, self._worker, clock, interval_ms, self.metrics)
+        self._reporting.open(self._graph.job_name)
         self._worker.soon(self._master.start)
         if self._cancelled:
             self._worker.soon(self._master.cancel)
@@ -295,31 +282,16 @@ class LocalJob(Job):
             raise RuntimeError("the job has not begun: call run()")
         return self._master
 
-    def _state_of(self, task: Task) -> ExecutionState:
-        execution = self._begun().executions.execution(task.deployment.attempt_id)
-        return ExecutionState.CREATED if execution is None else execution.state
-
-    def _report_later(self) -> None:
-        interval = self._settings.metrics_interval_ms / 1000
-        self.worker.at(self.services.clock.monotonic() + interval, self._report)
-
-    def _report(self) -> None:
-        metrics = self.metrics()
-        for reporter in self._reporters:
-            reporter.report(metrics)
-        self._report_later()
-
     def _close(self) -> None:
         self._ended_at = self.services.clock.monotonic()
-        if self._opened:
-            metrics = self.metrics()
-            for reporter in self._opened:
-                reporter.report(metrics)
-                reporter.close()
-        self._transport.close()
-        self._event_loop.close()
-        if self._poller is not None:
-            self._poller.close()
+        try:
+            if self._reporting is not None:
+                self._reporting.close()
+        finally:
+            self._transport.close()
+            self._event_loop.close()
+            if self._poller is not None:
+                self._poller.close()
 
 
 def job_graph_of(graph: StreamGraph, services: Services) -> JobGraph:

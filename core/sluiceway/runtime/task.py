@@ -137,7 +137,7 @@ class Task(Tasklet):
         self._report_watermark = report_watermark
         self._phase = Phase.NEW
         self._mails: deque[Callable[[], None]] = deque()
-        self._metric_groups: list[MetricGroup] = []
+        self._metric_groups: list[tuple[str, MetricGroup]] = []
         self._partitions: list[ResultPartition] = []
         self._edges: list[_EdgeOutput] = []
         self._operators: list[Operator] = []
@@ -235,7 +235,7 @@ class Task(Tasklet):
             held_up_s=lambda: self.blocked_s,
             calls=self._event_loop.calls,
         )
-        self._metric_groups.append(context.metrics)
+        self._metric_groups.append((node.name, context.metrics))
         return context
 
     # ---- waking ---------------------------------------------------------------------------------------------
@@ -518,12 +518,18 @@ class Task(Tasklet):
         """The figures of this subtask. From any thread; they may be a batch apart."""
         d = self.deployment
         user: dict[str, float] = {}
-        for group in list(self._metric_groups):
-            user.update({name: counter.value for name, counter in list(group.counters.items())})
-            user.update({name: read() for name, read in list(group.gauges.items())})
+        operators: dict[str, dict[str, float]] = {}
+        for step, group in list(self._metric_groups):
+            if own := group.read():
+                user.update(own)
+                operators.setdefault(step, {}).update(own)
+        partitions = list(self._partitions)
         if isinstance(self.input, SourceInput) and (drift := self.input.drift_ms) is not None:
             user["watermarkAlignmentDrift"] = drift
+            operators.setdefault(d.vertex.head.name, {})["watermarkAlignmentDrift"] = drift
         entered, left = self.input.watermark, self._watermark_that_left()
+        blocked_s, idle_s = self.at_rest_s()
+        now_ms = self.clock.now_ms()
         return SubtaskMetrics(
             vertex=d.vertex.name,
             subtask=d.subtask,
@@ -531,12 +537,30 @@ class Task(Tasklet):
             records_in=self.records_in,
             records_out=self.records_out + self.records_to_sinks(),
             busy_s=self.busy_s,
-            backpressured_s=self.blocked_s,
-            idle_s=self.idle_s,
+            backpressured_s=blocked_s,
+            idle_s=idle_s,
             watermark=None if entered == MIN_WATERMARK else entered,
             output_watermark=None if left == MIN_WATERMARK else left,
-            watermark_lag_ms=self.clock.now_ms() - left if MIN_WATERMARK < left < MAX_WATERMARK else None,
+            watermark_lag_ms=now_ms - left if MIN_WATERMARK < left < MAX_WATERMARK else None,
             user=user,
+            operators=operators,
+            vertex_id=d.vertex.id,
+            attempt=d.attempt,
+            bytes_in=self.input.bytes_in,
+            bytes_out=sum(p.bytes_out for p in partitions),
+            queued=self.input.queued(),
+            backlog=sum(p.backlog() for p in partitions),
+            buffers=sum(p.buffers for p in partitions),
+            buffers_in_use=sum(p.buffers_in_use for p in partitions),
+            at_ms=now_ms,
+        )
+
+    def at_rest_s(self) -> tuple[float, float]:
+        """Seconds at rest because the output was blocked, and for want of input, with the rest that lasts."""
+        rest, lasts_s = self.rest, self.clock.monotonic() - self.rest_since
+        return (
+            self.blocked_s + (lasts_s if rest is Progress.BLOCKED else 0.0),
+            self.idle_s + (lasts_s if rest is Progress.IDLE else 0.0),
         )
 
     def _watermark_that_left(self) -> int:

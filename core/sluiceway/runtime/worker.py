@@ -185,6 +185,7 @@ class Worker:
             tasklet.idle_s += started - tasklet.rest_since
         elif tasklet.rest is Progress.BLOCKED:
             tasklet.blocked_s += started - tasklet.rest_since
+        tasklet.rest = Progress.AGAIN
         # Cleared before the step: a wake-up during it counts.
         tasklet.scheduled = False
         progress = tasklet.step()

@@ -12,6 +12,7 @@ from sluiceway.graph import JobGraph, slots_required
 from sluiceway.metrics import JobMetrics
 from sluiceway.runtime.cluster.jobrun import JobRun
 from sluiceway.runtime.cluster.manager import JobManager
+from sluiceway.runtime.reporting import Reporting
 
 __all__ = ["ClusterJob"]
 
@@ -33,6 +34,7 @@ class ClusterJob(Job):
         self._transport = "shm" if settings.transport == "auto" else settings.transport
         services.carrier(self._transport)
         services.state_backend(settings.state_backend)
+        self._reporters = services.metrics_reporters(settings.metrics)
         self._manager: JobManager | None = None
         self._run: JobRun | None = None
         self._cancelled = False
@@ -51,7 +53,16 @@ class ClusterJob(Job):
             max_workers=workers,
             heartbeat_timeout_s=self._settings.heartbeat_timeout_ms / 1000,
         )
+        reporting = Reporting(
+            self._reporters,
+            manager.loop,
+            self._services.clock,
+            self._settings.metrics_interval_ms,
+            self.metrics,
+        )
         try:
+            # First: a reporter that cannot work is told of before a process is started.
+            reporting.open(self._graph.job_name)
             run = self._run = manager.submit(self._graph.job_name, self._graph, self._settings)
             if self._cancelled:
                 run.cancel()
@@ -60,7 +71,10 @@ class ClusterJob(Job):
             manager.ended(run)
             manager.close()
         finally:
-            manager.abandon()
+            try:
+                manager.abandon()
+            finally:
+                reporting.close()
         if run.failure is not None:
             raise run.failure
         return JobResult(self._graph.job_name, run.status, run.metrics())

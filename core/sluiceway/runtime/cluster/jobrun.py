@@ -12,7 +12,7 @@ from sluiceway.config import Settings
 from sluiceway.connectors.process_local import living
 from sluiceway.engine import JobStatus, LifecycleListener
 from sluiceway.graph import ExecutionState, JobGraph
-from sluiceway.metrics import JobMetrics, SubtaskMetrics
+from sluiceway.metrics import JobMetrics
 from sluiceway.runtime.cluster.messages import (
     AnnounceWatermark,
     AssignSplits,
@@ -30,9 +30,10 @@ from sluiceway.runtime.cluster.messages import (
 )
 from sluiceway.runtime.cluster.resources import ResourceManager, WorkerLostError
 from sluiceway.runtime.cluster.shipping import dump, load, load_error
-from sluiceway.runtime.cluster.worker import Program, TaskFigures
+from sluiceway.runtime.cluster.worker import Program
 from sluiceway.runtime.deployment import TaskDeployment
 from sluiceway.runtime.jobmanager.master import JobMaster
+from sluiceway.runtime.reporting import JobFigures
 from sluiceway.runtime.worker import Worker
 
 __all__ = ["JobRun"]
@@ -77,7 +78,7 @@ class JobRun:
         self.loop = loop
         self.clock = clock
         self.resources = resources
-        self._figures: dict[str, TaskFigures] = {}
+        self._figures = JobFigures()
         self.workers: set[str] = set()
         self.rejected = 0
         self._held: set[int] = set()
@@ -153,8 +154,7 @@ class JobRun:
             case ReportWatermark():
                 self.master.watermark_reported(message.attempt, message.group, message.mark)
             case ReportMetrics():
-                for figures in load(message.figures):
-                    self._figures[figures.attempt_id] = figures
+                self._figures.take(load(message.figures))
             case Results():
                 self._results(message)
 
@@ -178,22 +178,12 @@ class JobRun:
     def metrics(self) -> JobMetrics:
         """The figures that the workers have sent last. From any thread."""
         until = self._ended_at or self.clock.monotonic()
-        figures = list(self._figures.values())
-        subtasks: tuple[SubtaskMetrics, ...] = tuple(f.metrics for f in figures)
-        latency: dict[str, dict[str, float]] = {}
-        for each in figures:
-            for name, quantiles in each.latency_ms.items():
-                shown = latency.setdefault(name, {})
-                for label, ms in quantiles.items():
-                    shown[label] = max(shown.get(label, 0.0), ms)
-        return JobMetrics(
-            job_name=self.graph.job_name,
-            status=self.status.value,
-            elapsed_s=until - self._started_at if self._started_at else 0.0,
-            records_in=sum(f.metrics.records_in for f in figures if f.is_source),
-            records_out=sum(f.records_to_sinks for f in figures),
-            subtasks=subtasks,
-            latency_ms=latency,
+        return self._figures.metrics(
+            self.graph.job_name,
+            self.status.value,
+            until - self._started_at if self._started_at else 0.0,
+            self.master.executions,
+            self.master.restarts,
         )
 
 

@@ -15,7 +15,6 @@ from sluiceway.config import Settings
 from sluiceway.connector import WriterContext
 from sluiceway.engine import Services
 from sluiceway.graph import ExecutionState
-from sluiceway.metrics import SubtaskMetrics
 from sluiceway.network import NetworkTransport
 from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
 from sluiceway.runtime.cluster.messages import (
@@ -41,14 +40,13 @@ from sluiceway.runtime.cluster.processes import WorkerConfig
 from sluiceway.runtime.cluster.routing import RoutingTransport
 from sluiceway.runtime.cluster.shipping import dump, dump_error, load, load_error
 from sluiceway.runtime.eventloop import LazyEventLoop
-from sluiceway.runtime.inputs import SourceInput
 from sluiceway.runtime.localtransport import LocalTransport
 from sluiceway.runtime.poller import SelectorPoller
-from sluiceway.runtime.task import Task
+from sluiceway.runtime.reporting import TaskFigures
 from sluiceway.runtime.taskmanager import TaskManager
 from sluiceway.runtime.worker import Worker
 
-__all__ = ["Program", "TaskFigures", "WorkerProcess"]
+__all__ = ["Program", "WorkerProcess"]
 
 HEARTBEAT_S: Final = 1.0
 METRICS_S: Final = 0.5
@@ -71,41 +69,6 @@ class Program:
     name: str
     settings: Settings
     path: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class TaskFigures:
-    """What a worker tells of one task, every now and then.
-
-    Attributes:
-        attempt_id: which one.
-        metrics: its figures.
-        is_source: whether it reads a source.
-        records_to_sinks: how many records its sinks have been given.
-        latency_ms: by sink, quantiles of the latency.
-    """
-
-    attempt_id: str
-    metrics: SubtaskMetrics
-    is_source: bool
-    records_to_sinks: int
-    latency_ms: dict[str, dict[str, float]]
-
-    @classmethod
-    def of(cls, task: Task) -> TaskFigures:
-        """Those of a task, as of now."""
-        latency = {
-            name: {"p50": h.quantile(0.5) * 1000, "p99": h.quantile(0.99) * 1000}
-            for name, h in task.latencies().items()
-            if h.count
-        }
-        return cls(
-            attempt_id=task.deployment.attempt_id,
-            metrics=task.metrics(ExecutionState.RUNNING),
-            is_source=isinstance(task.input, SourceInput),
-            records_to_sinks=task.records_to_sinks(),
-            latency_ms=latency,
-        )
 
 
 class _Master:
@@ -210,7 +173,7 @@ class WorkerProcess:
         """Send the figures of a job's tasks here."""
         job = self._jobs.get(name)
         if job is not None:
-            figures = [TaskFigures.of(task) for task in job.tasks.tasks]
+            figures = [TaskFigures.of(task, self._config.name) for task in job.tasks.tasks]
             self.send(ReportMetrics(name, job.epoch, dump(figures)))
 
     # ---- the connection -------------------------------------------------------------------------------------

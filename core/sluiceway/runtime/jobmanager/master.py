@@ -117,6 +117,11 @@ class JobMaster:
         """What has gone wrong so far, oldest first."""
         return tuple(self._failover.history)
 
+    @property
+    def restarts(self) -> int:
+        """How often a part of the job was begun anew, or is about to be."""
+        return self._failover.restarts
+
     def start(self) -> None:
         """Start the sources' enumerators, allocate slots and deploy what the strategy says."""
         if self.status is not JobStatus.CREATED:

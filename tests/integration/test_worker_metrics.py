@@ -1,0 +1,103 @@
+"""What is told of a job on worker processes: by reporters, by metrics(), on the progress line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import sluiceway as sw
+from sluiceway.clock import VirtualClock
+from sluiceway.config import Settings
+from sluiceway.errors import ConfigurationError
+from sluiceway.runtime.task import Task
+from sluiceway.runtime.worker import Progress
+
+
+def wordcount(name: str = "words") -> sw.Pipeline:
+    flow = sw.Pipeline(name, parallelism=2)
+    flow.from_collection(["to be or not to be"] * 500).flat_map(str.split).rebalance().key_by(
+        str
+    ).count().collect()
+    return flow
+
+
+def test_reporters_are_told_of_a_job_on_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLUICEWAY_METRICS_FILE", str(tmp_path / "m.jsonl"))
+    wordcount().run(workers=2, metrics=["jsonl"], metrics_interval="20ms")
+    told = [json.loads(line) for line in (tmp_path / "m.jsonl").read_text().splitlines()]
+    assert len(told) > 1  # at the interval, too
+    last = told[-1]
+    assert (last["job_name"], last["status"]) == ("words", "finished")
+    assert (last["records_in"], last["records_out"]) == (500, 3_000)
+    assert {task["state"] for task in last["subtasks"]} == {"finished"}
+
+
+def test_a_reporter_that_cannot_work_is_told_of_before_a_worker_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLUICEWAY_METRICS_FILE", str(tmp_path / "absent" / "m.jsonl"))
+    monkeypatch.setattr("sluiceway.runtime.cluster.manager.start_worker", None)
+    with pytest.raises(ConfigurationError, match="cannot write"):
+        wordcount().run(workers=2, metrics=["jsonl"])
+
+
+def test_figures_of_channels_between_workers_are_known() -> None:
+    tasks = wordcount().run(workers=2).metrics.subtasks
+    assert {task.worker for task in tasks} == {"worker-1", "worker-2"}
+    assert all(task.attempt == 0 for task in tasks)
+    written = sum(task.bytes_out for task in tasks)
+    # Half of 3,000 words at least leave their process once, and each is some bytes.
+    assert written > 1_500
+    assert sum(task.bytes_in for task in tasks) == written
+    assert all((task.backlog, task.queued, task.buffers_in_use) == (0, 0, 0) for task in tasks)
+    here = wordcount().run().metrics.subtasks
+    assert {(task.worker, task.bytes_in, task.bytes_out) for task in here} == {("", 0, 0)}
+
+
+class FailsAtFirst(sw.MapFunction[int, int]):
+    def open(self, context: sw.RuntimeContext) -> None:
+        self.first = context.attempt_number == 0
+
+    def map(self, value: int) -> int:
+        if self.first and value == 90:
+            raise ValueError("at first")
+        return value
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_after_a_restart_the_new_attempts_are_told_of_and_totals_go_on(workers: int) -> None:
+    flow = sw.Pipeline("again", parallelism=2)
+    flow.from_collection(range(100)).map(FailsAtFirst()).rebalance().map(abs).collect()
+    metrics = flow.run(workers=workers, restart="fixed-delay:1:0ms", batch_size=10).metrics
+    assert metrics.restarts == 1
+    assert {(task.attempt, task.state) for task in metrics.subtasks} == {(1, "finished")}
+    assert len({(task.vertex_id, task.subtask) for task in metrics.subtasks}) == len(metrics.subtasks)
+    newest = sum(task.records_in for task in metrics.subtasks if task.vertex_id == metrics.subtasks[0].vertex_id)
+    assert newest == 100
+    assert 110 <= metrics.records_in <= 200
+
+
+def test_states_are_those_that_the_job_master_knows() -> None:
+    flow = sw.Pipeline("states", parallelism=2)
+    flow.from_collection(range(100)).map(lambda v: 1 // (v - 90)).rebalance().map(abs).collect()
+    job = flow.prepare(Settings(workers=2))
+    with pytest.raises(ZeroDivisionError):
+        job.run()
+    metrics = job.metrics()
+    assert metrics.status == "failed"
+    states = [task.state for task in metrics.subtasks]
+    assert "failed" in states  # consumers of the one that failed, too, as the case may be
+    assert set(states) <= {"failed", "canceled", "finished"}
+
+
+def test_a_rest_that_lasts_is_told() -> None:
+    """A task that waits for input is idle now, not only when something comes."""
+    clock = VirtualClock(0)
+    since = clock.monotonic()
+    clock.advance(3_000)
+    for rest, told in ((Progress.IDLE, (1.0, 5.0)), (Progress.BLOCKED, (4.0, 2.0)), (Progress.AGAIN, (1.0, 2.0))):
+        task = SimpleNamespace(rest=rest, rest_since=since, clock=clock, blocked_s=1.0, idle_s=2.0)
+        assert Task.at_rest_s(task) == told  # type: ignore[arg-type]
