@@ -108,11 +108,16 @@ class BatchProcessOperator(Operator):
         """Call the function."""
         ctx = self._ctx
         ctx.begin(batch)
-        returned = self._fn.process_batch(batch.values, ctx)
-        made = None if returned is None else ctx.batch_of(returned, "returned")
+        made = self._made(batch.values, ctx)
         ctx.emit_sides()
         if made is not None and made.values:
             self.output.emit(made)
+
+    @record_loop
+    def _made(self, values: list[Any], ctx: _Context) -> Batch[Any] | None:
+        # By itself, so that a message names this step and no other one in the chain.
+        given = self._fn.process_batch(values, ctx)
+        return None if given is None else ctx.batch_of(given, "returned")
 
     def close(self) -> None:
         """Close the function."""
@@ -175,14 +180,18 @@ class KeyedBatchProcessOperator(KeyedProcessOperator):
         ctx.begin(batch)
         ctx.key_list = keys
         try:
-            returned = self._fn.process_batch(batch.values, ctx)
-            # A generator runs here, while there may be a current key.
-            made = None if returned is None else ctx.batch_of(returned, "returned")
+            made = self._made(batch.values, ctx)
         finally:
             self.store.clear_current_key()
         ctx.emit_sides()
         if made is not None and made.values:
             self.output.emit(made)
+
+    @record_loop
+    def _made(self, values: list[Any], ctx: _KeyedContext) -> Batch[Any] | None:
+        given = self._fn.process_batch(values, ctx)
+        # A generator runs here, while there may be a current key.
+        return None if given is None else ctx.batch_of(given, "returned")
 
     def _keys_of(self, values: list[Any]) -> list[Any]:
         try:

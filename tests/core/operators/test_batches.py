@@ -287,6 +287,17 @@ def test_a_key_is_forgotten_with_its_batch():
             harness.process("second")
 
 
+def test_a_failure_names_its_step_and_no_neighbour():
+    class Fails(sw.BatchProcessFunction[int, int]):
+        def process_batch(self, values, ctx):
+            raise ValueError("no")
+
+    with OperatorHarness(lambda s: s.map(abs).process(Fails()).map(abs)) as op:
+        with pytest.raises(ValueError, match="no") as caught:
+            op.process(1)
+        assert "in step 'process(Fails)'" in caught.value.__notes__[0]
+
+
 def test_the_record_whose_key_fails_is_named():
     with OperatorHarness(lambda s: s.key_by(lambda n: 10 // n).process(Keyed(lambda f, v, c: v))) as harness:
         with pytest.raises(ZeroDivisionError) as caught:
