@@ -22,14 +22,27 @@ from sluiceway.api.stream import DataStream
 from sluiceway.functions import (
     AggregateFunction,
     BatchProcessFunction,
+    CheckpointedFunction,
+    FilterFunction,
+    FlatMapFunction,
+    Function,
     KeyedBatchProcessFunction,
     KeyedProcessFunction,
     KeySelector,
+    MapFunction,
     ProcessFunction,
     ReduceFunction,
 )
 from sluiceway.graph import InputRef
-from sluiceway.steps import KeyedAggregateStep, KeyedBatchProcessStep, KeyedProcessStep, KeyedReduceStep
+from sluiceway.steps import (
+    KeyedAggregateStep,
+    KeyedBatchProcessStep,
+    KeyedFilterStep,
+    KeyedFlatMapStep,
+    KeyedMapStep,
+    KeyedProcessStep,
+    KeyedReduceStep,
+)
 
 if TYPE_CHECKING:
     from sluiceway.api.joins import AsOfJoin, IntervalJoin
@@ -61,6 +74,26 @@ class KeyedStream(DataStream[T], Generic[T, K]):
     ) -> None:
         super().__init__(pipeline, inputs, made_by)
         self._key = key
+
+    # ---- record by record, with state per key ----------------------------------------------------------------
+
+    def map(self, fn: Callable[[T], R] | MapFunction[T, R]) -> DataStream[R]:
+        """As :meth:`DataStream.map`; a function object with an ``open`` may have state per key."""
+        return self._then(KeyedMapStep(fn, self._key), "map") if _opens(fn, MapFunction) else super().map(fn)
+
+    def flat_map(self, fn: Callable[[T], Iterable[R]] | FlatMapFunction[T, R]) -> DataStream[R]:
+        """As :meth:`DataStream.flat_map`; a function object with an ``open`` may have state per key."""
+        if _opens(fn, FlatMapFunction):
+            return self._then(KeyedFlatMapStep(fn, self._key), "flat_map")
+        return super().flat_map(fn)
+
+    def filter(self, fn: Callable[[T], object] | FilterFunction[T]) -> DataStream[T]:
+        """As :meth:`DataStream.filter`; a function object with an ``open`` may have state per key."""
+        if _opens(fn, FilterFunction):
+            return self._then(KeyedFilterStep(fn, self._key), "filter")
+        return super().filter(fn)
+
+    # ---- running results -------------------------------------------------------------------------------------
 
     def reduce(self, fn: Callable[[T, T], T] | ReduceFunction[T]) -> DataStream[T]:
         """Emit ``fn(reduced so far, value)`` for each record; the first of a key is emitted as it is."""
@@ -240,6 +273,11 @@ class KeyedStream(DataStream[T], Generic[T, K]):
         by = f"{word}_by"
         name = f"{by}({field})" if is_field(by, field) else by
         return self._then(KeyedReduceStep(BestBy(word, field, first), self._key), by, name)
+
+
+def _opens(fn: object, kind: type[Function]) -> bool:
+    """Whether it is a function object of that kind which may ask for state."""
+    return isinstance(fn, kind) and (type(fn).open is not Function.open or isinstance(fn, CheckpointedFunction))
 
 
 def is_field(step: str, field: object) -> bool:

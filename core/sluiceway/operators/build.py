@@ -19,6 +19,7 @@ from sluiceway.operators.feedback import IterationHeadOperator
 from sluiceway.operators.fused import MAX_FLAT_MAPS, FusedOperator
 from sluiceway.operators.joins import AsOfJoinOperator, IntervalJoinOperator
 from sluiceway.operators.keyed import KeyedAggregateOperator, KeyedReduceOperator
+from sluiceway.operators.keyedrecords import KeyedRecordOperator
 from sluiceway.operators.process import KeyedProcessOperator, ProcessOperator
 from sluiceway.operators.sink import SinkOperator
 from sluiceway.operators.source import SourceOperator
@@ -37,6 +38,9 @@ from sluiceway.steps import (
     IterationHeadStep,
     KeyedAggregateStep,
     KeyedBatchProcessStep,
+    KeyedFilterStep,
+    KeyedFlatMapStep,
+    KeyedMapStep,
     KeyedProcessStep,
     KeyedReduceStep,
     ProcessStep,
@@ -54,6 +58,9 @@ _OPERATORS: dict[type[Step], Callable[[OperatorContext], Operator]] = {
     ProcessStep: ProcessOperator,
     BatchProcessStep: BatchProcessOperator,
     KeyedBatchProcessStep: KeyedBatchProcessOperator,
+    KeyedMapStep: KeyedRecordOperator,
+    KeyedFlatMapStep: KeyedRecordOperator,
+    KeyedFilterStep: KeyedRecordOperator,
     KeyedReduceStep: KeyedReduceOperator,
     KeyedAggregateStep: KeyedAggregateOperator,
     KeyedProcessStep: KeyedProcessOperator,

@@ -13,7 +13,15 @@ from sluiceway.steps.broadcast import BroadcastProcessStep
 from sluiceway.steps.co import CoFlatMapStep, CoMapStep, ConnectedStep, CoProcessStep, PerInput
 from sluiceway.steps.ends import IterationHeadStep, SinkStep, SourceStep
 from sluiceway.steps.joins import AsOfJoinStep, IntervalJoinStep, TagStep
-from sluiceway.steps.keyed import KeyedAggregateStep, KeyedProcessStep, KeyedReduceStep, key_type
+from sluiceway.steps.keyed import (
+    KeyedAggregateStep,
+    KeyedFilterStep,
+    KeyedFlatMapStep,
+    KeyedMapStep,
+    KeyedProcessStep,
+    KeyedReduceStep,
+    key_type,
+)
 from sluiceway.steps.stateless import FilterStep, FlatMapStep, MapStep, ProcessStep
 from sluiceway.steps.time import TimestampsStep
 from sluiceway.steps.windows import WindowContents, WindowStep
@@ -33,6 +41,9 @@ __all__ = [
     "IterationHeadStep",
     "KeyedAggregateStep",
     "KeyedBatchProcessStep",
+    "KeyedFilterStep",
+    "KeyedFlatMapStep",
+    "KeyedMapStep",
     "KeyedProcessStep",
     "KeyedReduceStep",
     "MapStep",

@@ -8,9 +8,47 @@ from typing import Any, ClassVar
 
 from sluiceway.functions import AggregateFunction, KeyedProcessFunction, KeySelector, ReduceFunction
 from sluiceway.steps.base import Step
+from sluiceway.steps.stateless import FilterStep, FlatMapStep, MapStep
 from sluiceway.types import element_type, is_known, parameter_type, return_type
 
-__all__ = ["KeyedAggregateStep", "KeyedProcessStep", "KeyedReduceStep"]
+__all__ = [
+    "KeyedAggregateStep",
+    "KeyedFilterStep",
+    "KeyedFlatMapStep",
+    "KeyedMapStep",
+    "KeyedProcessStep",
+    "KeyedReduceStep",
+]
+
+
+@dataclass(frozen=True)
+class KeyedMapStep(MapStep):
+    """One record in, one out, by a function object that may have state per key."""
+
+    key: Callable[[Any], Any] | KeySelector[Any, Any]
+    record_wise: ClassVar[bool] = False
+    keyed: ClassVar[bool] = True
+    stateful: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class KeyedFlatMapStep(FlatMapStep):
+    """One record in, any number out, by a function object that may have state per key."""
+
+    key: Callable[[Any], Any] | KeySelector[Any, Any]
+    record_wise: ClassVar[bool] = False
+    keyed: ClassVar[bool] = True
+    stateful: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class KeyedFilterStep(FilterStep):
+    """Keeps the records for which a function object is true that may have state per key."""
+
+    key: Callable[[Any], Any] | KeySelector[Any, Any]
+    record_wise: ClassVar[bool] = False
+    keyed: ClassVar[bool] = True
+    stateful: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
