@@ -85,6 +85,10 @@ class PickleSerializer(Serializer):
         try:
             return pickle.dumps(value, protocol=5)
         except Exception as error:
+            if str(error).startswith("Can't pickle <class "):
+                by_value = _with_its_classes(value)
+                if by_value is not None:
+                    return by_value
             kind = type_name(type(value))
             raise SerializationError(
                 f"a value of type {kind} cannot be pickled: {error}. Keep plain data, or give the class "
@@ -97,6 +101,16 @@ class PickleSerializer(Serializer):
             return pickle.loads(data)
         except Exception as error:
             raise SerializationError(f"{len(data)} bytes cannot be unpickled: {error!r}") from error
+
+
+def _with_its_classes(value: Any) -> bytes | None:
+    """Pickle together with classes that cannot be imported, as those of a script in another process; or None."""
+    import cloudpickle
+
+    try:
+        return bytes(cloudpickle.dumps(value, protocol=5))
+    except Exception:  # the error of plain pickle says it better
+        return None
 
 
 _PICKLE: Final = PickleSerializer()

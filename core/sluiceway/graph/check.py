@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator
-from typing import Any, get_args, get_origin
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from sluiceway.config import Settings
 from sluiceway.functions import KeySelector
@@ -27,7 +27,10 @@ from sluiceway.steps import (
 from sluiceway.streamgraph import StreamEdge, StreamGraph, StreamNode
 from sluiceway.types import is_assignable, members, parameter_type, type_name
 
-__all__ = ["check"]
+if TYPE_CHECKING:
+    from sluiceway.graph.jobgraph import JobGraph
+
+__all__ = ["check", "find_unshippable"]
 
 
 def check(
@@ -56,6 +59,16 @@ def check(
     if assembly.graph is not None:
         findings += _check_graph(assembly.graph)
     return findings
+
+
+def find_unshippable(graph: JobGraph) -> list[Finding]:
+    """What in a job cannot be sent to a worker process, with the steps that it belongs to."""
+    return [
+        finding
+        for vertex in graph.vertices
+        for place, node in enumerate(vertex.nodes)
+        for finding in _check_pickling(node, [] if place else [e.edge for e in graph.in_edges(vertex.id)])
+    ]
 
 
 def _check_graph(graph: StreamGraph) -> Iterator[Finding]:

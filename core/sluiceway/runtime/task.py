@@ -22,6 +22,7 @@ from sluiceway.elements import (
 )
 from sluiceway.engine import Services
 from sluiceway.errors import FunctionContractError, StateError
+from sluiceway.faults import locate
 from sluiceway.gates import InputGate, ResultPartition
 from sluiceway.graph import ExecutionState
 from sluiceway.keygroups import KeyGroupRange
@@ -398,8 +399,10 @@ class Task(Tasklet):
 
     def _kept_in(self, error: BaseException) -> Exception:
         """What stands in for an exception that is meant to end a process."""
+        fault = locate(error.__traceback__)
+        step = (fault.step if fault is not None else None) or self._at
         kept = FunctionContractError(
-            f"the function of step {self._at!r} raised {type(error).__name__}({str(error)}), which is meant to end a"
+            f"the function of step {step!r} raised {type(error).__name__}({str(error)}), which is meant to end a"
             " process: raise another exception to fail the job"
         ).with_traceback(error.__traceback__)
         kept.__cause__ = error

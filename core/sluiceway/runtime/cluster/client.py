@@ -32,7 +32,7 @@ from sluiceway.runtime.cluster.messages import (
     Status,
     SubmitProgram,
 )
-from sluiceway.runtime.cluster.shipping import dump
+from sluiceway.runtime.cluster.shipping import check_shippable, dump
 from sluiceway.runtime.poller import SelectorPoller
 from sluiceway.runtime.worker import Worker
 
@@ -164,8 +164,10 @@ class ClusterClient:
         """Hand in a job; returns its id.
 
         Raises:
+            GraphError: it cannot be sent to workers; names the steps.
             SluicewayError: it was refused; says why.
         """
+        check_shippable(graph)
         program = dump((graph, settings))
         return self._done(SubmitProgram(next(self._requests), name, program, sys.path))
 

@@ -12,6 +12,7 @@ from sluiceway.graph import JobGraph, slots_required
 from sluiceway.metrics import JobMetrics
 from sluiceway.runtime.cluster.jobrun import JobRun
 from sluiceway.runtime.cluster.manager import JobManager
+from sluiceway.runtime.cluster.shipping import check_shippable
 from sluiceway.runtime.reporting import Reporting
 
 __all__ = ["ClusterJob"]
@@ -34,6 +35,7 @@ class ClusterJob(Job):
         self._transport = "shm" if settings.transport == "auto" else settings.transport
         services.carrier(self._transport)
         services.state_backend(settings.state_backend)
+        check_shippable(graph)
         self._reporters = services.metrics_reporters(settings.metrics)
         self._manager: JobManager | None = None
         self._run: JobRun | None = None

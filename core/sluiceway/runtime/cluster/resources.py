@@ -16,7 +16,9 @@ from sluiceway.runtime.worker import Worker
 __all__ = ["ResourceManager", "WorkerLostError"]
 
 _CHECK_S: Final = 1.0
+_CHECK_STARTING_S: Final = 0.1
 _EXIT_S: Final = 1.0
+_START_S: Final = 60.0
 
 
 class WorkerLostError(SluicewayError):
@@ -85,7 +87,8 @@ class ResourceManager:
         self._workers: dict[str, _Known] = {}
         self._by_connection: dict[Connection, _Known] = {}
         self._stopping = False
-        self._loop.at(self._checked_at + self._check_s, self._check)
+        self._next_s = min(self._check_s, _CHECK_STARTING_S)
+        self._loop.at(self._checked_at + self._next_s, self._check)
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -191,28 +194,29 @@ class ResourceManager:
             return
         now = self._clock.monotonic()
         # Where this process itself was stopped, the workers are not to blame for what it has not heard.
-        slept = max(0.0, now - self._checked_at - self._check_s)
+        slept = max(0.0, now - self._checked_at - self._next_s)
         self._checked_at = now
         for known in list(self._workers.values()):
             known.heard += slept
             if known.process.heard():
                 known.heard = now
-            silent = now - known.heard > self._timeout_s
             if known.connection is None:
                 if known.process.ended():
                     self._lose(known, f"{known.process.how_it_ended()} before it had registered")
-                elif silent:
+                elif now - known.heard > _START_S:
                     known.process.kill()
-                    self._lose(known, f"did not register within {self._timeout_s:g} s")
+                    self._lose(known, f"did not register within {_START_S:g} s")
             elif now - known.heard > self._timeout_s / 2:
                 if known.process.is_at_work():
                     known.heard = now
-                elif silent:
+                elif now - known.heard > self._timeout_s:
                     self._cut_off(known)
                     self._lose(known, f"gave no sign of life for {self._timeout_s:g} s and was killed")
         if self._idle_s is not None:
             self._release_idle(now, self._idle_s)
-        self._loop.at(now + self._check_s, self._check)
+        # One that cannot start ends soon, and cannot tell in another way.
+        self._next_s = min(self._check_s, _CHECK_STARTING_S) if self.starting else self._check_s
+        self._loop.at(now + self._next_s, self._check)
 
     def _release_idle(self, now: float, idle_s: float) -> None:
         idle = self.slots.idle_workers()

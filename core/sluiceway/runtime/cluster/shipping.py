@@ -17,9 +17,11 @@ from typing import Any, Final
 import cloudpickle
 
 from sluiceway.connectors.process_local import ProcessLocal
-from sluiceway.errors import SerializationError, SluicewayError
+from sluiceway.errors import GraphError, SerializationError, SluicewayError
+from sluiceway.graph import JobGraph
+from sluiceway.graph.check import find_unshippable
 
-__all__ = ["RemoteTraceback", "WorkerError", "dump", "dump_error", "load", "load_error"]
+__all__ = ["RemoteTraceback", "WorkerError", "check_shippable", "dump", "dump_error", "load", "load_error"]
 
 _NOT_SHIPPED: Final = {"__main__", "__mp_main__"}  # cloudpickle knows these
 
@@ -84,6 +86,22 @@ def load(data: bytes, handle: Callable[[int], object] | None = None) -> Any:
         handle: from the number of a handle of the program that runs the job to what takes its place.
     """
     return _Unpickler(data, handle or _no_handle).load()
+
+
+def check_shippable(graph: JobGraph) -> None:
+    """See to it that a job can be sent to workers, before anything is started for it.
+
+    Raises:
+        GraphError: it cannot; names the steps and what is in the way.
+        SerializationError: it cannot, and no step's function is to blame.
+    """
+    try:
+        dump(graph)
+    except SerializationError as error:
+        found = find_unshippable(graph)
+        if found:
+            raise GraphError("\n".join(finding.message for finding in found)) from error
+        raise SerializationError(f"job {graph.job_name!r} {error}") from error
 
 
 def dump_error(error: BaseException) -> bytes:
@@ -154,4 +172,7 @@ def _take_scripts_along() -> None:
 
 
 def _no_handle(number: int) -> object:
-    raise SerializationError(f"handle {number} has no business here")
+    raise SerializationError(
+        "collect() and the like give records to the program that runs the job, and this job runs in a cluster: write"
+        " to a sink"
+    )
