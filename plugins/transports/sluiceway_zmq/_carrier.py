@@ -83,9 +83,13 @@ class ZmqCarrier(Carrier):
         self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._router.setsockopt(zmq.BACKLOG, _BACKLOG)
         self._life = watch_life(self._router, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
-        address = self._listen_on_tcp(context.secret) if self._bind else self._listen_on_path(context)
         self._watch(self._router, self._ready)
         self._watch(self._life, self._ready)
+        try:
+            address = self._listen_on_tcp(context.secret) if self._bind else self._listen_on_path(context)
+        except BaseException:
+            self.close()
+            raise
         return str(address)
 
     def segments(self, count: int, size: int) -> list[memoryview]:
@@ -159,7 +163,6 @@ class ZmqCarrier(Carrier):
         try:
             self._router.bind(self._bind)
         except zmq.ZMQError as error:
-            self.close()
             raise ConfigurationError(
                 f"transport 'zmq' cannot listen on {self._bind}: {error}; with * as the port each worker "
                 "takes one that is free"

@@ -15,9 +15,10 @@ from sluiceway.carrier import CarrierContext
 
 __all__ = ["Bell", "can_be_read", "configure", "read_event", "watch_life"]
 
-# A peer that says nothing for so long is lost, on any network: as long as the job manager waits, too.
-_SILENCE_MS: Final = 15_000
-_HEARTBEAT_MS: Final = 3_000
+# A peer that answers nothing for so long is lost: its machine is gone. A worker that hangs is the job manager's
+# business, which notices it sooner.
+_SILENCE_MS: Final = 60_000
+_HEARTBEAT_MS: Final = 10_000
 _NEVER_MS: Final = 2**31 - 1
 _LINGER_MS: Final = 500
 
