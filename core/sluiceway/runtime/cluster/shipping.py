@@ -173,6 +173,6 @@ def _take_scripts_along() -> None:
 
 def _no_handle(number: int) -> object:
     raise SerializationError(
-        "collect() and the like give records to the program that runs the job, and this job runs in a cluster: write"
-        " to a sink"
+        "collect() and the like give records to the program that runs the job, and this job runs in a cluster:"
+        " write to a sink"
     )
