@@ -72,21 +72,25 @@ def register_loop(code: CodeType, reader: Reader) -> None:
 
 
 def locate(traceback: TracebackType | None) -> Fault | None:
-    """The fault of the innermost marked loop in a traceback, or None."""
-    found: tuple[Reader, FrameType, int] | None = None
+    """The fault of the innermost marked loop in a traceback, or None.
+
+    Where that does not know its step, as one in a sink's writer does not, the next loop around it is asked.
+    """
+    found: list[tuple[Reader, FrameType, int]] = []
     innermost = False
     while traceback is not None:
         frame = traceback.tb_frame
         reader = _loops.get(frame.f_code)
         if reader is not None:
-            found = reader, frame, traceback.tb_lineno
+            found.append((reader, frame, traceback.tb_lineno))
         innermost = reader is not None
         traceback = traceback.tb_next
-    if found is None:
+    if not found:
         return None
-    reader, frame, line = found
-    fault = reader(frame, line)
-    return Fault(fault.step, fault.value, fault.key, fault.timestamp, fault.returned, innermost)
+    faults = (reader(frame, line) for reader, frame, line in reversed(found))
+    fault = next(faults)
+    step = fault.step or next((around.step for around in faults if around.step), None)
+    return Fault(step, fault.value, fault.key, fault.timestamp, fault.returned, innermost)
 
 
 def shown(value: Any, limit: int = 200) -> str:

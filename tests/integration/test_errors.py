@@ -53,6 +53,15 @@ def test_a_failing_function_is_raised_as_it_is_with_step_subtask_and_record() ->
     assert "record: 'three'" in notes
 
 
+def test_a_failing_callback_is_named_with_its_sink_and_the_record() -> None:
+    flow, stream = flow_of("1", "three")
+    stream.map(str).for_each(parse)
+    error, notes = failure(flow)
+    assert type(error) is ValueError
+    assert "in step 'sink(CallbackSink)'" in notes
+    assert "record: 'three'" in notes
+
+
 def test_key_and_timestamp_are_named_where_there_are_any() -> None:
     flow = sw.Pipeline("errors")
     stream = flow.from_collection([("a", 1), ("b", 0)], timestamp=lambda v: 1000 + v[1])
