@@ -402,7 +402,7 @@ class Task(Tasklet):
         fault = locate(error.__traceback__)
         step = (fault.step if fault is not None else None) or self._at
         kept = FunctionContractError(
-            f"the function of step {step!r} raised {type(error).__name__}({str(error)}), which is meant to end a"
+            f"the function of step {step!r} raised {type(error).__name__}({error!s}), which is meant to end a"
             " process: raise another exception to fail the job"
         ).with_traceback(error.__traceback__)
         kept.__cause__ = error
