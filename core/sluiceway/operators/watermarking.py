@@ -122,6 +122,11 @@ class _Said(WatermarkOutput):
                 f"int, not {shown(timestamp, 100)} ({type(timestamp).__name__})"
             )
         if timestamp > self.watermark:
+            if timestamp > MAX_WATERMARK:
+                raise FunctionContractError(
+                    f"the watermark generator of step {self._step!r} must emit milliseconds since the epoch in 64 "
+                    f"bits, not {timestamp:.3e}; the end of time is {MAX_WATERMARK}"
+                )
             self.watermark = timestamp
             self.idle = False
 

@@ -150,6 +150,19 @@ def test_what_is_no_watermark_is_refused(mark: Any) -> None:
     assert "record: 'a'" in caught.value.__notes__
 
 
+def test_a_watermark_beyond_the_end_of_time_is_refused() -> None:
+    class Wrong(sw.WatermarkGenerator[int]):
+        def on_event(self, value: int, timestamp: int, output: sw.WatermarkOutput) -> None:
+            output.emit_watermark(value)
+
+        def on_periodic_emit(self, output: sw.WatermarkOutput) -> None: ...
+
+    with harness(WatermarkStrategy.for_generator(Wrong)) as op:
+        op.process(MAX_WATERMARK, timestamp=3)
+        with pytest.raises(sw.FunctionContractError, match=rf"in 64 bits, not 9\.223e\+18; .* is {MAX_WATERMARK}"):
+            op.process(MAX_WATERMARK + 1, timestamp=3)
+
+
 def test_a_factory_that_makes_no_generator_is_refused() -> None:
     strategy: WatermarkStrategy[Any] = WatermarkStrategy.for_generator(dict)  # type: ignore[arg-type]
     with pytest.raises(
