@@ -153,6 +153,9 @@ class OperatorHarness:
     def finish(self) -> list[Any]:
         """End the input; what came out for it. Time goes on as far as something is under way.
 
+        Event time does not: the last watermark, which a bounded source sends at its end and which has all timers
+        fire, is for the test to feed before: ``process_watermark(MAX_WATERMARK)``.
+
         Event time does not: in a job the end of a bounded stream is the watermark ``MAX_WATERMARK`` first, so
         give that one to have windows and timers fire that still wait.
 
