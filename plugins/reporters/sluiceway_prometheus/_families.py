@@ -1,0 +1,160 @@
+"""A job's figures as Prometheus' metric families: by job, task, operator and subtask."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, UnknownMetricFamily
+from prometheus_client.registry import Collector
+
+from sluiceway.elements import MAX_WATERMARK
+from sluiceway.metrics import JobMetrics, SubtaskMetrics
+
+__all__ = ["JobCollector"]
+
+_SUBTASK: Final = ["job", "task", "task_id", "subtask"]
+_NO_NAME: Final = re.compile(r"[^a-zA-Z0-9_]")
+_LATE: Final = "numLateRecordsDropped"
+
+_Read = Callable[[SubtaskMetrics], float | None]
+
+
+def _seconds(watermark: int | None) -> float | None:
+    if watermark is None:
+        return None
+    return math.inf if watermark >= MAX_WATERMARK else watermark / 1000
+
+
+_COUNTERS: Final[tuple[tuple[str, str, _Read], ...]] = (
+    ("records_in", "Records read.", lambda t: t.records_in),
+    ("records_out", "Records sent on, or given to a sink.", lambda t: t.records_out),
+    ("bytes_in", "Bytes of records that came from other workers.", lambda t: t.bytes_in),
+    ("bytes_out", "Bytes of records written for other workers.", lambda t: t.bytes_out),
+    ("busy_seconds", "Time at work.", lambda t: t.busy_s),
+    ("backpressured_seconds", "Time at rest because the output was blocked.", lambda t: t.backpressured_s),
+    ("idle_seconds", "Time at rest because there was no input.", lambda t: t.idle_s),
+)
+_GAUGES: Final[tuple[tuple[str, str, _Read], ...]] = (
+    ("attempt", "0 at first, one more after each restart.", lambda t: t.attempt),
+    ("watermark_timestamp_seconds", "Watermark of the input; +Inf at its end.", lambda t: _seconds(t.watermark)),
+    (
+        "output_watermark_timestamp_seconds",
+        "The last watermark that left; +Inf at the end.",
+        lambda t: _seconds(t.output_watermark),
+    ),
+    (
+        "watermark_lag_seconds",
+        "How far the output watermark is behind the clock.",
+        lambda t: None if t.watermark_lag_ms is None else t.watermark_lag_ms / 1000,
+    ),
+    ("queued", "Batches and control elements that have come in and are not read.", lambda t: t.queued),
+    ("backlog", "Batches that wait for credit of their consumers.", lambda t: t.backlog),
+    ("buffers", "Network buffers that the outputs may have.", lambda t: t.buffers),
+    ("buffers_in_use", "Network buffers that the outputs have.", lambda t: t.buffers_in_use),
+)
+
+
+class JobCollector(Collector):
+    """Tells the last figures.
+
+    Attributes:
+        metrics: them, or None before the first. May be set from another thread.
+    """
+
+    def __init__(self) -> None:
+        self.metrics: JobMetrics | None = None
+
+    def collect(self) -> Iterator[Metric]:
+        """All families."""
+        metrics = self.metrics
+        if metrics is not None:
+            yield from _of_job(metrics)
+            yield from _of_subtasks(metrics)
+            yield from _of_operators(metrics)
+
+
+def _of_job(metrics: JobMetrics) -> Iterator[Metric]:
+    job = [metrics.job_name]
+    state = GaugeMetricFamily(
+        "sluiceway_job_status", "1 for the status that the job has.", labels=["job", "status"]
+    )
+    state.add_metric([*job, metrics.status], 1)
+    yield state
+    uptime = GaugeMetricFamily("sluiceway_job_uptime_seconds", "Time since the job started.", labels=["job"])
+    uptime.add_metric(job, metrics.elapsed_s)
+    yield uptime
+    for name, about, total in (
+        ("restarts", "How often a part of the job has begun anew after a failure.", metrics.restarts),
+        ("records_in", "Records read by all sources.", metrics.records_in),
+        ("records_out", "Records written by all sinks.", metrics.records_out),
+    ):
+        counter = CounterMetricFamily(f"sluiceway_job_{name}", about, labels=["job"])
+        counter.add_metric(job, total)
+        yield counter
+    latency = GaugeMetricFamily(
+        "sluiceway_latency_seconds",
+        "Time that latency markers took from the sources to a sink.",
+        labels=["job", "operator", "quantile"],
+    )
+    for sink, quantiles in metrics.latency_ms.items():
+        for label, ms in quantiles.items():
+            latency.add_metric([*job, sink, _quantile(label)], ms / 1000)
+    yield latency
+
+
+def _quantile(label: str) -> str:
+    """``0.99`` for ``p99``."""
+    digits = label.removeprefix("p")
+    return f"{float(digits) / 100:g}" if digits.isdigit() else label
+
+
+def _of_subtasks(metrics: JobMetrics) -> Iterator[Metric]:
+    info = GaugeMetricFamily(
+        "sluiceway_task_info",
+        "Always 1: the state of a subtask, and where it runs.",
+        labels=[*_SUBTASK, "state", "worker"],
+    )
+    for task in metrics.subtasks:
+        info.add_metric([*_labels(metrics, task), task.state, task.worker], 1)
+    yield info
+    for make, figures in ((CounterMetricFamily, _COUNTERS), (GaugeMetricFamily, _GAUGES)):
+        for name, about, read in figures:
+            family = make(f"sluiceway_task_{name}", about, labels=_SUBTASK)
+            for task in metrics.subtasks:
+                value = read(task)
+                if value is not None:
+                    family.add_metric(_labels(metrics, task), value)
+            yield family
+
+
+def _of_operators(metrics: JobMetrics) -> Iterator[Metric]:
+    labels = [*_SUBTASK, "operator"]
+    late = CounterMetricFamily(
+        "sluiceway_operator_late_records_dropped", "Records that came too late and were dropped.", labels=labels
+    )
+    own: dict[str, UnknownMetricFamily] = {}
+    seen: set[tuple[str, ...]] = set()
+    for task in metrics.subtasks:
+        for operator, figures in task.operators.items():
+            where = [*_labels(metrics, task), operator]
+            for name, value in figures.items():
+                if name == _LATE:
+                    late.add_metric(where, value)
+                    continue
+                plain = _NO_NAME.sub("_", name)
+                if (plain, *where) in seen:
+                    continue  # two names that differ in what Prometheus does not take: the first one counts
+                seen.add((plain, *where))
+                if plain not in own:
+                    about = "A metric of the pipeline's own functions."
+                    own[plain] = UnknownMetricFamily(f"sluiceway_operator_{plain}", about, labels=labels)
+                own[plain].add_metric(where, value)
+    yield late
+    yield from own.values()
+
+
+def _labels(metrics: JobMetrics, task: SubtaskMetrics) -> list[str]:
+    return [metrics.job_name, task.vertex, str(task.vertex_id), str(task.subtask)]

@@ -1,0 +1,173 @@
+"""The reporter ``prometheus``, read as Prometheus reads it: by HTTP."""
+
+from __future__ import annotations
+
+import math
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import sluiceway as sw
+from sluiceway.elements import MAX_WATERMARK
+from sluiceway.errors import ConfigurationError
+from sluiceway.metrics import JobMetrics, SubtaskMetrics
+from sluiceway_prometheus._reporter import PrometheusReporter
+
+TASK = {"job": "wc", "task": "count", "task_id": "3", "subtask": "1"}
+METRICS = JobMetrics(
+    "wc",
+    "running",
+    2.5,
+    10,
+    20,
+    (
+        SubtaskMetrics("source", 0, "running", 10, 11, 0.5, 0.25, 1.75, watermark=None, vertex_id=1),
+        SubtaskMetrics(
+            "count",
+            1,
+            "running",
+            12,
+            13,
+            watermark=7_500,
+            output_watermark=MAX_WATERMARK,
+            watermark_lag_ms=31,
+            operators={"window": {"numLateRecordsDropped": 4}, 'a "b"': {"bad lines": 5, "bad_lines": 6}},
+            vertex_id=3,
+            attempt=2,
+            bytes_in=1_000,
+            bytes_out=2_000,
+            queued=3,
+            backlog=4,
+            buffers=16,
+            buffers_in_use=5,
+            worker="worker-2",
+        ),
+    ),
+    latency_ms={"print": {"p50": 0.5, "p99": 1.25}},
+    restarts=2,
+)
+
+
+def read(port: int) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
+    found = {(s.name, frozenset(s.labels.items())): s.value for s in samples}
+    assert len(found) == len(samples)  # Prometheus refuses what is told twice
+    return found
+
+
+@pytest.fixture
+def reporter() -> Iterator[PrometheusReporter]:
+    reporter = PrometheusReporter(0)
+    reporter.open("wc")
+    yield reporter
+    reporter.close()
+
+
+def test_everything_is_told_by_job_task_operator_and_subtask(reporter: PrometheusReporter) -> None:
+    assert read(reporter.port) == {}
+    reporter.report(METRICS)
+    found = read(reporter.port)
+
+    def value(name: str, **labels: str) -> float | None:
+        return found.get((f"sluiceway_{name}", frozenset(labels.items())))
+
+    assert value("job_status", job="wc", status="running") == 1
+    assert value("job_uptime_seconds", job="wc") == 2.5
+    assert value("job_restarts_total", job="wc") == 2
+    assert value("job_records_in_total", job="wc") == 10
+    assert value("job_records_out_total", job="wc") == 20
+    assert value("latency_seconds", job="wc", operator="print", quantile="0.99") == 0.00125
+    assert value("task_info", **TASK, state="running", worker="worker-2") == 1
+    source = {"job": "wc", "task": "source", "task_id": "1", "subtask": "0"}
+    for name, expected in (("busy", 0.5), ("backpressured", 0.25), ("idle", 1.75)):
+        assert value(f"task_{name}_seconds_total", **source) == expected
+    assert value("task_watermark_timestamp_seconds", **source) is None
+    told = {
+        "records_in_total": 12,
+        "records_out_total": 13,
+        "bytes_in_total": 1_000,
+        "bytes_out_total": 2_000,
+        "attempt": 2,
+        "watermark_timestamp_seconds": 7.5,
+        "output_watermark_timestamp_seconds": math.inf,
+        "watermark_lag_seconds": 0.031,
+        "queued": 3,
+        "backlog": 4,
+        "buffers": 16,
+        "buffers_in_use": 5,
+    }
+    assert {name: value(f"task_{name}", **TASK) for name in told} == told
+    assert value("operator_late_records_dropped_total", **TASK, operator="window") == 4
+    assert value("operator_bad_lines", **TASK, operator='a "b"') == 5
+
+
+def test_the_endpoint_is_gone_when_the_job_is(reporter: PrometheusReporter) -> None:
+    threads = threading.active_count()
+    reporter.close()
+    reporter.close()
+    assert threading.active_count() == threads - 1
+    with pytest.raises(URLError):
+        read(reporter.port)
+
+
+def test_a_port_that_is_taken_is_said() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(
+            ConfigurationError, match=rf"cannot listen on 127.0.0.1:{port}: .* SLUICEWAY_PROMETHEUS_PORT"
+        ):
+            PrometheusReporter(port).open("wc")
+
+
+@pytest.mark.parametrize("named", ["x", "-1", "65536", "²"])
+def test_what_is_no_port_is_refused(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLUICEWAY_PROMETHEUS_PORT", named)
+    with pytest.raises(ConfigurationError, match=f"SLUICEWAY_PROMETHEUS_PORT is '{named}', which is no port"):
+        PrometheusReporter()
+
+
+class Asks(sw.MapFunction[int, int]):
+    """Waits until somebody has asked."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def map(self, value: int) -> int:
+        pause = threading.Event()
+        while value == 50 and not (self.directory / "asked").exists():
+            pause.wait(0.005)
+        return value
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_job_is_watched_while_it_runs(workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    monkeypatch.setenv("SLUICEWAY_PROMETHEUS_PORT", str(port))
+    flow = sw.Pipeline("watched")
+    flow.from_collection(range(100)).map(abs).rebalance().map(Asks(tmp_path)).collect()
+    seen: list[float] = []
+
+    def ask() -> None:
+        pause = threading.Event()
+        while not seen:
+            try:
+                status = ("sluiceway_job_status", frozenset({"job": "watched", "status": "running"}.items()))
+                seen.extend(v for k, v in read(port).items() if k == status)
+            except OSError:
+                pause.wait(0.01)
+        (tmp_path / "asked").touch()
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    flow.run(workers=workers, metrics=["prometheus"], metrics_interval="10ms", batch_size=10)
+    thread.join()
+    assert seen == [1.0]
