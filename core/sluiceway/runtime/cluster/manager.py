@@ -34,6 +34,7 @@ __all__ = ["JobManager"]
 _STOP_S: Final = 5.0
 _BEAT_S: Final = 1.0
 _MOST_FAILED_STARTS: Final = 3
+_AS_MANY_KILLS: Final = 4
 _BACKLOG: Final = 128
 _SEGMENTS: Final = 512
 _SEGMENT_BYTES: Final = 32 * 1024
@@ -224,9 +225,9 @@ class JobManager:
         for run in list(self.jobs.values()):
             run.worker_lost(worker, why)
         if not why.started:
-            # Somebody may have killed it; what cannot start at all must not be tried for ever.
-            self._failed_starts += 1
-            if self._failed_starts >= _MOST_FAILED_STARTS:
+            # What cannot start must not be tried for ever; where somebody kills it, have more patience.
+            self._failed_starts += 1 if why.killed else _AS_MANY_KILLS
+            if self._failed_starts >= _MOST_FAILED_STARTS * _AS_MANY_KILLS:
                 self._failed_starts = 0
                 for run in list(self.jobs.values()):
                     if run in self._waiting or run.waits_for_slots:

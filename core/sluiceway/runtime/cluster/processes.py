@@ -128,6 +128,10 @@ class WorkerHandle:
         before, self._used = self._used, used
         return fields[0] not in (b"T", b"t", b"Z") and used != before
 
+    def was_killed(self) -> bool:
+        """Whether a signal has ended it."""
+        return (self._process.poll() or 0) < 0
+
     def how_it_ended(self) -> str:
         """For messages: by which signal, or with which exit code."""
         code = self._process.poll()

@@ -27,11 +27,13 @@ class WorkerLostError(SluicewayError):
     Args:
         message: what happened to which worker.
         started: whether it had come up before that.
+        killed: whether it was somebody else's doing that it did not.
     """
 
-    def __init__(self, message: str, started: bool = True) -> None:
+    def __init__(self, message: str, started: bool = True, killed: bool = False) -> None:
         super().__init__(message)
         self.started = started
+        self.killed = killed
 
 
 class _Known:
@@ -43,6 +45,7 @@ class _Known:
         self.connection: Connection | None = None
         self.address = ""
         self.slots = 0
+        self.started = started
         self.heard = started
         self.spoke = started
         self.idle_since: float | None = None
@@ -87,8 +90,8 @@ class ResourceManager:
         self._workers: dict[str, _Known] = {}
         self._by_connection: dict[Connection, _Known] = {}
         self._stopping = False
-        self._next_s = min(self._check_s, _CHECK_STARTING_S)
-        self._loop.at(self._checked_at + self._next_s, self._check)
+        self._watching = False
+        self._loop.at(self._checked_at + self._check_s, self._check)
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -102,7 +105,11 @@ class ResourceManager:
 
     def expect(self, name: str, process: WorkerHandle) -> None:
         """A worker was started and will register."""
-        self._workers[name] = _Known(name, process, self._clock.monotonic())
+        now = self._clock.monotonic()
+        self._workers[name] = _Known(name, process, now)
+        if not self._watching:
+            self._watching = True
+            self._loop.at(now + _CHECK_STARTING_S, self._check_starting)
 
     def register(self, connection: Connection, message: Register) -> None:
         """A worker has come."""
@@ -194,19 +201,13 @@ class ResourceManager:
             return
         now = self._clock.monotonic()
         # Where this process itself was stopped, the workers are not to blame for what it has not heard.
-        slept = max(0.0, now - self._checked_at - self._next_s)
+        slept = max(0.0, now - self._checked_at - self._check_s)
         self._checked_at = now
         for known in list(self._workers.values()):
             known.heard += slept
             if known.process.heard():
                 known.heard = now
-            if known.connection is None:
-                if known.process.ended():
-                    self._lose(known, f"{known.process.how_it_ended()} before it had registered")
-                elif now - known.heard > _START_S:
-                    known.process.kill()
-                    self._lose(known, f"did not register within {_START_S:g} s")
-            elif now - known.heard > self._timeout_s / 2:
+            if known.connection is not None and now - known.heard > self._timeout_s / 2:
                 if known.process.is_at_work():
                     known.heard = now
                 elif now - known.heard > self._timeout_s:
@@ -214,9 +215,22 @@ class ResourceManager:
                     self._lose(known, f"gave no sign of life for {self._timeout_s:g} s and was killed")
         if self._idle_s is not None:
             self._release_idle(now, self._idle_s)
-        # One that cannot start ends soon, and cannot tell in another way.
-        self._next_s = min(self._check_s, _CHECK_STARTING_S) if self.starting else self._check_s
-        self._loop.at(now + self._next_s, self._check)
+        self._loop.at(now + self._check_s, self._check)
+
+    def _check_starting(self) -> None:
+        """A worker that cannot start ends, and cannot tell in another way."""
+        now = self._clock.monotonic()
+        for known in list(self._workers.values()):
+            if known.connection is None and not self._stopping:
+                if known.process.ended():
+                    how = known.process.how_it_ended()
+                    self._lose(known, f"{how} before it had registered", killed=known.process.was_killed())
+                elif now - known.started > _START_S:
+                    known.process.kill()
+                    self._lose(known, f"did not register within {_START_S:g} s")
+        self._watching = bool(self.starting) and not self._stopping
+        if self._watching:
+            self._loop.at(now + _CHECK_STARTING_S, self._check_starting)
 
     def _release_idle(self, now: float, idle_s: float) -> None:
         idle = self.slots.idle_workers()
@@ -238,7 +252,7 @@ class ResourceManager:
             known.connection = None
         known.process.kill()
 
-    def _lose(self, known: _Known, why: str) -> None:
+    def _lose(self, known: _Known, why: str, killed: bool = False) -> None:
         del self._workers[known.name]
         self.slots.withdraw(known.name)
         started = bool(known.address)
@@ -246,4 +260,4 @@ class ResourceManager:
         if said and not started:
             why = f"{why}; it said:\n{said}"
         message = f"worker {known.name!r} (process {known.process.pid}) {why}"
-        self._on_lost(known.name, WorkerLostError(message, started))
+        self._on_lost(known.name, WorkerLostError(message, started, killed))
