@@ -167,10 +167,10 @@ class DataStream(StepSettings, Generic[T]):
         return self._then(ProcessStep(fn), "process")
 
     def get_side_output(self, tag: OutputTag[S]) -> DataStream[S]:
-        """The records that a process function emits with ``tag``.
+        """The records that a process function emits with ``tag``, or late ones of windows and joins.
 
         Raises:
-            GraphError: this is not what process() returned.
+            GraphError: this comes of a step that never emits to it.
             TypeError: ``tag`` is no OutputTag.
         """
         if not isinstance(tag, OutputTag):
@@ -180,6 +180,14 @@ class DataStream(StepSettings, Generic[T]):
             raise GraphError(
                 f"get_side_output({tag.name!r}) at {caller_location()}: {t.label()} has no side outputs; only "
                 "process(), windows and joins have, so call it on what one of these returned"
+            )
+        names = t.step.known_side_outputs
+        if names is not None and tag.name not in names:
+            has = f"only {', '.join(map(repr, sorted(names)))}" if names else "none"
+            raise GraphError(
+                f"get_side_output({tag.name!r}) at {caller_location()}: nothing ever comes there, as {t.label()} "
+                f"has {has}: name the one for late records before, as in side_output_late_data(tag), or use a process "
+                "function, which may emit to any"
             )
         known = next((have for have in t.side_output_tags if have.name == tag.name), None)
         if known is None:

@@ -51,6 +51,11 @@ class Step:
         return (getattr(self, "key", None),) + (None,) * (self.ports - 1)
 
     @property
+    def known_side_outputs(self) -> frozenset[str] | None:
+        """The names of all side outputs that it may emit to; None: any, as its function says at run time."""
+        return None if self.side_outputs else frozenset()
+
+    @property
     def event_time(self) -> bool:
         """Whether it waits for watermarks."""
         return False

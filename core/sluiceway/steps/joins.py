@@ -97,6 +97,13 @@ class IntervalJoinStep(_KeyedJoinStep):
     kind: ClassVar[str] = "interval_join"
 
     @property
+    def known_side_outputs(self) -> frozenset[str] | None:
+        """Those for late records, unless the function is given a context, by which it may emit to any."""
+        if self.with_context:
+            return None
+        return frozenset(tag.name for tag in (self.left_late, self.right_late) if tag is not None)
+
+    @property
     def gives_many(self) -> bool:
         """Whether what the function returns is an iterable of results."""
         return self.with_context or super().gives_many
@@ -117,6 +124,11 @@ class AsOfJoinStep(_KeyedJoinStep):
     how: Literal["left", "inner"] = "left"
     left_late: OutputTag[Any] | None = None
     kind: ClassVar[str] = "asof_join"
+
+    @property
+    def known_side_outputs(self) -> frozenset[str]:
+        """That for late left records."""
+        return frozenset() if self.left_late is None else frozenset({self.left_late.name})
 
 
 @dataclass(frozen=True)

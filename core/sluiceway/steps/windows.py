@@ -78,6 +78,13 @@ class WindowStep(Step):
     stateful: ClassVar[bool] = True
 
     @property
+    def known_side_outputs(self) -> frozenset[str] | None:
+        """That for late records, unless the window function is given a context, by which it may emit to any."""
+        if isinstance(self.window_fn, ProcessWindowFunction | ProcessAllWindowFunction):
+            return None
+        return frozenset() if self.late_tag is None else frozenset({self.late_tag.name})
+
+    @property
     def event_time(self) -> bool:
         """As its windows are."""
         return self.assigner.event_time

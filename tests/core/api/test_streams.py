@@ -360,6 +360,32 @@ def test_one_side_output_has_one_type(numbers: sw.DataStream[int]) -> None:
         main.get_side_output(sw.OutputTag("late", str))
 
 
+def test_a_side_output_to_which_nothing_can_come_is_refused(numbers: sw.DataStream[int]) -> None:
+    late, other = sw.OutputTag[int]("late"), sw.OutputTag[int]("other")
+    keyed = numbers.key_by(abs)
+    windowed = keyed.window(sw.windows.TumblingEventTimeWindows.of(10))
+    near = keyed.interval_join(keyed).between(0, 1)
+    as_of = keyed.asof_join(keyed)
+
+    def pair(one: int, two: int) -> int:
+        return one
+
+    for without, with_late in [
+        (windowed.count(), windowed.side_output_late_data(late).count()),
+        (windowed.apply(lambda k, w, e: e), windowed.side_output_late_data(late).apply(lambda k, w, e: e)),
+        (near.apply(pair), near.side_output_right_late_data(late).apply(pair)),
+        (as_of.apply(pair), as_of.side_output_left_late_data(late).apply(pair)),
+    ]:
+        with pytest.raises(
+            sw.GraphError, match=r"nothing ever comes there, as .* has none: name the one for late"
+        ):
+            without.get_side_output(late)
+        with_late.get_side_output(late)
+        with pytest.raises(sw.GraphError, match=r"get_side_output\('other'\) at .* has only 'late': name"):
+            with_late.get_side_output(other)
+    near.process(lambda one, two, ctx: None).get_side_output(other)
+
+
 def test_streams_of_two_pipelines_do_not_mix(numbers: sw.DataStream[int]) -> None:
     other = sw.Pipeline("other").from_collection([1])
     with pytest.raises(sw.GraphError, match="one stream belongs to pipeline 'test', the other to 'other'"):
