@@ -6,7 +6,6 @@ import math
 import socket
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -14,6 +13,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import sluiceway as sw
+from sluiceway.config import resolve
+from sluiceway.connectors import DiscardSink
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import ConfigurationError
 from sluiceway.metrics import JobMetrics, SubtaskMetrics
@@ -134,40 +135,29 @@ def test_what_is_no_port_is_refused(named: str, monkeypatch: pytest.MonkeyPatch)
         PrometheusReporter()
 
 
-class Asks(sw.MapFunction[int, int]):
-    """Waits until somebody has asked."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-
-    def map(self, value: int) -> int:
-        pause = threading.Event()
-        while value == 50 and not (self.directory / "asked").exists():
-            pause.wait(0.005)
-        return value
-
-
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_job_is_watched_while_it_runs(workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_is_watched_while_it_runs(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     monkeypatch.setenv("SLUICEWAY_PROMETHEUS_PORT", str(port))
     flow = sw.Pipeline("watched")
-    flow.from_collection(range(100)).map(abs).rebalance().map(Asks(tmp_path)).collect()
+    flow.generate(count=10**12).map(abs).rebalance().sink(DiscardSink())
+    options = resolve({"workers": workers, "metrics": ["prometheus"], "metrics_interval": "10ms"})
+    job = flow.prepare(options.settings)
+    records = ("sluiceway_job_records_in_total", frozenset({"job": "watched"}.items()))
     seen: list[float] = []
 
     def ask() -> None:
         pause = threading.Event()
         while not seen:
             try:
-                status = ("sluiceway_job_status", frozenset({"job": "watched", "status": "running"}.items()))
-                seen.extend(v for k, v in read(port).items() if k == status)
+                seen.extend(v for k, v in read(port).items() if k == records and v)
             except OSError:
                 pause.wait(0.01)
-        (tmp_path / "asked").touch()
+        job.cancel()
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
-    flow.run(workers=workers, metrics=["prometheus"], metrics_interval="10ms", batch_size=10)
+    ended = job.run()
     thread.join()
-    assert seen == [1.0]
+    assert ended.metrics.records_in >= seen[0] > 0
