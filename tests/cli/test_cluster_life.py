@@ -1,0 +1,165 @@
+"""A cluster that stays: workers come and go, jobs wait for slots in order, failures are remembered."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+PROGRAMS = {
+    "quick": """
+        import sluiceway as sw
+        flow = sw.Pipeline("quick", parallelism=2)
+        flow.from_collection(range(10)).map(lambda v: v + 1).print()
+    """,
+    "gated": """
+        import os, threading
+        import sluiceway as sw
+
+        def wait(value):
+            while not os.path.exists("go"):
+                threading.Event().wait(0.01)
+            return value
+
+        flow = sw.Pipeline("gated", parallelism=2)
+        flow.from_collection(range(10)).map(wait).print()
+    """,
+    "flaky": """
+        import sluiceway as sw
+
+        class Flaky(sw.MapFunction):
+            def open(self, context):
+                self.attempt = context.attempt_number
+            def map(self, value):
+                if value == 7 and self.attempt < 2:
+                    raise ValueError(f"attempt {self.attempt}")
+                return value
+
+        flow = sw.Pipeline("flaky")
+        flow.from_collection(range(10)).map(Flaky()).name("shaky").print()
+    """,
+    "collects": """
+        import sluiceway as sw
+        flow = sw.Pipeline("collects")
+        out = flow.from_collection(range(10)).collect()
+    """,
+    "locked": """
+        import threading
+        import sluiceway as sw
+        lock = threading.Lock()
+        flow = sw.Pipeline("locked")
+        flow.from_collection(range(10)).map(lambda v: lock and v).name("careful").print()
+    """,
+}
+
+
+class Cluster:
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.environ = {**os.environ, "SLUICEWAY_HOME": str(directory / "home"), "TMPDIR": str(directory)}
+        for name, text in PROGRAMS.items():
+            (directory / f"{name}.py").write_text(dedent(text))
+
+    def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "sluiceway", *arguments],
+            cwd=self.directory,
+            env=self.environ,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self(*arguments, "--json").stdout)
+
+    def until(self, condition: Callable[[], Any]) -> Any:
+        pause = threading.Event()
+        for _ in range(200):
+            if found := condition():
+                return found
+            pause.wait(0.05)
+        pytest.fail("it never came to that")
+
+    def ended(self, job: str) -> dict[str, Any]:
+        def look() -> dict[str, Any] | None:
+            jobs = {j["job"]: j for j in self.json("list")}
+            return jobs[job] if jobs[job]["status"] in ("finished", "failed", "canceled") else None
+
+        return dict(self.until(look))
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path)
+    yield made
+    made("cluster", "stop")
+    made.until(lambda: not [p for p in tmp_path.iterdir() if p.name.startswith("sluiceway-")])
+
+
+def test_idle_workers_are_released_and_come_again(cluster: Cluster) -> None:
+    assert "not a duration" in cluster("cluster", "start", "--release-after", "soon").stderr
+    assert cluster("cluster", "start", "--release-after", "200ms").returncode == 0
+    for number in (1, 2):
+        job = cluster("submit", "quick.py").stdout.strip()
+        assert job == f"quick-{number}"
+        assert cluster.ended(job)["status"] == "finished"
+        cluster.until(lambda: cluster.json("cluster", "status")["workers"] == [])
+    assert cluster.json("cluster", "status")["slots"] == 0
+
+
+def test_jobs_wait_for_slots_in_order_and_one_that_is_cancelled_holds_up_nobody(cluster: Cluster) -> None:
+    cluster("cluster", "start", "--workers", "1", "--slots", "2")
+    gated = cluster("submit", "gated.py").stdout.strip()
+    cluster.until(lambda: cluster.json("list")[0]["status"] == "running")
+    second, third = (cluster("submit", "quick.py").stdout.strip() for _ in range(2))
+    assert {j["job"]: j["status"] for j in cluster.json("list")} == {
+        gated: "running",
+        second: "waiting",
+        third: "waiting",
+    }
+    assert cluster("cancel", second).returncode == 0
+    (cluster.directory / "go").touch()
+    assert cluster.ended(gated)["status"] == "finished"
+    assert cluster.ended(third)["status"] == "finished"
+    assert cluster.ended(second)["status"] == "canceled"
+
+
+def test_failures_are_remembered_and_a_killed_worker_is_replaced(cluster: Cluster) -> None:
+    cluster("cluster", "start", "--workers", "1")
+    flaky = cluster("submit", "--restart", "fixed-delay:5:0ms", "flaky.py").stdout.strip()
+    told = cluster.ended(flaky)
+    assert told["status"] == "finished"
+    assert [f["cause"].partition("\n")[0] for f in told["failures"]] == [
+        "ValueError: attempt 0",
+        "ValueError: attempt 1",
+    ]
+    assert all(f["restarted"] == 1 and f["at_ms"] >= told["submitted_ms"] for f in told["failures"])
+
+    gated = cluster("submit", "--restart", "fixed-delay:5:0ms", "gated.py").stdout.strip()
+    worker = cluster.until(lambda: cluster.json("cluster", "status")["workers"])[0]
+    os.kill(worker["pid"], signal.SIGKILL)
+    (cluster.directory / "go").touch()
+    told = cluster.ended(gated)
+    assert told["status"] == "finished"
+    assert any("was killed by SIGKILL" in f["cause"] for f in told["failures"]), told
+
+
+def test_what_a_cluster_cannot_take_is_refused_at_once(cluster: Cluster) -> None:
+    cluster("cluster", "start")
+    refused = cluster("submit", "collects.py")
+    assert "and this job runs in a cluster: write to a sink" in refused.stderr
+    refused = cluster("submit", "locked.py")
+    assert "'careful'" in refused.stderr
+    assert "variable 'lock' (lock) cannot be pickled" in refused.stderr
+    assert cluster.json("list") == []

@@ -1,0 +1,125 @@
+"""Messages of a leader that is none any more, or about jobs that are not here, change nothing and are counted."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sluiceway as sw
+from sluiceway.clock import SystemClock
+from sluiceway.config import Settings
+from sluiceway.engine import JobStatus
+from sluiceway.plugins import PluginManager
+from sluiceway.runtime.cluster.jobrun import JobRun
+from sluiceway.runtime.cluster.messages import (
+    CancelTask,
+    DeployTasks,
+    JobEnded,
+    Message,
+    ReportTask,
+    RequestSplit,
+    SubmitJob,
+)
+from sluiceway.runtime.cluster.processes import WorkerConfig
+from sluiceway.runtime.cluster.resources import ResourceManager
+from sluiceway.runtime.cluster.shipping import dump
+from sluiceway.runtime.cluster.worker import Program, WorkerProcess
+from sluiceway.runtime.local import job_graph_of
+from sluiceway.runtime.poller import SelectorPoller
+from sluiceway.runtime.worker import Worker
+
+PROGRAM = dump(Program("job", Settings()))
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[WorkerProcess]:
+    ours, theirs = socket.socketpair()
+    config = WorkerConfig(
+        name="worker-1",
+        manager="",
+        directory=str(tmp_path),
+        secret="00",
+        slots=1,
+        transport="shm",
+        segments=8,
+        segment_bytes=1024,
+        path=[],
+    )
+    process = WorkerProcess(config, theirs, PluginManager().services())
+    yield process
+    ours.close()
+    process.run()
+
+
+def tell(worker: WorkerProcess, *messages: Message) -> int:
+    for message in messages:
+        worker._message(worker._connection, message)
+    return worker.rejected
+
+
+def test_a_worker_listens_to_the_latest_leader_of_a_job_alone(worker: WorkerProcess) -> None:
+    assert tell(worker, CancelTask("job", 1, "a"), JobEnded("job", 1)) == 2, "no such job"
+    assert tell(worker, SubmitJob("job", 2, PROGRAM), CancelTask("job", 2, "a")) == 2
+    assert tell(worker, DeployTasks("job", 1, ["a"], b"never opened", {}), JobEnded("job", 1)) == 4
+    assert tell(worker, SubmitJob("job", 1, PROGRAM), CancelTask("job", 2, "a")) == 5
+    assert tell(worker, SubmitJob("job", 3, PROGRAM), CancelTask("job", 3, "a")) == 5, "a new leader takes over"
+    assert tell(worker, CancelTask("job", 2, "a")) == 6
+    assert tell(worker, JobEnded("job", 3), JobEnded("job", 3)) == 7
+
+
+def test_what_a_worker_cannot_unpack_fails_the_tasks_and_not_the_worker(worker: WorkerProcess) -> None:
+    sent: list[Any] = []
+    worker.send = sent.append  # type: ignore[method-assign]
+    tell(worker, SubmitJob("job", 0, PROGRAM), DeployTasks("job", 0, ["a", "b"], b"no pickle", {}))
+    reports = [m for m in sent if isinstance(m, ReportTask)]
+    assert [(m.attempt, m.state) for m in reports] == [("a", "failed"), ("b", "failed")]
+
+
+def test_a_job_master_ignores_workers_of_an_earlier_leader_and_late_reports() -> None:
+    clock = SystemClock()
+    poller = SelectorPoller()
+    loop = Worker(clock, poller)
+    lost: list[str] = []
+    resources = ResourceManager(
+        loop,
+        clock,
+        on_registered=lost.append,
+        on_lost=lambda name, why: lost.append(name),
+        on_released=lambda: None,
+        heartbeat_timeout_s=50,
+    )
+    resources.slots.offer("worker-1", 1)
+    services = PluginManager().services()
+    flow = sw.Pipeline("job")
+    flow.from_collection([1]).print()
+    graph = job_graph_of(flow.graph(), services)
+    run = JobRun(
+        "job",
+        2,
+        graph,
+        Settings(),
+        loop=loop,
+        clock=clock,
+        resources=resources,
+        listener=services.listener,
+        on_slots_wanted=lambda: None,
+    )
+    run.start()
+    attempt = run.master.executions.subtask(graph.vertices[0].id, 0).current.attempt_id
+    run.take(ReportTask("job", 1, attempt, "finished"))
+    run.take(RequestSplit("job", 3, 0, 0))
+    assert run.rejected == 2
+    assert run.status is JobStatus.RUNNING
+    run.take(ReportTask("job", 2, attempt, "initializing"))
+    run.take(ReportTask("job", 2, attempt, "running"))
+    run.take(ReportTask("job", 2, attempt, "finished"))
+    assert run.status is JobStatus.FINISHED
+    run.take(ReportTask("job", 2, attempt, "failed", b""))
+    run.take(ReportTask("job", 2, "nobody", "running"))
+    assert run.status is JobStatus.FINISHED
+    assert run.rejected == 2, "of this leader, only late"
+    poller.close()
