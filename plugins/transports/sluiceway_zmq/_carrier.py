@@ -77,6 +77,8 @@ class ZmqCarrier(Carrier):
         """Listen on a socket in the cluster's directory, or on TCP."""
         self._context = context
         self._zmq = zmq.Context()
+        # For the sockets of events, too: one that is full would hold up ZeroMQ's own thread.
+        self._zmq.setsockopt(zmq.RCVHWM, 0)
         self._bell = Bell(context)
         self._router = self._zmq.socket(zmq.ROUTER)
         configure(self._router, _LARGEST)
@@ -120,12 +122,13 @@ class ZmqCarrier(Carrier):
             return
         for link in [*self._dialed, *self._accepted.values()]:
             link.close()
+        # While its events still have a reader: without one, ZeroMQ's own thread would wait for one for ever.
+        self._router.disable_monitor()
         for socket, fileno in self._watched:
             self._started().unwatch(fileno, False)
             if socket is not self._router:
                 socket.close(0)
         self._watched.clear()
-        self._router.disable_monitor()
         self._router.close()
         self._bell.close()
         self._zmq.term()

@@ -260,7 +260,7 @@ class DialedLink(_ZmqLink):
         self._closed = True
         for fileno in self._filenos:
             self._context.unwatch(fileno, False)
-        self._socket.disable_monitor()
+        self._socket.disable_monitor()  # before its events have no reader
         self._life.close(0)
         if self._proved:
             self._socket.close()
