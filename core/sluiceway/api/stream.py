@@ -186,8 +186,8 @@ class DataStream(StepSettings, Generic[T]):
             has = f"only {', '.join(map(repr, sorted(names)))}" if names else "none"
             raise GraphError(
                 f"get_side_output({tag.name!r}) at {caller_location()}: nothing ever comes there, as {t.label()} "
-                f"has {has}: name the one for late records before, as in side_output_late_data(tag), or use a process "
-                "function, which may emit to any"
+                f"has {has}: name the one for late records before, as in side_output_late_data(tag), or use a "
+                "process function, which may emit to any"
             )
         known = next((have for have in t.side_output_tags if have.name == tag.name), None)
         if known is None:
