@@ -47,6 +47,11 @@ PROGRAMS = {
         flow = sw.Pipeline("flaky")
         flow.from_collection(range(10)).map(Flaky()).name("shaky").print()
     """,
+    "endless": """
+        import sluiceway as sw
+        flow = sw.Pipeline("endless", parallelism=2)
+        flow.generate(rate=1000).key_by(lambda v: v % 2).count().print()
+    """,
     "collects": """
         import sluiceway as sw
         flow = sw.Pipeline("collects")
@@ -153,6 +158,17 @@ def test_failures_are_remembered_and_a_killed_worker_is_replaced(cluster: Cluste
     told = cluster.ended(gated)
     assert told["status"] == "finished"
     assert any("was killed by SIGKILL" in f["cause"] for f in told["failures"]), told
+
+
+def test_a_job_that_is_stopped_finishes_what_was_read(cluster: Cluster) -> None:
+    cluster("cluster", "start", "--workers", "1")
+    job = cluster("submit", "endless.py").stdout.strip()
+    cluster.until(lambda: cluster.json("list")[0]["records_out"] > 0)
+    assert cluster("stop", job).stderr == f"stopping {job}\n"
+    told = cluster.ended(job)
+    assert told["status"] == "finished"
+    assert told["records_in"] == told["records_out"] > 0
+    assert f"job {job!r} is finished already" in cluster("stop", job).stderr
 
 
 def test_what_a_cluster_cannot_take_is_refused_at_once(cluster: Cluster) -> None:

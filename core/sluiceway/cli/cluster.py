@@ -1,4 +1,4 @@
-"""``sluiceway cluster start|status|stop``, ``submit``, ``list``, ``cancel``."""
+"""``sluiceway cluster start|status|stop``, ``submit``, ``list``, ``cancel``, ``stop``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sluiceway.cli.tables import print_table
 from sluiceway.cli.target import load_pipeline
 from sluiceway.config import duration_ms
 
-__all__ = ["cancel", "cluster", "list_jobs", "submit"]
+__all__ = ["cancel", "cluster", "list_jobs", "stop_job", "submit"]
 
 
 @click.group(cls=Group)
@@ -125,6 +125,17 @@ def cancel(job: str) -> None:
     with ClusterClient() as client:
         client.cancel(job)
     print(f"cancelling {job}", file=sys.stderr)
+
+
+@click.command("stop")
+@click.argument("job")
+def stop_job(job: str) -> None:
+    """End the sources of a job of the running cluster, and let it finish what they have read."""
+    from sluiceway.runtime.cluster.client import ClusterClient
+
+    with ClusterClient() as client:
+        client.stop(job)
+    print(f"stopping {job}", file=sys.stderr)
 
 
 def _time(ms: int) -> str:

@@ -166,6 +166,7 @@ class SourceInput(TaskInput):
         self._before_open: list[Callable[[Reader[Any]], None]] = []
         self._restored = restored
         self.paused = False
+        self._stopped = False
 
     def open(self) -> None:
         """Make the reader and start it."""
@@ -195,6 +196,10 @@ class SourceInput(TaskInput):
         """Give splits to the reader, as soon as there is one."""
         self.tell(lambda reader: self._add(reader, splits))
 
+    def stop(self) -> None:
+        """Read nothing more: what was read is the whole input, as if the source had ended there."""
+        self._stopped = True
+
     def announced(self, mark: int | None) -> None:
         """How far the slowest of the alignment group is (ms); None: nobody in it counts."""
         if self._member is not None:
@@ -211,6 +216,8 @@ class SourceInput(TaskInput):
         if self._interval_s and (now := self._clock.monotonic()) >= self._next_marker:
             self._next_marker = now + self._interval_s
             return LatencyMarker(now, self._uid, self._subtask)
+        if self._stopped:
+            return self._end()
         assert self._reader is not None
         if self._member is not None and not self._member.may_read():
             return self._wait(_NOTHING, self._member.again_at)

@@ -76,6 +76,9 @@ class _Workers:
     def announce_watermark(self, attempt_id: str, mark: int | None) -> None:
         self._worker.soon(lambda: self._tasks.announce_watermark(attempt_id, mark))
 
+    def stop_source(self, attempt_id: str) -> None:
+        self._worker.soon(lambda: self._tasks.stop_source(attempt_id))
+
     def post(self, action: Callable[[], None], after_s: float) -> None:
         if after_s > 0:
             self._worker.mail(lambda: self._worker.at(self._clock.monotonic() + after_s, action))

@@ -120,6 +120,10 @@ class TaskManager:
         """Tell a reader where the slowest of its alignment group is."""
         self._tell_source(attempt_id, lambda source: source.announced(mark))
 
+    def stop_source(self, attempt_id: str) -> None:
+        """Have a reader come to its end, between its batches."""
+        self._tell_source(attempt_id, SourceInput.stop)
+
     def close(self) -> None:
         """Free what the job had here."""
         self._transport.close()

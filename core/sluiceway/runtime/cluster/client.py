@@ -30,6 +30,7 @@ from sluiceway.runtime.cluster.messages import (
     Refused,
     ShutDown,
     Status,
+    StopJob,
     SubmitProgram,
 )
 from sluiceway.runtime.cluster.shipping import check_shippable, dump
@@ -174,6 +175,10 @@ class ClusterClient:
     def cancel(self, job: str) -> None:
         """Cancel a job. Raises SluicewayError where that was refused."""
         self._done(CancelJob(next(self._requests), job))
+
+    def stop(self, job: str) -> None:
+        """End a job's sources and let it finish. Raises SluicewayError where that was refused."""
+        self._done(StopJob(next(self._requests), job))
 
     def shut_down(self) -> None:
         """Cancel all jobs and end the cluster; returns when its jobs have ended."""

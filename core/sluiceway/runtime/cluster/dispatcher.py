@@ -26,6 +26,7 @@ from sluiceway.runtime.cluster.messages import (
     Refused,
     ShutDown,
     Status,
+    StopJob,
     SubmitProgram,
 )
 from sluiceway.runtime.cluster.shipping import dump, load
@@ -155,14 +156,17 @@ class Dispatcher:
                 except Exception as error:
                     told = str(error) if isinstance(error, SluicewayError) else f"{type(error).__name__}: {error}"
                     client.send(Refused(message.request, told))
-            case CancelJob():
+            case CancelJob() | StopJob():
                 run = self._manager.jobs.get(message.job)
                 if run is None:
                     client.send(Refused(message.request, f"there is no job {message.job!r}"))
                 elif run.status.ended:
                     client.send(Refused(message.request, f"job {message.job!r} is {run.status.value} already"))
                 else:
-                    run.cancel()
+                    if isinstance(message, CancelJob):
+                        run.cancel()
+                    else:
+                        run.stop()
                     client.send(Done(message.request, message.job))
             case AskStatus():
                 client.send(self._status(message))

@@ -26,6 +26,7 @@ from sluiceway.runtime.cluster.messages import (
     ReportWatermark,
     RequestSplit,
     Results,
+    StopSource,
     SubmitJob,
 )
 from sluiceway.runtime.cluster.resources import ResourceManager, WorkerLostError
@@ -110,6 +111,10 @@ class JobRun:
     def cancel(self) -> None:
         """End it without finishing it."""
         self.master.cancel()
+
+    def stop(self) -> None:
+        """End its sources and let it finish."""
+        self.master.stop()
 
     def give_up(self, why: BaseException) -> None:
         """Fail it, whatever its restart strategy says."""
@@ -237,6 +242,10 @@ class _Gateway:
         self._run.resources.send(
             self._place(attempt_id), AnnounceWatermark(self._run.job, self._run.epoch, attempt_id, mark)
         )
+
+    def stop_source(self, attempt_id: str) -> None:
+        """Have a reader come to its end."""
+        self._run.resources.send(self._place(attempt_id), StopSource(self._run.job, self._run.epoch, attempt_id))
 
     def post(self, action: Callable[[], None], after_s: float) -> None:
         """Have something run in the loop. From any thread."""

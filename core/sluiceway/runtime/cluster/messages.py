@@ -38,6 +38,8 @@ __all__ = [
     "Results",
     "ShutDown",
     "Status",
+    "StopJob",
+    "StopSource",
     "StopWorker",
     "SubmitJob",
     "SubmitProgram",
@@ -138,6 +140,14 @@ class AnnounceWatermark(_Message, frozen=True):
     mark: int | None
 
 
+class StopSource(_Message, frozen=True):
+    """Job manager to worker: a reader comes to its end, as if its source had ended there."""
+
+    job: str
+    epoch: int
+    attempt: str
+
+
 class HoldResults(_Message, frozen=True):
     """Job manager to worker: the program that runs the job has enough records for now, or wants more again."""
 
@@ -215,6 +225,13 @@ class SubmitProgram(_Message, frozen=True):
 
 class CancelJob(_Message, frozen=True):
     """Client to job manager: end a job without finishing it."""
+
+    request: int
+    job: str
+
+
+class StopJob(_Message, frozen=True):
+    """Client to job manager: end a job's sources, and let it finish what was read."""
 
     request: int
     job: str
@@ -307,6 +324,7 @@ Message: TypeAlias = (
     | NoMoreSplits
     | AnnounceWatermark
     | ReportWatermark
+    | StopSource
     | HoldResults
     | JobEnded
     | StopWorker
@@ -316,6 +334,7 @@ Message: TypeAlias = (
     | Results
     | SubmitProgram
     | CancelJob
+    | StopJob
     | AskStatus
     | ShutDown
     | Done

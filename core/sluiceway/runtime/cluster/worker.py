@@ -33,6 +33,7 @@ from sluiceway.runtime.cluster.messages import (
     ReportWatermark,
     RequestSplit,
     Results,
+    StopSource,
     StopWorker,
     SubmitJob,
 )
@@ -57,6 +58,7 @@ _OF_JOBS: Final = (
     AssignSplits,
     NoMoreSplits,
     AnnounceWatermark,
+    StopSource,
     HoldResults,
     JobEnded,
 )
@@ -221,6 +223,7 @@ class WorkerProcess:
         | AssignSplits
         | NoMoreSplits
         | AnnounceWatermark
+        | StopSource
         | HoldResults
         | JobEnded,
     ) -> None:
@@ -236,6 +239,8 @@ class WorkerProcess:
                 job.tasks.no_more_splits(message.attempt)
             case AnnounceWatermark():
                 job.tasks.announce_watermark(message.attempt, message.mark)
+            case StopSource():
+                job.tasks.stop_source(message.attempt)
             case HoldResults():
                 job.handle(message.number).hold(message.hold)
             case JobEnded():

@@ -51,6 +51,9 @@ class WorkerGateway(Protocol):
     def announce_watermark(self, attempt_id: str, mark: int | None) -> None:
         """Tell the reader of an attempt where the slowest of its alignment group is (ms, or None)."""
 
+    def stop_source(self, attempt_id: str) -> None:
+        """Have the reader of an attempt come to its end, as if its source had ended there."""
+
     def post(self, action: Callable[[], None], after_s: float) -> None:
         """Have something run in the job master's thread. From any thread."""
 
@@ -94,6 +97,7 @@ class JobMaster:
         self._clock = clock
         self._listener = listener
         self._slots = SlotSharing(graph, slots)
+        self._stopping = False
         self._on_slots_wanted = on_slots_wanted
         self._seed = seed
         self._restored = restored
@@ -139,6 +143,17 @@ class JobMaster:
             self._set_status(JobStatus.CANCELLING)
             self._cancel_tasks()
 
+    def stop(self) -> None:
+        """End the sources where they are, and let the job finish what was read."""
+        self._stopping = True
+        for vertex in self.executions.subtasks():
+            if vertex.state is ExecutionState.RUNNING:
+                self._stop_source(vertex.job_vertex.id, vertex.current.attempt_id)
+
+    def _stop_source(self, vertex_id: int, attempt_id: str) -> None:
+        if self._stopping and vertex_id in self._sources:
+            self._gateway.stop_source(attempt_id)
+
     def fail(self, cause: BaseException) -> None:
         """End the job with a failure, whatever the restart strategy says."""
         if self.status in (JobStatus.CREATED, JobStatus.RUNNING):
@@ -154,6 +169,7 @@ class JobMaster:
         assert execution is not None
         if state is ExecutionState.RUNNING:
             self._reader_ready(execution.vertex_id, execution.subtask)
+            self._stop_source(execution.vertex_id, attempt_id)
         if state.ended:
             self._slots.release(execution.vertex_id, execution.subtask)
         vertex = self.executions.subtask(execution.vertex_id, execution.subtask)
