@@ -13,7 +13,18 @@ from benchmarks import machine
 from benchmarks.harness import Plan, Row
 from benchmarks.table import as_json, as_text
 
-BENCHMARKS = ("chain", "wordcount", "windows", "timers", "nexmark", "joins", "latency", "startup", "peers")
+BENCHMARKS = (
+    "chain",
+    "wordcount",
+    "windows",
+    "timers",
+    "nexmark",
+    "joins",
+    "latency",
+    "transports",
+    "startup",
+    "peers",
+)
 
 
 def main() -> None:

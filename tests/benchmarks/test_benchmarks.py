@@ -35,6 +35,8 @@ ROWS = [
     "interval join, two matches per record",
     "latency at 100 lines/s, median",
     "latency at 100 lines/s, 99th percentile",
+    *(f"a buffer of {size}: {way}" for size in ("32 KiB", "1 MiB") for way in ("copied", "pipe", "shm", "zmq")),
+    *(f"there and back: {way}" for way in ("pipe", "shm", "zmq")),
     "sluiceway run of an empty job",
     "memory after an empty job",
     "word count, reduce, by bytewax",
