@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     from sluiceway.engine import Job
     from sluiceway.metrics import JobMetrics
 
-__all__ = ["Figures", "Progress", "figures", "say_from_handler", "summary", "summary_json"]
+__all__ = [
+    "Figures",
+    "Progress",
+    "figures",
+    "say_from_handler",
+    "show_count",
+    "show_watermark",
+    "summary",
+    "summary_json",
+]
 
 LIVE_INTERVAL_S: Final = 0.25
 PLAIN_INTERVAL_S: Final = 5.0
@@ -82,11 +91,11 @@ def _line(f: Figures) -> str:
     # The date comes last: it is what a narrow terminal may cut off.
     parts = [
         _seconds(f.elapsed_s),
-        f"in {_count(f.in_per_s)}/s",
-        f"out {_count(f.out_per_s)}/s",
+        f"in {show_count(f.in_per_s)}/s",
+        f"out {show_count(f.out_per_s)}/s",
         f"busy {f.busy:.0%}",
         f"back-pressured {f.backpressured:.0%}",
-        f"watermark {_watermark(f.watermark)}",
+        f"watermark {show_watermark(f.watermark)}",
     ]
     return " | ".join(parts)
 
@@ -94,7 +103,7 @@ def _line(f: Figures) -> str:
 def summary(metrics: JobMetrics) -> str:
     """The closing line, and one for each sink with a known latency."""
     f = figures(metrics)
-    rate = f" ({_count(f.in_per_s)}/s)" if metrics.elapsed_s >= 0.1 else ""
+    rate = f" ({show_count(f.in_per_s)}/s)" if metrics.elapsed_s >= 0.1 else ""
     records = f"{metrics.records_in:,} record{'' if metrics.records_in == 1 else 's'}"
     lines = [
         f"{metrics.job_name}: {metrics.status} after {_seconds(metrics.elapsed_s)}, "
@@ -208,7 +217,8 @@ class Progress:
         self._stream.flush()
 
 
-def _count(number: float) -> str:
+def show_count(number: float) -> str:
+    """A count or a rate in a few characters."""
     for limit, divisor, unit in ((10_000, 1, ""), (10_000_000, 1_000, "k")):
         if number < limit:
             return f"{number / divisor:,.0f}{unit}"
@@ -225,7 +235,8 @@ def _seconds(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}"
 
 
-def _watermark(watermark: int | None) -> str:
+def show_watermark(watermark: int | None) -> str:
+    """A watermark (ms) as people read it."""
     if watermark is None:
         return "none"
     if watermark >= MAX_WATERMARK:

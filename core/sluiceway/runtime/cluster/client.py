@@ -20,6 +20,7 @@ from sluiceway.clock import SystemClock
 from sluiceway.config import Settings
 from sluiceway.errors import ConfigurationError, ConnectorError, SluicewayError
 from sluiceway.graph import JobGraph
+from sluiceway.metrics import JobMetrics
 from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
 from sluiceway.runtime.cluster.dispatcher import ClusterConfig
 from sluiceway.runtime.cluster.messages import (
@@ -33,7 +34,7 @@ from sluiceway.runtime.cluster.messages import (
     StopJob,
     SubmitProgram,
 )
-from sluiceway.runtime.cluster.shipping import check_shippable, dump
+from sluiceway.runtime.cluster.shipping import check_shippable, dump, load
 from sluiceway.runtime.poller import SelectorPoller
 from sluiceway.runtime.worker import Worker
 
@@ -160,6 +161,12 @@ class ClusterClient:
         answer = self._ask(AskStatus(next(self._requests), figures))
         assert isinstance(answer, Status)
         return answer
+
+    def figures(self) -> dict[str, JobMetrics]:
+        """The metrics of all jobs that the cluster knows, by their ids."""
+        told = self.status(figures=True).figures
+        figures: dict[str, JobMetrics] = load(told) if told else {}
+        return figures
 
     def submit(self, name: str, graph: JobGraph, settings: Settings) -> str:
         """Hand in a job; returns its id.

@@ -1,0 +1,283 @@
+"""``sluiceway top``: the operators of a running cluster, as they go."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from sluiceway.cli.progress import show_count, show_watermark
+
+if TYPE_CHECKING:
+    from sluiceway.metrics import JobMetrics, SubtaskMetrics
+    from sluiceway.runtime.cluster.client import ClusterClient
+
+__all__ = ["Meter", "Row", "table", "top"]
+
+_SCREEN: Final = "\x1b[?1049h\x1b[?25l"
+_BACK: Final = "\x1b[?25h\x1b[?1049l"
+_HOME: Final = "\x1b[H"
+_REST_OF_LINE: Final = "\x1b[K"
+_REST_OF_SCREEN: Final = "\x1b[J"
+_HEAD: Final = (
+    "operator",
+    "in/s",
+    "out/s",
+    "busy",
+    "blocked",
+    "idle",
+    "subtasks",
+    "watermark",
+    "backlog",
+    "buffers",
+)
+_NAME_WIDTH: Final = 40
+_LIVING: Final = ("created", "running", "cancelling", "failing")
+# Backgrounds of the 256 colours, from nothing to all: what is busy gets hot, what is blocked gets dark.
+_HOT: Final = (None, 58, 94, 130, 166, 160)
+_DARK: Final = (None, 252, 248, 244, 240, 235)
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """One subtask: records per second, and shares of the time."""
+
+    in_per_s: float
+    out_per_s: float
+    busy: float
+    blocked: float
+    idle: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An operator, or a chain of them.
+
+    Attributes:
+        operator: its name.
+        in_per_s: records read per second, by all subtasks.
+        out_per_s: records sent on per second.
+        busy: share of the time in which the busiest subtask worked.
+        blocked: share in which the one that waited most could not emit.
+        idle: share in which the one that was idle least had no input.
+        subtasks: busy and blocked share of each subtask.
+        watermark: the lowest that left (ms), or None.
+        backlog: batches that wait for credit.
+        buffers_in_use: network buffers that the outputs have.
+        buffers: and may have.
+    """
+
+    operator: str
+    in_per_s: float
+    out_per_s: float
+    busy: float
+    blocked: float
+    idle: float
+    subtasks: tuple[tuple[float, float], ...]
+    watermark: int | None
+    backlog: int
+    buffers_in_use: int
+    buffers: int
+
+
+class Meter:
+    """Makes rates of counts: since the figures before, and where there are none, since the start."""
+
+    def __init__(self) -> None:
+        self._before: dict[tuple[str, int, int], tuple[SubtaskMetrics, _Share]] = {}
+
+    def rows(self, job: str, metrics: JobMetrics) -> list[Row]:
+        """The operators of a job, in the order of the plan."""
+        by_vertex: dict[int, list[tuple[SubtaskMetrics, _Share]]] = {}
+        for task in metrics.subtasks:
+            by_vertex.setdefault(task.vertex_id, []).append((task, self._share(job, task, metrics.elapsed_s)))
+        return [_row(tasks) for tasks in by_vertex.values()]
+
+    def _share(self, job: str, task: SubtaskMetrics, elapsed_s: float) -> _Share:
+        key = job, task.vertex_id, task.subtask
+        known = self._before.get(key)
+        if known is not None and known[0].attempt == task.attempt:
+            if known[0].at_ms == task.at_ms:
+                return known[1]  # its worker has not told anything new
+            share = _between(known[0], task)
+        else:
+            share = _since_start(task, elapsed_s)
+        self._before[key] = task, share
+        return share
+
+
+def _since_start(task: SubtaskMetrics, elapsed_s: float) -> _Share:
+    known_s = task.busy_s + task.backpressured_s + task.idle_s
+    # Nobody counts the time in which a task waits for its turn; in a first attempt the job's own time has it.
+    seconds = known_s if task.attempt else max(known_s, elapsed_s)
+    counts = task.records_in, task.records_out, task.busy_s, task.backpressured_s, task.idle_s
+    return _per(seconds, *counts)
+
+
+def _between(before: SubtaskMetrics, now: SubtaskMetrics) -> _Share:
+    return _per(
+        (now.at_ms - before.at_ms) / 1000,
+        now.records_in - before.records_in,
+        now.records_out - before.records_out,
+        now.busy_s - before.busy_s,
+        now.backpressured_s - before.backpressured_s,
+        now.idle_s - before.idle_s,
+    )
+
+
+def _per(seconds: float, came: float, went: float, *times: float) -> _Share:
+    if seconds <= 0:
+        return _Share(0.0, 0.0, 0.0, 0.0, 0.0)
+    busy, blocked, idle = (min(max(t / seconds, 0.0), 1.0) for t in times)
+    return _Share(max(came / seconds, 0.0), max(went / seconds, 0.0), busy, blocked, idle)
+
+
+def _row(tasks: list[tuple[SubtaskMetrics, _Share]]) -> Row:
+    shares = [share for _, share in tasks]
+    left = [t.watermark if t.output_watermark is None else t.output_watermark for t, _ in tasks]
+    return Row(
+        operator=tasks[0][0].vertex,
+        in_per_s=sum(s.in_per_s for s in shares),
+        out_per_s=sum(s.out_per_s for s in shares),
+        busy=max(s.busy for s in shares),
+        blocked=max(s.blocked for s in shares),
+        idle=min(s.idle for s in shares),
+        subtasks=tuple((s.busy, s.blocked) for s in shares),
+        watermark=min((mark for mark in left if mark is not None), default=None),
+        backlog=sum(t.backlog for t, _ in tasks),
+        buffers_in_use=sum(t.buffers_in_use for t, _ in tasks),
+        buffers=sum(t.buffers for t, _ in tasks),
+    )
+
+
+# ---- on the terminal ----------------------------------------------------------------------------------------
+
+
+def table(rows: Iterable[Row], colour: bool) -> list[str]:
+    """The lines of a table of operators; with ``colour``, shares have backgrounds."""
+    cells = [[(name, "") for name in _HEAD], *(_cells(row) for row in rows)]
+    widths = [max(len(line[i][0]) for line in cells) for i in range(len(_HEAD))]
+    return ["  ".join(_painted(*c, w, colour) for c, w in zip(line, widths, strict=True)) for line in cells]
+
+
+def _cells(row: Row) -> list[tuple[str, str]]:
+    name = row.operator if len(row.operator) <= _NAME_WIDTH else row.operator[: _NAME_WIDTH - 3] + "..."
+    # A digit is tenths of busy; what is rather blocked than busy is a '#'.
+    heat = "".join(
+        "#" if blocked > max(busy, 0.1) else str(min(int(busy * 10), 9)) for busy, blocked in row.subtasks
+    )
+    paint = "".join(_background(*((_DARK, b) if b > max(a, 0.1) else (_HOT, a))) + "m" for a, b in row.subtasks)
+    return [
+        (name, ""),
+        (show_count(row.in_per_s), ""),
+        (show_count(row.out_per_s), ""),
+        (f"{row.busy:.0%}", _background(_HOT, row.busy) + "m"),
+        (f"{row.blocked:.0%}", _background(_DARK, row.blocked) + "m"),
+        (f"{row.idle:.0%}", ""),
+        (heat, paint),
+        (show_watermark(row.watermark), ""),
+        (str(row.backlog), ""),
+        (f"{row.buffers_in_use}/{row.buffers}", ""),
+    ]
+
+
+def _background(ramp: tuple[int | None, ...], share: float) -> str:
+    colour = ramp[min(int(share * len(ramp)), len(ramp) - 1)]
+    return "" if colour is None else f"48;5;{colour}"
+
+
+def _painted(text: str, paint: str, width: int, colour: bool) -> str:
+    """``paint`` has a colour for the whole, or one for each character, each ended by an ``m``."""
+    blank = " " * (width - len(text))
+    colours = paint.split("m")[:-1]
+    if not colour or not any(colours):
+        return text + blank
+    parts = [text] if len(colours) == 1 else list(text)
+    return "".join(f"\x1b[{c}m{p}\x1b[0m" if c else p for c, p in zip(colours, parts, strict=True)) + blank
+
+
+@click.command()
+@click.argument("job", required=False)
+@click.option("--once", is_flag=True, help="Print one table, of the time since the start, and end.")
+@click.option("--json", "as_json", is_flag=True, help="The same as a JSON object.")
+@click.option(
+    "--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds between two views."
+)
+def top(job: str | None, once: bool, as_json: bool, interval: float) -> None:
+    """Show how the operators of the cluster's jobs go, of JOB or of all that run. Ctrl-C ends it, not the jobs.
+
+    The busiest subtask counts for 'busy', the one that waited most for 'blocked' (back-pressured). Under
+    'subtasks' each has a character: tenths of the time in which it was busy, or '#' if it was rather blocked.
+    """
+    from sluiceway.runtime.cluster.client import ClusterClient
+
+    meter = Meter()
+    with ClusterClient() as client:
+        if as_json:
+            figures = _chosen(client.figures(), job)
+            click.echo(json.dumps({name: _as_json(m, meter.rows(name, m)) for name, m in figures.items()}))
+        elif once or not sys.stdout.isatty():
+            for line in _view(_chosen(client.figures(), job), meter, sys.stdout.isatty()):
+                click.echo(line)
+        else:
+            _live(client, job, meter, interval)
+
+
+def _live(client: ClusterClient, job: str | None, meter: Meter, interval: float) -> None:
+    out = sys.stdout
+    shown = _chosen(client.figures(), job)  # a wrong name is told before the screen is taken
+    out.write(_SCREEN)
+    try:
+        while True:
+            lines = _view(shown, meter, True)[: get_terminal_size().lines - 1]
+            out.write(_HOME + "".join(f"{line}{_REST_OF_LINE}\n" for line in lines) + _REST_OF_SCREEN)
+            out.flush()
+            time.sleep(interval)
+            shown = _chosen(client.figures(), job)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        out.write(_BACK)
+        out.flush()
+
+
+def _chosen(figures: Mapping[str, JobMetrics], job: str | None) -> dict[str, JobMetrics]:
+    if job is None:
+        return {name: metrics for name, metrics in figures.items() if metrics.status in _LIVING}
+    if job not in figures:
+        raise click.UsageError(f"there is no job {job!r}: sluiceway list tells which there are")
+    return {job: figures[job]}
+
+
+def _view(figures: Mapping[str, JobMetrics], meter: Meter, colour: bool) -> list[str]:
+    if not figures:
+        return ["no job is running"]
+    lines: list[str] = []
+    for name, metrics in figures.items():
+        restarts = (
+            f", {metrics.restarts} restart{'' if metrics.restarts == 1 else 's'}" if metrics.restarts else ""
+        )
+        lines.append(
+            f"{name}: {metrics.status} for {metrics.elapsed_s:.0f} s, {metrics.records_in:,} records in,"
+            f" {metrics.records_out:,} out{restarts}"
+        )
+        lines += [line.rstrip() for line in table(meter.rows(name, metrics), colour)]
+        lines.append("")
+    return lines[:-1]
+
+
+def _as_json(metrics: JobMetrics, rows: list[Row]) -> dict[str, object]:
+    return {
+        "status": metrics.status,
+        "elapsed_s": round(metrics.elapsed_s, 3),
+        "records_in": metrics.records_in,
+        "records_out": metrics.records_out,
+        "restarts": metrics.restarts,
+        "operators": [asdict(row) for row in rows],
+    }

@@ -1,0 +1,134 @@
+"""``sluiceway top``: rates and shares from figures, the table, and a cluster that is looked at."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from sluiceway.cli.top import Meter, Row, table
+from sluiceway.metrics import JobMetrics, SubtaskMetrics
+
+BUSY = SubtaskMetrics("map", 0, "running", 80, 40, 8.0, 1.0, 1.0, vertex_id=1, output_watermark=9_000, at_ms=1_000)
+IDLE = SubtaskMetrics("map", 1, "running", 20, 10, 1.0, 0.0, 9.0, vertex_id=1, output_watermark=5_000, at_ms=1_500)
+SINK = SubtaskMetrics("sink", 0, "running", vertex_id=2, backlog=3, buffers=16, buffers_in_use=4, at_ms=1_000)
+
+
+def metrics(*subtasks: SubtaskMetrics, **rest: Any) -> JobMetrics:
+    return JobMetrics("wc", "running", 10.0, 100, 50, subtasks, **rest)
+
+
+def test_the_first_figures_are_since_the_start() -> None:
+    first, second = Meter().rows("wc-1", metrics(BUSY, IDLE, SINK))
+    assert first == Row("map", 10.0, 5.0, 0.8, 0.1, 0.1, ((0.8, 0.1), (0.1, 0.0)), 5_000, 0, 0, 0)
+    assert second == Row("sink", 0.0, 0.0, 0.0, 0.0, 0.0, ((0.0, 0.0),), None, 3, 4, 16)
+
+
+def test_time_in_which_a_task_waits_for_its_turn_counts() -> None:
+    waited = replace(BUSY, busy_s=2.0, backpressured_s=0.0, idle_s=0.0)
+    assert Meter().rows("wc-1", metrics(waited))[0].busy == 0.2
+
+
+def test_later_ones_are_since_those_before_by_the_workers_own_clock() -> None:
+    meter = Meter()
+    meter.rows("wc-1", metrics(BUSY))
+    later = replace(BUSY, records_in=180, records_out=40, busy_s=8.5, backpressured_s=2.5, at_ms=3_000)
+    expected = Row("map", 50.0, 0.0, 0.25, 0.75, 0.0, ((0.25, 0.75),), 9_000, 0, 0, 0)
+    assert meter.rows("wc-1", metrics(later)) == [expected]
+    # Asked again before the worker has told anything new: the same, not nothing.
+    assert meter.rows("wc-1", metrics(later)) == [expected]
+
+
+def test_a_new_attempt_begins_anew_and_jobs_are_kept_apart() -> None:
+    meter = Meter()
+    meter.rows("wc-1", metrics(BUSY))
+    again = replace(BUSY, attempt=1, records_in=5, busy_s=1.0, backpressured_s=0.0, idle_s=0.0, at_ms=2_000)
+    assert meter.rows("wc-1", metrics(again))[0].in_per_s == 5.0
+    assert meter.rows("wc-2", metrics(BUSY))[0].in_per_s == 8.0
+
+
+def test_the_table_has_a_character_for_each_subtask() -> None:
+    row = Row("map", 12_345.0, 5.0, 1.0, 0.6, 0.0, ((1.0, 0.0), (0.35, 0.6), (0.0, 0.0)), 5_000, 7, 4, 16)
+    head, line = table([row], colour=False)
+    assert head.split()[:7] == ["operator", "in/s", "out/s", "busy", "blocked", "idle", "subtasks"]
+    assert line.split() == ["map", "12k", "5", "100%", "60%", "0%", "9#0", "1970-01-01", "00:00:05", "7", "4/16"]
+
+
+def test_colours_change_nothing_but_colours() -> None:
+    rows = [
+        Row("a" * 50, 1.0, 1.0, 1.0, 0.9, 0.0, ((1.0, 0.0), (0.1, 0.9)), None, 0, 0, 0),
+        Row("b", 1.0, 1.0, 0.0, 0.0, 1.0, ((0.0, 0.0),), None, 0, 0, 0),
+    ]
+    plain, coloured = table(rows, colour=False), table(rows, colour=True)
+    assert [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in coloured] == plain
+    assert "\x1b[48;5;160m100%\x1b[0m" in coloured[1]
+    assert "\x1b[48;5;160m9\x1b[0m\x1b[48;5;235m#\x1b[0m" in coloured[1]
+    assert "\x1b" not in coloured[2]
+    assert len({len(line) for line in plain}) == 1
+    assert plain[1].startswith("a" * 37 + "...")
+
+
+def test_without_a_cluster_it_says_how_to_start_one(
+    sluiceway: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLUICEWAY_HOME", str(tmp_path / "home"))
+    result = sluiceway("top", "--once")
+    assert "no cluster is running: start one with sluiceway cluster start" in str(
+        result.stderr or result.exception
+    )
+
+
+ENDLESS = """
+import sluiceway as sw
+from sluiceway.connectors import DiscardSink
+
+flow = sw.Pipeline("endless")
+flow.generate(count=10**12).map(abs).rebalance().sink(DiscardSink())
+"""
+
+
+def test_a_running_cluster(tmp_path: Path) -> None:
+    environ = {**os.environ, "SLUICEWAY_HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path)}
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "sluiceway", *arguments],
+            cwd=tmp_path,
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    assert run("cluster", "start", "--workers", "1").returncode == 0
+    try:
+        assert run("top").stdout == "no job is running\n"
+        wrong = run("top", "other-1")
+        assert (wrong.returncode, "there is no job 'other-1'" in wrong.stderr) == (2, True)
+        run("submit", "endless.py")
+        pause = threading.Event()
+        for _ in range(200):
+            told = json.loads(run("top", "--json").stdout)["endless-1"]
+            if told["records_in"]:
+                break
+            pause.wait(0.05)
+        assert [row["operator"].partition("(")[0] for row in told["operators"]] == ["source", "sink"]
+        assert told["operators"][0]["busy"] > 0
+        lines = run("top", "--once", "endless-1").stdout.splitlines()
+        assert lines[0].startswith("endless-1: running for ")
+        assert lines[1].startswith("operator ")
+        assert len(lines) == 4
+    finally:
+        run("cluster", "stop")
