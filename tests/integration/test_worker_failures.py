@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -196,6 +198,32 @@ def test_one_signal_cancels(tmp_path: Path, number: int, code: int) -> None:
     assert left(tmp_path) == []
 
 
+def test_a_job_manager_that_was_stopped_for_a_while_blames_no_worker(tmp_path: Path) -> None:
+    command = ["-m", "sluiceway", "run", "--workers", "2", "--heartbeat-timeout", "300ms", "program.py"]
+    process, workers = started(tmp_path, SLOW.replace("range(100)", "range(100_000)"), *command)
+    process.send_signal(signal.SIGSTOP)
+    threading.Event().wait(0.8)
+    process.send_signal(signal.SIGCONT)
+    threading.Event().wait(0.4)
+    assert all(map(is_there, workers))
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=10)
+    assert process.returncode == 130
+
+
+def test_a_job_that_runs_beside_can_be_cancelled() -> None:
+    async def go() -> JobStatus:
+        flow = sw.Pipeline("beside")
+        flow.generate(rate=1000).print()
+        async with await flow.start(workers=1) as handle:
+            while not handle.metrics().records_in:
+                await asyncio.sleep(0.02)
+            handle.cancel()
+            return (await handle.result()).status
+
+    assert asyncio.run(go()) is JobStatus.CANCELED
+
+
 def test_a_program_can_be_interrupted_twice(tmp_path: Path) -> None:
     process, workers = started(tmp_path, STUCK, "program.py")
     process.send_signal(signal.SIGINT)
@@ -291,7 +319,7 @@ def test_exceptions_of_any_make_come_back() -> None:
 def test_what_would_end_a_process_ends_the_job(raise_: Callable[[], Any], told: str) -> None:
     error = failing(raise_)
     assert isinstance(error, SluicewayError)
-    assert __import__("re").search(told, str(error)), error
+    assert re.search(told, str(error)), error
 
 
 def test_a_worker_without_memory_fails_the_job() -> None:
