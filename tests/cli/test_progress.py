@@ -106,6 +106,28 @@ def test_shares_are_never_more_than_all() -> None:
     assert (figures(busy).busy, figures(busy).backpressured) == (1.0, 1.0)
 
 
+def test_of_workers_the_busiest_counts() -> None:
+    tasks = [
+        replace(subtask(name, busy), worker=worker) for name, busy, worker in (("a", 1.0, "1"), ("b", 1.5, "2"))
+    ]
+    assert figures(replace(NOW, subtasks=(*tasks, replace(tasks[0], vertex="c")))).busy == pytest.approx(2 / 3)
+
+
+def test_what_an_earlier_attempt_did_is_not_taken_from_the_new_one() -> None:
+    again = replace(NOW, subtasks=(replace(subtask("a", 0.4), attempt=1),))
+    assert figures(again, BEFORE).busy == pytest.approx(0.2)
+
+
+def test_rates_of_workers_do_not_jump_with_their_reports() -> None:
+    task = replace(subtask("a", 0.5), worker="worker-1")
+    steps = [
+        JobMetrics("wc", "running", elapsed, count, 0, (task,))
+        for elapsed, count in ((1.0, 0), (1.5, 1_000), (2.0, 1_000), (3.5, 1_000))
+    ]
+    told = [json.loads(line)["in_per_s"] for line in run(io.StringIO(), *steps, as_json=True).splitlines()]
+    assert told[:4] == [0.0, 2_000.0, 1_000.0, 400.0]
+
+
 # -- the closing line ---------------------------------------------------------------------------------------
 
 

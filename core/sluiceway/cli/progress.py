@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import threading
+from collections import deque
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -32,6 +33,7 @@ __all__ = [
 
 LIVE_INTERVAL_S: Final = 0.25
 PLAIN_INTERVAL_S: Final = 5.0
+WORKERS_WINDOW_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class Figures:
         records_out: records written by all sinks.
         in_per_s: records read per second.
         out_per_s: records written per second.
-        busy: share of the time in which the process worked.
+        busy: share of the time in which the process worked; with workers, the busiest of them.
         backpressured: share of the time in which the subtask that waited most could not emit.
         watermark: the lowest watermark of the tasks that have one (ms), or None.
     """
@@ -62,11 +64,13 @@ class Figures:
 def figures(now: JobMetrics, before: JobMetrics | None = None) -> Figures:
     """Compute what changed between two moments; without an earlier one, since the start."""
     seconds = now.elapsed_s - (before.elapsed_s if before else 0.0)
-    earlier = {(t.vertex, t.subtask): t for t in before.subtasks} if before else {}
-    busy = waiting = 0.0
+    earlier = {(t.vertex, t.vertex_id, t.subtask, t.attempt): t for t in before.subtasks} if before else {}
+    by_worker: dict[str, float] = {}
+    waiting = 0.0
     for task in now.subtasks:
-        old = earlier.get((task.vertex, task.subtask))
-        busy += task.busy_s - (old.busy_s if old else 0.0)
+        old = earlier.get((task.vertex, task.vertex_id, task.subtask, task.attempt))
+        worked = task.busy_s - (old.busy_s if old else 0.0)
+        by_worker[task.worker] = by_worker.get(task.worker, 0.0) + worked
         waiting = max(waiting, task.backpressured_s - (old.backpressured_s if old else 0.0))
     # What left a task says more than what came in: watermarks may have been made inside it.
     latest = (t.watermark if t.output_watermark is None else t.output_watermark for t in now.subtasks)
@@ -81,7 +85,7 @@ def figures(now: JobMetrics, before: JobMetrics | None = None) -> Figures:
         records_out=now.records_out,
         in_per_s=per_second(now.records_in - (before.records_in if before else 0)),
         out_per_s=per_second(now.records_out - (before.records_out if before else 0)),
-        busy=min(per_second(busy), 1.0),
+        busy=min(per_second(max(by_worker.values(), default=0.0)), 1.0),
         backpressured=min(per_second(waiting), 1.0),
         watermark=min(watermarks) if watermarks else None,
     )
@@ -192,17 +196,21 @@ class Progress:
 
     def _tell(self) -> None:
         write = self._live.show if self._live is not None else self._write
-        before: JobMetrics | None = None
+        past: deque[JobMetrics] = deque()
         while not self._stop.wait(self._interval_s):
             try:
                 now = self._job.metrics()
-                write(self._shown(now, before))
+                write(self._shown(now, past[0] if past else None))
             except Exception as error:
                 # Progress is a courtesy: without it the job goes on.
                 with suppress(OSError, ValueError):
                     write(f"warning: no more progress is shown ({type(error).__name__}: {error})")
                 return
-            before = now
+            past.append(now)
+            # Figures of workers come in steps: rates over less than several of them would jump.
+            window_s = WORKERS_WINDOW_S if any(t.worker for t in now.subtasks) else 0.0
+            while len(past) > 1 and now.elapsed_s - past[1].elapsed_s >= window_s:
+                past.popleft()
 
     def _shown(self, now: JobMetrics, before: JobMetrics | None) -> str:
         f = figures(now, before)
