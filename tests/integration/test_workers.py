@@ -116,11 +116,14 @@ def test_a_worker_that_is_killed_fails_the_job_and_is_named(tmp_path: Path) -> N
     killer.join()
 
 
-def test_with_a_restart_strategy_another_worker_takes_its_place(tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", ["shm", "zmq"])
+def test_with_a_restart_strategy_another_worker_takes_its_place(tmp_path: Path, transport: str) -> None:
+    if transport == "zmq":
+        pytest.importorskip("zmq", reason="needs pyzmq")
     flow = sw.Pipeline("replaced", parallelism=2)
     out = flow.from_collection(range(100)).map(Waits(tmp_path, 70)).key_by(lambda v: v % 5).count().collect()
     killer = kill_when_it_waits(tmp_path)
-    result = flow.run(workers=2, restart="fixed-delay:1:0ms")
+    result = flow.run(workers=2, restart="fixed-delay:1:0ms", transport=transport)
     killer.join()
     assert result.status is JobStatus.FINISHED
     assert max(n for _, n in out) == 20
