@@ -199,7 +199,8 @@ class ZmqCarrier(Carrier):
                 self._read()
                 for place in gone:
                     self._left(place)
-                if not self._gone:
+                # Who is told of a loss may send, and use up a signal.
+                if not gone and not self._gone:
                     break
         finally:
             self._reading = False
