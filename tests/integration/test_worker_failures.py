@@ -171,8 +171,9 @@ def started(tmp_path: Path, program: str, *command: str) -> tuple[subprocess.Pop
 def test_workers_end_when_their_job_manager_is_killed_even_in_the_middle_of_a_function(tmp_path: Path) -> None:
     process, workers = started(tmp_path, STUCK, "program.py")
     process.kill()
-    process.communicate()
+    process.wait()  # its output stays open for as long as there is a worker
     until(lambda: not any(map(is_there, workers)), within_s=8)
+    process.communicate()
     assert left(tmp_path) == []
 
 
