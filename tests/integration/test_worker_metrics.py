@@ -57,18 +57,17 @@ def test_figures_of_channels_between_workers_are_known() -> None:
     assert {(task.worker, task.bytes_in, task.bytes_out) for task in here} == {("", 0, 0)}
 
 
-class FailsAtFirst(sw.MapFunction[int, int]):
-    def open(self, context: sw.RuntimeContext) -> None:
-        self.first = context.attempt_number == 0
-
-    def map(self, value: int) -> int:
-        if self.first and value == 90:
-            raise ValueError("at first")
-        return value
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_after_a_restart_the_new_attempts_are_told_of_and_totals_go_on(workers: int) -> None:
+    class FailsAtFirst(sw.MapFunction[int, int]):
+        def open(self, context: sw.RuntimeContext) -> None:
+            self.first = context.attempt_number == 0
+
+        def map(self, value: int) -> int:
+            if self.first and value == 90:
+                raise ValueError("at first")
+            return value
+
     flow = sw.Pipeline("again", parallelism=2)
     flow.from_collection(range(100)).map(FailsAtFirst()).rebalance().map(abs).collect()
     metrics = flow.run(workers=workers, restart="fixed-delay:1:0ms", batch_size=10).metrics
