@@ -1,7 +1,8 @@
 """Word count over TCP, from end to end: ``make demo``.
 
 Streams the sources of this Python installation from a TCP server, has ``sluiceway run`` count their words, and
-compares with a count made here by other means. Exits with 1 if the two do not agree.
+compares with a count made here by other means. Then the same on two worker processes, over each transport that
+works here. Exits with 1 if the counts do not agree.
 """
 
 from __future__ import annotations
@@ -17,10 +18,32 @@ import sys
 import sysconfig
 import tempfile
 import threading
+import time
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 PIPELINE = Path(__file__).with_name("demo_wordcount.py")
+WORD = re.compile(r"[^\W\d]\w*")
+
+
+@dataclass
+class Way:
+    """One way to run the pipeline, and what came of it."""
+
+    name: str
+    options: list[str]
+    transport: str = "local"
+    seconds: float = 0.0
+    counts: dict[str, int] | None = None
+    """None: not run."""
+
+
+IN_PROCESS = Way("in one process", [])
+ON_WORKERS = [
+    Way(f"two workers, {name}", ["--workers", "2", "--parallelism", "2", "--transport", transport], transport)
+    for name, transport in (("shared memory", "shm"), ("ZeroMQ", "zmq"))
+]
 
 
 def sources(megabytes: float) -> tuple[str, int]:
@@ -48,7 +71,7 @@ def serve(server: socket.socket, data: bytes) -> None:
         pass  # nobody came, or nobody stayed: the pipeline has told why
 
 
-def count_by_pipeline(text: str, arguments: list[str]) -> dict[str, int]:
+def run(way: Way, data: bytes) -> None:
     """Have the pipeline count, through the command line. Exits if it fails."""
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
@@ -56,30 +79,54 @@ def count_by_pipeline(text: str, arguments: list[str]) -> dict[str, int]:
     ):
         port = server.getsockname()[1]
         counts = Path(directory) / "counts.json"
-        thread = threading.Thread(target=serve, args=(server, text.encode()), daemon=True)
+        thread = threading.Thread(target=serve, args=(server, data), daemon=True)
         thread.start()
         pipeline = [os.path.relpath(PIPELINE), "--port", str(port), "--counts", str(counts)]
-        print("$", shlex.join(["sluiceway", "run", *arguments, *pipeline]), flush=True)
-        ended = subprocess.run([sys.executable, "-m", "sluiceway", "run", *arguments, *pipeline])
+        print("$", shlex.join(["sluiceway", "run", *way.options, *pipeline]), flush=True)
+        started = time.perf_counter()
+        ended = subprocess.run([sys.executable, "-m", "sluiceway", "run", *way.options, *pipeline])
+        way.seconds = time.perf_counter() - started
         socket.create_connection(server.getsockname()).close()  # lets the thread go if nobody else came
         thread.join()
         if ended.returncode:
             sys.exit(f"sluiceway run failed with exit code {ended.returncode}")
-        result: dict[str, int] = json.loads(counts.read_text())
-        return result
+        way.counts = json.loads(counts.read_text())
 
 
-def agree(counts: dict[str, int], expected: Counter[str]) -> bool:
-    """Compare, and say how it went."""
-    words, different = f"{expected.total():,} words", f"{len(expected):,} different ones"
-    wrong = [word for word in counts.keys() | expected.keys() if counts.get(word, 0) != expected[word]]
-    if not wrong:
-        print(f"\n{words}, {different}: all counts agree with an independent count (collections.Counter).")
+def missing() -> dict[str, str]:
+    """Why a transport does not work here, by its name."""
+    command = [sys.executable, "-m", "sluiceway", "plugins", "list", "--json"]
+    offers = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["offers"]
+    transports = {offer["name"]: offer for offer in offers if offer["kind"] == "transport"}
+    reasons = {}
+    for way in ON_WORKERS:
+        offer = transports.get(way.transport)
+        if offer is None:
+            reasons[way.transport] = "its plugin is not loaded (sluiceway plugins list)"
+        elif offer["missing"]:
+            reasons[way.transport] = f"it needs {', '.join(offer['missing'])}: {offer['install']}"
+        elif way.transport == "shm" and not hasattr(os, "memfd_create"):
+            reasons[way.transport] = "it needs Linux"
+    return reasons
+
+
+def agree(way: Way, expected: Counter[str]) -> bool:
+    """Compare, and tell of what is wrong."""
+    if way.counts is None:
         return True
-    print(f"\n{words}, {different}: {len(wrong):,} COUNTS ARE WRONG, for instance:")
+    wrong = [word for word in way.counts.keys() | expected.keys() if way.counts.get(word, 0) != expected[word]]
+    if wrong:
+        print(f"\n{way.name}: {len(wrong):,} COUNTS ARE WRONG, for instance:")
     for word in sorted(wrong)[:10]:
-        print(f"  {word}: counted {counts.get(word, 0):,}, should be {expected[word]:,}")
-    return False
+        print(f"  {word}: counted {way.counts.get(word, 0):,}, should be {expected[word]:,}")
+    return not wrong
+
+
+def row(way: Way, words: int, reason: str | None) -> str:
+    """What came of one way, for the table."""
+    if way.counts is None:
+        return f"  {way.name:<28}not run: {reason}"
+    return f"  {way.name:<28}{way.seconds:>6.1f} s{words / way.seconds:>12,.0f} words/s"
 
 
 def main() -> int:
@@ -87,17 +134,38 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--megabytes", type=float, default=20, help="how much text at the most (20)")
     parser.add_argument("--top", type=int, default=10, help="how many words to show (10)")
-    parser.add_argument("run_options", nargs="*", help="options of sluiceway run, after --")
+    parser.add_argument(
+        "run_options", nargs="*", help="options of sluiceway run, after --: one run with these only"
+    )
     options = parser.parse_args()
 
     text, files = sources(options.megabytes)
-    print(f"{len(text) / 1e6:,.1f} MB of Python's own sources: {files:,} files, {text.count(chr(10)):,} lines")
-    counts = count_by_pipeline(text, options.run_options)
+    expected = Counter(WORD.findall(text.lower()))
+    data, words = text.encode(), expected.total()
+    print(f"{len(data) / 1e6:,.1f} MB of Python's own sources: {files:,} files, {text.count(chr(10)):,} lines")
+    first = Way(shlex.join(options.run_options), options.run_options) if options.run_options else IN_PROCESS
+    run(first, data)
+    assert first.counts is not None
     print(f"\nThe {options.top} most frequent words:")
-    for word, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[: options.top]:
+    for word, count in sorted(first.counts.items(), key=lambda pair: (-pair[1], pair[0]))[: options.top]:
         print(f"{count:>10,}  {word}")
-    expected = Counter(re.findall(r"[^\W\d]\w*", text.lower()))
-    return 0 if agree(counts, expected) else 1
+    ways, reasons = [first], {}
+    if not options.run_options:
+        print("\nThe same on two worker processes:")
+        ways, reasons = [first, *ON_WORKERS], missing()
+        for way in ON_WORKERS:
+            if way.transport not in reasons:
+                run(way, data)
+    wrong = [way for way in ways if not agree(way, expected)]
+    if wrong:
+        return 1
+    print(f"\n{words:,} words, {len(expected):,} different ones: all counts agree with an independent count")
+    print("(collections.Counter). From start to exit:")
+    for way in ways:
+        print(row(way, words, reasons.get(way.transport)))
+    if any(way.seconds > first.seconds for way in ways):
+        print("Words are little work. When workers pay, and what they cost: docs/howto/workers.md.")
+    return 0
 
 
 if __name__ == "__main__":

@@ -3,33 +3,84 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
+import re
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+ROW = r"\n  {} +[0-9.]+ s +[0-9,]+ words/s\n"
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(DEMO), "--megabytes", "0.2", *arguments]
-    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    return subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=os.environ | environment
+    )
 
 
-def test_the_demo_counts_right() -> None:
+@pytest.fixture
+def demo() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("demo", DEMO)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["demo"] = module  # where its dataclass looks for the names in its annotations
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        del sys.modules["demo"]
+    return module
+
+
+def test_the_demo_counts_right_in_one_process_and_on_workers_over_both_transports() -> None:
     result = run("--top", "3")
     assert result.returncode == 0, result.stderr
     assert "all counts agree with an independent count" in result.stdout
     assert len(result.stdout.split("most frequent words:\n")[1].split("\n\n")[0].splitlines()) == 3
-    assert "finished after" in result.stderr
+    assert len(re.findall("demo-wordcount: finished after", result.stderr)) == 3
+    for transport in ("shm", "zmq"):
+        assert f"\n$ sluiceway run --workers 2 --parallelism 2 --transport {transport} " in result.stdout
+    for way in ("in one process", "two workers, shared memory", "two workers, ZeroMQ"):
+        assert re.search(ROW.format(way), result.stdout), result.stdout
 
 
-def test_the_demo_counts_right_in_parallel() -> None:
+def test_with_options_there_is_one_run() -> None:
     result = run("--", "--parallelism", "2")
     assert result.returncode == 0, result.stderr
     assert "all counts agree" in result.stdout
+    assert re.search(ROW.format("--parallelism 2"), result.stdout), result.stdout
+    assert len(re.findall("demo-wordcount: finished after", result.stderr)) == 1
+
+
+def test_a_transport_that_is_not_there_is_passed_over_with_the_reason() -> None:
+    result = run(SLUICEWAY_DISABLE_PLUGINS="zmq,shm")
+    assert result.returncode == 0, result.stderr
+    assert (
+        "  two workers, ZeroMQ         not run: its plugin is not loaded (sluiceway plugins list)\n"
+        in result.stdout
+    )
+    assert "  two workers, shared memory  not run: its plugin is not loaded" in result.stdout
+
+
+def test_a_library_that_is_missing_is_named_with_what_installs_it(
+    demo: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shm = {"kind": "transport", "name": "shm", "missing": [], "install": ""}
+    zmq = {"kind": "transport", "name": "zmq", "missing": ["zmq"], "install": 'pip install "sluiceway[zmq]"'}
+    listed = subprocess.CompletedProcess([], 0, stdout=json.dumps({"offers": [shm, zmq]}))
+    monkeypatch.setattr(demo.subprocess, "run", lambda *_, **__: listed)
+    assert demo.missing() == {"zmq": 'it needs zmq: pip install "sluiceway[zmq]"'}
+    monkeypatch.delattr(demo.os, "memfd_create")
+    assert demo.missing()["shm"] == "it needs Linux"
 
 
 def test_a_pipeline_that_fails_fails_the_demo() -> None:
@@ -39,16 +90,12 @@ def test_a_pipeline_that_fails_fails_the_demo() -> None:
     assert "sluiceway run failed with exit code" in result.stderr
 
 
-def test_wrong_counts_are_noticed(capsys: pytest.CaptureFixture[str]) -> None:
-    spec = importlib.util.spec_from_file_location("demo", DEMO)
-    assert spec is not None
-    assert spec.loader is not None
-    demo = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(demo)
-    assert demo.agree({"a": 2}, Counter("aa"))
-    capsys.readouterr()
-    assert not demo.agree({"a": 1, "c": 1}, Counter("aab"))
+def test_wrong_counts_are_noticed(demo: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    assert demo.agree(demo.Way("so", [], counts={"a": 2}), Counter("aa"))
+    assert demo.agree(demo.Way("not run", []), Counter("aa"))
+    assert capsys.readouterr().out == ""
+    assert not demo.agree(demo.Way("two workers", [], counts={"a": 1, "c": 1}), Counter("aab"))
     printed = capsys.readouterr().out
-    assert "3 COUNTS ARE WRONG" in printed
+    assert "two workers: 3 COUNTS ARE WRONG" in printed
     assert "a: counted 1, should be 2" in printed
     assert "b: counted 0, should be 1" in printed
