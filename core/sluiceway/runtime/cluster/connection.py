@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 import secrets
-import socket
 from collections.abc import Callable
 from typing import Final
 
@@ -13,6 +12,7 @@ import msgspec
 from sluiceway.connector import Wait
 from sluiceway.errors import SluicewayError
 from sluiceway.runtime.cluster.messages import PROTOCOL_VERSION, Hello, Message, Proof, decode, encode
+from sluiceway.runtime.cluster.platform import Stream
 from sluiceway.runtime.worker import Progress, Tasklet, Worker
 
 __all__ = ["Connection", "ConnectionLostError"]
@@ -51,7 +51,7 @@ class Connection(Tasklet):
 
     def __init__(
         self,
-        sock: socket.socket,
+        sock: Stream,
         loop: Worker,
         secret: bytes,
         role: str,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import socket
 import sys
 from collections.abc import Callable
 from itertools import count
@@ -24,10 +22,9 @@ from sluiceway.runtime.cluster.messages import (
     RequestSplit,
     Results,
 )
+from sluiceway.runtime.cluster.platform import Platform
 from sluiceway.runtime.cluster.processes import WorkerConfig, WorkerHandle, start_worker
 from sluiceway.runtime.cluster.resources import ResourceManager, WorkerLostError
-from sluiceway.runtime.poller import SelectorPoller
-from sluiceway.runtime.worker import Worker
 
 __all__ = ["JobManager"]
 
@@ -35,7 +32,6 @@ _STOP_S: Final = 5.0
 _BEAT_S: Final = 1.0
 _MOST_FAILED_STARTS: Final = 3
 _AS_MANY_KILLS: Final = 4
-_BACKLOG: Final = 128
 _SEGMENTS: Final = 512
 _SEGMENT_BYTES: Final = 32 * 1024
 
@@ -53,6 +49,7 @@ class JobManager:
         heartbeat_timeout_s: a worker that gives no sign of life for longer is killed.
         idle_s: a worker without tasks is ended after so long; None: never.
         start: starts a worker process.
+        platform: what else comes from the operating system.
         on_client: given messages of clients, which are none of the workers' business.
     """
 
@@ -68,15 +65,16 @@ class JobManager:
         heartbeat_timeout_s: float,
         idle_s: float | None = None,
         start: Callable[[WorkerConfig], WorkerHandle] = start_worker,
+        platform: Platform | None = None,
         on_client: Callable[[Connection, Message], None] | None = None,
     ) -> None:
-        self.loop = Worker(services.clock, poller := SelectorPoller())
+        self._platform = platform or Platform()
+        self.loop, self._poller = self._platform.loop(services.clock)
         self.jobs: dict[str, JobRun] = {}
         self._directory = directory
         self._secret = secret
         self._services = services
         self._clock = services.clock
-        self._poller = poller
         self._transport = transport
         self._slots_per_worker = slots_per_worker
         self._max_workers = max_workers
@@ -96,10 +94,7 @@ class JobManager:
             heartbeat_timeout_s=heartbeat_timeout_s,
             idle_s=idle_s,
         )
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listener.bind(str(directory / "manager"))
-        self._listener.listen(_BACKLOG)
-        self._listener.setblocking(False)
+        self._listener = self._platform.listen(directory)
         self._poller.keep(self._listener.fileno(), False, self._accept)
 
     # ---- the loop -------------------------------------------------------------------------------------------
@@ -131,7 +126,7 @@ class JobManager:
             self._poller.drop(self._listener.fileno(), False)
             self._listener.close()
             self._poller.close()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        self._platform.remove(self._directory)
 
     # ---- jobs -----------------------------------------------------------------------------------------------
 

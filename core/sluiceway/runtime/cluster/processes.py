@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Final
@@ -63,8 +64,45 @@ class WorkerConfig:
     stderr: int = -1
 
 
-class WorkerHandle:
-    """A worker process, from the side of whoever started it.
+class WorkerHandle(ABC):
+    """A worker process, from the side of whoever started it."""
+
+    @property
+    @abstractmethod
+    def pid(self) -> int:
+        """Its process id."""
+
+    @abstractmethod
+    def ended(self, within_s: float = 0.0) -> bool:
+        """Whether it has ended, or does within that time."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End it at once, and wait for that."""
+
+    @abstractmethod
+    def heard(self) -> bool:
+        """Whether it has given a sign of life since this was asked last."""
+
+    @abstractmethod
+    def is_at_work(self) -> bool:
+        """Whether it has used the processor since this was asked last."""
+
+    @abstractmethod
+    def was_killed(self) -> bool:
+        """Whether a signal has ended it."""
+
+    @abstractmethod
+    def how_it_ended(self) -> str:
+        """For messages: by which signal, or with which exit code."""
+
+    @abstractmethod
+    def what_it_said(self) -> str:
+        """What it wrote to standard error before it was up."""
+
+
+class _ChildProcess(WorkerHandle):
+    """A process that this one has started.
 
     Args:
         process: the process.
@@ -182,7 +220,7 @@ def start_worker(config: WorkerConfig) -> WorkerHandle:
     finally:
         if stderr >= 0:
             os.close(stderr)
-    handle = WorkerHandle(process, ours)
+    handle = _ChildProcess(process, ours)
     told = json.dumps(asdict(replace(config, parent=os.getpid(), stderr=stderr))).encode() + b"\n"
     ours.setblocking(True)
     with suppress(OSError):  # it has ended already; whoever waits for it to register finds out

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -37,15 +36,13 @@ from sluiceway.runtime.cluster.messages import (
     StopWorker,
     SubmitJob,
 )
+from sluiceway.runtime.cluster.platform import Platform, Stream
 from sluiceway.runtime.cluster.processes import WorkerConfig
 from sluiceway.runtime.cluster.routing import RoutingTransport
 from sluiceway.runtime.cluster.shipping import dump, dump_error, load, load_error
-from sluiceway.runtime.eventloop import LazyEventLoop
 from sluiceway.runtime.localtransport import LocalTransport
-from sluiceway.runtime.poller import SelectorPoller
 from sluiceway.runtime.reporting import TaskFigures
 from sluiceway.runtime.taskmanager import TaskManager
-from sluiceway.runtime.worker import Worker
 
 __all__ = ["Program", "WorkerProcess"]
 
@@ -109,16 +106,20 @@ class WorkerProcess:
         config: what it was told.
         sock: connected to the job manager.
         services: what plugins give in this process.
+        platform: what comes from the operating system.
 
     Attributes:
+        network: its channels to other workers.
         rejected: messages about jobs that are not here, or of another leader of one.
     """
 
-    def __init__(self, config: WorkerConfig, sock: socket.socket, services: Services) -> None:
+    def __init__(
+        self, config: WorkerConfig, sock: Stream, services: Services, platform: Platform | None = None
+    ) -> None:
         self._config = config
         self._clock = services.clock
-        self._poller = SelectorPoller()
-        self._loop = Worker(self._clock, self._poller)
+        self._platform = platform or Platform()
+        self._loop, self._poller = self._platform.loop(self._clock)
         self._loop.contained = BaseException  # no user's function ends a process that others run in
         self._services = services
         self.rejected = 0
@@ -135,11 +136,11 @@ class WorkerProcess:
                 secret=secret,
                 watch=self._poller.keep,
                 unwatch=self._poller.drop,
-                accepted=lambda link: self._network.accepted(link),
+                accepted=lambda link: self.network.accepted(link),
             )
         )
         segments = self._carrier.segments(config.segments, config.segment_bytes)
-        self._network = NetworkTransport(
+        self.network = NetworkTransport(
             self._carrier, NetworkBufferPool(segments), self._addresses.__getitem__, dump_error, load_error
         )
         self._connection = Connection(
@@ -158,10 +159,14 @@ class WorkerProcess:
         try:
             self._loop.run()
         finally:
-            for job in self._jobs.values():
-                job.tasks.close()
-            self._network.close()
-            self._poller.close()
+            self.close()
+
+    def close(self) -> None:
+        """Free everything; the loop has ended."""
+        for job in self._jobs.values():
+            job.tasks.close()
+        self.network.close()
+        self._poller.close()
 
     def mail(self, action: Callable[[], None]) -> None:
         """Have something called in the loop's thread. From any thread."""
@@ -281,13 +286,13 @@ class WorkerProcess:
         program: Program = load(message.program)
         sys.path += [entry for entry in program.path if entry not in sys.path]
         master = _Master(self, message.job, message.epoch)
-        transport = RoutingTransport(self._config.name, LocalTransport(), self._network)
+        transport = RoutingTransport(self._config.name, LocalTransport(), self.network)
         tasks = TaskManager(
             self._loop,
             transport,
             self._services.state_backend(program.settings.state_backend),
             self._services,
-            LazyEventLoop(),
+            self._platform.event_loop(),
             master,
         )
         handles: dict[int, _Handle] = {}
