@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sluiceway.alignment import BarrierAlignment
 from sluiceway.elements import (
     Batch,
+    CancelCheckpointMarker,
+    CheckpointBarrier,
     Element,
     EndOfData,
     EndOfPartition,
@@ -164,12 +167,20 @@ class InputGate:
     Call order: :meth:`add_channel` for each channel, :meth:`start`, then :meth:`poll` until it has returned
     EndOfPartition; :meth:`close` at any time, once. From the task's thread only.
 
+    Args:
+        exactly_once: whether a channel waits behind its checkpoint barrier until the others have delivered theirs.
+        on_alignment: called when some channels begin to wait for others.
+
     Attributes:
         port: which input of the task the batch that was polled last belongs to.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, exactly_once: bool = True, on_alignment: Callable[[], None] = lambda: None) -> None:
         self.port = 0
+        self._exactly_once = exactly_once
+        self._on_alignment = on_alignment
+        self._alignment = BarrierAlignment(0)
+        self._held: set[int] = set()
         self._channels: list[_Channel] = []
         self._ready: deque[int] = deque()
         self._pending: deque[Element] = deque()
@@ -177,6 +188,7 @@ class InputGate:
         self._started = False
         self._valve = WatermarkValve(0)
         self._valve_index: list[int] = []
+        self._forward: list[int] = []
 
     def add_channel(self, receiver: Receiver, *, feedback: bool = False, port: int = 0) -> None:
         """Add a channel. Feedback channels take no part in watermarks and in the end of data."""
@@ -185,9 +197,10 @@ class InputGate:
     def start(self) -> None:
         """All channels are there."""
         self._started = True
-        forward = [i for i, c in enumerate(self._channels) if not c.feedback]
+        forward = self._forward = [i for i, c in enumerate(self._channels) if not c.feedback]
         self._valve = WatermarkValve(len(forward))
         self._valve_index = [forward.index(i) if i in forward else -1 for i in range(len(self._channels))]
+        self._alignment = BarrierAlignment(len(forward), exactly_once=self._exactly_once)
         for index, channel in enumerate(self._channels):
             if channel.receiver.queued():
                 self.wake(index)
@@ -229,6 +242,14 @@ class InputGate:
                 return element
             if element is not None:
                 self._merge(index, channel, element)
+
+    def start_checkpoint(self, barrier: CheckpointBarrier) -> None:
+        """A checkpoint begins here, as all producers have finished; the barrier comes behind what they sent."""
+        self._align(self._alignment.start(barrier))
+
+    def abort_checkpoint(self, checkpoint_id: int) -> None:
+        """A checkpoint is given up: no channel waits for it any more."""
+        self._align(self._alignment.abort(checkpoint_id))
 
     def close(self) -> None:
         """Drop what is queued and let the producers go on without this consumer."""
@@ -281,14 +302,42 @@ class InputGate:
                 channel.ended = True
                 if not channel.feedback and all(c.ended for c in self._channels if not c.feedback):
                     out(element)
+            case CheckpointBarrier():
+                self._align(self._alignment.barrier(self._valve_index[index], element))
+            case CancelCheckpointMarker():
+                self._align(self._alignment.cancel(self._valve_index[index], element))
             case EndOfPartition():
                 channel.finished = True
                 channel.ended = True
                 self._complete_probes()
+                if not channel.feedback:
+                    self._align(self._alignment.finished(self._valve_index[index]))
                 if all(c.finished for c in self._channels if not c.feedback):
                     out(element)
             case _:
                 out(element)
+
+    def _align(self, given: Sequence[Element]) -> None:
+        """Give on what has come of barriers, and let channels wait or go on."""
+        self._pending.extend(given)
+        blocked = self._alignment.blocked
+        if blocked == self._held:
+            return
+        if not self._held:
+            self._on_alignment()
+        for number, index in enumerate(self._forward):
+            if (number in blocked) == (number in self._held):
+                continue
+            channel = self._channels[index]
+            if number in blocked:
+                if channel.ready and index in self._ready:
+                    self._ready.remove(index)
+                channel.ready = True  # though it is not among them: nothing can wake it
+            elif channel.receiver.queued():
+                self._ready.append(index)
+            else:
+                channel.ready = False
+        self._held = set(blocked)
 
     def _complete_probes(self) -> None:
         # Sent on when every channel has delivered it; what has finished cannot hold a record any more. The
