@@ -33,7 +33,8 @@ from sluiceway.elements import (
     WatermarkStatus,
 )
 from sluiceway.errors import CorruptStreamError, SerializationError
-from sluiceway.serializers import MsgspecSerializer, PickleSerializer, Serializer
+from sluiceway.serializers import Serializer
+from sluiceway.serializers.edges import edge_serializer
 
 __all__ = ["decode_element", "edge_serializer", "encode_batch", "encode_control"]
 
@@ -57,23 +58,6 @@ _FIELDS: Final = {
     for tag, (_, types) in _CONTROLS.items()
 }
 _pack: Final = msgspec.msgpack.Encoder().encode
-
-
-_SCALARS: Final = (int, float, str, bytes, bool)
-_BY_MSGPACK: Final = {scalar: MsgspecSerializer(list[scalar]) for scalar in _SCALARS}  # type: ignore[valid-type]
-_PICKLE: Final = PickleSerializer()
-
-
-def edge_serializer(record_type: Any) -> Serializer:
-    """The serializer for lists of an edge's records: of two that keep every type, the faster one.
-
-    Msgpack is faster for lists of one plain type; to look into anything deeper for what msgpack would not keep
-    costs more than pickling it. Both ends belong to one program, and have proved that to one another.
-    """
-    try:
-        return _BY_MSGPACK.get(record_type, _PICKLE)
-    except TypeError:  # a hint that cannot be hashed
-        return _PICKLE
 
 
 def encode_batch(batch: Batch[Any], serializer: Serializer) -> list[bytes | memoryview]:

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluiceway import serializers
 from sluiceway.errors import CorruptStreamError, SerializationError, UnknownNameError
 from sluiceway.serializers import (
     KEY_SERIALIZER,
@@ -25,6 +24,7 @@ from sluiceway.serializers import (
     decode_rows,
     encode_rows,
     register_serializer,
+    registry,
     serializer_by_name,
     serializer_for,
 )
@@ -432,7 +432,7 @@ class Knots(NamedTuple):
 
 @pytest.fixture
 def registered(monkeypatch):
-    monkeypatch.setattr(serializers, "_FORMATS", {})
+    monkeypatch.setattr(registry, "_FORMATS", {})
     register_serializer(Quipu())
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sluiceway import serializers
+from sluiceway.serializers import registry
 from sluiceway.errors import PluginError
 from sluiceway.serializers import serializer_for
 
@@ -28,7 +28,7 @@ def sluiceway_serializers():
 
 @pytest.fixture(autouse=True)
 def no_other_serializers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serializers, "_FORMATS", {})
+    monkeypatch.setattr(registry, "_FORMATS", {})
 
 
 def code(name: str = "ratio", requires: tuple[str, ...] = ()) -> str:

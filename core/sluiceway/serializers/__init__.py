@@ -1,0 +1,26 @@
+"""Values to bytes and back, for state and for the wire.
+
+A serializer belongs to a type: ``serializer_for(Order)`` chooses the first known format that keeps values of
+that type exactly. Formats of plugins are asked first, then msgspec (for types that say what is in them), then
+pickle, which takes anything. Snapshots name the serializer and its version, so that they can be read, or be
+refused with a reason, later.
+"""
+
+from sluiceway.serializers.base import PickleSerializer, Serializer
+from sluiceway.serializers.msgpack import KEY_SERIALIZER, KeySerializer, MsgspecSerializer
+from sluiceway.serializers.registry import register_serializer, serializer_by_name, serializer_for
+from sluiceway.serializers.rows import Row, decode_rows, encode_rows
+
+__all__ = [
+    "KEY_SERIALIZER",
+    "KeySerializer",
+    "MsgspecSerializer",
+    "PickleSerializer",
+    "Row",
+    "Serializer",
+    "decode_rows",
+    "encode_rows",
+    "register_serializer",
+    "serializer_by_name",
+    "serializer_for",
+]

@@ -1,0 +1,107 @@
+"""Values of declared types, and keys, as msgpack."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from sluiceway.errors import SerializationError
+from sluiceway.serializers.base import PICKLE, Serializer
+from sluiceway.serializers.exactness import Every, every_exact, is_plain_key
+from sluiceway.types import type_name
+
+__all__ = ["KEY_SERIALIZER", "KeySerializer", "MsgspecSerializer"]
+
+_PICKLED: Final = b"\xc1"  # the one byte that msgpack never begins with
+_encode_msgpack = msgspec.msgpack.Encoder().encode
+
+
+class MsgspecSerializer(Serializer):
+    """Values of a declared type as msgpack: compact, fast, and readable without the job's code.
+
+    A value that is not exactly of the declared type, or that msgpack cannot hold as it is (an integer of more
+    than 64 bits, a datetime with a zone other than UTC), is pickled, behind a byte that says so: nothing that
+    was put in comes out changed.
+
+    Args:
+        type_hint: the type of the values; by default the JSON-like ones: None, bool, int, float, str, bytes,
+            and lists and dicts of these.
+
+    Raises:
+        TypeError: msgpack would not keep values of this type.
+    """
+
+    name = "msgspec"
+
+    def __init__(self, type_hint: Any = Any) -> None:
+        exact = every_exact(type_hint)
+        if exact is None:
+            raise TypeError(f"msgpack does not keep values of type {type_name(type_hint)} as they are")
+        self._every_exact: Every = exact
+        self._decode = msgspec.msgpack.Decoder(type_hint).decode
+        self._type_hint = type_hint
+
+    def dumps(self, value: Any) -> bytes:
+        """Encode ``value``."""
+        try:
+            if self._every_exact((value,)):
+                return _encode_msgpack(value)
+        except (OverflowError, UnicodeEncodeError, RecursionError, AttributeError, TypeError):
+            pass
+        return _PICKLED + PICKLE.dumps(value)
+
+    def loads(self, data: bytes) -> Any:
+        """Decode, checking against the declared type."""
+        if data[:1] == _PICKLED:
+            return PICKLE.loads(data[1:])
+        try:
+            return self._decode(data)
+        except (msgspec.MsgspecError, RecursionError, ValueError, TypeError) as error:
+            wanted = type_name(self._type_hint)
+            raise SerializationError(f"{len(data)} bytes cannot be read as {wanted}: {error}") from error
+
+    def for_type(self, type_hint: Any) -> Serializer | None:
+        """A serializer for ``type_hint``, if it says what is in it and msgpack keeps all of that."""
+        if type_hint is None or type_hint is Any or type_hint is object:
+            return None
+        try:
+            return MsgspecSerializer(type_hint)
+        except Exception:  # hints are the user's: whatever they do, there still is pickle
+            return None
+
+
+class KeySerializer(Serializer):
+    """Keys and namespaces, of which no type is declared: numbers, strings, bytes, None and tuples of these.
+
+    Anything else is pickled, behind a byte that says so.
+    """
+
+    name = "key"
+
+    def dumps(self, value: Any) -> bytes:
+        """Encode a key."""
+        try:
+            if is_plain_key(value):
+                return _encode_msgpack(value)
+        except (OverflowError, UnicodeEncodeError, RecursionError):
+            pass
+        return _PICKLED + PICKLE.dumps(value)
+
+    def loads(self, data: bytes) -> Any:
+        """Decode a key."""
+        if data[:1] == _PICKLED:
+            return PICKLE.loads(data[1:])
+        try:
+            value = msgspec.msgpack.decode(data)
+        except (msgspec.MsgspecError, RecursionError, ValueError, TypeError) as error:
+            raise SerializationError(f"{len(data)} bytes cannot be read as a key: {error}") from error
+        return _as_tuples(value) if type(value) is list else value
+
+
+KEY_SERIALIZER: Final = KeySerializer()
+"""What every backend uses for the keys and namespaces in snapshots."""
+
+
+def _as_tuples(value: list[Any]) -> tuple[Any, ...]:
+    return tuple([_as_tuples(part) if type(part) is list else part for part in value])

@@ -1,0 +1,47 @@
+"""Which serializer belongs to a type."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sluiceway.errors import choose
+from sluiceway.serializers.base import PICKLE, Serializer
+from sluiceway.serializers.msgpack import MsgspecSerializer
+
+__all__ = ["register_serializer", "serializer_by_name", "serializer_for"]
+
+_BUILTIN: Final[dict[str, Serializer]] = {"msgspec": MsgspecSerializer(), "pickle": PICKLE}
+_FORMATS: Final[dict[str, Serializer]] = {}  # asked in this order; msgspec and pickle come after all of them
+
+
+def register_serializer(serializer: Serializer) -> None:
+    """Have a format asked before the built-in ones. Call it in every process, before a job is made.
+
+    Raises:
+        ValueError: another format goes by that name.
+    """
+    known = _known_formats().get(serializer.name, serializer)
+    if type(known) is not type(serializer):
+        raise ValueError(f"there is another serializer {serializer.name!r} already: {type(known).__qualname__}")
+    if serializer.name not in _BUILTIN:
+        _FORMATS[serializer.name] = serializer
+
+
+def serializer_for(type_hint: Any) -> Serializer:
+    """The serializer for values of a declared type; None, Any and object declare nothing and are pickled."""
+    for known in _known_formats().values():
+        if (serializer := known.for_type(type_hint)) is not None:
+            return serializer
+    raise AssertionError("pickle takes everything")
+
+
+def serializer_by_name(name: str) -> Serializer:
+    """The registered format; ``for_type`` makes a serializer of it. Raises UnknownNameError."""
+    known = _known_formats()
+    if name not in known:
+        raise choose("serializer", name, known)
+    return known[name]
+
+
+def _known_formats() -> dict[str, Serializer]:
+    return {**_FORMATS, **_BUILTIN}
