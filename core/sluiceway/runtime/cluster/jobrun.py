@@ -128,7 +128,7 @@ class JobRun:
     def forget(self) -> None:
         """The job has ended: the workers may forget it."""
         self._ended_at = self.clock.monotonic()
-        for worker in self.workers:
+        for worker in sorted(self.workers):
             self.resources.send(worker, JobEnded(self.job, self.epoch))
 
     def worker_lost(self, worker: str, why: WorkerLostError) -> None:
@@ -177,7 +177,7 @@ class JobRun:
         """Tell the workers that the program has enough records for now, or wants more again."""
         if not hold:
             self._held.discard(number)
-        for worker in self.workers:
+        for worker in sorted(self.workers):
             self.resources.send(worker, HoldResults(self.job, self.epoch, number, hold))
 
     def metrics(self) -> JobMetrics:
