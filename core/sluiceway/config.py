@@ -28,7 +28,8 @@ class Settings:
         transport: name of the transport; ``auto``: by reference in one process, ``shm`` between workers.
         chaining: whether neighbouring steps may share a task.
         scheduler: name of the scheduling strategy.
-        buffer_timeout_ms: how long a record may wait for company on its way to another task.
+        buffer_timeout_ms: how long a record may wait for company on its way to another task; 0: while its task
+            has more to do at once, for 5 ms at most; -1: until a batch is full.
         batch_size: records per batch under load.
         latency_interval_ms: time between latency markers; 0: none.
         auto_watermark_interval_ms: time between watermarks of generators that are asked; 0: after each batch.

@@ -1,11 +1,10 @@
-"""Both ends of the edges between tasks: result partitions that emit, input gates that merge."""
+"""The consumer's end of the edges between tasks: input gates, which read fairly and merge."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from sluiceway.alignment import BarrierAlignment
 from sluiceway.elements import (
@@ -19,136 +18,12 @@ from sluiceway.elements import (
     Watermark,
     WatermarkStatus,
 )
-from sluiceway.partitioner import Partitioner
-from sluiceway.transport import Receiver, Sender
+from sluiceway.transport import Receiver
 from sluiceway.watermarks import WatermarkValve
 
-__all__ = ["InputGate", "ResultPartition"]
+__all__ = ["InputGate"]
 
 _LONG_FEEDBACK = 16
-
-
-class ResultPartition:
-    """Everything one subtask sends along one edge.
-
-    Args:
-        partitioner: set up for this subtask.
-        senders: one per consumer, in the order of the partitioner's channel indices.
-        buffer_timeout_ms: 0 sends at once; a positive number lets records wait that long for company;
-            -1 waits until there are ``full`` of them.
-        full: records that make a full buffer.
-    """
-
-    def __init__(
-        self, partitioner: Partitioner, senders: Sequence[Sender], buffer_timeout_ms: int = 0, full: int = 1024
-    ) -> None:
-        self._partition = partitioner.partition
-        self._senders = list(senders)
-        self._only = self._senders[0] if len(self._senders) == 1 else None
-        self._timeout_s = buffer_timeout_ms / 1000
-        self._full = full
-        self._waiting: list[Batch[Any] | None] | None = (
-            None if buffer_timeout_ms == 0 else [None] * len(self._senders)
-        )
-        self._due: float | None = None
-
-    @property
-    def due(self) -> float | None:
-        """When waiting records must go out (monotonic seconds), or None if none wait for a time."""
-        return self._due
-
-    def available(self) -> bool:
-        """Whether a batch would go out to every consumer at once."""
-        if self._only is not None:
-            return self._only.available()
-        return all(s.available() for s in self._senders)
-
-    def backlog(self) -> int:
-        """Batches that wait for credit."""
-        return sum(s.backlog() for s in self._senders)
-
-    @property
-    def bytes_out(self) -> int:
-        """Bytes written for other workers."""
-        return sum(s.bytes_out for s in self._senders)
-
-    @property
-    def buffers(self) -> int:
-        """Network buffers that the senders may have."""
-        return sum(s.buffers[1] for s in self._senders)
-
-    @property
-    def buffers_in_use(self) -> int:
-        """Network buffers that they have."""
-        return sum(s.buffers[0] for s in self._senders)
-
-    def waiting(self) -> int:
-        """Consumers for whom records wait for company."""
-        return 0 if self._waiting is None else sum(w is not None for w in self._waiting)
-
-    def emit(self, batch: Batch[Any], now: float) -> None:
-        """Partition a batch and send the parts. ``now`` is monotonic seconds."""
-        if self._waiting is None:
-            senders = self._senders
-            for index, part in self._partition(batch):
-                senders[index].send(part)
-            return
-        for index, part in self._partition(batch):
-            self._hold(index, part)
-        if self._due is None and self._timeout_s > 0:
-            self._due = now + self._timeout_s
-
-    def control(self, element: Element) -> None:
-        """Send a control element to every consumer, after everything emitted before it."""
-        self.flush()
-        for sender in self._senders:
-            sender.send(element)
-
-    def flush(self) -> None:
-        """Send what waits."""
-        self._due = None
-        if self._waiting is None:
-            return
-        for index, batch in enumerate(self._waiting):
-            if batch is not None:
-                self._waiting[index] = None
-                self._senders[index].send(batch)
-
-    def fail(self, cause: BaseException) -> None:
-        """Tell every consumer that this subtask failed."""
-        for sender in self._senders:
-            sender.fail(cause)
-
-    def close(self) -> None:
-        """Nothing more will be sent."""
-        for sender in self._senders:
-            sender.close()
-
-    def _hold(self, index: int, part: Batch[Any]) -> None:
-        assert self._waiting is not None
-        held = self._waiting[index]
-        if held is None:
-            # A copy: the part's lists may be shared with other edges, and this one is added to.
-            held = Batch(
-                list(part.values),
-                None if part.timestamps is None else list(part.timestamps),
-                None if part.keys is None else list(part.keys),
-            )
-            self._waiting[index] = held
-        elif (held.timestamps is None) != (part.timestamps is None):
-            self._senders[index].send(held)
-            self._waiting[index] = None
-            self._hold(index, part)
-            return
-        else:
-            held.values.extend(part.values)
-            if held.timestamps is not None:
-                held.timestamps.extend(part.timestamps or ())
-            if held.keys is not None:
-                held.keys.extend(part.keys or ())
-        if len(held.values) >= self._full:
-            self._waiting[index] = None
-            self._senders[index].send(held)
 
 
 @dataclass(slots=True)

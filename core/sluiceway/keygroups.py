@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import datetime as dt
 import reprlib
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import fields, is_dataclass
 from enum import Enum, Flag
 from types import BuiltinFunctionType, FunctionType
@@ -39,13 +39,12 @@ from zlib import crc32
 from sluiceway.errors import UnstableKeyError
 
 __all__ = [
-    "KeyGroupCache",
     "KeyGroupRange",
+    "SubtaskCache",
     "key_group",
     "register_key_type",
     "stable_hash",
     "subtask_for_key_group",
-    "subtasks_for_keys",
     "unstable_type",
 ]
 
@@ -79,52 +78,23 @@ def key_group(key: Hashable, max_parallelism: int) -> int:
     return stable_hash(key) % max_parallelism
 
 
-def subtasks_for_keys(
-    keys: Sequence[Any], parallelism: int, max_parallelism: int, cache: dict[Any, int]
-) -> list[int]:
-    """The subtask of each key, in order.
-
-    Args:
-        keys: any number of keys.
-        parallelism: number of subtasks to choose from.
-        max_parallelism: number of key groups.
-        cache: a dict of the caller's, empty at first and given again with every call for the same two
-            numbers. It is emptied when it holds :data:`CACHE_LIMIT` keys.
-
-    Raises:
-        UnstableKeyError: for the first key that has no stable hash.
-    """
-    try:
-        found: list[Any] = list(map(cache.get, keys))
-    except TypeError:
-        for key in keys:
-            stable_hash(key)  # says which key is unhashable
-        raise
-    if None in found:
-        for position, key in enumerate(keys):
-            if found[position] is None:
-                subtask = stable_hash(key) % max_parallelism * parallelism // max_parallelism
-                if len(cache) >= CACHE_LIMIT:
-                    cache.clear()
-                cache[key] = found[position] = subtask
-    return found
-
-
-class KeyGroupCache(dict[Any, int]):
-    """``cache[key]`` is the key group of ``key``, computed at most once while it stays in the cache.
+class SubtaskCache(dict[Any, int]):
+    """``cache[key]`` is the subtask that owns ``key``, computed at most once while it stays in the cache.
 
     ``cache[key]`` raises UnstableKeyError for a key without a stable hash, TypeError for an unhashable one
     (:func:`stable_hash` then has the message for people). Not for use from several threads.
 
     Args:
+        parallelism: number of subtasks to choose from.
         max_parallelism: number of key groups.
         limit: number of keys at which the cache is emptied and starts afresh.
     """
 
-    __slots__ = ("limit", "max_parallelism")
+    __slots__ = ("limit", "max_parallelism", "parallelism")
 
-    def __init__(self, max_parallelism: int, limit: int = CACHE_LIMIT) -> None:
+    def __init__(self, parallelism: int, max_parallelism: int, limit: int = CACHE_LIMIT) -> None:
         super().__init__()
+        self.parallelism = parallelism
         self.max_parallelism = max_parallelism
         self.limit = limit
 
@@ -132,8 +102,8 @@ class KeyGroupCache(dict[Any, int]):
         group = stable_hash(key) % self.max_parallelism
         if len(self) >= self.limit:
             self.clear()
-        self[key] = group
-        return group
+        subtask = self[key] = subtask_for_key_group(group, self.parallelism, self.max_parallelism)
+        return subtask
 
 
 # ---- the hash ---------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 from sluiceway.elements import Batch
 from sluiceway.errors import FunctionContractError, GraphError
 from sluiceway.faults import record_loop
-from sluiceway.keygroups import subtasks_for_keys
+from sluiceway.keygroups import SubtaskCache, stable_hash
 from sluiceway.partitioner import Distribution, Partitioner
 from sluiceway.streamgraph import PartitionerSpec
 
@@ -60,25 +60,33 @@ class RescalePartitioner(RebalancePartitioner):
 class _RoutingPartitioner(Partitioner):
     """Base of those that decide for each record by itself."""
 
-    def _scatter(
-        self, batch: Batch[Any], routes: Sequence[int], keys: list[Any] | None
+    def _scatter(self, batch: Batch[Any], routes: Sequence[int]) -> list[tuple[int, Batch[Any]]]:
+        parts: list[list[Any]] = [[] for _ in range(self.consumers)]
+        _deal(batch.values, routes, parts)
+        return self._batches(parts, batch.timestamps, routes, None)
+
+    def _batches(
+        self,
+        parts: list[list[Any]],
+        timestamps: list[int] | None,
+        routes: Sequence[int],
+        keys: list[list[Any]] | None,
     ) -> list[tuple[int, Batch[Any]]]:
-        parts: list[Batch[Any]] = [
-            Batch([], None if batch.timestamps is None else [], None if keys is None else [])
-            for _ in range(self.consumers)
+        stamps: list[list[int]] | None = None
+        if timestamps is not None:
+            stamps = [[] for _ in parts]
+            _deal(timestamps, routes, stamps)
+        return [
+            (i, Batch(part, None if stamps is None else stamps[i], None if keys is None else keys[i]))
+            for i, part in enumerate(parts)
+            if part
         ]
-        appends = [p.values.append for p in parts]
-        for route, value in zip(routes, batch.values, strict=True):
-            appends[route](value)
-        if batch.timestamps is not None:
-            appends = [p.timestamps.append for p in parts]  # type: ignore[union-attr]
-            for route, stamp in zip(routes, batch.timestamps, strict=True):
-                appends[route](stamp)
-        if keys is not None:
-            appends = [p.keys.append for p in parts]  # type: ignore[union-attr]
-            for route, key in zip(routes, keys, strict=True):
-                appends[route](key)
-        return [(i, p) for i, p in enumerate(parts) if p.values]
+
+
+def _deal(items: list[Any], routes: Sequence[int], parts: list[list[Any]]) -> None:
+    appends = [part.append for part in parts]
+    for route, item in zip(routes, items, strict=True):
+        appends[route](item)
 
 
 class ShufflePartitioner(_RoutingPartitioner):
@@ -96,7 +104,7 @@ class ShufflePartitioner(_RoutingPartitioner):
         if self.consumers == 1:
             return ((0, batch),)
         routes = self._random.choices(range(self.consumers), k=len(batch.values))
-        return self._scatter(batch, routes, None)
+        return self._scatter(batch, routes)
 
 
 class BroadcastPartitioner(Partitioner):
@@ -134,28 +142,52 @@ class HashPartitioner(_RoutingPartitioner):
     def __init__(self, key: Callable[[Any], Any], max_parallelism: int) -> None:
         self._key = key
         self._max_parallelism = max_parallelism
+        self._with_keys = False
 
     def setup(self, subtask: int, consumers: int, seed: int) -> None:
         """Start with no known keys."""
         super().setup(subtask, consumers, seed)
-        self._known: dict[Any, int] = {}
+        self._known = SubtaskCache(consumers, self._max_parallelism)
+
+    def carry_keys(self, all_by_reference: bool) -> None:
+        """Send the keys along if every consumer gets them; they do not go through a wire."""
+        self._with_keys = all_by_reference
 
     def partition(self, batch: Batch[Any]) -> Sequence[tuple[int, Batch[Any]]]:
-        """Route by key; the batches that go out carry the keys along."""
+        """Route by key."""
         if self.consumers == 1:
             return ((0, batch),)
-        keys = self._keys(batch.values)
-        routes = subtasks_for_keys(keys, self.consumers, self._max_parallelism, self._known)
-        return self._scatter(batch, routes, keys)
+        parts: list[list[Any]] = [[] for _ in range(self.consumers)]
+        keys: list[list[Any]] | None = [[] for _ in parts] if self._with_keys else None
+        routes: list[int] = []
+        self._route(batch.values, parts, keys, routes if batch.timestamps is not None else None)
+        return self._batches(parts, batch.timestamps, routes, keys)
 
     @record_loop
-    def _keys(self, values: list[Any]) -> list[Any]:
-        key_of = self._key
-        keys: list[Any] = []
-        add = keys.append
+    def _route(
+        self,
+        values: list[Any],
+        parts: list[list[Any]],
+        keys: list[list[Any]] | None,
+        routes: list[int] | None,
+    ) -> None:
+        # One pass, with as few looks at a record as can be: memory is what takes the time here.
+        key_of, known = self._key, self._known
+        append = [part.append for part in parts]
+        append_key = None if keys is None else [part.append for part in keys]
+        append_route = None if routes is None else routes.append
         for value in values:
-            add(key_of(value))
-        return keys
+            of_value = key_of(value)
+            try:
+                route = known[of_value]
+            except TypeError:
+                stable_hash(of_value)  # says which key is unhashable
+                raise
+            append[route](value)
+            if append_key is not None:
+                append_key[route](of_value)
+            if append_route is not None:
+                append_route(route)
 
 
 class CustomPartitioner(_RoutingPartitioner):
@@ -186,7 +218,7 @@ class CustomPartitioner(_RoutingPartitioner):
                     f"consumers, a whole number from 0 to {n - 1}"
                 )
             routes.append(route)
-        return self._scatter(batch, routes, None)
+        return self._scatter(batch, routes)
 
 
 BUILT_IN: dict[str, type[Partitioner]] = {

@@ -49,8 +49,8 @@ class StreamNode:
         step: what it does.
         parallelism: number of subtasks.
         max_parallelism: number of key groups; a bound for parallelism, for ever.
-        buffer_timeout_ms: how long a record may wait for company on the way out; 0: not at all,
-            -1: until a buffer is full.
+        buffer_timeout_ms: how long a record may wait for company on the way out; 0: while the task has more to do
+            at once, for 5 ms at most; -1: until a batch is full.
         slot_sharing_group: steps of one group may share slots.
         chaining: its chaining strategy.
         output_type: type of its records where it is known, else None.

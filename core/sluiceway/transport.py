@@ -68,9 +68,11 @@ class Sender(ABC):
 
     Attributes:
         bytes_out: bytes of records written so far; 0 where they go by reference.
+        by_reference: whether the consumer gets the very batches that are sent.
     """
 
     bytes_out: int = 0
+    by_reference: bool = False
 
     @property
     def buffers(self) -> tuple[int, int]:

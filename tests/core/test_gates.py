@@ -1,10 +1,9 @@
-"""Gates read fairly and merge control elements; partitions hold and flush as the buffer timeout says."""
+"""Gates read fairly and merge control elements."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -19,12 +18,9 @@ from sluiceway.elements import (
     Watermark,
     WatermarkStatus,
 )
-from sluiceway.gates import InputGate, ResultPartition
-from sluiceway.partitioner import Partitioner
-from sluiceway.partitioners import make_partitioner
+from sluiceway.gates import InputGate
 from sluiceway.runtime.localtransport import LocalTransport
 from sluiceway.serializers import PickleSerializer
-from sluiceway.streamgraph import PartitionerSpec
 from sluiceway.transport import ChannelId, Sender
 
 PICKLE = PickleSerializer()
@@ -146,83 +142,3 @@ def test_a_channel_may_be_opened_from_its_producers_end() -> None:
     assert drain(gate) == [Batch([1]), Watermark(3), Batch([2])]
     assert sender.available()
     assert "producer" in woken
-
-
-# ---- result partitions --------------------------------------------------------------------------------------
-
-
-class Sent(Sender):
-    def __init__(self) -> None:
-        self.elements: list[Element] = []
-
-    def send(self, element: Element) -> None:
-        self.elements.append(element)
-
-    def available(self) -> bool:
-        return True
-
-    def fail(self, cause: BaseException) -> None:
-        raise AssertionError
-
-    def close(self) -> None:
-        pass
-
-    def backlog(self) -> int:
-        return 0
-
-
-def partition(timeout_ms: int, consumers: int = 1, full: int = 4) -> tuple[ResultPartition, list[Sent]]:
-    partitioner: Partitioner = make_partitioner(PartitionerSpec("rebalance"), 128, lambda name: None)  # type: ignore[arg-type,return-value]
-    partitioner.setup(0, consumers, 0)
-    senders = [Sent() for _ in range(consumers)]
-    return ResultPartition(partitioner, senders, timeout_ms, full), senders
-
-
-def values(sent: Sent) -> list[list[Any]]:
-    return [e.values for e in sent.elements if isinstance(e, Batch)]
-
-
-def test_timeout_zero_sends_at_once() -> None:
-    out, (sent,) = partition(0)
-    out.emit(Batch([1]), now=0.0)
-    assert values(sent) == [[1]]
-    assert out.due is None
-
-
-def test_a_timeout_lets_records_wait_for_company_but_not_longer() -> None:
-    out, (sent,) = partition(100)
-    out.emit(Batch([1]), now=5.0)
-    out.emit(Batch([2]), now=5.05)
-    assert values(sent) == []
-    assert out.due == pytest.approx(5.1)
-    out.flush()
-    assert values(sent) == [[1, 2]]
-    assert out.due is None
-
-
-def test_a_full_buffer_goes_without_waiting() -> None:
-    out, (sent,) = partition(-1, full=3)
-    for n in range(4):
-        out.emit(Batch([n]), now=0.0)
-    assert values(sent) == [[0, 1, 2]]
-    assert out.due is None
-
-
-def test_an_event_flushes_what_precedes_it() -> None:
-    out, sents = partition(-1, consumers=2, full=100)
-    out.emit(Batch([1, 2, 3]), now=0.0)
-    out.control(Watermark(7))
-    for sent in sents:
-        assert isinstance(sent.elements[0], Batch)
-        assert sent.elements[1] == Watermark(7)
-
-
-def test_waiting_records_keep_their_timestamps_and_never_share_lists() -> None:
-    out, (sent,) = partition(-1, full=100)
-    first = Batch(["a"], [1])
-    out.emit(first, now=0.0)
-    out.emit(Batch(["b"], [2]), now=0.0)
-    assert first.values == ["a"]
-    out.emit(Batch(["c"]), now=0.0)
-    out.flush()
-    assert sent.elements == [Batch(["a", "b"], [1, 2]), Batch(["c"])]

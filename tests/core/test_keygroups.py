@@ -23,12 +23,11 @@ from hypothesis import strategies as st
 from sluiceway.errors import UnstableKeyError
 from sluiceway.keygroups import (
     CACHE_LIMIT,
-    KeyGroupCache,
     KeyGroupRange,
+    SubtaskCache,
     key_group,
     stable_hash,
     subtask_for_key_group,
-    subtasks_for_keys,
 )
 
 
@@ -402,52 +401,27 @@ def test_hashes_have_32_bits():
         assert 2000 < sum(h >> bit & 1 for h in hashes) < 3000
 
 
-# ---- whole batches -----------------------------------------------------------------------------------------
+# ---- the cache ---------------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.text(max_size=3) | st.integers(-5, 5) | st.booleans()), st.integers(1, 8))
-def test_batches_of_keys_go_where_single_keys_go(batch, parallelism):
-    expected = [subtask_for_key_group(key_group(key, 16), parallelism, 16) for key in batch]
-    cache = {}
-    assert subtasks_for_keys(batch, parallelism, 16, cache) == expected
-    assert subtasks_for_keys(batch, parallelism, 16, cache) == expected
-    assert len(cache) == len(set(batch))
-
-
-@pytest.mark.parametrize("warm", [True, False])
-def test_an_unhashable_key_in_a_batch_has_the_clear_message(warm):
-    cache = {}
-    if warm:
-        subtasks_for_keys(["a", "b"], 2, 128, cache)
-    with pytest.raises(UnstableKeyError, match=r"\['x'\] \(list\) cannot be a key"):
-        subtasks_for_keys(["a", ["x"], "b"], 2, 128, cache)
-    with pytest.raises(UnstableKeyError, match="NaN"):
-        subtasks_for_keys(["a", float("nan")], 2, 128, cache)
-
-
-def test_a_type_error_of_the_keys_own_is_not_hidden():
-    class Sulky(str):
-        __slots__ = ()
-
-        def __hash__(self):
-            raise TypeError("not today")
-
-        def __stable_key__(self):
-            return "sulky"
-
-    with pytest.raises(TypeError, match="not today"):
-        subtasks_for_keys([Sulky()], 2, 128, {})
+def test_the_cache_knows_the_owner_of_a_keys_group(keys, parallelism):
+    expected = [subtask_for_key_group(key_group(key, 16), parallelism, 16) for key in keys]
+    cache = SubtaskCache(parallelism, 16)
+    assert [cache[key] for key in keys] == expected
+    assert [cache[key] for key in keys] == expected
+    assert len(cache) == len(set(keys))
 
 
 def test_endless_keys_do_not_fill_the_memory():
-    cache = {}
-    for start in range(0, CACHE_LIMIT + 3000, 1000):
-        subtasks_for_keys(range(start, start + 1000), 4, 128, cache)
+    cache = SubtaskCache(4, 128)
+    for key in range(CACHE_LIMIT + 3000):
+        assert cache[key] < 4
         assert len(cache) <= CACHE_LIMIT
     assert 0 < len(cache) < CACHE_LIMIT, "it was emptied once and is in use again"
 
 
-def test_the_group_cache_computes_once_and_is_bounded():
+def test_the_cache_computes_once_and_is_bounded():
     asked = []
 
     class Counted:
@@ -464,7 +438,7 @@ def test_the_group_cache_computes_once_and_is_bounded():
             asked.append(self.number)
             return self.number
 
-    cache = KeyGroupCache(128, limit=10)
+    cache = SubtaskCache(128, 128, limit=10)
     assert cache[Counted(1)] == cache[Counted(1)] == key_group(1, 128)
     assert asked == [1]
     for number in range(100):

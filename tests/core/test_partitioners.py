@@ -11,7 +11,7 @@ from sluiceway.elements import Batch
 from sluiceway.errors import FunctionContractError, GraphError, UnstableKeyError
 from sluiceway.keygroups import key_group, subtask_for_key_group
 from sluiceway.partitioner import Partitioner
-from sluiceway.partitioners import make_partitioner
+from sluiceway.partitioners import HashPartitioner, make_partitioner
 from sluiceway.streamgraph import PartitionerSpec
 
 
@@ -72,25 +72,53 @@ def test_shuffle_reaches_everybody_and_loses_nobody() -> None:
     assert sorted(out) == [0, 1, 2, 3]
 
 
-@given(st.lists(st.one_of(st.text(), st.integers(), st.tuples(st.text(), st.integers()))), st.integers(2, 6))
-def test_hash_sends_a_key_to_the_owner_of_its_key_group(keys: list[Any], consumers: int) -> None:
+@given(
+    st.lists(st.one_of(st.text(), st.integers(), st.tuples(st.text(), st.integers())), min_size=1),
+    st.integers(2, 6),
+    st.booleans(),
+    st.booleans(),
+)
+def test_hash_sends_a_key_to_the_owner_of_its_key_group(
+    keys: list[Any], consumers: int, stamped: bool, by_reference: bool
+) -> None:
     partitioner = made("hash", consumers, key=lambda v: v[0])
+    assert isinstance(partitioner, HashPartitioner)
+    partitioner.carry_keys(by_reference)
     values = [(key, n) for n, key in enumerate(keys)]
-    for index, part in partitioner.partition(Batch(values, list(range(len(values))))) if values else []:
-        assert part.keys == [v[0] for v in part.values]
-        assert part.timestamps == [v[1] for v in part.values]
+    parts = partitioner.partition(Batch(values, list(range(len(values))) if stamped else None))
+    assert sorted(v[1] for _, part in parts for v in part.values) == list(range(len(values)))
+    for index, part in parts:
+        assert part.keys == ([v[0] for v in part.values] if by_reference else None)
+        assert part.timestamps == ([v[1] for v in part.values] if stamped else None)
+        assert [v[1] for v in part.values] == sorted(v[1] for v in part.values), "order is kept"
         for value in part.values:
             assert subtask_for_key_group(key_group(value[0], 128), consumers, 128) == index
 
 
 def test_hash_says_which_key_cannot_be_hashed() -> None:
-    with pytest.raises(UnstableKeyError, match=r"list"):
-        made("hash", 2, key=lambda v: v).partition(Batch([[1]]))
+    with pytest.raises(UnstableKeyError, match=r"\['x'\] \(list\) cannot be a key"):
+        made("hash", 2, key=lambda v: v).partition(Batch(["a", ["x"], "b"]))
+    with pytest.raises(UnstableKeyError, match="NaN"):
+        made("hash", 2, key=lambda v: v).partition(Batch(["a", float("nan")]))
 
 
 def test_hash_passes_on_what_the_key_function_raises() -> None:
     with pytest.raises(TypeError, match="can only concatenate"):
         made("hash", 2, key=lambda v: v + 1).partition(Batch(["a"]))
+
+
+def test_hash_passes_on_a_type_error_of_the_keys_own_hash() -> None:
+    class Sulky(str):
+        __slots__ = ()
+
+        def __hash__(self) -> int:
+            raise TypeError("not today")
+
+        def __stable_key__(self) -> str:
+            return "sulky"
+
+    with pytest.raises(TypeError, match="not today"):
+        made("hash", 2, key=lambda v: v).partition(Batch([Sulky("a")]))
 
 
 def test_hash_with_one_consumer_leaves_the_keys_to_it() -> None:

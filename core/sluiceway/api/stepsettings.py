@@ -74,7 +74,8 @@ class StepSettings:
         """Say how long a record may wait for company on its way to another task.
 
         Args:
-            timeout: a timedelta, milliseconds, or a text (``"100ms"``); 0: not at all; -1: until a batch is full.
+            timeout: a timedelta, milliseconds, or a text (``"100ms"``); 0: while the step's task has more to do at
+                once, for 5 ms at most; -1: until a batch is full.
         """
         self._settable("set_buffer_timeout").buffer_timeout_ms = to_ms("set_buffer_timeout()", timeout)
         return self

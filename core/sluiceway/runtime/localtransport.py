@@ -132,6 +132,8 @@ class _NoConsumer(CreditSource):
 
 
 class _LocalSender(Sender):
+    by_reference = True
+
     def __init__(self, channel: _LocalChannel) -> None:
         self._channel = channel
 

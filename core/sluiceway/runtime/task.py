@@ -23,7 +23,7 @@ from sluiceway.elements import (
 from sluiceway.engine import Services
 from sluiceway.errors import FunctionContractError, StateError
 from sluiceway.faults import locate
-from sluiceway.gates import InputGate, ResultPartition
+from sluiceway.gates import InputGate
 from sluiceway.graph import ExecutionState
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.metrics import Histogram, MetricGroup, SubtaskMetrics
@@ -38,6 +38,7 @@ from sluiceway.operators import (
     cut_batch,
     own_copy,
 )
+from sluiceway.outputs import ResultPartition
 from sluiceway.partitioners import make_partitioner
 from sluiceway.runtime.deployment import OutputDescriptor, TaskDeployment
 from sluiceway.runtime.eventloop import EventLoop
@@ -466,6 +467,8 @@ class Task(Tasklet):
                     # To the nanosecond: 0.4 + 0.2 is more than 0.6, and would not come when the clock says 0.6.
                     self.worker.wait(self, Wait(until=round(self.started + in_s, 9)))
         for partition in self._partitions:
+            if progress is Progress.IDLE:
+                partition.idle()
             if partition.due is not None:
                 self.worker.wait(self, Wait(until=partition.due))
         return progress

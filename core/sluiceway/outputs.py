@@ -1,0 +1,163 @@
+"""The producer's end of the edges between tasks: result partitions, which split, gather and send."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sluiceway.elements import Batch, Element
+from sluiceway.partitioner import Partitioner
+from sluiceway.partitioners import HashPartitioner
+from sluiceway.transport import Sender
+
+__all__ = ["ResultPartition"]
+
+_AT_ONCE_S = 0.005
+"""What a buffer timeout of 0 comes to while the task has more to do: short enough for nobody to notice, long
+enough that many channels do not mean tiny batches."""
+
+
+class ResultPartition:
+    """Everything one subtask sends along one edge.
+
+    Small pieces for one consumer are put together before they are sent, because every batch has its price at
+    both ends. They go when there are ``full`` records, before a control element, when the buffer timeout is over,
+    and, with a timeout of 0, as soon as the task has nothing more to do. From the task's thread only.
+
+    Args:
+        partitioner: set up for this subtask.
+        senders: one per consumer, in the order of the partitioner's channel indices.
+        buffer_timeout_ms: a positive number lets records wait that long for company; 0 for as long as the task
+            has more to do at once, and 5 ms at most; -1 until there are ``full`` of them.
+        full: records that make a full batch.
+    """
+
+    def __init__(
+        self, partitioner: Partitioner, senders: Sequence[Sender], buffer_timeout_ms: int = 0, full: int = 1024
+    ) -> None:
+        if isinstance(partitioner, HashPartitioner):
+            partitioner.carry_keys(all(s.by_reference for s in senders))
+        self._partition = partitioner.partition
+        self._senders = list(senders)
+        self._only = self._senders[0] if len(self._senders) == 1 else None
+        self._at_once = buffer_timeout_ms == 0
+        self._hold_s = _AT_ONCE_S if self._at_once else buffer_timeout_ms / 1000
+        self._full = full
+        # To have a large piece wait gains little, and putting it together with others costs a copy of it.
+        self._large = full // 2 if self._at_once else full
+        self._pieces: list[list[Batch[Any]]] = [[] for _ in self._senders]
+        self._records = [0] * len(self._senders)
+        self._due: float | None = None
+
+    @property
+    def due(self) -> float | None:
+        """When waiting records must go out (monotonic seconds), or None if none wait for a time."""
+        return self._due
+
+    def available(self) -> bool:
+        """Whether a batch would go out to every consumer at once."""
+        if self._only is not None:
+            return self._only.available()
+        return all(s.available() for s in self._senders)
+
+    def backlog(self) -> int:
+        """Batches that wait for credit."""
+        return sum(s.backlog() for s in self._senders)
+
+    @property
+    def bytes_out(self) -> int:
+        """Bytes written for other workers."""
+        return sum(s.bytes_out for s in self._senders)
+
+    @property
+    def buffers(self) -> int:
+        """Network buffers that the senders may have."""
+        return sum(s.buffers[1] for s in self._senders)
+
+    @property
+    def buffers_in_use(self) -> int:
+        """Network buffers that they have."""
+        return sum(s.buffers[0] for s in self._senders)
+
+    def waiting(self) -> int:
+        """Consumers for whom records wait for company."""
+        return sum(map(bool, self._pieces))
+
+    def emit(self, batch: Batch[Any], now: float) -> None:
+        """Partition a batch and send the parts, or have them wait. ``now`` is monotonic seconds."""
+        pieces, records, full, large = self._pieces, self._records, self._full, self._large
+        waits = False
+        for index, part in self._partition(batch):
+            held = pieces[index]
+            size = len(part.values)
+            if not held:
+                if size >= large:
+                    self._senders[index].send(part)
+                    continue
+            elif not _alike(held[0], part):
+                self._send(index)
+            held.append(part)
+            records[index] += size
+            if records[index] >= full:
+                self._send(index)
+            else:
+                waits = True
+        if waits and self._due is None and self._hold_s >= 0:
+            self._due = now + self._hold_s
+
+    def control(self, element: Element) -> None:
+        """Send a control element to every consumer, after everything emitted before it."""
+        self.flush()
+        for sender in self._senders:
+            sender.send(element)
+
+    def idle(self) -> None:
+        """The task has nothing more to do: with a buffer timeout of 0, nothing waits for what may come."""
+        if self._at_once and self._due is not None:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what waits."""
+        self._due = None
+        for index, held in enumerate(self._pieces):
+            if held:
+                self._send(index)
+
+    def fail(self, cause: BaseException) -> None:
+        """Tell every consumer that this subtask failed."""
+        for sender in self._senders:
+            sender.fail(cause)
+
+    def close(self) -> None:
+        """Nothing more will be sent."""
+        for sender in self._senders:
+            sender.close()
+
+    def _send(self, index: int) -> None:
+        held = self._pieces[index]
+        # A piece by itself goes as it is; several are copied, as their lists may be shared with other edges.
+        whole = held[0] if len(held) == 1 else _joined(held)
+        held.clear()
+        self._records[index] = 0
+        self._senders[index].send(whole)
+
+
+def _alike(one: Batch[Any], other: Batch[Any]) -> bool:
+    return (one.timestamps is None) == (other.timestamps is None) and (one.keys is None) == (other.keys is None)
+
+
+def _joined(pieces: list[Batch[Any]]) -> Batch[Any]:
+    values: list[Any] = []
+    for piece in pieces:
+        values += piece.values
+    stamps: list[int] | None = None
+    if pieces[0].timestamps is not None:
+        stamps = []
+        for piece in pieces:
+            stamps += piece.timestamps or ()
+    keys: list[Any] | None = None
+    if pieces[0].keys is not None:
+        keys = []
+        for piece in pieces:
+            keys += piece.keys or ()
+    return Batch(values, stamps, keys)

@@ -1,0 +1,203 @@
+"""Result partitions put small pieces together, and hold and send as the buffer timeout says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluiceway.elements import Batch, Element, EndOfData, Watermark
+from sluiceway.outputs import ResultPartition
+from sluiceway.partitioner import Partitioner
+from sluiceway.partitioners import make_partitioner
+from sluiceway.streamgraph import PartitionerSpec
+from sluiceway.transport import Sender
+
+
+class Sent(Sender):
+    def __init__(self) -> None:
+        self.elements: list[Element] = []
+
+    def send(self, element: Element) -> None:
+        self.elements.append(element)
+
+    def send_urgent(self, element: Element) -> None:
+        raise AssertionError
+
+    def available(self) -> bool:
+        return True
+
+    def fail(self, cause: BaseException) -> None:
+        raise AssertionError
+
+    def close(self) -> None:
+        pass
+
+    def backlog(self) -> int:
+        return 0
+
+
+def partition(
+    timeout_ms: int, consumers: int = 1, full: int = 4, name: str = "rebalance"
+) -> tuple[ResultPartition, list[Sent]]:
+    spec = PartitionerSpec(name, (lambda v: v) if name == "hash" else None)
+    partitioner: Partitioner = make_partitioner(spec, 128, lambda name: None)  # type: ignore[arg-type,return-value]
+    partitioner.setup(0, consumers, 0)
+    senders = [Sent() for _ in range(consumers)]
+    return ResultPartition(partitioner, senders, timeout_ms, full), senders
+
+
+def values(sent: Sent) -> list[list[Any]]:
+    return [e.values for e in sent.elements if isinstance(e, Batch)]
+
+
+# ---- a timeout of 0 -----------------------------------------------------------------------------------------
+
+
+def test_with_timeout_zero_small_pieces_wait_while_the_task_has_more_to_do() -> None:
+    out, (sent,) = partition(0, full=10)
+    out.emit(Batch([1]), now=5.0)
+    out.emit(Batch([2]), now=5.001)
+    assert values(sent) == []
+    assert out.waiting() == 1
+    out.idle()
+    assert values(sent) == [[1, 2]]
+    assert out.waiting() == 0
+    assert out.due is None
+
+
+def test_with_timeout_zero_they_wait_for_5_ms_at_most() -> None:
+    out, _ = partition(0, full=10)
+    out.emit(Batch([1]), now=5.0)
+    out.emit(Batch([2]), now=5.004)
+    assert out.due == pytest.approx(5.005)
+
+
+def test_with_timeout_zero_a_large_piece_goes_as_it_is() -> None:
+    out, (sent,) = partition(0, full=10)
+    large = Batch([1, 2, 3, 4, 5])
+    out.emit(large, now=5.0)
+    assert sent.elements[0] is large
+    assert out.due is None
+
+
+def test_a_large_piece_does_not_overtake_small_ones() -> None:
+    out, (sent,) = partition(0, full=10)
+    out.emit(Batch([1]), now=5.0)
+    out.emit(Batch([2, 3, 4, 5, 6, 7]), now=5.0)
+    out.idle()
+    assert values(sent) == [[1, 2, 3, 4, 5, 6, 7]]
+
+
+def test_a_piece_without_company_goes_as_it_is() -> None:
+    out, (sent,) = partition(0, full=10)
+    small = Batch([1])
+    out.emit(small, now=5.0)
+    out.idle()
+    assert sent.elements[0] is small
+
+
+# ---- other timeouts -----------------------------------------------------------------------------------------
+
+
+def test_a_timeout_lets_records_wait_for_company_but_not_longer() -> None:
+    out, (sent,) = partition(100)
+    out.emit(Batch([1]), now=5.0)
+    out.emit(Batch([2]), now=5.05)
+    assert values(sent) == []
+    assert out.due == pytest.approx(5.1)
+    out.idle()
+    assert values(sent) == [], "they were told to wait, whatever the task has to do"
+    out.flush()
+    assert values(sent) == [[1, 2]]
+    assert out.due is None
+
+
+def test_a_full_batch_goes_without_waiting() -> None:
+    out, (sent,) = partition(-1, full=3)
+    for n in range(4):
+        out.emit(Batch([n]), now=0.0)
+    out.idle()
+    assert values(sent) == [[0, 1, 2]]
+    assert out.due is None
+
+
+def test_what_has_gone_full_leaves_nothing_due() -> None:
+    out, (sent,) = partition(100, full=2)
+    out.emit(Batch([1, 2]), now=5.0)
+    assert values(sent) == [[1, 2]]
+    assert out.due is None
+
+
+@pytest.mark.parametrize("timeout_ms", [0, 100, -1])
+def test_an_event_flushes_what_precedes_it(timeout_ms: int) -> None:
+    out, sents = partition(timeout_ms, consumers=2, full=100)
+    out.emit(Batch([1, 2, 3]), now=0.0)
+    out.control(Watermark(7))
+    for sent in sents:
+        assert isinstance(sent.elements[0], Batch)
+        assert sent.elements[1] == Watermark(7)
+    assert out.due is None
+
+
+def test_waiting_records_keep_their_timestamps_and_keys_and_never_share_lists() -> None:
+    out, (sent,) = partition(-1, full=100)
+    first = Batch(["a"], [1], ["A"])
+    out.emit(first, now=0.0)
+    out.emit(Batch(["b"], [2], ["B"]), now=0.0)
+    out.emit(Batch(["c"], None, ["C"]), now=0.0)
+    out.emit(Batch(["d"]), now=0.0)
+    out.flush()
+    assert (first.values, first.timestamps, first.keys) == (["a"], [1], ["A"])
+    assert sent.elements == [Batch(["a", "b"], [1, 2]), Batch(["c"]), Batch(["d"])]
+    assert [e.keys for e in sent.elements if isinstance(e, Batch)] == [["A", "B"], ["C"], None]
+
+
+# ---- whatever happens in whichever order --------------------------------------------------------------------
+
+ACTIONS = st.one_of(
+    st.lists(st.integers(0, 20), min_size=1, max_size=6),
+    st.sampled_from(["idle", "flush", "event"]),
+)
+
+
+@given(
+    st.lists(ACTIONS, max_size=30),
+    st.sampled_from([0, 5, -1]),
+    st.integers(1, 4),
+    st.booleans(),
+    st.sampled_from(["rebalance", "hash", "broadcast"]),
+)
+def test_nothing_is_lost_doubled_or_overtaken(
+    actions: list[Any], timeout_ms: int, consumers: int, stamped: bool, name: str
+) -> None:
+    """Compared with the same partitioner without anything that waits."""
+    out, sents = partition(timeout_ms, consumers, full=8, name=name)
+    plain, expected = partition(0, consumers, full=1, name=name)
+    for number, action in enumerate(actions):
+        if action == "event":
+            out.control(Watermark(number))
+            plain.control(Watermark(number))
+        elif action == "idle":
+            out.idle()
+        elif action == "flush":
+            out.flush()
+        else:
+            stamps = [number] * len(action) if stamped else None
+            out.emit(Batch(action, stamps), now=float(number))
+            plain.emit(Batch(action, stamps), now=float(number))
+            assert timeout_ms < 0 or not out.waiting() or out.due is not None, "nothing waits for ever"
+    out.control(EndOfData())
+    plain.control(EndOfData())
+    for sent, wanted in zip(sents, expected, strict=True):
+        assert flat(sent) == flat(wanted)
+        assert all(len(e.values) < 8 + 6 for e in sent.elements if isinstance(e, Batch))
+
+
+def flat(sent: Sent) -> list[Any]:
+    found: list[Any] = []
+    for e in sent.elements:
+        found += zip(e.values, e.timestamps or [None] * len(e), strict=True) if isinstance(e, Batch) else [e]
+    return found
