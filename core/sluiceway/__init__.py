@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from sluiceway.elements import Batch
     from sluiceway.engine import JobResult, JobStatus
     from sluiceway.errors import (
+        CheckpointError,
         ConfigurationError,
         ConnectorError,
         CorruptStreamError,
@@ -127,6 +128,7 @@ __all__ = [
     "BroadcastProcessFunction",
     "BroadcastState",
     "BroadcastStream",
+    "CheckpointError",
     "CheckpointedFunction",
     "CloseableIterator",
     "CoFlatMapFunction",
@@ -225,9 +227,9 @@ _HOMES = {
     "sluiceway.connectors": "Collected",
     "sluiceway.elements": "Batch",
     "sluiceway.engine": "JobResult JobStatus",
-    "sluiceway.errors": "ConfigurationError ConnectorError CorruptStreamError FunctionContractError GraphError "
-    "JobCancelledError MissingExtraError NotBuiltYetError PluginError SerializationError SluicewayError "
-    "StateError UnknownNameError UnstableKeyError",
+    "sluiceway.errors": "CheckpointError ConfigurationError ConnectorError CorruptStreamError "
+    "FunctionContractError GraphError JobCancelledError MissingExtraError NotBuiltYetError PluginError "
+    "SerializationError SluicewayError StateError UnknownNameError UnstableKeyError",
     "sluiceway.eventtime": "TimestampAssigner WatermarkGenerator WatermarkOutput WatermarkStrategy",
     "sluiceway.functions": "AggregateFunction AllWindowFunction AsyncFunction AsyncRetryStrategy "
     "BatchProcessFunction KeyedBatchProcessFunction "

@@ -13,6 +13,7 @@ from sluiceway.config import Settings
 from sluiceway.metrics import JobMetrics, MetricsReporter
 from sluiceway.partitioner import Partitioner
 from sluiceway.state import StateBackend
+from sluiceway.storage import CheckpointStorage
 from sluiceway.streamgraph import StreamGraph
 from sluiceway.transport import Transport
 
@@ -101,6 +102,10 @@ class Services(ABC):
     @abstractmethod
     def partitioner(self, name: str) -> Partitioner:
         """A new partitioner of a plugin's."""
+
+    @abstractmethod
+    def checkpoint_storage(self, location: str) -> CheckpointStorage:
+        """A new checkpoint storage at a path or URL."""
 
     @abstractmethod
     def metrics_reporters(self, names: Sequence[str]) -> list[MetricsReporter]:

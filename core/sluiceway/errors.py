@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 __all__ = [
+    "CheckpointError",
     "ConfigurationError",
     "ConnectorError",
     "CorruptStreamError",
@@ -71,6 +72,10 @@ class NoResourceAvailableError(SluicewayError):
 
 class StateError(SluicewayError):
     """State was used outside its rules: unknown, of another type, without a key."""
+
+
+class CheckpointError(SluicewayError):
+    """A checkpoint or savepoint cannot be written, found or read. Names the file."""
 
 
 class UnstableKeyError(SluicewayError, TypeError):

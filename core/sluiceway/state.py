@@ -32,6 +32,8 @@ __all__ = [
     "ListStateDescriptor",
     "MapState",
     "MapStateDescriptor",
+    "NativeFile",
+    "NativeState",
     "ReducingState",
     "ReducingStateDescriptor",
     "StateBackend",
@@ -278,6 +280,8 @@ class StateMeta:
         type_name: the declared type as text, ``""`` where none was declared.
         expires: whether each value stands in a pair ``(ms since the epoch when it was last touched, value)``,
             because the state has a time to live.
+        declared: the kind that was declared, for people: ``list``.
+        ttl_ms: the time to live, for people.
     """
 
     name: str
@@ -286,6 +290,8 @@ class StateMeta:
     version: int
     type_name: str = ""
     expires: bool = False
+    declared: str = field(default="", compare=False)
+    ttl_ms: int | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         content = self.type_name or "values of no declared type"
@@ -327,7 +333,9 @@ class TableSchema:
         serializer = serializer_for(declared)
         shown_name = type_name(shown) if is_known(shown) else ""
         name, expires = descriptor.name, descriptor.expires
-        meta = StateMeta(name, kind, serializer.name, serializer.version, shown_name, expires)
+        declared_as = type(descriptor).__name__.removesuffix("StateDescriptor").lower()
+        ttl_ms = descriptor.ttl.ttl_ms if descriptor.ttl is not None and expires else None
+        meta = StateMeta(name, kind, serializer.name, serializer.version, shown_name, expires, declared_as, ttl_ms)
         return cls(meta, serializer)
 
     def check_same(self, other: StateMeta, operator: str) -> None:
@@ -365,17 +373,73 @@ class TableSchema:
 
 
 @dataclass(frozen=True, slots=True)
+class NativeFile:
+    """A file of a backend.
+
+    Attributes:
+        name: what the backend calls it.
+        size: in bytes.
+        identity: where the file never changes: a name that it shares with no other content, so that a later
+            checkpoint of which it is a part, too, need not write it again. Letters, digits, ``-`` and ``.``.
+    """
+
+    name: str
+    size: int
+    identity: str = ""
+
+
+class NativeState(ABC):
+    """Keyed state at one moment as a backend's own files, which only this kind of backend reads.
+
+    Attributes:
+        format: the backend's name, and the version of what is in the files.
+        key_groups: what is in them.
+        files: all of them.
+        properties: what else the backend must know.
+    """
+
+    format: str
+    key_groups: KeyGroupRange
+    files: tuple[NativeFile, ...]
+    properties: Mapping[str, str]
+
+    @abstractmethod
+    def fetch(self, name: str, path: str) -> None:
+        """Make a local file of one of them, which shares its content and must not be changed."""
+
+    @abstractmethod
+    def local_path(self, name: str) -> str:
+        """Where one of them is, until the snapshot is released. Raises StateError if not on this machine."""
+
+
+@dataclass(frozen=True, slots=True)
 class KeyedSnapshot:
     """Keyed state at one moment, organised by key group and independent of the backend that took it.
+
+    What is to be read may be made while it is read: from any thread, also while the backend is used, and until
+    :meth:`release`. Pickled, it is what it says, by itself.
 
     Attributes:
         tables: one entry per table; rows refer to them by index.
         groups: per key group the rows of all tables, msgpack-encoded as written by
             :func:`sluiceway.serializers.encode_rows`. Groups without state are absent.
+        native: the same as files of the backend, where it has any; then a snapshot that was read from a
+            checkpoint may have no ``groups``.
+        on_release: what :meth:`release` calls.
     """
 
     tables: tuple[StateMeta, ...]
     groups: Mapping[int, bytes]
+    native: NativeState | None = None
+    on_release: Callable[[], None] | None = field(default=None, compare=False, repr=False)
+
+    def release(self) -> None:
+        """Nothing of it will be read any more: free what it holds. Harmless a second time."""
+        if self.on_release is not None:
+            self.on_release()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return KeyedSnapshot, (self.tables, self.groups, self.native)
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,7 +521,10 @@ class KeyedStateBackend(ABC):
 
     @abstractmethod
     def snapshot(self) -> KeyedSnapshot:
-        """All state as of now. Later changes do not show in it."""
+        """All state as of now. Later changes do not show in it.
+
+        Quick: what takes long is left to whoever reads the snapshot, in a thread of its own maybe.
+        """
 
     @abstractmethod
     def restore(self, snapshots: Iterable[KeyedSnapshot]) -> None:

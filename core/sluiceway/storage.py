@@ -1,39 +1,117 @@
-"""Where checkpoints are kept: what a checkpoint storage implements."""
+"""Where checkpoints are kept: what a checkpoint storage implements.
+
+A storage keeps files under one location and knows nothing of what is in them. What the files of a checkpoint
+are, when it is complete and what may be deleted is built once over any storage, in ``sluiceway.checkpoints``.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
-__all__ = ["CheckpointStorage"]
+from sluiceway.errors import CheckpointError
+
+__all__ = ["CheckpointStorage", "StoredFile", "check_name"]
+
+_PART = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file as a listing shows it.
+
+    Attributes:
+        name: relative to the storage's location, parts separated by ``/``.
+        size: in bytes.
+        modified_ms: when it was written, ms since the epoch by the storage's own clock; 0 where that is not
+            known.
+    """
+
+    name: str
+    size: int
+    modified_ms: int
 
 
 class CheckpointStorage(ABC):
-    """Keeps the files of checkpoints and makes a checkpoint visible in one step.
+    """Files under one location.
 
-    Methods may block; the runtime calls them from helper threads.
+    Every process of a job has a storage of its own over the same location: it can be pickled, and its methods
+    may be called from any thread. They may block; the runtime calls them from helper threads. Names are
+    relative, their parts separated by ``/``, none of them empty, ``.`` or ``..`` (:func:`check_name`).
+
+    All methods raise CheckpointError, which names the file, where the place cannot be read or written.
+
+    Attributes:
+        location: the path or URL.
     """
 
-    @abstractmethod
-    def write(self, checkpoint_id: int, name: str, data: bytes) -> None:
-        """Write one file of a checkpoint that is not visible yet."""
+    location: str
 
     @abstractmethod
-    def complete(self, checkpoint_id: int, metadata: bytes) -> None:
-        """Make the checkpoint visible, all at once, with its metadata."""
+    def write(self, name: str, parts: Iterable[bytes]) -> int:
+        """Write a file, durably and all at once; one of that name is replaced. Returns its size.
+
+        Whoever reads meanwhile finds the old file or the new one, or none, never a part of it. If this raises,
+        or the process dies, nothing goes by that name that did not before. What such an end leaves behind is shown
+        by :meth:`files`, under another name.
+
+        Args:
+            name: directories that it needs are made.
+            parts: the content, piece by piece; what iterating raises goes through.
+        """
 
     @abstractmethod
-    def read(self, checkpoint_id: int, name: str) -> bytes:
-        """Read one file of a visible checkpoint. Raises FileNotFoundError."""
+    def read(self, name: str, offset: int = 0, size: int | None = None) -> bytes:
+        """Read a file, or ``size`` bytes of it from ``offset``; fewer where it ends before.
+
+        Raises:
+            CheckpointError: also if there is no such file, with FileNotFoundError as its cause.
+        """
 
     @abstractmethod
-    def metadata(self, checkpoint_id: int) -> bytes:
-        """Read the metadata of a visible checkpoint. Raises FileNotFoundError."""
+    def files(self, directory: str = "") -> Iterator[StoredFile]:
+        """All files in a directory and below it, in no order; none if there is no such directory."""
 
     @abstractmethod
-    def checkpoints(self) -> Iterator[int]:
-        """The visible checkpoints, oldest first."""
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete files; those that are not there are no error. Directories that become empty may go, too."""
 
-    @abstractmethod
-    def discard(self, checkpoint_id: int) -> None:
-        """Forget a checkpoint, visible or not."""
+    def put_file(self, name: str, path: str) -> int:
+        """Write a local file, which never changes again, under a name. Returns its size.
+
+        A storage on the same disk may share it instead of copying it.
+        """
+        return self.write(name, _parts_of(path))
+
+    def fetch_file(self, name: str, path: str) -> None:
+        """Make a local file of a stored one; neither will be changed.
+
+        A storage on the same disk may share it instead of copying it.
+
+        Raises:
+            CheckpointError: also if there is no such file.
+            OSError: the local file cannot be written.
+        """
+        offset = 0
+        with open(path, "wb") as target:
+            while part := self.read(name, offset, _PART):
+                target.write(part)
+                offset += len(part)
+
+    def shown(self, name: str) -> str:
+        """How messages call a file."""
+        return f"{self.location.rstrip('/')}/{name}"
+
+
+def check_name(name: str) -> str:
+    """A name of a stored file as it is. Raises CheckpointError if it would lead out of the location."""
+    if not name or any(part in ("", ".", "..") for part in name.split("/")) or "\0" in name:
+        raise CheckpointError(f"{name!r} is no name of a file of a checkpoint: it would lead out of its place")
+    return name
+
+
+def _parts_of(path: str) -> Iterator[bytes]:
+    with open(path, "rb") as file:
+        while part := file.read(_PART):
+            yield part

@@ -63,7 +63,11 @@ def sluiceway_metrics_reporters() -> list[Offer]:  # type: ignore[empty-body]
 
 @hookspec
 def sluiceway_checkpoint_storages() -> list[Offer]:  # type: ignore[empty-body]
-    """Storages: ``load`` returns a callable without arguments that makes a ``storage.CheckpointStorage``."""
+    """Storages: ``load`` returns a callable that makes a ``storage.CheckpointStorage`` of a location.
+
+    The offer's name is the scheme of the URLs that it takes: ``vault`` is given ``vault://...``. Paths, and
+    URLs that nobody offers anything for, go to ``filesystem``.
+    """
 
 
 @hookspec

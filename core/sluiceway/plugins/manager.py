@@ -353,13 +353,14 @@ class PluginManager:
                 self._factories[kind, name] = factory
             return self._factories[kind, name]
 
-    def make(self, kind: Kind, name: str, promised: type[T]) -> T:
+    def make(self, kind: Kind, name: str, promised: type[T], *arguments: object) -> T:
         """Make one.
 
         Args:
             kind: what it is.
             name: what it is called.
             promised: the contract that it must implement.
+            arguments: what the factory takes.
 
         Raises:
             PluginError: what the plugin made is not that; and what :meth:`factory` raises.
@@ -370,7 +371,7 @@ class PluginManager:
             raise PluginError(
                 f"{offered} of {offered.plugin}: load() returned {factory!r}, which cannot be called to make one"
             )
-        return _promised(offered, factory(), promised)
+        return _promised(offered, factory(*arguments), promised)
 
     # -- by kind -------------------------------------------------------------------------------------------
 
@@ -378,9 +379,12 @@ class PluginManager:
         """A new engine. This and the following raise what :meth:`make` and :meth:`factory` raise."""
         return self.make(ENGINE, name, Engine)  # type: ignore[type-abstract]
 
-    def checkpoint_storage(self, name: str) -> CheckpointStorage:
-        """A new checkpoint storage."""
-        return self.make(CHECKPOINT_STORAGE, name, CheckpointStorage)  # type: ignore[type-abstract]
+    def checkpoint_storage(self, location: str) -> CheckpointStorage:
+        """A new checkpoint storage at a path or URL: that of the URL's scheme, or ``filesystem``."""
+        scheme, separator, _ = location.partition("://")
+        offered = {o.offer.name for o in self.offers(CHECKPOINT_STORAGE)}
+        name = scheme if separator and scheme in offered else "filesystem"
+        return self.make(CHECKPOINT_STORAGE, name, CheckpointStorage, location)  # type: ignore[type-abstract]
 
     def connector(self, name: str) -> Connector:
         """The connector of that name: its source and sink classes."""

@@ -13,6 +13,7 @@ from sluiceway.metrics import MetricsReporter
 from sluiceway.partitioner import Partitioner
 from sluiceway.plugins.kinds import METRICS_REPORTER, PARTITIONER, STATE_BACKEND, TRANSPORT
 from sluiceway.state import StateBackend
+from sluiceway.storage import CheckpointStorage
 from sluiceway.transport import Transport
 
 if TYPE_CHECKING:
@@ -119,6 +120,10 @@ class PluginServices(Services):
     def partitioner(self, name: str) -> Partitioner:
         """A new partitioner."""
         return self._manager.make(PARTITIONER, name, Partitioner)  # type: ignore[type-abstract]
+
+    def checkpoint_storage(self, location: str) -> CheckpointStorage:
+        """A new checkpoint storage at a path or URL."""
+        return self._manager.checkpoint_storage(location)
 
     def metrics_reporters(self, names: Sequence[str]) -> list[MetricsReporter]:
         """New metrics reporters, in the order of the names."""

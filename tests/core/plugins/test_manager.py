@@ -423,13 +423,13 @@ def test_what_is_not_of_its_kind_is_refused(site: Any, manage: Any, made: str, s
         ("sluiceway_partitioners", lambda m: m.services().partitioner("odd")),
         ("sluiceway_metrics_reporters", lambda m: m.services().metrics_reporters(["odd"])),
         ("sluiceway_engines", lambda m: m.engine("odd")),
-        ("sluiceway_checkpoint_storages", lambda m: m.checkpoint_storage("odd")),
+        ("sluiceway_checkpoint_storages", lambda m: m.checkpoint_storage("odd://x")),
         ("sluiceway_connectors", lambda m: m.connector("odd")),
         ("sluiceway_serializers", lambda m: m.serializer("odd")),
     ],
 )
 def test_every_kind_is_held_to_its_contract(site: Any, manage: Any, hook: str, ask: Any) -> None:
-    site.install("odd", f"@hookimpl\ndef {hook}():\n    return [Offer('odd', lambda: object)]")
+    site.install("odd", f"@hookimpl\ndef {hook}():\n    return [Offer('odd', lambda: lambda *of: 7)]")
     with pytest.raises(PluginError, match=r"'odd' of plugin 'odd' \(odd 1.0\) is a \w+, not a sluiceway\."):
         ask(manage())
 

@@ -1,0 +1,59 @@
+"""Checkpoints as files: how state is written and read, what makes a checkpoint complete, what may be deleted.
+
+A worker calls :func:`write_subtask` and sends the entry that it returns. The job manager puts the entries of
+all subtasks into a :class:`CheckpointMetadata` and completes it in a :class:`CheckpointDirectory`. From there
+:func:`read_operators` gives back the snapshots.
+"""
+
+from sluiceway.checkpoints.directory import (
+    METADATA,
+    CheckpointDirectory,
+    Orphans,
+    find_checkpoints,
+    load_metadata,
+    split_location,
+    write_enumerators,
+)
+from sluiceway.checkpoints.metadata import (
+    CHECKPOINT,
+    FORMAT_VERSION,
+    SAVEPOINT,
+    CheckpointMetadata,
+    NativeFileEntry,
+    Section,
+    StepEntry,
+    SubtaskEntry,
+    VertexEntry,
+    decode_metadata,
+    encode_metadata,
+)
+from sluiceway.checkpoints.reading import StateReader, read_enumerators, read_operators
+from sluiceway.checkpoints.subtasks import decode_subtask, encode_subtask, shared_files, write_subtask
+
+__all__ = [
+    "CHECKPOINT",
+    "FORMAT_VERSION",
+    "METADATA",
+    "SAVEPOINT",
+    "CheckpointDirectory",
+    "CheckpointMetadata",
+    "NativeFileEntry",
+    "Orphans",
+    "Section",
+    "StateReader",
+    "StepEntry",
+    "SubtaskEntry",
+    "VertexEntry",
+    "decode_metadata",
+    "decode_subtask",
+    "encode_metadata",
+    "encode_subtask",
+    "find_checkpoints",
+    "load_metadata",
+    "read_enumerators",
+    "read_operators",
+    "shared_files",
+    "split_location",
+    "write_enumerators",
+    "write_subtask",
+]

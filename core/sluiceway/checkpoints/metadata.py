@@ -1,0 +1,353 @@
+"""What is written of a checkpoint besides its state: versioned, JSON, readable without the job's code.
+
+``docs/reference/checkpoint-format.md`` describes the format for readers that are not this module.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from zlib import crc32
+
+import msgspec
+
+from sluiceway.errors import CheckpointError
+
+__all__ = [
+    "CHECKPOINT",
+    "FORMAT_VERSION",
+    "SAVEPOINT",
+    "CheckpointMetadata",
+    "GroupEntry",
+    "KeyedEntry",
+    "ListEntry",
+    "NativeEntry",
+    "NativeFileEntry",
+    "OperatorEntry",
+    "Section",
+    "StepEntry",
+    "SubtaskEntry",
+    "TableEntry",
+    "VertexEntry",
+    "decode_metadata",
+    "encode_metadata",
+]
+
+FORMAT: Final = "sluiceway-checkpoint"
+FORMAT_VERSION: Final = 1
+CHECKPOINT: Final = "checkpoint"
+SAVEPOINT: Final = "savepoint"
+
+
+class _Part(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Fields that a reader does not know are left alone; those with defaults may be missing."""
+
+
+class Section(_Part, frozen=True, kw_only=True):
+    """Bytes in a file.
+
+    Attributes:
+        file: relative to the directory of the metadata.
+        offset: where they begin.
+        size: how many they are.
+        crc32: their checksum.
+        count: how many values are in them, where they are values.
+    """
+
+    file: str
+    offset: int
+    size: int
+    crc32: int
+    count: int = 0
+
+
+class TableEntry(_Part, frozen=True, kw_only=True):
+    """A table of keyed state.
+
+    Attributes:
+        name: the state's name.
+        table: ``value`` or ``map``.
+        serializer: name of the serializer of the values.
+        version: of that serializer.
+        type: the declared type as text; empty: none was declared.
+        expires: whether each value stands in a pair with the time it was last touched.
+        kind: what was declared: ``value``, ``list``, ``map``, ``reducing``, ``aggregating``.
+        ttl_ms: its time to live.
+    """
+
+    name: str
+    table: str
+    serializer: str
+    version: int
+    type: str = ""
+    expires: bool = False
+    kind: str = ""
+    ttl_ms: int | None = None
+
+
+class GroupEntry(_Part, frozen=True, kw_only=True, array_like=True, omit_defaults=False):
+    """Where the rows of a key group are, in the file of its :class:`KeyedEntry`.
+
+    Attributes:
+        group: the key group.
+        offset: where they begin.
+        size: how many bytes they are.
+        crc32: their checksum.
+    """
+
+    group: int
+    offset: int
+    size: int
+    crc32: int
+
+
+class NativeFileEntry(_Part, frozen=True, kw_only=True):
+    """A file in the format of a state backend.
+
+    Attributes:
+        name: what the backend calls it.
+        file: where it is, relative to the directory of the metadata.
+        size: in bytes.
+        crc32: its checksum.
+        shared: whether other checkpoints of the job may refer to the same file.
+    """
+
+    name: str
+    file: str
+    size: int
+    crc32: int
+    shared: bool = False
+
+
+class NativeEntry(_Part, frozen=True, kw_only=True):
+    """Keyed state as a backend's own files.
+
+    Attributes:
+        format: name and version of the format; the name is that of the backend.
+        start: the first key group in them.
+        end: the key group after the last.
+        files: all of them.
+        properties: what else the backend must know.
+    """
+
+    format: str
+    start: int
+    end: int
+    files: tuple[NativeFileEntry, ...]
+    properties: dict[str, str] = {}
+
+
+class KeyedEntry(_Part, frozen=True, kw_only=True):
+    """Keyed state of an operator in a subtask: rows by key group, or files of the backend.
+
+    Attributes:
+        tables: rows refer to them by index.
+        file: where the rows are; None: there are none.
+        groups: the key groups that have rows.
+        native: the files of the backend, instead of rows.
+    """
+
+    tables: tuple[TableEntry, ...]
+    file: str | None = None
+    groups: tuple[GroupEntry, ...] = ()
+    native: NativeEntry | None = None
+
+
+class ListEntry(_Part, frozen=True, kw_only=True):
+    """A list of operator state.
+
+    Attributes:
+        name: the state's name.
+        mode: ``list``, or ``union list``.
+        serializer: name of the serializer of the elements.
+        version: of that serializer.
+        type: the declared type of an element as text.
+        subtask: whose it was.
+        parallelism: how many subtasks there were.
+        elements: where they are; None: there are none.
+    """
+
+    name: str
+    mode: str
+    serializer: str
+    version: int
+    type: str
+    subtask: int
+    parallelism: int
+    elements: Section | None = None
+
+
+class OperatorEntry(_Part, frozen=True, kw_only=True):
+    """The state of one step in one subtask.
+
+    Attributes:
+        uid: of the step.
+        keyed: its keyed state.
+        splits: the splits of a source's reader, with positions.
+        lists: its operator state.
+        broadcast: its broadcast state.
+        pending: records that were taken and not given on.
+    """
+
+    uid: str
+    keyed: KeyedEntry | None = None
+    splits: Section | None = None
+    lists: tuple[ListEntry, ...] = ()
+    broadcast: Section | None = None
+    pending: Section | None = None
+
+
+class SubtaskEntry(_Part, frozen=True, kw_only=True):
+    """What one subtask has in a checkpoint.
+
+    Attributes:
+        index: of the subtask.
+        operators: the state of its steps.
+        attachments: other bytes by name, such as records that were under way.
+        finished: whether the subtask had finished.
+        size: bytes of state that the checkpoint refers to.
+        written: of these, bytes that were written for this checkpoint.
+    """
+
+    index: int
+    operators: tuple[OperatorEntry, ...] = ()
+    attachments: dict[str, Section] = {}
+    finished: bool = False
+    size: int = 0
+    written: int = 0
+
+
+class StepEntry(_Part, frozen=True, kw_only=True):
+    """A step of a job vertex.
+
+    Attributes:
+        uid: by which state finds its step.
+        name: for people.
+        kind: what it does, as ``explain`` calls it.
+    """
+
+    uid: str
+    name: str = ""
+    kind: str = ""
+
+
+class VertexEntry(_Part, frozen=True, kw_only=True):
+    """A job vertex.
+
+    Attributes:
+        uid: of its first step.
+        name: for people.
+        parallelism: its number of subtasks.
+        max_parallelism: its number of key groups.
+        steps: all of its steps, in the order of the chain.
+        subtasks: their state, those with any.
+    """
+
+    uid: str
+    name: str
+    parallelism: int
+    max_parallelism: int
+    steps: tuple[StepEntry, ...] = ()
+    subtasks: tuple[SubtaskEntry, ...] = ()
+
+
+class CheckpointMetadata(_Part, frozen=True, kw_only=True):
+    """A checkpoint or savepoint.
+
+    Attributes:
+        job_name: the pipeline's name.
+        job_id: of the run.
+        checkpoint_id: counted by the run.
+        kind: ``checkpoint`` or ``savepoint``.
+        triggered_ms: when it was begun, ms since the epoch.
+        completed_ms: when its last state had come in.
+        vertices: the job's vertices with their state.
+        enumerators: by uid of a source, what its enumerator keeps; each one value.
+        written_by: version of Sluiceway.
+        properties: what else the job manager keeps.
+    """
+
+    job_name: str
+    job_id: str
+    checkpoint_id: int
+    kind: str
+    triggered_ms: int
+    completed_ms: int
+    vertices: tuple[VertexEntry, ...] = ()
+    enumerators: dict[str, Section] = {}
+    written_by: str = ""
+    properties: dict[str, Any] = {}
+
+    @property
+    def size(self) -> int:
+        """Bytes of state that it refers to."""
+        subtasks = sum(s.size for v in self.vertices for s in v.subtasks)
+        return subtasks + sum(section.size for section in self.enumerators.values())
+
+    @property
+    def written(self) -> int:
+        """Bytes of state that were written for it."""
+        subtasks = sum(s.written for v in self.vertices for s in v.subtasks)
+        return subtasks + sum(section.size for section in self.enumerators.values())
+
+    def files(self) -> set[str]:
+        """All files that it refers to, relative to its directory."""
+        found = {section.file for section in self.enumerators.values()}
+        for subtask in (s for v in self.vertices for s in v.subtasks):
+            found.update(section.file for section in subtask.attachments.values())
+            for operator in subtask.operators:
+                found.update(_files_of(operator))
+        return found
+
+
+def _files_of(operator: OperatorEntry) -> set[str]:
+    sections = [operator.splits, operator.broadcast, operator.pending, *(kept.elements for kept in operator.lists)]
+    found = {section.file for section in sections if section is not None}
+    keyed = operator.keyed
+    if keyed is not None and keyed.file is not None:
+        found.add(keyed.file)
+    if keyed is not None and keyed.native is not None:
+        found.update(file.file for file in keyed.native.files)
+    return found
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    format: str
+    version: int
+    crc32: int = 0
+    content: msgspec.Raw = msgspec.Raw(b"null")
+
+
+def encode_metadata(metadata: CheckpointMetadata) -> bytes:
+    """As it is written."""
+    content = msgspec.json.encode(metadata)
+    return msgspec.json.encode(_Envelope(FORMAT, FORMAT_VERSION, crc32(content), msgspec.Raw(content))) + b"\n"
+
+
+def decode_metadata(data: bytes, where: str) -> CheckpointMetadata:
+    """Read it.
+
+    Args:
+        data: the file.
+        where: what messages call it.
+
+    Raises:
+        CheckpointError: it is damaged, no metadata at all, or of a version that this one cannot read.
+    """
+    try:
+        envelope = msgspec.json.decode(data, type=_Envelope)
+    except msgspec.MsgspecError as error:
+        raise CheckpointError(f"{where} is not the metadata of a checkpoint, or it is damaged: {error}") from error
+    if envelope.format != FORMAT:
+        raise CheckpointError(f"{where} is of format {envelope.format!r}, not {FORMAT!r}: it is no checkpoint")
+    if not 1 <= envelope.version <= FORMAT_VERSION:
+        raise CheckpointError(
+            f"{where} was written by a newer Sluiceway: it is of version {envelope.version} of the format, this "
+            f"one reads up to {FORMAT_VERSION}"
+        )
+    found = crc32(envelope.content)
+    if found != envelope.crc32:
+        raise CheckpointError(f"{where} is damaged: its checksum is {found}, {envelope.crc32} was written")
+    try:
+        return msgspec.json.decode(envelope.content, type=CheckpointMetadata)
+    except msgspec.MsgspecError as error:
+        raise CheckpointError(f"{where} is not what its format says: {error}") from error

@@ -1,0 +1,179 @@
+"""A local directory: files are synced to the disk, renamed into place, and shared by hard links."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Final, TypeVar
+
+from sluiceway.errors import CheckpointError
+from sluiceway.storage import CheckpointStorage, StoredFile, check_name
+
+__all__ = ["LocalStorage"]
+
+_ATTEMPTS = 20
+"""A directory can go between making it and using it as often as somebody deletes the last file in it."""
+
+
+class LocalStorage(CheckpointStorage):
+    """Files below a directory of this machine, or of a network file system that renames atomically.
+
+    Args:
+        location: the directory; it is made when something is written.
+    """
+
+    def __init__(self, location: str) -> None:
+        self.location = os.path.abspath(os.path.expanduser(location))
+
+    def write(self, name: str, parts: Iterable[bytes]) -> int:
+        """Write beside it, sync, rename, sync the directory."""
+        path = self._path(name)
+        partial = _partial(path)
+        with self._failing("write", name):
+            file = _in_directory(path, lambda: open(partial, "xb"))  # noqa: SIM115 - closed below
+        try:
+            for part in parts:
+                with self._failing("write", name):
+                    file.write(part)
+            with self._failing("write", name):
+                size = file.tell()
+                file.flush()
+                os.fsync(file.fileno())
+                file.close()
+                _rename(partial, path)
+        except BaseException:
+            with suppress(OSError):
+                file.close()
+            with suppress(OSError):
+                os.unlink(partial)
+            raise
+        return size
+
+    def put_file(self, name: str, path: str) -> int:
+        """Link it, or copy it from another disk."""
+        target = self._path(name)
+        partial = _partial(target)
+        with self._failing("write", name):
+            size = os.stat(path).st_size
+            try:
+                _in_directory(target, lambda: os.link(path, partial))
+                _sync(partial)
+                _rename(partial, target)
+                with suppress(FileNotFoundError):  # still there if the target was a link to the same file before
+                    os.unlink(partial)
+            except OSError as error:
+                with suppress(OSError):
+                    os.unlink(partial)
+                if error.errno not in _NO_LINK:
+                    raise
+                return super().put_file(name, path)
+        return size
+
+    def fetch_file(self, name: str, path: str) -> None:
+        """Link it, or copy it to another disk."""
+        source = self._path(name)
+        try:
+            os.link(source, path)
+        except OSError as error:
+            if error.errno not in _NO_LINK:
+                with self._failing("read", name):
+                    os.stat(source)
+                raise
+            super().fetch_file(name, path)
+
+    def read(self, name: str, offset: int = 0, size: int | None = None) -> bytes:
+        """Read."""
+        with self._failing("read", name), open(self._path(name), "rb") as file:
+            file.seek(offset)
+            return file.read(-1 if size is None else size)
+
+    def files(self, directory: str = "") -> Iterator[StoredFile]:
+        """Walk."""
+        top = self._path(directory) if directory else self.location
+        try:
+            for folder, _, names in os.walk(top, onerror=_unless_missing):
+                prefix = os.path.relpath(folder, self.location).replace(os.sep, "/")
+                for name in names:
+                    with suppress(FileNotFoundError):  # deleted since
+                        stat = os.stat(os.path.join(folder, name))
+                        full = name if prefix == "." else f"{prefix}/{name}"
+                        yield StoredFile(full, stat.st_size, int(stat.st_mtime * 1000))
+        except OSError as error:
+            raise CheckpointError(f"cannot list the checkpoints in {top}: {error.strerror or error}") from error
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Unlink, and remove directories that are empty then."""
+        emptied: set[str] = set()
+        for name in names:
+            path = self._path(name)
+            with self._failing("delete", name), suppress(FileNotFoundError):
+                os.unlink(path)
+            emptied.add(os.path.dirname(path))
+        for folder in emptied:
+            while folder != self.location and len(folder) > len(self.location):
+                try:
+                    os.rmdir(folder)
+                except OSError:
+                    break
+                folder = os.path.dirname(folder)
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.location, *check_name(name).split("/"))
+
+    @contextmanager
+    def _failing(self, doing: str, name: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise CheckpointError(f"cannot {doing} {self.shown(name)}: {error.strerror or error}") from error
+
+
+_NO_LINK: Final = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
+"""Another disk, or one that has no hard links, or too many to this file."""
+
+_R = TypeVar("_R")
+
+
+def _partial(path: str) -> str:
+    return f"{path}.part-{secrets.token_hex(6)}"
+
+
+def _in_directory(path: str, create: Callable[[], _R]) -> _R:
+    """Call ``create`` with the directory of ``path`` there."""
+    for _ in range(_ATTEMPTS):
+        try:
+            return create()
+        except FileNotFoundError:
+            _make_directory(os.path.dirname(path))
+    return create()
+
+
+def _make_directory(path: str) -> None:
+    if not os.path.isdir(path):
+        parent = os.path.dirname(path)
+        _make_directory(parent)
+        with suppress(FileExistsError):
+            os.mkdir(path)
+        _sync(parent)
+
+
+def _rename(partial: str, path: str) -> None:
+    os.replace(partial, path)
+    _sync(os.path.dirname(path))
+
+
+def _sync(path: str) -> None:
+    """Have what was written, linked or renamed there outlive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _unless_missing(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error

@@ -1,0 +1,140 @@
+"""Filesystems that fsspec knows: object stores, HDFS, memory."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import fsspec
+
+from sluiceway.errors import CheckpointError, ConfigurationError
+from sluiceway.storage import CheckpointStorage, StoredFile, check_name
+
+__all__ = ["RemoteStorage"]
+
+_WHOLE: Final = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss"}
+"""Object stores: a file is there when it was closed, and not before; a rename would copy it."""
+
+
+class RemoteStorage(CheckpointStorage):
+    """Files below a URL.
+
+    Where the filesystem is no object store, a file is written under another name and renamed.
+
+    Args:
+        location: the URL.
+
+    Raises:
+        ConfigurationError: fsspec does not know such URLs, or lacks a package for them.
+    """
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+        try:
+            self._fs, root = fsspec.core.url_to_fs(location)
+        except (ValueError, ImportError) as error:
+            raise ConfigurationError(f"checkpoints cannot be kept in {location!r}: {error}") from error
+        self._root = str(root).rstrip("/")
+        protocol = self._fs.protocol
+        self._is_object_store = not _WHOLE.isdisjoint({protocol} if isinstance(protocol, str) else protocol)
+
+    def __getstate__(self) -> str:
+        return self.location
+
+    def __setstate__(self, location: str) -> None:
+        self.__init__(location)  # type: ignore[misc]
+
+    def write(self, name: str, parts: Iterable[bytes]) -> int:
+        """Write, and move into place."""
+        path = self._path(name)
+        partial = path if self._is_object_store else f"{path}.part-{secrets.token_hex(6)}"
+        with self._failing("write", name):
+            if not self._is_object_store:
+                self._fs.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
+            file = self._fs.open(partial, "wb")
+        size = 0
+        try:
+            for part in parts:
+                with self._failing("write", name):
+                    file.write(part)
+                size += len(part)
+            with self._failing("write", name):
+                file.close()
+                if not self._is_object_store:
+                    self._move(partial, path)
+        except BaseException:
+            self._abandon(file, partial)
+            raise
+        return size
+
+    def read(self, name: str, offset: int = 0, size: int | None = None) -> bytes:
+        """Read."""
+        with self._failing("read", name):
+            end = None if size is None else offset + size
+            found: bytes = self._fs.cat_file(self._path(name), start=offset or None, end=end)
+            return found
+
+    def files(self, directory: str = "") -> Iterator[StoredFile]:
+        """List."""
+        top = self._path(directory) if directory else self._root
+        with self._failing("list", directory):
+            self._fs.invalidate_cache()
+            try:
+                found = self._fs.find(top or "/", detail=True)
+            except FileNotFoundError:
+                return
+        for path, info in found.items():
+            name = "/" + path.lstrip("/")
+            name = name.removeprefix("/" + self._root.lstrip("/")).lstrip("/")
+            yield StoredFile(name, info.get("size") or 0, _modified_ms(info))
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete."""
+        for name in names:
+            with self._failing("delete", name), suppress(FileNotFoundError):
+                self._fs.rm_file(self._path(name))
+
+    def _move(self, partial: str, path: str) -> None:
+        try:
+            self._fs.mv(partial, path)
+        except FileExistsError:  # as HDFS has it
+            self._fs.rm_file(path)
+            self._fs.mv(partial, path)
+
+    def _abandon(self, file: Any, partial: str) -> None:
+        """Leave no whole file behind, and as little as can be of a part."""
+        with suppress(Exception):
+            file.discard()
+        with suppress(Exception):
+            # An object store makes a file of what was written when it is closed, also by the garbage collector.
+            file.closed = True
+        if not self._is_object_store:
+            with suppress(Exception):
+                self._fs.rm_file(partial)
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{check_name(name)}"
+
+    @contextmanager
+    def _failing(self, doing: str, name: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # each filesystem has errors of its own
+            if isinstance(error, CheckpointError):
+                raise
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            if isinstance(error, FileNotFoundError):
+                reason = "No such file or directory"
+            raise CheckpointError(f"cannot {doing} {self.shown(name)}: {reason}") from error
+
+
+def _modified_ms(info: dict[str, Any]) -> int:
+    for key in ("LastModified", "last_modified", "mtime", "modified", "created"):
+        found = info.get(key)
+        if isinstance(found, (int, float)):
+            return int(found * 1000)
+        if found is not None and hasattr(found, "timestamp"):
+            return int(found.timestamp() * 1000)
+    return 0

@@ -1,0 +1,270 @@
+"""The checkpoint storage on file systems: conformance, broken disks, processes that die."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
+from fsspec.spec import AbstractBufferedFile
+
+from sluiceway.errors import CheckpointError, ConfigurationError
+from sluiceway.plugins import default_manager
+from sluiceway.storage import CheckpointStorage
+from sluiceway.testing.conformance.checkpoint_storage import CheckpointStorageConformance
+from sluiceway_filesystem import sluiceway_checkpoint_storages
+from sluiceway_filesystem._local import LocalStorage
+from sluiceway_filesystem._remote import RemoteStorage
+from sluiceway_filesystem._storage import open_storage
+
+
+class TestLocal(CheckpointStorageConformance):
+    def make_storage(self) -> CheckpointStorage:
+        return open_storage(str(self.tmp_path / "some where"))
+
+
+class TestLocalUrl(CheckpointStorageConformance):
+    def make_storage(self) -> CheckpointStorage:
+        return open_storage(f"file://{self.tmp_path}/there")
+
+
+class TestMemory(CheckpointStorageConformance):
+    @pytest.fixture(autouse=True)
+    def _forget(self) -> Iterator[None]:
+        yield
+        MemoryFileSystem.store.clear()
+        MemoryFileSystem.pseudo_dirs[:] = [""]
+
+    def make_storage(self) -> CheckpointStorage:
+        return open_storage("memory://conformance/of it")
+
+
+class Upload(AbstractBufferedFile):
+    """Parts are held until the last one makes a file of them."""
+
+    def _initiate_upload(self) -> None:
+        self.parts = b""
+
+    def _upload_chunk(self, final: bool = False) -> bool:
+        self.parts += self.buffer.getvalue()
+        if final:
+            self.fs.pipe_file(self.path, self.parts)
+        return True
+
+    def discard(self) -> None:
+        self.parts = b""
+
+
+class ObjectStore(MemoryFileSystem):
+    """Like an object store: no directories, files are there when they are closed, no rename."""
+
+    protocol = ("gs",)
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+
+    def open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        return Upload(self, path, mode, **options) if mode == "wb" else super().open(path, mode, **options)
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
+        path = self._strip_protocol(path)
+        self.store[path] = MemoryFile(self, path, value)
+
+    def mv(self, *arguments: Any, **options: Any) -> None:
+        raise AssertionError("a rename copies the file")
+
+    makedirs = mv
+
+
+@pytest.fixture
+def object_store() -> Iterator[None]:
+    fsspec.register_implementation("gs", ObjectStore, clobber=True)
+    yield
+    ObjectStore.store.clear()
+    ObjectStore.clear_instance_cache()
+
+
+@pytest.mark.usefixtures("object_store")
+class TestObjectStore(CheckpointStorageConformance):
+    def make_storage(self) -> CheckpointStorage:
+        return open_storage("gs://bucket/checkpoints")
+
+
+# -- choosing it ----------------------------------------------------------------------------------------------
+
+
+def test_the_hook_offers_it() -> None:
+    [offer] = sluiceway_checkpoint_storages()
+    assert offer.name == "filesystem"
+    assert offer.load() is open_storage
+
+
+def test_a_path_and_urls_that_nobody_else_takes_go_to_it(tmp_path: Path) -> None:
+    services = default_manager().services()
+    assert isinstance(services.checkpoint_storage(str(tmp_path)), LocalStorage)
+    assert isinstance(services.checkpoint_storage("memory://x"), RemoteStorage)
+    assert services.checkpoint_storage(f"file://{tmp_path}").location == str(tmp_path)
+
+
+def test_a_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/somewhere")
+    assert open_storage("there").location == str(tmp_path / "there")
+    assert open_storage("~/there").location == "/somewhere/there"
+
+
+@pytest.mark.parametrize("location", ["", "a\0b", "nosuchscheme://x"])
+def test_what_is_no_place_is_refused(location: str) -> None:
+    with pytest.raises(ConfigurationError, match="checkpoints"):
+        open_storage(location)
+
+
+# -- a disk that does not play along ---------------------------------------------------------------------------
+
+
+def test_local_files_are_shared_and_not_copied(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(b"x")
+    storage = LocalStorage(str(tmp_path / "there"))
+    storage.put_file("shared/a", str(source))
+    storage.fetch_file("shared/a", str(tmp_path / "target"))
+    assert source.stat().st_ino == (tmp_path / "there/shared/a").stat().st_ino
+    assert source.stat().st_ino == (tmp_path / "target").stat().st_ino
+
+
+def test_between_two_disks_files_are_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def link(source: str, target: str) -> None:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+    monkeypatch.setattr(os, "link", link)
+    source = tmp_path / "source"
+    source.write_bytes(b"x" * 3_000_000)
+    storage = LocalStorage(str(tmp_path / "there"))
+    assert storage.put_file("shared/a", str(source)) == 3_000_000
+    storage.fetch_file("shared/a", str(tmp_path / "target"))
+    assert (tmp_path / "target").read_bytes() == source.read_bytes()
+    assert [file.name for file in storage.files()] == ["shared/a"]
+
+
+def test_empty_directories_go(tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path / "there"))
+    storage.write("run/chk-1/a", (b"x",))
+    storage.write("run/chk-2/a", (b"x",))
+    storage.delete(["run/chk-1/a"])
+    assert [p.name for p in (tmp_path / "there/run").iterdir()] == ["chk-2"]
+    storage.delete(["run/chk-2/a"])
+    assert list((tmp_path / "there").iterdir()) == []
+
+
+FULL_DISK = """
+import resource, sys
+from sluiceway.errors import CheckpointError
+from sluiceway_filesystem._local import LocalStorage
+storage = LocalStorage(sys.argv[1])
+storage.write("whole", (b"x" * 1000,))
+import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    storage.write("run/chk-1/big", (b"x" * 50_000 for _ in range(4)))
+except CheckpointError as error:
+    print(error)
+print(sorted(file.name for file in storage.files()))
+"""
+
+
+def test_a_disk_that_is_full_is_named_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == [
+        f"cannot write {tmp_path}/run/chk-1/big: File too large",
+        "['whole']",
+    ]
+
+
+def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("a file")
+    storage = LocalStorage(str(tmp_path))
+    with pytest.raises(CheckpointError, match=rf"cannot write {tmp_path}/run/chk-1/a: Not a directory"):
+        storage.write("run/chk-1/a", (b"x",))
+    with pytest.raises(CheckpointError, match=rf"cannot read {tmp_path}/run/chk-1/a: Not a directory"):
+        storage.read("run/chk-1/a")
+
+
+KILLED = """
+import os, signal, sys
+from sluiceway_filesystem._local import LocalStorage
+def parts():
+    yield b"x" * 1_000_000
+    os.kill(os.getpid(), signal.SIGKILL)
+step = sys.argv[2]
+if step != "parts":
+    import sluiceway_filesystem._local as module
+    name, of = step.split()
+    owner = os if of == "os" else module
+    real = getattr(owner, name)
+    def dies(*arguments):
+        os.kill(os.getpid(), signal.SIGKILL)
+    setattr(owner, name, dies)
+LocalStorage(sys.argv[1]).write("run/chk-1/metadata.json", parts() if step == "parts" else (b"new",))
+"""
+
+
+@pytest.mark.parametrize("step", ["parts", "fsync os", "replace os"])
+def test_a_process_that_dies_on_the_way_leaves_the_old_file(tmp_path: Path, step: str) -> None:
+    storage = LocalStorage(str(tmp_path))
+    storage.write("run/chk-1/metadata.json", (b"old",))
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), step], capture_output=True)
+    assert done.returncode == -9
+    assert storage.read("run/chk-1/metadata.json") == b"old"
+    left = [file.name for file in storage.files() if file.name != "run/chk-1/metadata.json"]
+    assert all(".part-" in name for name in left)
+    assert left, "a listing shows what was left, so that it can be collected"
+
+
+class Broken(MemoryFileSystem):
+    """Fails as it is told."""
+
+    protocol = ("broken",)
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    failing = ""
+
+    def mv(self, path1: str, path2: str, **options: Any) -> None:
+        if self.failing == "mv":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().mv(path1, path2, **options)
+
+    def cat_file(self, path: str, **options: Any) -> bytes:
+        if self.failing == "cat":
+            raise ConnectionResetError("reset by the store")
+        return super().cat_file(path, **options)
+
+
+def test_errors_of_a_remote_filesystem_name_the_file() -> None:
+    fsspec.register_implementation("broken", Broken, clobber=True)
+    storage = open_storage("broken://place")
+    storage.write("a", (b"old",))
+    try:
+        Broken.failing = "mv"
+        with pytest.raises(CheckpointError, match="cannot write broken://place/a: No space left on device"):
+            storage.write("a", (b"new",))
+        assert storage.read("a") == b"old"
+        assert [file.name for file in storage.files()] == ["a"]
+        Broken.failing = "cat"
+        with pytest.raises(CheckpointError, match="cannot read broken://place/a: reset by the store"):
+            storage.read("a")
+    finally:
+        Broken.failing = ""
+        Broken.store.clear()
+
+
+def test_the_limit_of_the_tests_own_process_is_untouched() -> None:
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
