@@ -96,6 +96,7 @@ if TYPE_CHECKING:
         TaggedUnion,
     )
     from sluiceway.metrics import JobMetrics
+    from sluiceway.runtime.tasklogs import TaskLogFilter
     from sluiceway.state import (
         AggregatingState,
         AggregatingStateDescriptor,
@@ -194,6 +195,7 @@ __all__ = [
     "StateError",
     "StateTtlConfig",
     "TaggedUnion",
+    "TaskLogFilter",
     "TimeDomain",
     "TimerService",
     "TimestampAssigner",
@@ -242,6 +244,7 @@ _HOMES = {
     "ReduceFunction RuntimeContext TimeDomain TimerService WindowFunction",
     "sluiceway.functions.joins": "CoGroupFunction TaggedUnion",
     "sluiceway.metrics": "JobMetrics",
+    "sluiceway.runtime.tasklogs": "TaskLogFilter",
     "sluiceway.state": "AggregatingState AggregatingStateDescriptor ListState ListStateDescriptor MapState "
     "MapStateDescriptor ReducingState ReducingStateDescriptor ValueState ValueStateDescriptor",
     "sluiceway.state_ttl": "StateTtlConfig",

@@ -38,6 +38,9 @@ class Settings:
         restart: the restart strategy, as :func:`sluiceway.graph.restart_strategy` reads it.
         heartbeat_timeout_ms: a worker process that gives no sign of life for longer is killed.
         cancellation_timeout_ms: a worker that is still in a call of a cancelled task after so long is killed.
+        log_level: the lowest level that is logged, in small letters; None: ``info`` in a cluster that stays, else
+            what the program says, or ``warning``.
+        log_format: of log lines on standard error, ``text`` or ``json``.
         seed: for partitioners that draw lots; None: a new one for each run.
     """
 
@@ -58,6 +61,8 @@ class Settings:
     restart: str = "none"
     heartbeat_timeout_ms: int = 50_000
     cancellation_timeout_ms: int = 30_000
+    log_level: str | None = None
+    log_format: str = "text"
     seed: int | None = None
 
 

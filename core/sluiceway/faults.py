@@ -13,7 +13,7 @@ from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
-__all__ = ["MISSING", "Fault", "locate", "record_loop", "register_loop", "shown"]
+__all__ = ["MISSING", "Fault", "locate", "record_loop", "register_loop", "shown", "step_around"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -91,6 +91,16 @@ def locate(traceback: TracebackType | None) -> Fault | None:
     fault = next(faults)
     step = fault.step or next((around.step for around in faults if around.step), None)
     return Fault(step, fault.value, fault.key, fault.timestamp, fault.returned, innermost)
+
+
+def step_around(frame: FrameType | None) -> str | None:
+    """Name of the step whose marked loop is the innermost around a frame that is running, or None."""
+    while frame is not None:
+        reader = _loops.get(frame.f_code)
+        if reader is not None and (step := reader(frame, frame.f_lineno).step):
+            return step
+        frame = frame.f_back
+    return None
 
 
 def shown(value: Any, limit: int = 200) -> str:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-__all__ = ["NOT_BUILT_YET", "OPTIONS", "Option", "UnfitError", "duration_ms"]
+__all__ = ["LOG_LEVELS", "NOT_BUILT_YET", "OPTIONS", "Option", "UnfitError", "duration_ms"]
 
 
 class UnfitError(Exception):
@@ -45,6 +45,17 @@ def _names(value: object) -> tuple[str, ...]:
         raise UnfitError
     return tuple(dict.fromkeys(_name(part) for part in parts))
 
+
+def _one_of(*names: str) -> Callable[[object], str]:
+    def parse(value: object) -> str:
+        if not isinstance(value, str) or value.strip().lower() not in names:
+            raise UnfitError
+        return value.strip().lower()
+
+    return parse
+
+
+LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
 _TRUTH: Final = {
     "true": True,
@@ -155,6 +166,8 @@ OPTIONS: Final[Mapping[str, Option]] = {
         Option("restart", "restart", "a restart strategy, such as fixed-delay:3:1s", _name),
         Option("heartbeat-timeout", "heartbeat_timeout_ms", f"{_A_DURATION}, at least 100ms", _duration(100)),
         Option("cancellation-timeout", "cancellation_timeout_ms", _A_DURATION, _duration(0)),
+        Option("log-level", "log_level", "one of " + ", ".join(LOG_LEVELS), _one_of(*LOG_LEVELS)),
+        Option("log-format", "log_format", "text or json", _one_of("text", "json")),
         Option("seed", "seed", "a whole number", _seed),
     )
 }

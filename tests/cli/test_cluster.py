@@ -93,8 +93,7 @@ def test_jobs_are_submitted_listed_and_cancelled(command: Command, tmp_path: Pat
     assert command("submit", "quick.py").stdout == "quick-1\n"
     done = until(command, "quick-1", "finished")
     assert (done["records_in"], done["records_out"]) == (6, 6)
-    log = (tmp_path / "home" / "cluster.log").read_text()
-    assert "('be', 2)" in log
+    assert "('be', 2)" in command("logs", "quick-1").stdout
 
     submitted = command("submit", "endless.py")
     assert submitted.stdout == "endless-2\n", submitted.stderr

@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "submit": "sluiceway.cli.cluster:submit",
     "list": "sluiceway.cli.cluster:list_jobs",
     "cancel": "sluiceway.cli.cluster:cancel",
+    "logs": "sluiceway.cli.logs:logs",
     "top": "sluiceway.cli.top:top",
     "stop": "sluiceway.cli.cluster:stop_job",
     "config": "sluiceway.cli.config:config",

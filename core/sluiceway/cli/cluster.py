@@ -14,6 +14,7 @@ from sluiceway.cli.options import Request, pipeline_command
 from sluiceway.cli.tables import print_table
 from sluiceway.cli.target import load_pipeline
 from sluiceway.config import duration_ms
+from sluiceway.options import LOG_LEVELS
 
 __all__ = ["cancel", "cluster", "list_jobs", "stop_job", "submit"]
 
@@ -35,17 +36,24 @@ def cluster() -> None:
     show_default=True,
     help="End a worker that has had nothing to do for so long; it comes again when there is a job for it.",
 )
-def start(workers: int, slots: int, release_after: str) -> None:
+@click.option(
+    "--log-level",
+    type=click.Choice(LOG_LEVELS, case_sensitive=False),
+    default="info",
+    show_default=True,
+    help="What is logged, where a job is not submitted with a level of its own.",
+)
+def start(workers: int, slots: int, release_after: str, log_level: str) -> None:
     """Start a cluster in the background. Its workers come when there is a job for them."""
-    from sluiceway.runtime.cluster.client import cluster_file, start_cluster
+    from sluiceway.runtime.cluster.client import logs_directory, start_cluster
 
     try:
         idle_s = duration_ms(release_after) / 1000
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--release-after") from None
-    pid = start_cluster(workers, slots, "shm", idle_s)
+    pid = start_cluster(workers, slots, "shm", idle_s, log_level.lower())
     click.echo(f"cluster started (process {pid}), with up to {workers} workers of {slots} slots")
-    click.echo(f"its log is {cluster_file().parent / 'cluster.log'}")
+    click.echo(f"sluiceway logs shows its logs, which are in {logs_directory()}")
 
 
 @cluster.command()

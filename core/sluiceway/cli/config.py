@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Final
 
 import click
 
@@ -39,11 +40,19 @@ def show(resolved: Resolved, as_json: bool) -> None:
     click.echo(f"\nConfiguration file: {resolved.file or 'none found'}")
 
 
+_NONE: Final = {
+    "max-parallelism": "from the parallelism",
+    "log-level": "from the program",
+    "seed": "chosen for each run",
+}
+"""What the value None of an option means."""
+
+
 def _shown(name: str, value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(value) or "none"
     if value is None:
-        return "chosen for each run" if name == "seed" else "from the parallelism"
+        return _NONE.get(name, "none")
     if OPTIONS[name].field.endswith("_ms"):
         return "till a batch is full" if value == -1 else f"{value} ms"
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,11 +1,112 @@
-"""Log lines on stderr, for the metrics reporter ``log`` in a program that has set up no logging."""
+"""``sluiceway logs``, and log lines on stderr for the metrics reporter ``log``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
 
-__all__ = ["metrics_on_stderr"]
+import click
+
+from sluiceway.errors import ConnectorError
+from sluiceway.options import LOG_LEVELS
+
+if TYPE_CHECKING:
+    from sluiceway.runtime.tasklogs import LogLine
+
+__all__ = ["logs", "metrics_on_stderr"]
+
+_LOOK_S: Final = 0.2
+_RANKS: Final = {name.upper(): rank for rank, name in enumerate(LOG_LEVELS)} | {"STDOUT": 1, "STDERR": 1}
+_LAST_WORDS: Final = ("is finished", "is canceled", "failed")
+
+
+@click.command()
+@click.argument("name", metavar="[JOB|PROCESS]", required=False)
+@click.option("--follow", "-f", is_flag=True, help="Go on with what comes, until Ctrl-C or the end of JOB.")
+@click.option(
+    "--level",
+    type=click.Choice(LOG_LEVELS, case_sensitive=False),
+    default="debug",
+    help="Leave out what is below; what was printed counts as info.",
+)
+@click.option("--operator", metavar="NAME", help="Only what was logged in this step.")
+@click.option("--last", "-n", metavar="N", type=click.IntRange(0), help="Begin with the last N lines.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON object a line.")
+def logs(
+    name: str | None, follow: bool, level: str, operator: str | None, last: int | None, as_json: bool
+) -> None:
+    """Show what the running cluster, or the one before it, has logged, and what functions have printed there.
+
+    The files of job manager and workers are put together by time. With JOB it is what the job's functions have
+    logged on any worker, and what the job manager says of it; PROCESS is 'jobmanager' or a worker's name.
+    """
+    from sluiceway.runtime.cluster.client import logs_directory
+    from sluiceway.runtime.cluster.logfiles import LogFollower
+    from sluiceway.runtime.tasklogs import as_json as line_as_json
+    from sluiceway.runtime.tasklogs import as_text
+
+    directory = logs_directory()
+    if not directory.is_dir():
+        raise ConnectorError("no cluster has logged anything: start one with sluiceway cluster start")
+    follower = LogFollower(directory)
+    show = line_as_json if as_json else as_text
+    lines = follower.read()
+    if name is not None:
+        _check_known(name, lines)
+    wanted = _Wanted(name, level, operator)
+    chosen = [line for line in lines if wanted(line)]
+    for line in chosen if last is None else chosen[len(chosen) - min(last, len(chosen)) :]:
+        click.echo(show(line))
+    try:
+        while follow and not _has_ended(name, lines):
+            time.sleep(_LOOK_S)
+            lines = follower.read()
+            for line in lines:
+                if wanted(line):
+                    click.echo(show(line))
+    except KeyboardInterrupt:
+        pass
+
+
+class _Wanted:
+    def __init__(self, name: str | None, level: str, operator: str | None) -> None:
+        self._name = name
+        self._rank = _RANKS[level.upper()]
+        self._operator = operator
+
+    def __call__(self, line: LogLine) -> bool:
+        if self._name is not None and self._name not in (line.job, line.process):
+            return False
+        if self._operator is not None and line.operator != self._operator:
+            return False
+        return _RANKS.get(line.level, self._rank) >= self._rank
+
+
+def _check_known(name: str, lines: Iterable[LogLine]) -> None:
+    if any(name in (line.job, line.process) for line in lines):
+        return
+    from sluiceway.runtime.cluster.client import ClusterClient
+
+    try:
+        with ClusterClient() as client:
+            status = client.status()
+    except ConnectorError:
+        names = sorted({n for line in lines for n in (line.job, line.process) if n})
+    else:
+        if name in {j.job for j in status.jobs}:
+            return
+        names = [*(j.job for j in status.jobs), "jobmanager", *(w.name for w in status.workers)]
+    raise click.UsageError(f"nobody called {name!r} has logged anything; there are {', '.join(names) or 'none'}")
+
+
+def _has_ended(job: str | None, lines: Iterable[LogLine]) -> bool:
+    """Whether the job manager says that a job has ended; by then its tasks have logged all that they had."""
+    return any(
+        line.job == job is not None and line.logger == "sluiceway.jobs" and line.message.startswith(_LAST_WORDS)
+        for line in lines
+    )
 
 
 @contextmanager
@@ -25,7 +126,8 @@ def metrics_on_stderr(reporters: Sequence[str]) -> Iterator[None]:
         return
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    level = logger.level
+    level, propagate = logger.level, logger.propagate
+    logger.propagate = False  # the run may set up a handler above it
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
@@ -33,3 +135,4 @@ def metrics_on_stderr(reporters: Sequence[str]) -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
+        logger.propagate = propagate

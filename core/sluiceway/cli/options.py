@@ -49,6 +49,8 @@ _SETTINGS: Final = (
         metavar="TIME",
         help="A worker that does not let go of a cancelled task for longer is killed.",
     ),
+    click.Option(["--log-level"], metavar="LEVEL", help="What is logged: debug, info, warning, error, critical."),
+    click.Option(["--log-format"], metavar="FORMAT", help="Log lines on stderr: text or json."),
     click.Option(["--seed"], metavar="N", help="For partitioners that draw lots, to repeat a run."),
     # These have a place in the design and no code yet; naming them says so instead of "no such option".
     click.Option(["--checkpoint-interval"], hidden=True),

@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
+from pathlib import Path
 
 from sluiceway.plugins import PluginManager
+from sluiceway.runtime.cluster.directories import lock_directory
 from sluiceway.runtime.cluster.dispatcher import ClusterConfig, Dispatcher
+from sluiceway.runtime.cluster.logfiles import log_to_file
 
 __all__ = ["main"]
 
 
 def main() -> None:
     """Serve clients until one says that it is enough, or a signal does."""
-    config = ClusterConfig(**json.loads(sys.stdin.readline()))
+    told = json.loads(sys.stdin.readline())
+    ready = told.pop("ready", None)
+    config = ClusterConfig(**told)
+    lock = lock_directory(Path(config.directory))
+    if config.logs:
+        log_to_file(config.logs, "jobmanager", config.log_level)
     dispatcher = Dispatcher(config, PluginManager().services())
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: dispatcher.stop())
+    if ready is not None:
+        os.write(ready, b".")
+        os.close(ready)
     dispatcher.serve()
+    lock.close()
 
 
 if __name__ == "__main__":

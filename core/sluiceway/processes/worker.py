@@ -23,12 +23,19 @@ def main() -> None:
     try:
         sys.path[:] = config.path
         from sluiceway.plugins import PluginManager
+        from sluiceway.runtime.cluster.logfiles import log_to_file
         from sluiceway.runtime.cluster.worker import WorkerProcess
+        from sluiceway.runtime.tasklogs import log_to_stderr
 
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.connect(config.manager)
         worker = WorkerProcess(config, sock, PluginManager().services())
         guard.up(worker.mail)
+        # After that: what keeps a worker from coming up is told on the line.
+        if config.logs:
+            worker.log = log_to_file(config.logs, config.name, config.log_level)
+        else:
+            log_to_stderr(config.name, config.log_level, config.log_format)
         worker.run()
     finally:
         guard.close()

@@ -67,6 +67,7 @@ class TaskDeployment:
         settings: the options of the run.
         seed: for partitioners that draw lots.
         restored: state to start from; empty for a first run.
+        job: id of the job; in one process, the pipeline's name.
     """
 
     job_name: str
@@ -79,3 +80,4 @@ class TaskDeployment:
     settings: Settings
     seed: int
     restored: tuple[OperatorSnapshot, ...] = ()
+    job: str = ""

@@ -23,6 +23,7 @@ from sluiceway.metrics import JobMetrics, MetricsReporter
 from sluiceway.partitioner import Distribution
 from sluiceway.partitioners import BUILT_IN
 from sluiceway.runtime.deployment import TaskDeployment
+from sluiceway.runtime.enginelog import job_logging
 from sluiceway.runtime.eventloop import EventLoop, LazyEventLoop
 from sluiceway.runtime.inputs import SourceInput
 from sluiceway.runtime.jobmanager.master import JobMaster
@@ -152,13 +153,14 @@ class LocalJob(Job):
     def run(self) -> JobResult:
         """Run it to its end, in this thread."""
         self._check_new()
-        try:
-            self.begin()
-            self.worker.run()
-        except BaseException:
-            self.abandon()
-            raise
-        return self.end()
+        with job_logging(self._settings):
+            try:
+                self.begin()
+                self.worker.run()
+            except BaseException:
+                self.abandon()
+                raise
+            return self.end()
 
     def cancel(self) -> None:
         """Ask it to stop soon. From any thread."""

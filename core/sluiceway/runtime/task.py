@@ -389,11 +389,11 @@ class Task(Tasklet):
         self._report(self.deployment.attempt_id, state, cause)
 
     def _closing(self, close: Callable[[], None], step: str, cause: BaseException | None) -> BaseException | None:
+        self._at = step
         try:
             close()
         except Exception as error:
             if cause is None:
-                self._at = step
                 return self._explained(error)
             cause.add_note(f"while closing step {step!r} after that: {type(error).__name__}: {error}")
         return cause

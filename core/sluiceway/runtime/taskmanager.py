@@ -14,7 +14,7 @@ from sluiceway.runtime.deployment import TaskDeployment
 from sluiceway.runtime.eventloop import EventLoop
 from sluiceway.runtime.inputs import SourceInput
 from sluiceway.runtime.task import Task
-from sluiceway.runtime.worker import Worker
+from sluiceway.runtime.worker import Worker, acting_for
 from sluiceway.state import StateBackend
 from sluiceway.steps import SourceStep
 from sluiceway.transport import Transport
@@ -101,11 +101,15 @@ class TaskManager:
         """Cancel a task if it is there."""
         task = self._tasks.get(attempt_id)
         if task is not None:
-            task.cancel()
+            self._cancel(task)
 
     def cancel_all(self) -> None:
         """Cancel every task."""
-        for task in self._tasks.values():
+        for task in tuple(self._tasks.values()):
+            self._cancel(task)
+
+    def _cancel(self, task: Task) -> None:
+        with acting_for(task):
             task.cancel()
 
     def assign_splits(self, attempt_id: str, splits: Sequence[Any]) -> None:

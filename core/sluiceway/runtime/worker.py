@@ -10,15 +10,18 @@ from __future__ import annotations
 import heapq
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from enum import Enum
 from itertools import count
+from threading import get_ident
 
 from sluiceway.clock import Clock
 from sluiceway.connector import Wait
 from sluiceway.runtime.poller import Poller
 
-__all__ = ["Progress", "Tasklet", "Worker"]
+__all__ = ["Progress", "Tasklet", "Worker", "acting_for", "stepping"]
 
 _ROUNDS_BETWEEN_POLLS = 16
 
@@ -60,11 +63,26 @@ class Tasklet(ABC):
         """Do a little, in the worker's thread. Must neither block nor raise."""
 
 
+stepping: ContextVar[Tasklet | None] = ContextVar("sluiceway_stepping", default=None)
+"""The tasklet whose step is being made; coroutines and threads that it starts know it, too."""
+
+
+@contextmanager
+def acting_for(tasklet: Tasklet) -> Iterator[None]:
+    """What is done in this context outside of steps is done for ``tasklet``."""
+    before = stepping.set(tasklet)
+    try:
+        yield
+    finally:
+        stepping.reset(before)
+
+
 class Worker:
     """Runs tasklets until there are none left.
 
     Attributes:
         contained: exceptions of users' functions of this kind end a task; others end the loop.
+        thread: identity of the thread that made it, which is the one it runs in.
 
     Args:
         clock: for deadlines and for the time that tasklets take.
@@ -74,6 +92,7 @@ class Worker:
     contained: type[BaseException] = Exception
 
     def __init__(self, clock: Clock, poller: Poller) -> None:
+        self.thread = get_ident()
         self._clock = clock
         self._monotonic = clock.monotonic
         self._poller = poller
@@ -188,7 +207,11 @@ class Worker:
         tasklet.rest = Progress.AGAIN
         # Cleared before the step: a wake-up during it counts.
         tasklet.scheduled = False
-        progress = tasklet.step()
+        before = stepping.set(tasklet)
+        try:
+            progress = tasklet.step()
+        finally:
+            stepping.reset(before)
         ended = self._monotonic()
         tasklet.busy_s += ended - started
         tasklet.rest_since = ended

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import select
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
-import time
+from contextlib import suppress
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
@@ -22,6 +23,7 @@ from sluiceway.errors import ConfigurationError, ConnectorError, SluicewayError
 from sluiceway.graph import JobGraph
 from sluiceway.metrics import JobMetrics
 from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
+from sluiceway.runtime.cluster.directories import make_directory, remove_dead
 from sluiceway.runtime.cluster.dispatcher import ClusterConfig
 from sluiceway.runtime.cluster.messages import (
     AskStatus,
@@ -38,7 +40,7 @@ from sluiceway.runtime.cluster.shipping import check_shippable, dump, load
 from sluiceway.runtime.poller import SelectorPoller
 from sluiceway.runtime.worker import Worker
 
-__all__ = ["ClusterClient", "cluster_file", "start_cluster"]
+__all__ = ["ClusterClient", "cluster_file", "logs_directory", "start_cluster"]
 
 _START_S: Final = 30.0
 _ANSWER_S: Final = 30.0
@@ -50,7 +52,12 @@ def cluster_file() -> Path:
     return (Path(home) if home else Path.home() / ".sluiceway") / "cluster.json"
 
 
-def start_cluster(workers: int, slots: int, transport: str, idle_s: float = 30.0) -> int:
+def logs_directory() -> Path:
+    """Where this user's cluster logs; the logs of the cluster before it are in ``logs.1`` beside it."""
+    return cluster_file().parent / "logs"
+
+
+def start_cluster(workers: int, slots: int, transport: str, idle_s: float = 30.0, log_level: str = "info") -> int:
     """Start a cluster in the background; returns the process id of its job manager when it answers.
 
     Raises:
@@ -68,35 +75,49 @@ def start_cluster(workers: int, slots: int, transport: str, idle_s: float = 30.0
             f"a cluster is running already (process {pid}): stop it with sluiceway cluster stop"
         )
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    directory = tempfile.mkdtemp(prefix="sluiceway-")
-    config = ClusterConfig(directory, secrets.token_hex(32), workers, slots, transport, idle_s=idle_s)
-    with open(file.parent / "cluster.log", "ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "sluiceway.processes.jobmanager"],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    assert process.stdin is not None
-    process.stdin.write(json.dumps(asdict(config)).encode() + b"\n")
-    process.stdin.close()
-    known = {"directory": directory, "secret": config.secret, "pid": process.pid, "log": log.name}
-    _write_privately(file, json.dumps(known))
-    until = time.monotonic() + _START_S
-    while time.monotonic() < until:
-        if process.poll() is not None:
-            break
+    remove_dead(Path(tempfile.gettempdir()))
+    logs = _put_logs_aside()
+    directory = make_directory()
+    secret = secrets.token_hex(32)
+    config = ClusterConfig(
+        str(directory), secret, workers, slots, transport, idle_s=idle_s, logs=str(logs), log_level=log_level
+    )
+    ready, says_ready = os.pipe()
+    with open(ready, "rb", buffering=0) as line, open(file.parent / "cluster.log", "wb") as log:
         try:
-            with ClusterClient() as client:
-                client.status()
+            process = subprocess.Popen(
+                [sys.executable, "-m", "sluiceway.processes.jobmanager"],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                pass_fds=(says_ready,),
+                start_new_session=True,
+            )
+        finally:
+            os.close(says_ready)
+        assert process.stdin is not None
+        with suppress(BrokenPipeError), process.stdin as told:  # it has ended already, which the line tells
+            told.write(json.dumps({**asdict(config), "ready": says_ready}).encode() + b"\n")
+        if select.select([line], [], [], _START_S)[0] and line.read(1):
+            known = {"directory": str(directory), "secret": secret, "pid": process.pid, "log": log.name}
+            _write_privately(file, json.dumps(known))
             return process.pid
-        except ConnectorError:
-            time.sleep(0.02)
     process.kill()
+    process.wait()
     shutil.rmtree(directory, ignore_errors=True)
-    file.unlink(missing_ok=True)
-    raise ConnectorError(f"the cluster did not come up; what it said is in {log.name}")
+    said = Path(log.name).read_text(errors="replace").strip()
+    raise ConnectorError(f"the cluster did not come up; what it said is in {log.name}: {said[-2000:]}")
+
+
+def _put_logs_aside() -> Path:
+    """Make room for the logs of a new cluster; those of the one before it are kept."""
+    logs = logs_directory()
+    before = logs.with_name("logs.1")
+    if logs.exists():
+        shutil.rmtree(before, ignore_errors=True)
+        logs.rename(before)
+    logs.mkdir(mode=0o700, parents=True)
+    return logs
 
 
 def _write_privately(file: Path, text: str) -> None:
@@ -188,8 +209,17 @@ class ClusterClient:
         self._done(StopJob(next(self._requests), job))
 
     def shut_down(self) -> None:
-        """Cancel all jobs and end the cluster; returns when its jobs have ended."""
+        """Cancel all jobs and end the cluster; returns when all its processes have ended."""
+        process = None
+        with suppress(OSError, AttributeError):  # it has ended; or not Linux, where nothing can be waited for
+            process = os.pidfd_open(self.status().pid)
         self._done(ShutDown(next(self._requests)))
+        if process is not None:
+            try:
+                select.select([process], [], [], _START_S)
+            finally:
+                os.close(process)
+        cluster_file().unlink(missing_ok=True)
 
     def _done(self, message: Message) -> str:
         answer = self._ask(message)

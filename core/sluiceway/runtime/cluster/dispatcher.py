@@ -15,7 +15,7 @@ from sluiceway.errors import NoResourceAvailableError, SluicewayError
 from sluiceway.graph import JobGraph, slots_required
 from sluiceway.runtime.cluster.connection import Connection
 from sluiceway.runtime.cluster.jobrun import JobRun
-from sluiceway.runtime.cluster.manager import JobManager
+from sluiceway.runtime.cluster.manager import JobManager, WorkerLogging
 from sluiceway.runtime.cluster.messages import (
     AskStatus,
     CancelJob,
@@ -30,6 +30,7 @@ from sluiceway.runtime.cluster.messages import (
     SubmitProgram,
 )
 from sluiceway.runtime.cluster.shipping import dump, load
+from sluiceway.runtime.enginelog import ERROR, INFO, log
 
 __all__ = ["ClusterConfig", "Dispatcher"]
 
@@ -49,6 +50,8 @@ class ClusterConfig:
         transport: name of the transport between them.
         heartbeat_timeout_s: a worker that gives no sign of life for longer is killed.
         idle_s: a worker without tasks is ended after so long.
+        logs: directory of the log files of its processes.
+        log_level: the lowest level that is logged, where a job does not say.
     """
 
     directory: str
@@ -58,6 +61,8 @@ class ClusterConfig:
     transport: str
     heartbeat_timeout_s: float = 50.0
     idle_s: float = 30.0
+    logs: str = ""
+    log_level: str = "info"
 
 
 class Dispatcher:
@@ -82,6 +87,7 @@ class Dispatcher:
             heartbeat_timeout_s=config.heartbeat_timeout_s,
             idle_s=config.idle_s,
             on_client=self._message,
+            logs=WorkerLogging(config.logs, config.log_level),
         )
         self._numbers = count(1)
         self._submitted: dict[str, tuple[str, int]] = {}
@@ -110,6 +116,8 @@ class Dispatcher:
         for job, run in list(self._manager.jobs.items()):
             if run.status.ended and job not in self._ended:
                 self._ended[job] = self._clock.now_ms()
+                if run.failure is not None:
+                    log(ERROR, "jobs", "failed", job=job, error=run.failure)
                 self._manager.ended(run)
         while len(self._ended) > KEPT:
             oldest = next(iter(self._ended))
@@ -137,6 +145,7 @@ class Dispatcher:
             )
         job = f"{message.name}-{next(self._numbers)}"
         self._submitted[job] = (message.name, self._clock.now_ms())
+        log(INFO, "jobs", f"submitted; needs {needed} slot{'s' * (needed != 1)}", job=job)
         self._manager.submit(job, graph, settings)
         return job
 

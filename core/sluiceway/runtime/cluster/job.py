@@ -10,9 +10,11 @@ from sluiceway.config import Settings
 from sluiceway.engine import Job, JobResult, JobStatus, Services
 from sluiceway.graph import JobGraph, slots_required
 from sluiceway.metrics import JobMetrics
+from sluiceway.runtime.cluster.directories import lock_directory, make_directory, remove_dead
 from sluiceway.runtime.cluster.jobrun import JobRun
-from sluiceway.runtime.cluster.manager import JobManager
+from sluiceway.runtime.cluster.manager import JobManager, WorkerLogging
 from sluiceway.runtime.cluster.shipping import check_shippable
+from sluiceway.runtime.enginelog import job_logging
 from sluiceway.runtime.reporting import Reporting
 
 __all__ = ["ClusterJob"]
@@ -43,17 +45,28 @@ class ClusterJob(Job):
 
     def run(self) -> JobResult:
         """Start the workers, run the job, end the workers."""
+        with job_logging(self._settings):
+            return self._lead()
+
+    def _lead(self) -> JobResult:
         if self._manager is not None:
             raise RuntimeError("a job runs once: prepare another one")
         workers = self._settings.workers
+        remove_dead(Path(tempfile.gettempdir()))
+        directory = make_directory()
+        with lock_directory(directory):
+            return self._lead_in(directory, workers)
+
+    def _lead_in(self, directory: Path, workers: int) -> JobResult:
         manager = self._manager = JobManager(
-            Path(tempfile.mkdtemp(prefix="sluiceway-")),
+            directory,
             secrets.token_bytes(32),
             self._services,
             transport=self._transport,
             slots_per_worker=-(-sum(slots_required(self._graph).values()) // workers),
             max_workers=workers,
             heartbeat_timeout_s=self._settings.heartbeat_timeout_ms / 1000,
+            logs=WorkerLogging("", self._settings.log_level or "warning", self._settings.log_format),
         )
         reporting = Reporting(
             self._reporters,

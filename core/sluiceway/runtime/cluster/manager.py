@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -26,7 +27,7 @@ from sluiceway.runtime.cluster.platform import Platform
 from sluiceway.runtime.cluster.processes import WorkerConfig, WorkerHandle, start_worker
 from sluiceway.runtime.cluster.resources import ResourceManager, WorkerLostError
 
-__all__ = ["JobManager"]
+__all__ = ["JobManager", "WorkerLogging"]
 
 _STOP_S: Final = 5.0
 _BEAT_S: Final = 1.0
@@ -34,6 +35,21 @@ _MOST_FAILED_STARTS: Final = 3
 _AS_MANY_KILLS: Final = 4
 _SEGMENTS: Final = 512
 _SEGMENT_BYTES: Final = 32 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLogging:
+    """Where and what workers log.
+
+    Attributes:
+        directory: of their log files; empty: to standard error.
+        level: the lowest level that is logged, where a job does not say.
+        style: of lines on standard error, ``text`` or ``json``.
+    """
+
+    directory: str = ""
+    level: str = "warning"
+    style: str = "text"
 
 
 class JobManager:
@@ -51,6 +67,7 @@ class JobManager:
         start: starts a worker process.
         platform: what else comes from the operating system.
         on_client: given messages of clients, which are none of the workers' business.
+        logs: where and what the workers log.
     """
 
     def __init__(
@@ -67,6 +84,7 @@ class JobManager:
         start: Callable[[WorkerConfig], WorkerHandle] = start_worker,
         platform: Platform | None = None,
         on_client: Callable[[Connection, Message], None] | None = None,
+        logs: WorkerLogging | None = None,
     ) -> None:
         self._platform = platform or Platform()
         self.loop, self._poller = self._platform.loop(services.clock)
@@ -80,6 +98,7 @@ class JobManager:
         self._max_workers = max_workers
         self._start_process = start
         self._on_client = on_client
+        self._logs = logs or WorkerLogging()
         self._names = count(1)
         self._waiting: list[JobRun] = []
         self._failed_starts = 0
@@ -207,6 +226,9 @@ class JobManager:
             segment_bytes=_SEGMENT_BYTES,
             path=sys.path,
             beat_s=self._beat_s,
+            logs=self._logs.directory,
+            log_level=self._logs.level,
+            log_format=self._logs.style,
         )
         self.resources.expect(config.name, self._start_process(config))
 

@@ -46,6 +46,9 @@ class WorkerConfig:
         segment_bytes: size of each.
         path: what to put on ``sys.path``.
         beat_s: time between two signs of life.
+        logs: directory of the cluster's logs; empty: log to standard error.
+        log_level: the lowest level that is logged, where a job does not say.
+        log_format: of log lines on standard error, ``text`` or ``json``.
         parent: process id of whoever starts it; filled in by :func:`start_worker`.
         stderr: file descriptor of standard error once it is up; likewise.
     """
@@ -60,6 +63,9 @@ class WorkerConfig:
     segment_bytes: int
     path: list[str]
     beat_s: float = 1.0
+    logs: str = ""
+    log_level: str = "warning"
+    log_format: str = "text"
     parent: int = 0
     stderr: int = -1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from sluiceway.engine import Services
 from sluiceway.graph import ExecutionState
 from sluiceway.network import NetworkTransport
 from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
+from sluiceway.runtime.cluster.logfiles import LogFile
 from sluiceway.runtime.cluster.messages import (
     AnnounceWatermark,
     AssignSplits,
@@ -111,6 +113,7 @@ class WorkerProcess:
     Attributes:
         network: its channels to other workers.
         rejected: messages about jobs that are not here, or of another leader of one.
+        log: its log file, which has a level for each job.
     """
 
     def __init__(
@@ -123,6 +126,7 @@ class WorkerProcess:
         self._loop.contained = BaseException  # no user's function ends a process that others run in
         self._services = services
         self.rejected = 0
+        self.log: LogFile | None = None
         self._jobs: dict[str, _JobHere] = {}
         self._addresses: dict[str, str] = {}
         self._beats = 0
@@ -271,7 +275,13 @@ class WorkerProcess:
         else:
             job.tasks.assign_splits(message.attempt, splits)
 
+    def _use_log_level(self, job: str, level: str | None) -> None:
+        if self.log is not None:
+            self.log.use_level(job, level)
+            logging.getLogger().setLevel(self.log.lowest)
+
     def _drop(self, name: str, job: _JobHere) -> None:
+        self._use_log_level(name, None)
         del self._jobs[name]
         job.tasks.cancel_all()
         job.tasks.close()
@@ -284,6 +294,7 @@ class WorkerProcess:
                 return
             self._drop(message.job, before)
         program: Program = load(message.program)
+        self._use_log_level(message.job, program.settings.log_level)
         sys.path += [entry for entry in program.path if entry not in sys.path]
         master = _Master(self, message.job, message.epoch)
         transport = RoutingTransport(self._config.name, LocalTransport(), self.network)

@@ -23,6 +23,7 @@ from sluiceway.graph import (
     scheduling_strategy,
 )
 from sluiceway.runtime.deployment import InputDescriptor, OutputDescriptor, TaskDeployment
+from sluiceway.runtime.enginelog import DEBUG, INFO, log
 from sluiceway.runtime.jobmanager.alignment import AlignmentCoordinator
 from sluiceway.runtime.jobmanager.failover import Failover, Failure
 from sluiceway.runtime.jobmanager.sources import SourceCoordinator
@@ -305,6 +306,7 @@ class JobMaster:
             settings=self._settings,
             seed=self._seed,
             restored=() if self._restored is None else self._restored.share(job_vertex, vertex.subtask),
+            job=self._job or self.graph.job_name,
         )
 
     def _channel(self, edge: JobEdge, producer: int, consumer: int) -> ChannelId:
@@ -397,9 +399,13 @@ class JobMaster:
 
     def _set_status(self, new: JobStatus) -> None:
         old, self.status = self.status, new
+        log(INFO, "jobs", f"is {new.value}, was {old.value}", job=self._job or self.graph.job_name)
         self._listener.job_status_changed(self.graph.job_name, old, new)
 
     def _state_changed(self, execution: Execution, old: ExecutionState, new: ExecutionState) -> None:
+        if new is not ExecutionState.FAILED:
+            name = f"{execution.vertex_name!r}, subtask {execution.subtask + 1}, attempt {execution.attempt}"
+            log(DEBUG, "jobs", f"{name}, is {new.value}", job=self._job or self.graph.job_name)
         self._listener.task_state_changed(
             self.graph.job_name, execution.vertex_name, execution.subtask, old.value, new.value
         )

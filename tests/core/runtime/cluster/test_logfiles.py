@@ -1,0 +1,126 @@
+"""Log files of a cluster's processes: bounded, filtered by the level of a job, read together and followed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sluiceway.runtime.cluster.logfiles import MOST_FILES, LogFile, LogFollower, PrintedLines, read_logs
+from sluiceway.runtime.tasklogs import as_text, make_line
+
+
+def said(directory: Path) -> list[str]:
+    return [line.message for line in read_logs(directory)]
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    made = logging.Logger("mine")
+    yield made
+    for handler in made.handlers:
+        handler.close()
+
+
+def test_lines_of_all_processes_are_ordered_by_time(tmp_path: Path) -> None:
+    for name, times in (("a", (1.0, 4.0)), ("b", (2.0, 3.5, 3.0))):
+        log = LogFile(tmp_path / "logs", name, "info")
+        log.write(make_line(t, "INFO", name, "x", f"{name}{t}", None) for t in times)
+        log.close()
+        log.close()
+    with open(tmp_path / "logs" / "b.jsonl", "ab") as file:
+        file.write(b'{"time":"half a li')
+    assert said(tmp_path / "logs") == ["a1.0", "b2.0", "b3.0", "b3.5", "a4.0"]
+    assert {p.stat().st_mode & 0o777 for p in (tmp_path / "logs").iterdir()} == {0o600}
+    assert (tmp_path / "logs").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_file_never_takes_more_than_twice_its_bound_and_keeps_what_is_newest(tmp_path: Path) -> None:
+    log = LogFile(tmp_path, "a", "info", most_bytes=2000)
+    for number in range(200):
+        log.write([make_line(float(number), "INFO", "a", "x", str(number), None)])
+    log.close()
+    assert sum(p.stat().st_size for p in tmp_path.iterdir()) <= 4000
+    kept = [int(text) for text in said(tmp_path)]
+    assert kept == list(range(kept[0], 200))
+    assert len(kept) > 10
+
+
+def test_files_of_processes_that_wrote_longest_ago_go(tmp_path: Path) -> None:
+    import os
+
+    for number in range(MOST_FILES + 3):
+        log = LogFile(tmp_path, f"worker-{number}", "info")
+        log.close()
+        os.utime(tmp_path / f"worker-{number}.jsonl", (number, number))
+    left = {int(p.stem.partition("-")[2]) for p in tmp_path.glob("*.jsonl")}
+    assert left == set(range(3, MOST_FILES + 3))
+
+
+def test_each_job_has_a_level_of_its_own(tmp_path: Path, logger: logging.Logger) -> None:
+    log = LogFile(tmp_path, "a", "info")
+    logger.addHandler(log)
+    logger.name = "sluiceway.jobs"  # whose records may name a job
+    log.use_level("loud", "debug")
+    log.use_level("quiet", "error")
+    assert log.lowest == logging.DEBUG
+    for job in ("loud", "quiet", "other"):
+        for level in (logging.DEBUG, logging.INFO, logging.ERROR):
+            logger.log(level, "%s %d", job, level, extra={"job": job})
+    assert said(tmp_path) == ["loud 10", "loud 20", "loud 40", "quiet 40", "other 20", "other 40"]
+    log.use_level("loud", None)
+    assert log.lowest == logging.INFO
+
+
+def test_what_is_printed_becomes_lines(tmp_path: Path) -> None:
+    log = LogFile(tmp_path, "a", "error")
+    out = PrintedLines(log, "STDOUT", 1)
+    print("one", file=out)
+    print("two", "words", sep="\n", end="", file=out)
+    assert said(tmp_path) == ["one", "two"]
+    print("!", file=out, flush=True)
+    print("\udcff", file=out)
+    assert said(tmp_path) == ["one", "two", "words!", "\\udcff"]
+    assert {line.level for line in read_logs(tmp_path)} == {"STDOUT"}
+    assert out.fileno() == 1
+    log.close()
+    print("too late", file=out)
+
+
+def test_a_follower_reads_on_when_files_are_put_aside_and_come(tmp_path: Path) -> None:
+    follower = LogFollower(tmp_path)
+    assert follower.read() == []
+    log = LogFile(tmp_path, "a", "info", most_bytes=1000)
+    seen = []
+    for number in range(50):
+        # Less than a file between two looks: what has gone by then cannot be read.
+        log.write([make_line(float(number), "INFO", "a", "x", str(number), None)])
+        if number % 3 == 0:
+            seen += [int(line.message) for line in follower.read()]
+        if number == 30:
+            other = LogFile(tmp_path, "b", "info")
+            other.write([make_line(30.5, "INFO", "b", "x", "1000", None)])
+            other.close()
+    log.close()
+    seen += [int(line.message) for line in follower.read()]
+    assert sorted(seen) == [*range(50), 1000]
+    with open(tmp_path / "b.jsonl", "ab") as file:
+        file.write(b'{"time":"t","level":"INFO","process":"b","logger":"","mess')
+        file.flush()
+        assert follower.read() == []
+        file.write(b'age":"whole"}\n')
+    assert [line.message for line in follower.read()] == ["whole"]
+
+
+def test_lines_for_people_say_where_they_come_from() -> None:
+    line = make_line(0.0, "INFO", "worker-1", "lib", "hello", None, trace="Traceback\nValueError")
+    assert as_text(line).partition(" INFO")[2] == "    [worker-1] lib: hello\nTraceback\nValueError"
+
+
+def test_a_record_that_cannot_be_formatted_is_told_of_all_the_same(tmp_path: Path, logger: logging.Logger) -> None:
+    logger.addHandler(LogFile(tmp_path, "a", "info"))
+    logger.info("%d", "x")
+    (text,) = said(tmp_path)
+    assert text.startswith("'%d' cannot be formatted with ('x',): TypeError")
