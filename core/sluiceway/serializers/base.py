@@ -58,7 +58,7 @@ class PickleSerializer(Serializer):
         try:
             return pickle.dumps(value, protocol=5)
         except Exception as error:
-            if str(error).startswith("Can't pickle <class "):
+            if _is_about_a_class(str(error)):
                 by_value = _with_its_classes(value)
                 if by_value is not None:
                     return by_value
@@ -74,6 +74,13 @@ class PickleSerializer(Serializer):
             return pickle.loads(data)
         except Exception as error:
             raise SerializationError(f"{len(data)} bytes cannot be unpickled: {error!r}") from error
+
+
+def _is_about_a_class(reason: str) -> bool:
+    """Whether pickle failed at a class that cannot be imported."""
+    if reason.startswith("Can't pickle <class "):
+        return True
+    return reason.startswith(("Can't pickle local object", "Can't get local object")) and "<lambda>" not in reason
 
 
 def _with_its_classes(value: Any) -> bytes | None:

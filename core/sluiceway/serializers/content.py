@@ -1,7 +1,13 @@
-"""Batches of records of which no type is declared: what is in them says how they are encoded best.
+"""Batches of records of which no type need be declared: what is in them says how they are encoded best.
 
-The first byte of an encoded batch says how it was: 0x80, as every pickle begins, is followed by the number of
-the pickle protocol.
+The first byte of an encoded batch says how it was:
+
+====  =====================================================================================================
+0x80  a pickle, as every pickle begins; the number of its protocol follows
+0x02  columns: the length of the shape (4 bytes, little-endian), the pickled shape, and a pickle of what is left
+0x03  each record by a registered serializer: the length of its name (1 byte), its name, its version (2 bytes,
+      little-endian), and a msgpack array of bytes
+====  =====================================================================================================
 """
 
 from __future__ import annotations
@@ -11,32 +17,49 @@ from typing import Any, Final
 
 from sluiceway.errors import SerializationError
 from sluiceway.serializers.base import PICKLE, Serializer
+from sluiceway.serializers.columns import Knotted, Shape, classes_in, is_plain, rebuild, shrink
 
-__all__ = ["ContentSerializer"]
+__all__ = ["REGISTERED", "ContentSerializer"]
 
 _PICKLED: Final = 0x80  # pickle's own first byte
+_COLUMNS: Final = 0x02
+REGISTERED: Final = 0x03
 
-_SCALARS: Final = frozenset({str, int, float, bool, bytes, type(None)})
-_WORTH_IT: Final = 256  # records; to make a pickler of one's own takes as long as fewer of them save
-_SHORT: Final = 128  # characters or bytes
-_BYTES_PER_FIELD: Final = 192
+_WORTH_A_SHAPE: Final = 32  # records; to look for columns takes as long as fewer of them save
+_WORTH_A_PICKLER: Final = 256  # likewise, to make a pickler of one's own
+_BYTES_PER_RECORD: Final = 512
+_MOST_SHAPES: Final = 64
 
 
 class ContentSerializer(Serializer):
     """Lists of records of any types. Both ends belong to one program, and have proved that to one another.
 
-    Plain records, which are scalars and tuples of them, are pickled without the memo that pickle keeps of what it
-    has seen: a quarter less work for both ends. All others are pickled as usual.
+    - Plain records, which are scalars and tuples of them, are pickled without the memo that pickle keeps of what
+      it has seen: a quarter less work for both ends.
+    - Records of one class (dataclasses, named tuples, msgspec structs, pydantic models, objects with the same
+      attributes), dates, times, decimals, UUIDs, enums, numpy arrays and scalars, Arrow tables and batches, and
+      tuples and lists of these, are taken apart into columns.
+    - Whatever else there is, is pickled. So is a batch in which a single record is unlike the others: how a batch
+      is encoded never changes what is in it.
+
+    Records are values: an object that two records of a batch share may come out as two equal ones.
     """
 
     name = "content"
 
+    def __init__(self) -> None:
+        self._shapes: dict[Shape, bytes] = {}
+        self._known: dict[bytes, Shape] = {}
+
     def dumps(self, value: Any) -> bytes:
         """Encode a list of records."""
-        if len(value) >= _WORTH_IT and (fields := _plain_fields(value[0])):
+        if len(value) >= _WORTH_A_SHAPE or (len(value) and _is_large(value[0])):
             try:
-                return _pickled_plainly(value, _BYTES_PER_FIELD * fields * len(value))
-            except Exception:  # too large without a memo, an endless record, or what pickle refuses: as usual
+                if is_plain(value[0]):
+                    return _pickled(value, True)
+                if (columns := self._in_columns(value)) is not None:
+                    return columns
+            except Exception:  # a knot, too large without a memo, odd classes: pickle has the last word
                 pass
         return PICKLE.dumps(value)
 
@@ -44,19 +67,53 @@ class ContentSerializer(Serializer):
         """Decode."""
         if not len(data):
             raise SerializationError("an empty body")
-        if data[0] != _PICKLED:
+        if data[0] == _PICKLED:
+            return PICKLE.loads(data)
+        if data[0] == REGISTERED:
+            name = bytes(data[2 : 2 + data[1]]).decode(errors="replace")
+            version = int.from_bytes(data[2 + data[1] : 4 + data[1]], "little")
+            raise SerializationError(
+                f"the records were written by version {version} of the serializer {name!r}, which is not what this"
+                " process has for them: have the same plugins, in the same versions, in every process"
+            )
+        if data[0] != _COLUMNS:
             raise SerializationError(f"the body begins with 0x{data[0]:02x}, an encoding that is not known here")
-        return PICKLE.loads(data)
+        view = memoryview(data)
+        until = 5 + int.from_bytes(view[1:5], "little")
+        shape = self._shape(bytes(view[5:until]))
+        left = PICKLE.loads(view[until:])  # type: ignore[arg-type]
+        try:
+            values = rebuild(shape, left)
+        except Exception as error:
+            raise SerializationError(f"{len(data)} bytes cannot be read as columns: {error!r}") from error
+        return values if type(values) is list else list(values)
+
+    def _in_columns(self, values: Any) -> bytes | None:
+        shape, left, plain = shrink(values)
+        if shape is None:
+            return None
+        head = self._shapes.get(shape)
+        if head is None:
+            head = PICKLE.dumps(shape)
+            if len(self._shapes) < _MOST_SHAPES:
+                self._shapes[shape] = head
+        body = _pickled(left, plain and len(values) >= _WORTH_A_PICKLER, len(values))
+        if not plain and any(cls.__qualname__.encode() in body for cls in classes_in(shape)):
+            raise Knotted
+        return b"".join((bytes((_COLUMNS,)), len(head).to_bytes(4, "little"), head, body))
+
+    def _shape(self, head: bytes) -> Shape:
+        shape = self._known.get(head)
+        if shape is None:
+            shape = PICKLE.loads(head)
+            if len(self._known) < _MOST_SHAPES:
+                self._known[head] = shape
+        return shape
 
 
-def _plain_fields(record: Any) -> int:
-    """How many fields a record of short scalars has; 0 if it is none."""
-    row = record if type(record) is tuple else (record,)
-    if not _SCALARS.issuperset(map(type, row)):
-        return 0
-    if any(len(part) > _SHORT for part in row if type(part) is str or type(part) is bytes):
-        return 0  # the same long text may be in every record
-    return len(row)
+def _is_large(record: Any) -> bool:
+    """Whether one record is worth a look."""
+    return type(record).__module__.partition(".")[0] == "pyarrow"
 
 
 class _TooLargeError(Exception):
@@ -78,14 +135,20 @@ class _Limited:
         return len(part)
 
 
-def _pickled_plainly(value: Any, limit: int) -> bytes:
-    """Pickle without a memo. Raises whatever it meets, and _TooLargeError where the result would be large.
+def _pickled(value: Any, plainly: bool, records: int | None = None) -> bytes:
+    """Pickle, ``plainly`` without a memo where there are many records and that does not make it large.
 
     Without a memo, what many records share is written once for each: hence the limit. The types are pickle's
     own business here, too: whatever is among the records is kept exactly.
     """
-    out = _Limited(limit)
-    pickler = pickle.Pickler(out, 5)
-    pickler.fast = True
-    pickler.dump(value)
-    return out.parts[0] if len(out.parts) == 1 else b"".join(out.parts)
+    count = len(value) if records is None else records
+    if plainly and count >= _WORTH_A_PICKLER:
+        out = _Limited(_BYTES_PER_RECORD * count)
+        pickler = pickle.Pickler(out, 5)
+        pickler.fast = True
+        try:
+            pickler.dump(value)
+            return out.parts[0] if len(out.parts) == 1 else b"".join(out.parts)
+        except Exception:  # too large, an endless record, or what pickle refuses: as usual
+            pass
+    return PICKLE.dumps(value)

@@ -1,30 +1,147 @@
-"""Which serializer the batches of an edge go through on their way to another process."""
+"""Which serializer the batches of an edge go through on their way to another process, and what plans say of it."""
 
 from __future__ import annotations
 
+import inspect
+import typing
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Final
 
+import msgspec
+
+from sluiceway.errors import SerializationError
 from sluiceway.serializers.base import Serializer
-from sluiceway.serializers.content import ContentSerializer
-from sluiceway.serializers.msgpack import MsgspecSerializer
+from sluiceway.serializers.columns import BY_MSGPACK, SCALARS
+from sluiceway.serializers.content import REGISTERED, ContentSerializer
+from sluiceway.serializers.layouts import why_not
+from sluiceway.serializers.registry import registered_serializer_for
+from sluiceway.types import is_known, members, type_name
 
-__all__ = ["edge_serializer"]
+__all__ = ["EdgeFormat", "edge_format", "edge_serializer"]
 
-_BY_CONTENT: Final = ContentSerializer()
-_SCALARS: Final = (int, float, str, bytes, bool)
-_TYPED: Final[dict[Any, Serializer]] = {
-    scalar: MsgspecSerializer(list[scalar])  # type: ignore[valid-type]
-    for scalar in _SCALARS
-}
+_PARTS: Final = msgspec.msgpack.Decoder(list[bytes])
+_MIXED: Final = "content"
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeFormat:
+    """How the records of an edge are encoded, going by their declared type.
+
+    Attributes:
+        name: the serializer's.
+        version: the serializer's.
+        encoding: ``plain``, ``columns`` or ``pickle`` for what the default one does with records of the
+            declared type; ``content`` where no type is declared; ``registered`` for a plugin's serializer.
+        problem: why records of this type are pickled one by one, for a warning; None where all is well.
+    """
+
+    name: str
+    version: int
+    encoding: str
+    problem: str | None = None
+
+    def __str__(self) -> str:
+        if self.encoding == "registered":
+            return f"by serializer {self.name} {self.version}"
+        return {"content": "encoded by content", "pickle": "pickled"}.get(self.encoding, f"as {self.encoding}")
 
 
 def edge_serializer(record_type: Any) -> Serializer:
-    """The serializer for lists of an edge's records: of those that keep every type, the fastest one.
+    """The serializer for lists of an edge's records.
 
     Args:
         record_type: what the program says of them; None where it says nothing.
     """
+    by_content = ContentSerializer()
+    registered = _registered(record_type)
+    return by_content if registered is None else _EachSerializer(record_type, registered, by_content)
+
+
+def edge_format(record_type: Any) -> EdgeFormat:
+    """How :func:`edge_serializer` will encode records of a type."""
+    registered = _registered(record_type)
+    if registered is not None:
+        return EdgeFormat(registered.name, registered.version, "registered")
     try:
-        return _TYPED.get(record_type, _BY_CONTENT)
-    except TypeError:  # a hint that cannot be hashed
-        return _BY_CONTENT
+        encoding, problem = _expected(record_type)
+    except Exception:  # hints are the user's
+        encoding, problem = _MIXED, None
+    return EdgeFormat(ContentSerializer.name, ContentSerializer.version, encoding, problem)
+
+
+def _registered(record_type: Any) -> Serializer | None:
+    return registered_serializer_for(record_type) if is_known(record_type) else None
+
+
+class _EachSerializer(Serializer):
+    """A list of records, each by a serializer that was registered for their type.
+
+    Records of another class than the declared one, subclasses too, are not the registered serializer's: a batch
+    with such a record is encoded by content.
+    """
+
+    def __init__(self, record_type: Any, each: Serializer, by_content: ContentSerializer) -> None:
+        self.name = each.name
+        self.version = each.version
+        self._each = each
+        self._types = {record_type} if isinstance(record_type, type) else None
+        self._by_content = by_content
+        name = each.name.encode()
+        self._head = b"".join((bytes((REGISTERED, len(name))), name, each.version.to_bytes(2, "little")))
+
+    def dumps(self, value: Any) -> bytes:
+        if self._types is not None and not self._types.issuperset(map(type, value)):
+            return self._by_content.dumps(value)
+        return self._head + msgspec.msgpack.encode(list(map(self._each.dumps, value)))
+
+    def loads(self, data: Any) -> Any:
+        if bytes(data[: len(self._head)]) != self._head:
+            return self._by_content.loads(data)
+        try:
+            parts = _PARTS.decode(data[len(self._head) :])
+        except msgspec.MsgspecError as error:
+            raise SerializationError(
+                f"{len(data)} bytes are no list of records of {self._each!r}: {error}"
+            ) from error
+        return list(map(self._each.loads, parts))
+
+
+# ---- what plans say -----------------------------------------------------------------------------------------
+
+
+def _expected(hint: Any) -> tuple[str, str | None]:
+    """The encoding of records of a type, and what is wrong with it."""
+    alternatives = members(hint)
+    if not alternatives:
+        return _MIXED, None
+    if len(alternatives) > 1:
+        return ("plain" if all(map(_is_plain, alternatives)) else _MIXED), None
+    only = alternatives[0]
+    if _is_plain(only):
+        return "plain", None
+    origin, args = typing.get_origin(only) or only, typing.get_args(only)
+    if origin is tuple or origin is list:
+        inside = [_expected(arg) for arg in args if arg is not Ellipsis]
+        problem = next((problem for _, problem in inside if problem), None)
+        if len(args) == 2 and args[1] is Ellipsis:
+            return "pickle", problem
+        return ("columns" if any(encoding == "columns" for encoding, _ in inside) else "pickle"), problem
+    return _expected_of_class(origin)
+
+
+def _expected_of_class(cls: Any) -> tuple[str, str | None]:
+    if not isinstance(cls, type) or inspect.isabstract(cls) or getattr(cls, "_is_protocol", False):
+        return _MIXED, None
+    if cls in BY_MSGPACK or cls.__module__.partition(".")[0] in ("numpy", "pyarrow"):
+        return "columns", None
+    if cls.__module__ in ("builtins", "collections", "collections.abc", "typing") or issubclass(cls, Enum):
+        return "pickle", None
+    why = why_not(cls)
+    return ("columns", None) if why is None else ("pickle", f"{type_name(cls)} {why}")
+
+
+def _is_plain(hint: Any) -> bool:
+    if typing.get_origin(hint) is tuple:
+        return all(_is_plain(arg) or arg is Ellipsis for arg in typing.get_args(hint))
+    return hint in SCALARS or typing.get_origin(hint) is typing.Literal

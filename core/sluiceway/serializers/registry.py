@@ -8,7 +8,7 @@ from sluiceway.errors import choose
 from sluiceway.serializers.base import PICKLE, Serializer
 from sluiceway.serializers.msgpack import MsgspecSerializer
 
-__all__ = ["register_serializer", "serializer_by_name", "serializer_for"]
+__all__ = ["register_serializer", "registered_serializer_for", "serializer_by_name", "serializer_for"]
 
 _BUILTIN: Final[dict[str, Serializer]] = {"msgspec": MsgspecSerializer(), "pickle": PICKLE}
 _FORMATS: Final[dict[str, Serializer]] = {}  # asked in this order; msgspec and pickle come after all of them
@@ -33,6 +33,14 @@ def serializer_for(type_hint: Any) -> Serializer:
         if (serializer := known.for_type(type_hint)) is not None:
             return serializer
     raise AssertionError("pickle takes everything")
+
+
+def registered_serializer_for(type_hint: Any) -> Serializer | None:
+    """The serializer that a plugin or a program has registered for a declared type, or None."""
+    for known in _FORMATS.values():
+        if (serializer := known.for_type(type_hint)) is not None:
+            return serializer
+    return None
 
 
 def serializer_by_name(name: str) -> Serializer:
