@@ -14,13 +14,13 @@ from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.state import VOID_NAMESPACE, ValueStateDescriptor
 from sluiceway.timers import Timer, TimerQueue
 
-__all__ = ["BURST", "KeyedTimerService", "TimedKeyedOperator"]
+__all__ = ["BURST", "TIMERS", "KeyedTimerService", "TimedKeyedOperator"]
 
 BURST: Final = 1024
 """Timers that fire before mails have their turn."""
 
-# A key's timers as the state keeps them: (is event time, timestamp, namespace).
-_TIMERS: Final = ValueStateDescriptor("timers of the operator")
+TIMERS: Final = ValueStateDescriptor("timers of the operator")
+"""A key's timers as the state keeps them: (is event time, timestamp, namespace)."""
 
 
 class TimedKeyedOperator(KeyedOperator, TimedOperator):
@@ -83,7 +83,7 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
     def open(self) -> None:
         """Take the timers over from the state."""
         super().open()
-        entries = self.backend.table(_TIMERS).entries()
+        entries = self.backend.table(TIMERS).entries()
         for key, timers in entries.items():
             for is_event, timestamp, namespace in timers:
                 queue = self.event_timers if is_event else self.processing_timers
@@ -92,7 +92,7 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
 
     def snapshot(self) -> OperatorSnapshot:
         """All keyed state, with the timers."""
-        entries = self.backend.table(_TIMERS).entries()
+        entries = self.backend.table(TIMERS).entries()
         by_key: dict[Any, list[tuple[bool, int, Hashable]]] = {}
         for is_event, queue in ((True, self.event_timers), (False, self.processing_timers)):
             for timestamp, key, namespace in queue.timers():

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Any
 
 from sluiceway.elements import MAX_WATERMARK, Batch
 from sluiceway.errors import FunctionContractError, StateError
 from sluiceway.faults import MISSING, record_loop
 from sluiceway.functions import Function, ProcessAllWindowFunction, ProcessWindowFunction, TimeDomain
-from sluiceway.operators.base import OperatorContext
+from sluiceway.operators.base import OperatorContext, OperatorSnapshot
 from sluiceway.operators.context import OperatorRuntimeContext
 from sluiceway.operators.timed import TimedKeyedOperator
 from sluiceway.operators.windows.assigning import assign_by
 from sluiceway.operators.windows.calls import caller, wrong_result
 from sluiceway.operators.windows.contents import Entries, contents_for
 from sluiceway.operators.windows.contexts import FunctionContext, Times, TriggerAccess, namespace_of
+from sluiceway.operators.windows.kept import Kept, windows
 from sluiceway.operators.windows.tables import WindowTables
-from sluiceway.state import ValueStateDescriptor
 from sluiceway.steps import WindowContents, WindowStep
-from sluiceway.timers import Timer
+from sluiceway.timers import Timer, TimerQueue
 from sluiceway.windowing import GLOBAL_WINDOW, MergingWindowAssigner, TimeWindow, TriggerResult, Window
 from sluiceway.windows import EventTimeTrigger
 
-__all__ = ["WindowOperator"]
+__all__ = ["WindowOperator", "timers_of"]
 
 CONTINUE, FIRE = TriggerResult.CONTINUE, TriggerResult.FIRE
 PURGE, FIRE_AND_PURGE = TriggerResult.PURGE, TriggerResult.FIRE_AND_PURGE
-
-_CONTENTS: Final = ValueStateDescriptor("contents of windows")
 
 
 class WindowOperator(TimedKeyedOperator):
@@ -60,15 +58,23 @@ class WindowOperator(TimedKeyedOperator):
         self._values: list[Any] = []
         self._stamps: list[int] = []
 
+    def initialize_state(self, restored: Sequence[OperatorSnapshot]) -> None:
+        """Load the own key groups."""
+        super().initialize_state(restored)
+        self._found = Kept(self._step, self.step_name, restored, self.backend)
+
     def open(self) -> None:
-        """Open the functions, bind the table."""
+        """Open the functions, bind the table, go on with the windows that are open in the state."""
         super().open()
         window_fn = self._step.window_fn
         if isinstance(window_fn, Function) and window_fn is not self._fn:
             self._opened.append(window_fn)
             window_fn.open(OperatorRuntimeContext(self.context, self.store))
         merging = isinstance(self._assigner, MergingWindowAssigner)
-        self._table = self.backend.table(_CONTENTS)
+        self._found.check(merging=merging)
+        if not merging:
+            self._found.make_windows()
+        self._table = self.backend.table(windows(self._step))
         self._trigger_tables = WindowTables(self.store, self.backend, "trigger")
         self._function_tables = None if merging else WindowTables(self.store, self.backend, "window")
         self._access = TriggerAccess(self, self._trigger_tables)
@@ -78,6 +84,30 @@ class WindowOperator(TimedKeyedOperator):
         self._clear_function: Callable[[FunctionContext], None] | None = (
             window_fn.clear if clears else None  # type: ignore[union-attr]
         )
+
+        if self._found:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """See that every window in the state has its timers, whatever trigger and lateness it had before."""
+        evaluated = self._found.evaluated()
+        queue = self.event_timers if self._event_time else self.processing_timers
+        set_before = timers_of(queue)
+        for namespace in list(self._table.namespaces()):
+            window, entries = _window(namespace), self._table.entries(namespace)
+            last, done = window.max_timestamp, evaluated.get(namespace, ())
+            over = self.cleanup_time(window) == last
+            for key in list(entries):
+                timers = set_before.get((key, window))
+                if key in done or (self._plain and timers is not None and min(timers) > last):
+                    if over:
+                        del entries[key]
+                        for timestamp in timers or ():
+                            queue.delete(timestamp, key, window)
+                        continue
+                elif timers is None and not over:
+                    queue.register(last, key, window)
+                self._register_cleanup(key, window)
 
     # ---- records ----------------------------------------------------------------------------------------------
 
@@ -314,6 +344,14 @@ class WindowOperator(TimedKeyedOperator):
             values, self._values = self._values, []
             stamps, self._stamps = self._stamps, []
             self.output.emit(Batch(values, stamps))
+
+
+def timers_of(queue: TimerQueue) -> dict[tuple[Any, Hashable], list[int]]:
+    """The timers of a queue: by key and window, their timestamps."""
+    found: dict[tuple[Any, Hashable], list[int]] = {}
+    for timestamp, key, namespace in queue.timers():
+        found.setdefault((key, _window(namespace)), []).append(timestamp)
+    return found
 
 
 def _window(namespace: Any) -> Window:

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any
 
 from sluiceway.errors import FunctionContractError
 from sluiceway.faults import MISSING, record_loop
 from sluiceway.keygroups import stable_hash
 from sluiceway.operators.base import OperatorContext
 from sluiceway.operators.windows.contents import Entries
-from sluiceway.operators.windows.general import WindowOperator
-from sluiceway.state import ValueStateDescriptor
+from sluiceway.operators.windows.general import WindowOperator, timers_of
+from sluiceway.operators.windows.kept import MERGING, Held
 from sluiceway.windowing import MergingWindowAssigner, TimeWindow, Window
 from sluiceway.windows import EventTimeSessionWindows
 
 __all__ = ["MergingWindowOperator"]
-
-
-_Held: TypeAlias = tuple[TimeWindow, TimeWindow]
-"""A window of a key, and its place: the window under whose name its contents are kept."""
-
-_WINDOWS: Final = ValueStateDescriptor("merging windows", list[_Held])
 
 
 class MergingWindowOperator(WindowOperator):
@@ -46,8 +40,24 @@ class MergingWindowOperator(WindowOperator):
 
     def open(self) -> None:
         """Bind the table of windows."""
+        self._sets = self.backend.table(MERGING).entries()
         super().open()
-        self._sets = self.backend.table(_WINDOWS).entries()
+
+    def _go_on(self) -> None:
+        # Timers go by the places of windows with the default trigger, else by the windows themselves.
+        queue = self.event_timers if self._event_time else self.processing_timers
+        set_before = timers_of(queue)
+        for key, held in self._sets.items():
+            for window, place in held:
+                last, cleanup = window.max_timestamp, self.cleanup_time(window)
+                by_window, by_place = (set_before.get((key, name), []) for name in (window, place))
+                if not self._plain:
+                    queue.register(cleanup, key, window)
+                    if min(by_place, default=cleanup) <= last:
+                        queue.register(last, key, window)
+                elif not by_place:
+                    first = min(by_window, default=last)
+                    queue.register(last if first <= last else max(first, cleanup), key, place)
 
     # ---- records ----------------------------------------------------------------------------------------------
 
@@ -93,7 +103,7 @@ class MergingWindowOperator(WindowOperator):
             if not self._add_merging(key, value, timestamp, TimeWindow(timestamp, end), held):
                 self._too_late(value, timestamp)
 
-    def _add_merging(self, key: Any, value: Any, timestamp: int, new: Any, held: list[_Held]) -> bool:
+    def _add_merging(self, key: Any, value: Any, timestamp: int, new: Any, held: list[Held]) -> bool:
         """Add a record to the window that ``new`` becomes part of; False: that is over."""
         start, end = new
         near = [one for one in held if one[0][0] <= end and start <= one[0][1]] if self._usual else held
@@ -123,7 +133,7 @@ class MergingWindowOperator(WindowOperator):
 
     # ---- merging ----------------------------------------------------------------------------------------------
 
-    def _of(self, key: Any) -> list[_Held]:
+    def _of(self, key: Any) -> list[Held]:
         try:
             held = self._sets.get(key)
         except TypeError:
@@ -135,7 +145,7 @@ class MergingWindowOperator(WindowOperator):
         return held  # type: ignore[no-any-return]
 
     def _grow(
-        self, key: Any, held: list[_Held], near: list[_Held], new: TimeWindow
+        self, key: Any, held: list[Held], near: list[Held], new: TimeWindow
     ) -> tuple[TimeWindow, TimeWindow, bool]:
         """Merge ``new`` with what the key has; the window that it is part of then, its place, whether it grew."""
         known = dict(sorted(near))
@@ -173,7 +183,7 @@ class MergingWindowOperator(WindowOperator):
             return [(cover, [*known, new])]
         return self._merge([*known, new])
 
-    def _move(self, key: Any, result: TimeWindow, olds: list[_Held]) -> None:
+    def _move(self, key: Any, result: TimeWindow, olds: list[Held]) -> None:
         """Several windows have become ``result``, or one has changed its size."""
         if self._event_time and self.cleanup_time(result) <= self.current_watermark:
             raise FunctionContractError(
@@ -228,7 +238,7 @@ class MergingWindowOperator(WindowOperator):
 
     def _on_timer(self, event_time: bool, timestamp: int, key: Any, window: Window) -> None:
         which = 1 if self._plain else 0
-        held: _Held | None = next((one for one in self._sets.get(key, ()) if one[which] == window), None)
+        held: Held | None = next((one for one in self._sets.get(key, ()) if one[which] == window), None)
         if held is None:
             return  # it has become part of another one
         own, place = held

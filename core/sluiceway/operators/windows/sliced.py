@@ -8,7 +8,7 @@ order of the windows' ends.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Literal
 
 from sluiceway.elements import MAX_WATERMARK, Batch, Watermark
@@ -16,14 +16,15 @@ from sluiceway.errors import StateError
 from sluiceway.faults import MISSING, record_loop
 from sluiceway.functions import Function, ReduceFunction
 from sluiceway.keygroups import stable_hash
-from sluiceway.operators.base import OperatorContext, TimedOperator
+from sluiceway.operators.base import OperatorContext, OperatorSnapshot, TimedOperator
 from sluiceway.operators.context import OperatorRuntimeContext
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.operators.windows.calls import WindowCall, caller, wrong_result
+from sluiceway.operators.windows.kept import Kept
 from sluiceway.operators.windows.loops import slicing_loop
 from sluiceway.operators.windows.parts import END_OF_TIME, NEVER, Entries, Item
 from sluiceway.operators.windows.slices import Slices
-from sluiceway.state import ValueStateDescriptor
+from sluiceway.state import StateTable
 from sluiceway.steps import WindowContents, WindowStep
 from sluiceway.windowing import TimeWindow
 
@@ -31,8 +32,6 @@ __all__ = ["BURST", "SlicedWindowOperator"]
 
 BURST: Final = 1024
 """Results that are made before mails have their turn."""
-
-_SLICES: Final = ValueStateDescriptor("slices of windows")
 
 _FEW: Final = 64
 """Slices that are found for a whole batch at a time."""
@@ -50,6 +49,7 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         super().__init__(context)
         step = context.node.step
         assert isinstance(step, WindowStep)
+        self._step = step
         self._arithmetic = slices
         fn: Any = step.fn
         self._window_fn = step.window_fn
@@ -76,25 +76,40 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
 
     # ---- state ------------------------------------------------------------------------------------------------
 
+    def initialize_state(self, restored: Sequence[OperatorSnapshot]) -> None:
+        """Load the own key groups."""
+        super().initialize_state(restored)
+        self._found = Kept(self._step, self.step_name, restored, self.backend)
+
     def open(self) -> None:
         """Bind the slices that are in the state."""
         super().open()
         if isinstance(self._window_fn, Function):
             self._opened.append(self._window_fn)
             self._window_fn.open(OperatorRuntimeContext(self.context, self.store))
-        self._table = self.backend.table(_SLICES)
-        for start in sorted(self._table.namespaces()):  # type: ignore[type-var]
-            self._make(start)  # type: ignore[arg-type]
+        self._found.check(merging=False)
+        self._table = self._find_table()
+        arithmetic = self._arithmetic
+        spans: Any = self._table.namespaces()
+        for start, end in sorted(spans):
+            if end - start != arithmetic.width or start != arithmetic.start_of(start):
+                self._found.refuse(f"they have borders at other times than those of {self._step.assigner!r}")
+            self._make(start)
+
+    @abstractmethod
+    def _find_table(self) -> StateTable:
+        """The table of slices."""
 
     def _make(self, start: int) -> Entries:
-        entries = self._slices[start] = self._open[self._arithmetic.number_of(start)] = self._table.entries(start)
+        entries = self._table.entries((start, start + self._arithmetic.width))
+        self._slices[start] = self._open[self._arithmetic.number_of(start)] = entries
         return entries
 
     def _close(self, start: int) -> None:
         self._open.pop(self._arithmetic.number_of(start), None)
 
     def _drop(self, start: int) -> None:
-        self._table.drop(start)
+        self._table.drop((start, start + self._arithmetic.width))
         del self._slices[start]
         self._close(start)
 

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import islice
-from typing import Any, Final
+from typing import Any
 
 from sluiceway.elements import MIN_WATERMARK
 from sluiceway.operators.base import OperatorContext, OperatorSnapshot
+from sluiceway.operators.windows.kept import EVALUATED_UP_TO, merge_function, slices, windows
 from sluiceway.operators.windows.owning import merge_of_copies, own, unchangeable
 from sluiceway.operators.windows.parts import NEVER, Entries
 from sluiceway.operators.windows.running import RunningWindow
 from sluiceway.operators.windows.sliced import BURST, SlicedWindowOperator
 from sluiceway.operators.windows.slices import Slices
-from sluiceway.state import ValueStateDescriptor
+from sluiceway.state import StateTable
 
 __all__ = ["SlidingOperator"]
-
-_EVALUATED: Final = ValueStateDescriptor("evaluated up to", int)
 
 
 class SlidingOperator(SlicedWindowOperator):
@@ -29,10 +28,10 @@ class SlidingOperator(SlicedWindowOperator):
     difference (sums of floats may be rounded in another way). The keys of a window come in no particular order.
     """
 
-    def __init__(self, context: OperatorContext, slices: Slices) -> None:
-        super().__init__(context, slices)
-        merge: Callable[[Any, Any], Any] = self._fn.merge if self._aggregates else self._next
-        self._window = RunningWindow(self._slices, slices.width, merge, None, self.step_name)
+    def __init__(self, context: OperatorContext, arithmetic: Slices) -> None:
+        super().__init__(context, arithmetic)
+        merge = merge_function(self._step)
+        self._window = RunningWindow(self._slices, arithmetic.width, merge, None, self.step_name)
         # Only merge() is allowed to change what it is given.
         self._may_share = True
         self._starts: list[int] = []
@@ -119,9 +118,17 @@ class SlidingOperator(SlicedWindowOperator):
     def open(self) -> None:
         """Find out how far windows were evaluated already."""
         super().open()
-        self._evaluated = self.backend.table(_EVALUATED).entries()
+        self._evaluated = self.backend.table(EVALUATED_UP_TO).entries()
         self._ahead = dict(self._evaluated)
         self._evaluated.clear()
+
+    def _find_table(self) -> StateTable:
+        if self._found.table(windows(self._step)) is not None:
+            self._found.refuse(
+                "they are kept one by one, as they are with a trigger, an evictor, allowed lateness or another "
+                "assigner, and without these they would share slices"
+            )
+        return self.backend.table(slices(self._step))
 
     def snapshot(self) -> OperatorSnapshot:
         """All slices, and how far each key's windows are evaluated."""

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any, Final
+from typing import Any
 
 from sluiceway.elements import Batch
 from sluiceway.faults import record_loop
 from sluiceway.operators.base import OperatorContext, OperatorSnapshot
+from sluiceway.operators.windows.kept import EVALUATED, windows
 from sluiceway.operators.windows.parts import NEVER, Entries, Item
 from sluiceway.operators.windows.sliced import BURST, SlicedWindowOperator
 from sluiceway.operators.windows.slices import Slices
-from sluiceway.state import ValueStateDescriptor
+from sluiceway.state import StateTable
 
 __all__ = ["TumblingOperator"]
-
-_EVALUATED: Final = ValueStateDescriptor("evaluated windows", bool)
 
 
 class TumblingOperator(SlicedWindowOperator):
@@ -124,15 +123,23 @@ class TumblingOperator(SlicedWindowOperator):
     def open(self) -> None:
         """Find out which windows were evaluated already."""
         super().open()
-        table = self._evaluated = self.backend.table(_EVALUATED)
-        for start in list(table.namespaces()):
-            assert isinstance(start, int)
+        evaluated, timers = self._found.evaluated(), self._found.timers()
+        self._evaluated = self.backend.table(EVALUATED)
+        for start, entries in self._slices.items():
+            window = (start, start + self._size)
+            done = evaluated.get(window, set())
+            if timers is not None:
+                # The general operator has a timer for what it has not evaluated.
+                done |= {key for key in entries if min(timers.get((key, window), (start,))) >= window[1]}
             if self._lateness:
-                self._done[start] = set(table.keys(start))
+                self._done[start] = done
             else:
-                for key in table.keys(start):
-                    self._slices[start].pop(key, None)
-            table.drop(start)
+                for key in done:
+                    entries.pop(key, None)
+
+    def _find_table(self) -> StateTable:
+        self._found.make_windows()
+        return self.backend.table(windows(self._step))
 
     def snapshot(self) -> OperatorSnapshot:
         """All windows, and for which keys they are evaluated."""
@@ -143,9 +150,9 @@ class TumblingOperator(SlicedWindowOperator):
             done = self._done.get(start, ())
             evaluated.append((start, islice((key for key in self._slices[start] if key not in done), count)))
         for start, keys in evaluated:
-            self._evaluated.entries(start).update((key, True) for key in keys)
+            self._evaluated.entries((start, start + self._size)).update((key, True) for key in keys)
         try:
             return super().snapshot()
         finally:
             for start, _ in evaluated:
-                self._evaluated.drop(start)
+                self._evaluated.drop((start, start + self._size))
