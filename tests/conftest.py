@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ["sluiceway.testing.pytest_plugin"]
+
 _PROC = Path("/proc/self")
 _JOIN_S = 5.0
 # Made once per process by libraries, on first use, and meant to stay.

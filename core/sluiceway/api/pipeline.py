@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Pipeline"]
 
 T = TypeVar("T")
-J = TypeVar("J", bound=Job)
+J = TypeVar("J")
 
 
 class Pipeline:

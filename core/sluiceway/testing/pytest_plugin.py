@@ -1,0 +1,56 @@
+"""Fixtures for pytest.
+
+To have them, write ``pytest_plugins = ["sluiceway.testing.pytest_plugin"]`` into the ``conftest.py`` beside
+pytest's configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+__all__ = ["SimulationRunner", "simulation"]
+
+_OPTION = "--simulation-seeds"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option."""
+    parser.getgroup("sluiceway").addoption(
+        _OPTION,
+        type=int,
+        metavar="N",
+        help="how many seeds each test that uses the fixture 'simulation' tries, instead of its own number",
+    )
+
+
+class SimulationRunner:
+    """Tries a function on many seeds: what the fixture ``simulation`` gives to a test.
+
+    Args:
+        seeds: how many; None: as many as the test asks for.
+    """
+
+    def __init__(self, seeds: int | None) -> None:
+        self._seeds = seeds
+
+    def __call__(self, trial: Callable[[int], object], seeds: int = 20) -> None:
+        """Call ``trial(seed)`` for so many seeds.
+
+        ``SLUICEWAY_SIMULATION_SEED`` in the environment runs one seed alone, ``--simulation-seeds N`` another
+        number of them. What a trial raises gets a note with the command that repeats that seed.
+
+        Args:
+            trial: simulates something with that seed, and checks what came of it.
+            seeds: how many.
+        """
+        from sluiceway.testing.simulation import for_seeds
+
+        for_seeds(trial, seeds if self._seeds is None else self._seeds)
+
+
+@pytest.fixture
+def simulation(request: pytest.FixtureRequest) -> SimulationRunner:
+    """Tries a function on many seeds: ``simulation(trial, seeds=20)``."""
+    return SimulationRunner(request.config.getoption(_OPTION))

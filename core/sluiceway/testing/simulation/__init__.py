@@ -1,0 +1,24 @@
+"""Job manager, workers and the network between them in one thread, in virtual time, from a seed."""
+
+from __future__ import annotations
+
+from sluiceway.testing.simulation.errors import JobManagerLostError, SimulationError
+from sluiceway.testing.simulation.faults import Crash, Fault, Hang, LoseJobManager
+from sluiceway.testing.simulation.run import SEED_VARIABLE, Simulation, SimulationResult, for_seeds, simulate
+from sluiceway.testing.simulation.trace import Event, Trace
+
+__all__ = [
+    "SEED_VARIABLE",
+    "Crash",
+    "Event",
+    "Fault",
+    "Hang",
+    "JobManagerLostError",
+    "LoseJobManager",
+    "Simulation",
+    "SimulationError",
+    "SimulationResult",
+    "Trace",
+    "for_seeds",
+    "simulate",
+]

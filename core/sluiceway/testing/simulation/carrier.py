@@ -1,0 +1,221 @@
+"""What carries data between simulated workers."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple
+
+from sluiceway.buffers import Buffer
+from sluiceway.carrier import Carrier, CarrierContext, Link, LinkLostError, Payload
+from sluiceway.testing.simulation.loop import Node
+from sluiceway.testing.simulation.streams import Pipe
+
+__all__ = ["SimulatedCarrier"]
+
+_KINDS: Final = {1: "OPEN", 2: "DATA", 3: "ELEMENT", 4: "CREDIT", 5: "WAITING", 6: "FAIL", 7: "GONE"}
+_HEAD: Final = struct.Struct("<BI")
+
+
+class SimulatedCarrier(Carrier):
+    """Frames over pipes between processes of one world.
+
+    Some links hand over payloads as shared memory does: the receiver reads them in the sender's segment, which
+    comes back when it has read them. The others copy them, as sockets do. Which, is decided by lot.
+
+    Args:
+        node: the worker.
+        carriers: all carriers of the world, by the name of the worker.
+    """
+
+    def __init__(self, node: Node, carriers: dict[str, SimulatedCarrier]) -> None:
+        self.node = node
+        self.links: list[SimulatedLink] = []
+        self._carriers = carriers
+        self.accepted: Callable[[Link], None] = lambda link: None
+
+    def start(self, context: CarrierContext) -> str:
+        """Be there for others."""
+        self.accepted = context.accepted
+        self._carriers[context.worker] = self
+        self.node.on_end.append(self._process_ended)
+        return f"simulated:{context.worker}"
+
+    def segments(self, count: int, size: int) -> list[memoryview]:
+        """Memory of this process."""
+        return [memoryview(bytearray(size)) for _ in range(count)]
+
+    def connect(self, peer: str, address: str) -> Link:
+        """Make a link; that nobody is there is found out later."""
+        link = SimulatedLink(self, peer, self.node.world.chance.random() < 0.5)
+        other = self._carriers.get(address.removeprefix("simulated:"))
+        if other is None or not other.node.alive:
+            link.to_end_soon(f"worker {peer!r} cannot be reached")
+            return link
+        theirs = SimulatedLink(other, self.node.name, link.copies)
+        link.other, theirs.other = theirs, link
+        link.out.put(_Open())
+        return link
+
+    def close(self) -> None:
+        """Close all links."""
+        for link in self.links:
+            link.close()
+        self._carriers.pop(self.node.name, None)
+
+    def _process_ended(self, cleanly: bool) -> None:
+        for link in self.links:
+            link.process_ended(cleanly)
+        self._carriers.pop(self.node.name, None)
+
+
+class _Open(NamedTuple):
+    """The link is made."""
+
+
+class _Frame(NamedTuple):
+    header: bytes
+    payload: Payload | None
+
+
+class _Read(NamedTuple):
+    """A payload has been read."""
+
+    buffer: Buffer
+
+
+class _Lost(NamedTuple):
+    why: str
+
+
+class SimulatedLink(Link):
+    """One end of a link.
+
+    Args:
+        carrier: whose end.
+        peer: the worker at the other end.
+        copies: whether payloads are copied.
+    """
+
+    def __init__(self, carrier: SimulatedCarrier, peer: str, copies: bool) -> None:
+        self.peer = peer
+        self.copies = copies
+        self.other: SimulatedLink | None = None
+        self._carrier = carrier
+        self._node = carrier.node
+        self._closed = False
+        self._lent: list[Buffer] = []
+        self.out: Pipe[_Open | _Frame | _Read | _Lost] = Pipe(self._node.world, self._comes_out)
+        self.on_frame = lambda header, payload: None
+        self.on_lost = lambda error: None
+        carrier.links.append(self)
+
+    def send(self, header: bytes, payload: Buffer | None = None) -> None:
+        """Send a frame."""
+        if self._closed or self.other is None:
+            if payload is not None:
+                payload.release()
+            return
+        if payload is None:
+            self.out.put(_Frame(header, None))
+        elif self.copies:
+            self.out.put(_Frame(header, _Copy(bytes(payload.data))))
+            self._lent.append(payload)
+            self._node.world.after(self._node.world.delay_us(), partial(self._soon, _Read(payload)))
+        else:
+            self._lent.append(payload)
+            self.out.put(_Frame(header, _InPlace(self.other, payload)))
+
+    def close(self) -> None:
+        """Part; what was sent still arrives."""
+        if self._closed:
+            return
+        self._let_go()
+        self.out.put(_Lost(f"worker {self._node.name!r} has closed the connection"))
+
+    def process_ended(self, cleanly: bool) -> None:
+        """The process of this end has ended."""
+        if self._closed:
+            return
+        self._closed = True  # its buffers went with it
+        if not cleanly:
+            self.out.cut()
+        self.out.put(_Lost(f"worker {self._node.name!r} has gone"))
+
+    def to_end_soon(self, why: str) -> None:
+        """There is nobody at the other end."""
+        self._node.world.after(self._node.world.delay_us(), partial(self._soon, _Lost(why)))
+
+    def has_read(self, buffer: Buffer) -> None:
+        """A payload that came over this end has been read."""
+        if not self._closed and self._node.alive:
+            self.out.put(_Read(buffer))
+
+    # ---- what comes -----------------------------------------------------------------------------------------
+
+    def _comes_out(self, thing: _Open | _Frame | _Read | _Lost) -> None:
+        if self.other is not None:
+            self.other._soon(thing)
+
+    def _soon(self, thing: _Open | _Frame | _Read | _Lost) -> None:
+        """In the loop's turn."""
+        if self._node.alive:
+            self._node.loop.soon(partial(self._take, thing))
+
+    def _take(self, thing: _Open | _Frame | _Read | _Lost) -> None:
+        if self._closed:
+            return
+        match thing:
+            case _Open():
+                self._carrier.accepted(self)
+            case _Frame():
+                kind, channel = _HEAD.unpack_from(thing.header)
+                self._node.world.note(
+                    self._node.name, f"gets from {self.peer}: {_KINDS.get(kind, kind)} of channel {channel}"
+                )
+                self.on_frame(thing.header, thing.payload)
+            case _Read():
+                if thing.buffer in self._lent:
+                    self._lent.remove(thing.buffer)
+                    thing.buffer.release()
+            case _Lost():
+                self._let_go()
+                self._node.world.note(self._node.name, f"loses its link to {self.peer}")
+                self.on_lost(LinkLostError(thing.why))
+
+    def _let_go(self) -> None:
+        """Have the buffers back; what the peer has not taken yet must stay as it is."""
+        self._closed = True
+        under_way = self.out.under_way
+        for index, thing in enumerate(under_way):
+            if isinstance(thing, _Frame) and isinstance(thing.payload, _InPlace):
+                under_way[index] = _Frame(thing.header, _Copy(bytes(thing.payload.data)))
+        for buffer in self._lent:
+            buffer.release()
+        self._lent.clear()
+
+
+class _Copy:
+    """A payload of one's own."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = memoryview(data)
+
+    def release(self) -> None:
+        """Whoever looks at it after that gets an error."""
+        self.data.release()
+
+
+class _InPlace:
+    """A payload in the sender's memory."""
+
+    def __init__(self, link: SimulatedLink, buffer: Buffer) -> None:
+        self.data = buffer.data
+        self._link = link
+        self._buffer = buffer
+
+    def release(self) -> None:
+        """Tell the sender."""
+        self.data.release()
+        self._link.has_read(self._buffer)

@@ -1,0 +1,336 @@
+"""Job manager and workers, as they are, in a simulated world."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+from sluiceway.carrier import Carrier
+from sluiceway.clock import Clock
+from sluiceway.engine import JobStatus, LifecycleListener, Services
+from sluiceway.metrics import MetricsReporter
+from sluiceway.partitioner import Partitioner
+from sluiceway.runtime.cluster.manager import JobManager
+from sluiceway.runtime.cluster.platform import Listener, Platform
+from sluiceway.runtime.cluster.processes import WorkerConfig, WorkerHandle
+from sluiceway.runtime.cluster.worker import WorkerProcess
+from sluiceway.runtime.eventloop import EventLoop
+from sluiceway.runtime.poller import Poller
+from sluiceway.runtime.worker import Worker
+from sluiceway.state import StateBackend
+from sluiceway.testing.simulation.carrier import SimulatedCarrier
+from sluiceway.testing.simulation.errors import SimulationError
+from sluiceway.testing.simulation.faults import Crash, Fault, LoseJobManager
+from sluiceway.testing.simulation.loop import Node, NoEventLoop
+from sluiceway.testing.simulation.streams import SimulatedListener, connect
+from sluiceway.testing.simulation.world import World
+from sluiceway.transport import Transport
+
+__all__ = ["MANAGER", "SimulatedCluster"]
+
+MANAGER: Final = "job manager"
+_TRANSPORT: Final = "simulated"
+_SECRET: Final = b"simulated" * 4
+# Removed at the end by a real one, so it must be none.
+_NOWHERE: Final = Path("/nonexistent/sluiceway-simulation")
+_STARTS_WITHIN_US: Final = 300_000
+_GOES_ON_FOR_US: Final = 2_000_000
+
+
+class SimulatedCluster(LifecycleListener):
+    """A job manager with its workers.
+
+    Args:
+        world: where they live.
+        services: what plugins give; the rest is the world's.
+        workers: how many.
+        slots: how many each of them offers.
+        heartbeat_timeout_s: a worker that gives no sign of life for longer is killed.
+        segments: network buffers of each worker.
+        segment_bytes: size of each.
+        faults: what goes wrong.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        services: Services,
+        *,
+        workers: int,
+        slots: int,
+        heartbeat_timeout_s: float,
+        segments: int,
+        segment_bytes: int,
+        faults: Sequence[Fault],
+    ) -> None:
+        self.world = world
+        self.workers: dict[str, SimulatedProcess] = {}
+        self.carriers: dict[str, SimulatedCarrier] = {}
+        self.happened: list[Fault] = []
+        self.services = services
+        self.segments = segments
+        self.segment_bytes = segment_bytes
+        self.node = Node(world, MANAGER)
+        self._pids = count(1001)
+        self._due = sorted(faults, key=lambda fault: fault.step, reverse=True)
+        self._platform = _Platform(self.node)
+        self.manager = JobManager(
+            _NOWHERE,
+            _SECRET,
+            SimulatedServices(services, self, self.node),
+            transport=_TRANSPORT,
+            slots_per_worker=slots,
+            max_workers=workers,
+            heartbeat_timeout_s=heartbeat_timeout_s,
+            start=self._start,
+            platform=self._platform,
+        )
+        world.before_step = self._before_step
+
+    @property
+    def listener(self) -> SimulatedListener:
+        """Where workers connect."""
+        return self._platform.listener
+
+    @property
+    def living(self) -> list[SimulatedProcess]:
+        """The workers that have not ended."""
+        return [process for process in self.workers.values() if process.node.alive]
+
+    def settle(self) -> None:
+        """Nothing goes wrong from now on; let what is still on its way arrive."""
+        self._due.clear()
+        self.world.run(lambda: not any(process.node.hung for process in self.living))
+        self.world.run(lambda: False, _GOES_ON_FOR_US)
+
+    def check_nothing_is_held(self) -> None:
+        """No worker may have anything left of a job that it was told to forget.
+
+        Raises:
+            SimulationError: one has.
+        """
+        held = [
+            f"{process.node.name}: {what}"
+            for process in self.living
+            if process.worker is not None
+            for what in _held(process.worker)
+        ]
+        if held:
+            raise SimulationError("the job has ended, and workers still hold of it\n  " + "\n  ".join(held))
+        slots = self.manager.resources.slots
+        if slots.available != slots.total:
+            raise SimulationError(f"the job has ended, and {slots.total - slots.available} slots are still taken")
+
+    def close(self) -> None:
+        """End the workers and the job manager.
+
+        Raises:
+            SimulationError: a worker does not end by itself.
+        """
+        self.manager.close()
+        self.node.end(cleanly=True)
+        self.end_without_manager()
+
+    def end_without_manager(self) -> None:
+        """Wait for the workers to end by themselves."""
+        if not self.world.run(lambda: not self.living, 60_000_000):
+            names = ", ".join(process.node.name for process in self.living)
+            raise SimulationError(f"the job manager is gone, and workers go on without it: {names}")
+
+    # ---- what happens ---------------------------------------------------------------------------------------
+
+    def job_status_changed(self, job_name: str, old: JobStatus, new: JobStatus) -> None:
+        """For the trace."""
+        self.world.note(MANAGER, f"the job is {new.value}")
+        self.services.listener.job_status_changed(job_name, old, new)
+
+    def task_state_changed(self, job_name: str, vertex: str, subtask: int, old: str, new: str) -> None:
+        """For the trace."""
+        self.world.note(MANAGER, f"{vertex} [{subtask}] is {new}")
+        self.services.listener.task_state_changed(job_name, vertex, subtask, old, new)
+
+    def _start(self, config: WorkerConfig) -> WorkerHandle:
+        config = replace(config, segments=self.segments, segment_bytes=self.segment_bytes)
+        process = SimulatedProcess(self, config, next(self._pids))
+        self.workers[config.name] = process
+        return process
+
+    def _before_step(self, step: int) -> None:
+        while self._due and self._due[-1].step <= step:
+            fault = self._due.pop()
+            if isinstance(fault, LoseJobManager):
+                self.world.note(MANAGER, "is lost")
+                self.happened.append(fault)
+                self.node.end(cleanly=False)
+                continue
+            candidates = [p for p in self.living if fault.worker in (None, p.node.name)]
+            if not candidates:
+                continue
+            process = self.world.chance.choice(candidates)
+            self.happened.append(fault)
+            if isinstance(fault, Crash):
+                self.world.note(process.node.name, "crashes")
+                process.crash("SIGKILL")
+            else:
+                self.world.note(process.node.name, f"hangs for {fault.ms} ms")
+                process.node.hung_until_us = self.world.clock.us + fault.ms * 1000
+
+
+class SimulatedProcess(WorkerHandle):
+    """A worker, and the job manager's view of its process."""
+
+    def __init__(self, cluster: SimulatedCluster, config: WorkerConfig, pid: int) -> None:
+        self.node = Node(cluster.world, config.name)
+        self.worker: WorkerProcess | None = None
+        self._cluster = cluster
+        self._config = config
+        self._pid = pid
+        self._how = "ended with exit code 0"
+        self._killed = False
+        self._said = ""
+        self.node.on_turn = self._after_turn
+        cluster.world.note(config.name, "is started")
+        cluster.world.after(1 + int(_STARTS_WITHIN_US * cluster.world.chance.random()), self._up)
+
+    @property
+    def pid(self) -> int:
+        """A number."""
+        return self._pid
+
+    def ended(self, within_s: float = 0.0) -> bool:
+        """Whether it has; the job manager waits while the world goes on."""
+        if self.node.alive and within_s > 0:
+            waiting = self._cluster.node
+            before, waiting.waits_inside = waiting.waits_inside, True
+            try:
+                self._cluster.world.run(lambda: not self.node.alive, round(within_s * 1_000_000))
+            finally:
+                waiting.waits_inside = before
+                waiting.go_on()
+        return not self.node.alive
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self.node.alive:
+            self._cluster.world.note(self.node.name, "is killed by the job manager")
+            self.crash("SIGKILL")
+
+    def heard(self) -> bool:
+        """Whether it lives and does not hang."""
+        return self.node.alive and not self.node.hung
+
+    def is_at_work(self) -> bool:
+        """What hangs does nothing."""
+        return self.heard()
+
+    def was_killed(self) -> bool:
+        """Whether a signal has ended it."""
+        return self._killed
+
+    def how_it_ended(self) -> str:
+        """For messages."""
+        return "is still running" if self.node.alive else self._how
+
+    def what_it_said(self) -> str:
+        """What it said before it was up."""
+        return self._said
+
+    def crash(self, signal: str) -> None:
+        """It ends from one moment to the next."""
+        self._killed = True
+        self._how = f"was killed by {signal}"
+        self.node.end(cleanly=False)
+
+    def _up(self) -> None:
+        if not self.node.alive:
+            return
+        try:
+            stream = connect(self.node, self._cluster.listener)
+        except OSError as error:
+            self._how, self._said = "ended with exit code 1", str(error)
+            self.node.end(cleanly=False)
+            return
+        config = self._config
+        self.worker = WorkerProcess(
+            config,
+            stream,
+            SimulatedServices(self._cluster.services, self._cluster, self.node),
+            _Platform(self.node),
+        )
+
+    def _after_turn(self) -> None:
+        if self.node.loop.ended and self.worker is not None:
+            self.worker.close()
+            self._cluster.world.note(self.node.name, "ends")
+            self.node.end(cleanly=True)
+
+
+def _held(worker: WorkerProcess) -> list[str]:
+    """What a worker has of jobs, its channels and buffers."""
+    network = worker.network
+    jobs = [f"job {name!r}" for name in worker._jobs]
+    senders = [f"sender of channel {channel}" for channel in network._senders]
+    receivers = [f"{len(link._receivers)} receivers" for link in network._to_producers.values() if link._receivers]
+    waiting = [f"channel {channel}, opened for a producer that has not come" for channel in network._opened]
+    missing = network._buffers.total - network._buffers.available
+    return [*jobs, *senders, *receivers, *waiting, *([f"{missing} network buffers"] if missing else [])]
+
+
+class _Platform(Platform):
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.listener = SimulatedListener(node)
+
+    def loop(self, clock: Clock) -> tuple[Worker, Poller]:
+        return self._node.loop, self._node.poller
+
+    def event_loop(self) -> EventLoop:
+        return NoEventLoop()
+
+    def listen(self, directory: Path) -> Listener:
+        return self.listener
+
+    def remove(self, directory: Path) -> None:
+        """There is none."""
+
+
+class SimulatedServices(Services):
+    """What plugins give, but for time and network."""
+
+    def __init__(self, services: Services, cluster: SimulatedCluster, node: Node) -> None:
+        self._services = services
+        self._cluster = cluster
+        self._node = node
+
+    @property
+    def clock(self) -> Clock:
+        """The world's."""
+        return self._cluster.world.clock
+
+    @property
+    def listener(self) -> LifecycleListener:
+        """Also writes the trace."""
+        return self._cluster
+
+    def state_backend(self, name: str) -> StateBackend:
+        """A plugin's."""
+        return self._services.state_backend(name)
+
+    def transport(self, name: str) -> Transport:
+        """A plugin's."""
+        return self._services.transport(name)
+
+    def carrier(self, name: str) -> Carrier:
+        """The world's."""
+        return SimulatedCarrier(self._node, self._cluster.carriers)
+
+    def partitioner(self, name: str) -> Partitioner:
+        """A plugin's."""
+        return self._services.partitioner(name)
+
+    def metrics_reporters(self, names: Sequence[str]) -> list[MetricsReporter]:
+        """None: nobody looks."""
+        return []

@@ -1,0 +1,274 @@
+"""A process of a simulation: its loop has a turn when the world gives it one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from sluiceway.clock import Clock
+from sluiceway.connector import Wait
+from sluiceway.operators import Calls
+from sluiceway.runtime.eventloop import EventLoop
+from sluiceway.runtime.poller import Poller
+from sluiceway.runtime.task import Task
+from sluiceway.runtime.worker import Tasklet, Worker
+from sluiceway.testing.simulation.errors import SimulationError
+from sluiceway.testing.simulation.world import World
+
+__all__ = ["NoEventLoop", "Node", "SimulatedLoop", "SimulatedPoller"]
+
+_SHORTEST_STEP_US: Final = 5
+_LONGEST_STEP_US: Final = 300
+
+
+class Node:
+    """A process.
+
+    Args:
+        world: where it lives.
+        name: its name.
+
+    Attributes:
+        alive: whether it has not ended.
+        hung_until_us: it has no turn before that.
+        waits_inside: it has a turn already, and waits in the middle of it for something of the world.
+        on_turn: called after each turn.
+        on_end: called when it ends, however that comes.
+    """
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.alive = True
+        self.hung_until_us = 0
+        self.waits_inside = False
+        self.on_turn: Callable[[], None] = lambda: None
+        self.on_end: list[Callable[[bool], None]] = []
+        self.poller = SimulatedPoller(self)
+        self.loop = SimulatedLoop(self, world.clock, self.poller)
+        # Some processes are slow, in some runs.
+        self._slowness = world.chance.choice((1, 1, 1, 4, 20))
+        self._turn_comes = False
+        self._wakes_at: int | None = None
+
+    @property
+    def hung(self) -> bool:
+        """Whether it does nothing for now."""
+        return self.world.clock.us < self.hung_until_us
+
+    def stir(self) -> None:
+        """There is something for it to do."""
+        if self.alive and not self._turn_comes:
+            self._turn_comes = True
+            chance = self.world.chance.random()
+            took = _SHORTEST_STEP_US + int((_LONGEST_STEP_US - _SHORTEST_STEP_US) * chance**4)
+            self.world.after(took * self._slowness, self._turn)
+
+    def end(self, cleanly: bool) -> None:
+        """It ends: in order, or from one moment to the next."""
+        if self.alive:
+            self.alive = False
+            for told in self.on_end:
+                told(cleanly)
+
+    def _turn(self) -> None:
+        if not self.alive:
+            return
+        world = self.world
+        if self.hung:
+            world.at_us(self.hung_until_us, self._turn)
+            return
+        self._turn_comes = False
+        if self.waits_inside or not self.loop.has_work:
+            return
+        world.step += 1
+        world.before_step(world.step)
+        if not self._has_ended() and not self.hung:
+            self.loop.turn()
+            if not self._has_ended():
+                self.on_turn()
+        self.go_on()
+
+    def _has_ended(self) -> bool:
+        return not self.alive
+
+    def go_on(self) -> None:
+        """See to it that it has its next turn when there is something to do."""
+        if not self.alive:
+            return
+        if self.loop.has_work:
+            self.stir()
+            return
+        deadline = self.loop.next_deadline()
+        if deadline is None:
+            return
+        us = self.world.us_of(deadline)
+        if self._wakes_at is None or us < self._wakes_at or self._wakes_at <= self.world.clock.us:
+            self._wakes_at = us
+            self.world.at_us(us, self._deadline)
+
+    def _deadline(self) -> None:
+        if self._wakes_at is not None and self._wakes_at <= self.world.clock.us:
+            self._wakes_at = None
+        if self.alive and not self.waits_inside:
+            if self.loop.has_work:
+                self.stir()
+            else:
+                self.go_on()
+
+
+class SimulatedLoop(Worker):
+    """A loop that runs one tasklet a turn, by lot among those that are ready."""
+
+    def __init__(self, node: Node, clock: Clock, poller: Poller) -> None:
+        super().__init__(clock, poller)
+        self._node = node
+        self._thread = threading.get_ident()
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a turn would do anything."""
+        if self._mails or self._ready:
+            return True
+        deadline = self.next_deadline()
+        return deadline is not None and deadline <= self._monotonic()
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is left to run."""
+        return not self._alive and not self._mails
+
+    def turn(self) -> None:
+        """Read the mails, do what is due, and give one tasklet its turn."""
+        while self._mails:
+            self._mails.popleft()()
+        self._fire_deadlines()
+        ready = self._ready
+        if ready:
+            index = self._node.world.chance.randrange(len(ready))
+            ready.rotate(-index)
+            tasklet = ready.popleft()
+            ready.rotate(index)
+            if isinstance(tasklet, Task):
+                d = tasklet.deployment
+                self._node.world.note(self._node.name, f"runs {d.vertex.name} [{d.subtask}] attempt {d.attempt}")
+            self._step(tasklet)
+
+    def mail(self, action: Callable[[], None]) -> None:
+        """As it says; but there are no other threads here."""
+        if threading.get_ident() != self._thread:
+            self._node.world.broken = SimulationError(
+                f"a step, source or sink in {self._node.name} has work done by a thread of its own"
+                f" ({threading.current_thread().name!r}): nobody can tell when such a thread runs, so it cannot be"
+                " simulated. Put something in its place that works in the reader's or writer's own calls"
+            )
+            return
+        super().mail(action)
+
+    def soon(self, action: Callable[[], None]) -> None:
+        """As it says."""
+        super().soon(action)
+        self._node.stir()
+
+    def wake(self, tasklet: Tasklet) -> None:
+        """As it says."""
+        super().wake(tasklet)
+        self._node.stir()
+
+    def at(self, deadline: float, action: Callable[[], None]) -> None:
+        """As it says."""
+        super().at(deadline, action)
+        self._node.go_on()
+
+
+class SimulatedPoller(Poller):
+    """Knows the simulation's own connections; anything else that has a number is a real file."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._readable: dict[int, Callable[[], bool]] = {}
+        self._watches: dict[int, list[tuple[object, Callable[[], None]]]] = {}
+        self._kept: dict[int, Callable[[], None]] = {}
+
+    def open(self, fileno: int, readable: Callable[[], bool]) -> None:
+        """A connection of this process has come up under that number."""
+        self._readable[fileno] = readable
+
+    def shut(self, fileno: int) -> None:
+        """It is closed."""
+        self._readable.pop(fileno, None)
+        self._watches.pop(fileno, None)
+
+    def came(self, fileno: int) -> None:
+        """Something can be read now."""
+        kept = self._kept.get(fileno)
+        if kept is not None:
+            self._node.loop.soon(kept)
+        for _, ready in self._watches.pop(fileno, []):
+            ready()
+
+    def watch(self, owner: object, wait: Wait, ready: Callable[[], None]) -> None:
+        """Call ``ready`` when there is something to read; to write, there is always room."""
+        readable = self._readable.get(-1 if wait.fileno is None else wait.fileno)
+        if readable is None:
+            self._node.world.broken = SimulationError(
+                f"a step, source or sink in {self._node.name} waits for file descriptor {wait.fileno}: what comes"
+                " from outside cannot be simulated. Put a source or sink in its place that has its records itself"
+            )
+            return
+        assert wait.fileno is not None
+        if wait.write or readable():
+            ready()
+        else:
+            self._watches.setdefault(wait.fileno, []).append((owner, ready))
+
+    def forget(self, owner: object) -> None:
+        """Stop watching for it."""
+        for fileno, watches in list(self._watches.items()):
+            self._watches[fileno] = [w for w in watches if w[0] is not owner]
+
+    def keep(self, fileno: int, write: bool, ready: Callable[[], None]) -> None:
+        """Watch for good."""
+        self._kept[fileno] = ready
+
+    def drop(self, fileno: int, write: bool) -> None:
+        """The opposite."""
+        self._kept.pop(fileno, None)
+
+    def watching(self) -> bool:
+        """Nothing that a poll would have to look at."""
+        return False
+
+    def poll(self, timeout_s: float | None) -> None:
+        """Let the world go on until there is something to do here: for who runs this loop from outside."""
+        node = self._node
+        deadline = node.loop.next_deadline()
+        waits_us = [round(s * 1_000_000) + 1 for s in (timeout_s,) if s is not None]
+        if deadline is not None:
+            waits_us.append(max(0, node.world.us_of(deadline) - node.world.clock.us))
+        before, node.waits_inside = node.waits_inside, True
+        try:
+            node.world.run(lambda: node.loop.has_work, min(waits_us, default=None))
+        finally:
+            node.waits_inside = before
+
+    def wake(self) -> None:
+        """There is a mail."""
+        self._node.stir()
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+class NoEventLoop(EventLoop):
+    """Stands where coroutines would run."""
+
+    def calls(self, wake: Callable[[], None]) -> Calls:
+        """Refuse."""
+        raise SimulationError(
+            "steps that call coroutines cannot be simulated: leave them out, or put a map() there"
+        )
+
+    def close(self) -> None:
+        """Nothing to free."""

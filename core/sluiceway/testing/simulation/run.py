@@ -1,0 +1,290 @@
+"""Runs a pipeline in a simulated cluster."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from random import Random, SystemRandom
+from typing import Any, Final
+
+from sluiceway.api import Pipeline
+from sluiceway.config import Settings, resolve
+from sluiceway.engine import JobStatus
+from sluiceway.errors import ConfigurationError
+from sluiceway.graph import JobGraph, restart_strategy, slots_required
+from sluiceway.metrics import JobMetrics
+from sluiceway.plugins import default_manager
+from sluiceway.runtime.cluster.jobrun import JobRun
+from sluiceway.runtime.cluster.shipping import check_shippable
+from sluiceway.runtime.local import job_graph_of
+from sluiceway.steps import AsyncStep
+from sluiceway.streamgraph import StreamGraph
+from sluiceway.testing.simulation.cluster import SimulatedCluster
+from sluiceway.testing.simulation.errors import JobManagerLostError, SimulationError
+from sluiceway.testing.simulation.faults import Fault, draw_faults
+from sluiceway.testing.simulation.trace import Trace
+from sluiceway.testing.simulation.world import World
+
+__all__ = ["SEED_VARIABLE", "Simulation", "SimulationResult", "for_seeds", "simulate"]
+
+SEED_VARIABLE: Final = "SLUICEWAY_SIMULATION_SEED"
+"""Names the seed that is run instead of those that a program or a test asks for."""
+
+_TAIL: Final = 20
+_SEGMENTS: Final = 64
+_SEGMENT_BYTES: Final = (128, 1024, 32 * 1024)
+
+_in_trial: ContextVar[bool] = ContextVar("sluiceway_in_trial", default=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationResult:
+    """How a simulated job ended.
+
+    Attributes:
+        seed: of the simulation.
+        status: FINISHED, CANCELED or FAILED.
+        failure: what it failed with; None unless the status is FAILED.
+        metrics: the last figures that the job manager had of the job.
+        restarts: how often a part of the job was begun anew.
+        faults: what went wrong; of what was asked for, that which came before the job's end.
+        steps: turns that the processes had together.
+        virtual_ms: how long it took, in virtual time.
+        trace: what happened, event by event.
+    """
+
+    seed: int
+    status: JobStatus
+    failure: BaseException | None
+    metrics: JobMetrics
+    restarts: int
+    faults: tuple[Fault, ...]
+    steps: int
+    virtual_ms: int
+    trace: Trace
+
+
+class Simulation:
+    """A pipeline on a job manager and workers that are simulated: in this thread, in virtual time, from a seed.
+
+    Job manager, workers, tasks and the channels between them are the ones that run in processes. Simulated are
+    time, the connections (each with random delays, in order), the order in which processes and the tasks in them
+    have their turn, and what goes wrong. The same seed gives the same run, event by event.
+
+    Args:
+        flow: the pipeline, or a function that makes it. It must be fit for worker processes.
+        seed: decides everything that is left to chance; None: ``SLUICEWAY_SIMULATION_SEED``, or any.
+        workers: how many worker processes.
+        crashes: workers that end from one moment to the next, at random moments; moments after the job's end
+            do not count.
+        hangs: workers that stand still for up to 20 s, likewise.
+        faults: what goes wrong at given steps, besides.
+        delay_ms: the shortest and the longest time that a message or a piece of data is on its way.
+        start_ms: the first reading of the clock, ms since the epoch.
+        most_steps: turns of all processes together after which the job counts as endless.
+        most_s: the same in virtual seconds.
+        options: those of ``Pipeline.run``. Neither the environment nor a file is looked at.
+
+    Raises:
+        ConfigurationError: an argument that cannot be.
+        GraphError: the pipeline cannot become a job, or cannot be sent to workers.
+    """
+
+    def __init__(
+        self,
+        flow: Pipeline | Callable[[], Pipeline],
+        *,
+        seed: int | None = None,
+        workers: int = 2,
+        crashes: int = 0,
+        hangs: int = 0,
+        faults: Sequence[Fault] = (),
+        delay_ms: tuple[float, float] = (0.05, 5.0),
+        start_ms: int = 0,
+        most_steps: int = 200_000,
+        most_s: float = 600.0,
+        **options: Any,
+    ) -> None:
+        if workers < 1:
+            raise ConfigurationError(f"workers is {workers}: a simulation needs at least 1")
+        if not 0 <= delay_ms[0] <= delay_ms[1]:
+            raise ConfigurationError(f"delay_ms is {delay_ms}: give the shortest and the longest, as (0.05, 5)")
+        self._by_environment = seed is None
+        if seed is None:
+            seed = _seed_of_environment()
+        self.seed = SystemRandom().getrandbits(32) if seed is None else seed
+        self._workers = workers
+        chance = Random(self.seed)
+        self._faults = [*faults, *draw_faults(chance, crashes, hangs)]
+        self._segment_bytes = chance.choice(_SEGMENT_BYTES)
+        self._world = World(
+            chance.getrandbits(64),
+            start_ms=start_ms,
+            delay_us=(round(delay_ms[0] * 1000), round(delay_ms[1] * 1000)),
+            most_steps=most_steps,
+            most_s=most_s,
+        )
+        self._services = default_manager().services(self._world.clock)
+        settings = resolve(
+            {"seed": chance.getrandbits(32), **options, "workers": workers}, environ={}, directory="/"
+        ).settings
+        restart_strategy(settings.restart)
+        self._services.state_backend(settings.state_backend)
+        pipeline = flow if isinstance(flow, Pipeline) else flow()
+        self._graph, self._settings = pipeline._make_job(self._make, settings)
+        check_shippable(self._graph)
+        self._begun = False
+
+    def _make(self, graph: StreamGraph, settings: Settings) -> tuple[JobGraph, Settings]:
+        made = job_graph_of(graph, self._services)
+        for node in graph.nodes:
+            if isinstance(node.step, AsyncStep):
+                raise SimulationError(
+                    f"step {node.name!r} calls coroutines, which cannot be simulated: put a map() in its place"
+                )
+        return made, settings
+
+    @property
+    def trace(self) -> Trace:
+        """What has happened so far."""
+        return self._world.trace
+
+    def run(self) -> SimulationResult:
+        """Run the job to its end, whichever that is. Once.
+
+        Raises:
+            SimulationError: the runtime broke a promise: the job comes to no end, or has left something behind
+                in a worker. The message ends with the last events and with how to see it again.
+        """
+        if self._begun:
+            raise RuntimeError("a simulation runs once: make another one")
+        self._begun = True
+        try:
+            return self._run()
+        except BaseException as error:
+            if isinstance(error, SimulationError):
+                error.add_note(f"the last events:\n{self.trace.tail(_TAIL)}")
+            self.tell_seed(error)
+            raise
+
+    def tell_seed(self, error: BaseException) -> None:
+        """Note in an error how to see it again, unless whoever tries seeds does that."""
+        if not _in_trial.get():
+            _tell_seed(error, self.seed, self._by_environment)
+
+    def _run(self) -> SimulationResult:
+        world = self._world
+        cluster = SimulatedCluster(
+            world,
+            self._services,
+            workers=self._workers,
+            slots=-(-sum(slots_required(self._graph).values()) // self._workers),
+            heartbeat_timeout_s=self._settings.heartbeat_timeout_ms / 1000,
+            segments=_SEGMENTS,
+            segment_bytes=self._segment_bytes,
+            faults=self._faults,
+        )
+        manager = cluster.manager
+        path = list(sys.path)
+        try:
+            run = manager.submit(self._graph.job_name, self._graph, self._settings)
+            world.run(lambda: run.status.ended or not cluster.node.alive)
+            if not cluster.node.alive:
+                cluster.end_without_manager()
+                return self._result(
+                    cluster, run, JobManagerLostError("the job manager was lost, and the job with it")
+                )
+            ended_us = world.clock.us
+            manager.ended(run)
+            cluster.settle()
+            cluster.check_nothing_is_held()
+            cluster.close()
+        finally:
+            sys.path[:] = path
+        return self._result(cluster, run, run.failure, ended_us)
+
+    def _result(
+        self, cluster: SimulatedCluster, run: JobRun, failure: BaseException | None, ended_us: int | None = None
+    ) -> SimulationResult:
+        return SimulationResult(
+            seed=self.seed,
+            status=JobStatus.FAILED if failure is not None else run.status,
+            failure=failure,
+            metrics=run.metrics(),
+            restarts=run.master.restarts,
+            faults=tuple(cluster.happened),
+            steps=self._world.step,
+            virtual_ms=(self._world.clock.us if ended_us is None else ended_us) // 1000,
+            trace=self.trace,
+        )
+
+
+def simulate(flow: Pipeline | Callable[[], Pipeline], **arguments: Any) -> SimulationResult:
+    """Run a pipeline in a simulated cluster, to its end. Arguments are those of :class:`Simulation`.
+
+    Raises:
+        SimulationError: the runtime broke a promise.
+        JobManagerLostError: the job manager was lost, as the simulation was told.
+        BaseException: what the job failed with. A note says how to see it again.
+    """
+    simulation = Simulation(flow, **arguments)
+    result = simulation.run()
+    if result.failure is not None:
+        simulation.tell_seed(result.failure)
+        raise result.failure
+    return result
+
+
+def for_seeds(trial: Callable[[int], object], seeds: int | Iterable[int] = 20) -> None:
+    """Call ``trial(seed)`` for each seed. What it raises gets a note with a line that repeats that seed alone.
+
+    Args:
+        trial: simulates something with that seed, and checks what came of it.
+        seeds: the seeds, or how many, from 0. Where ``SLUICEWAY_SIMULATION_SEED`` is set, that one alone.
+    """
+    only = _seed_of_environment()
+    chosen = [only] if only is not None else range(seeds) if isinstance(seeds, int) else seeds
+    for seed in chosen:
+        try:
+            with _trial():
+                trial(seed)
+        except BaseException as error:
+            _tell_seed(error, seed)
+            raise
+
+
+@contextmanager
+def _trial() -> Iterator[None]:
+    token = _in_trial.set(True)
+    try:
+        yield
+    finally:
+        _in_trial.reset(token)
+
+
+def _seed_of_environment() -> int | None:
+    text = os.environ.get(SEED_VARIABLE)
+    if not text:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigurationError(f"{SEED_VARIABLE} is {text!r}: it must be a whole number") from None
+
+
+def _tell_seed(error: BaseException, seed: int, by_environment: bool = True) -> None:
+    """One line with which it happens again."""
+    test, _, _ = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")
+    if not by_environment:
+        line = f"simulate(..., seed={seed})"
+    elif test:
+        line = f"{SEED_VARIABLE}={seed} python -m pytest '{test}'"
+    else:
+        line = f"{SEED_VARIABLE}={seed} {' '.join(['python', *sys.argv])}"
+    note = f"to see it again: {line}"
+    if note not in getattr(error, "__notes__", ()):
+        error.add_note(note)

@@ -1,0 +1,224 @@
+"""Connections between simulated processes: in order, delayed, and cut off by a crash."""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+from typing import Any, Final, Generic, TypeVar
+
+from sluiceway.runtime.cluster.messages import Message, decode
+from sluiceway.testing.simulation.loop import Node
+from sluiceway.testing.simulation.world import World
+
+__all__ = ["Pipe", "SimulatedListener", "SimulatedStream", "connect"]
+
+T = TypeVar("T")
+
+_HEADER: Final = 4
+_FIRST_NUMBER: Final = 1_000_000_000  # no file has such a number
+
+
+class Pipe(Generic[T]):
+    """One direction of a connection. What is put in comes out at the other end later, in the same order.
+
+    Args:
+        world: knows how much later.
+        take: called with each thing that comes out.
+    """
+
+    def __init__(self, world: World, take: Callable[[T], None]) -> None:
+        self._world = world
+        self._take = take
+        self._under_way: deque[T] = deque()
+        self._last_us = 0
+
+    def put(self, thing: T) -> None:
+        """Send something."""
+        world = self._world
+        self._last_us = max(self._last_us + 1, world.clock.us + world.delay_us())
+        self._under_way.append(thing)
+        world.at_us(self._last_us, self._arrive)
+
+    def cut(self) -> list[T]:
+        """The sender dies: a part of what is under way still comes; the rest, which is returned, never does."""
+        kept = self._world.chance.randint(0, len(self._under_way))
+        lost = []
+        while len(self._under_way) > kept:
+            lost.append(self._under_way.pop())
+        return lost
+
+    @property
+    def under_way(self) -> deque[T]:
+        """What has been put in and has not come out, oldest first."""
+        return self._under_way
+
+    def _arrive(self) -> None:
+        # After a cut there are more of these calls than things.
+        if self._under_way:
+            self._take(self._under_way.popleft())
+
+
+class SimulatedStream:
+    """One end of a connection of bytes between two processes; looks like a socket."""
+
+    _numbers = count(_FIRST_NUMBER)
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.peer: SimulatedStream
+        self._number = next(self._numbers)
+        self._in: deque[bytes] = deque()
+        self._ended: str = ""
+        self._closed = False
+        self._pipe: Pipe[bytes | None] = Pipe(node.world, lambda data: self.peer._came(data))
+        self._said = bytearray()
+        self._heard: deque[list[str]] = deque()
+        node.poller.open(self._number, lambda: bool(self._in or self._ended))
+        node.on_end.append(self._process_ended)
+
+    def fileno(self) -> int:
+        """What pollers know it by."""
+        return -1 if self._closed else self._number
+
+    def setblocking(self, flag: bool, /) -> None:
+        """It never blocks."""
+
+    def send(self, data: memoryview, /) -> int:
+        """All of it goes, and is never heard of again where nobody is at the other end."""
+        if self._closed:
+            raise OSError(errno.EBADF, "closed")
+        if self._ended:
+            raise BrokenPipeError(errno.EPIPE, "the other end is closed")
+        if self.node.alive:
+            chunk = bytes(data)
+            # Readers must not rely on getting at once what was sent at once.
+            if self.node.world.chance.random() < 0.1:
+                at = int(len(chunk) * self.node.world.chance.random())
+                self._put(chunk[:at])
+                chunk = chunk[at:]
+            self._put(chunk)
+        return len(data)
+
+    def recv(self, size: int, /) -> bytes:
+        """What has come."""
+        if self._in:
+            data = self._in.popleft()
+            if len(data) > size:
+                self._in.appendleft(data[size:])
+                data = data[:size]
+            return data
+        if self._ended == "reset":
+            raise ConnectionResetError(errno.ECONNRESET, "connection reset by peer")
+        if self._ended:
+            return b""
+        raise BlockingIOError(errno.EAGAIN, "nothing has come")
+
+    def close(self) -> None:
+        """Part; what was sent still arrives."""
+        if not self._closed:
+            self._closed = True
+            self.node.poller.shut(self._number)
+            if self.node.alive:
+                self._pipe.put(None)
+
+    # ---- the other side -------------------------------------------------------------------------------------
+
+    def _came(self, data: bytes | None) -> None:
+        if self._closed or not self.node.alive:
+            return
+        if data is None:
+            self._ended = "closed"
+        else:
+            for name in self._heard.popleft():
+                self.node.world.note(self.node.name, f"is told by {self.peer.node.name}: {name}")
+            if not data:
+                return
+            self._in.append(data)
+        self.node.poller.came(self._number)
+
+    def _process_ended(self, cleanly: bool) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if not cleanly:
+            for _ in self._pipe.cut():
+                self.peer._heard.pop()
+            if self.node.world.chance.random() < 0.5:
+                self.node.world.after(self.node.world.delay_us(), self.peer._reset)
+        self._pipe.put(None)
+
+    def _reset(self) -> None:
+        if not self._closed and self.node.alive and not self._ended:
+            self._ended = "reset"
+            self.node.poller.came(self._number)
+
+    def _put(self, chunk: bytes) -> None:
+        self.peer._heard.append(self._names_of(chunk))
+        self._pipe.put(chunk)
+
+    def _names_of(self, chunk: bytes) -> list[str]:
+        """For the trace: the messages that end in this chunk."""
+        said = self._said
+        said += chunk
+        names = []
+        while len(said) >= _HEADER:
+            end = _HEADER + int.from_bytes(said[:_HEADER], "big")
+            if len(said) < end:
+                break
+            names.append(_describe(decode(bytes(said[_HEADER:end]))))
+            del said[:end]
+        return names
+
+
+class SimulatedListener:
+    """Where workers connect to the job manager."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self._number = next(SimulatedStream._numbers)
+        self._waiting: deque[SimulatedStream] = deque()
+        self._closed = False
+
+    def fileno(self) -> int:
+        """What pollers know it by."""
+        return -1 if self._closed else self._number
+
+    def accept(self) -> tuple[SimulatedStream, Any]:
+        """The next connection."""
+        if not self._waiting:
+            raise BlockingIOError(errno.EAGAIN, "nobody has connected")
+        return self._waiting.popleft(), None
+
+    def close(self) -> None:
+        """Take no more."""
+        self._closed = True
+
+    def came(self, stream: SimulatedStream) -> None:
+        """Somebody has connected."""
+        self._waiting.append(stream)
+        self.node.poller.came(self._number)
+
+
+def connect(node: Node, listener: SimulatedListener) -> SimulatedStream:
+    """Connect a process to a listener.
+
+    Raises:
+        ConnectionRefusedError: whose listener it was has ended.
+    """
+    if not listener.node.alive or listener.fileno() < 0:
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens")
+    ours, theirs = SimulatedStream(node), SimulatedStream(listener.node)
+    ours.peer, theirs.peer = theirs, ours
+    listener.came(theirs)
+    return ours
+
+
+def _describe(message: Message) -> str:
+    words = [type(message).__name__]
+    for field in ("worker", "attempt", "state", "vertex", "subtask", "mark"):
+        value = getattr(message, field, None)
+        if value is not None:
+            words.append(f"{field}={value}")
+    return " ".join(words)

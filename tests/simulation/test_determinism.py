@@ -1,0 +1,56 @@
+"""A seed is all there is to a run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+from sluiceway.testing.simulation import Simulation
+
+FAULTS: dict[str, Any] = {"hangs": 2}
+
+
+def digest(shape: Any, seed: int) -> str:
+    flow, _ = shape.build()
+    result = Simulation(flow, seed=seed, workers=3, parallelism=3, batch_size=4, **FAULTS).run()
+    assert len(result.trace) > 100
+    return result.trace.digest
+
+
+def test_a_seed_gives_the_same_run_event_by_event_each_time(shape: Any) -> None:
+    digests = [digest(shape, seed) for seed in range(4)]
+    assert [digest(shape, seed) for seed in range(4)] == digests
+    assert len(set(digests)) == 4, "other seeds must give other runs"
+
+
+PROGRAM = """
+import sluiceway as sw
+from sluiceway.testing.simulation import Simulation
+
+for seed in range(3):
+    flow = sw.Pipeline("words")
+    words = flow.from_collection(["to be or not to be", "be that as it may"] * 9).flat_map(str.split)
+    words.key_by(lambda word: word).count().collect()
+    result = Simulation(
+        flow, seed=seed, workers=3, parallelism=3, batch_size=2, hangs=2
+    ).run()
+    print(result.trace.digest)
+"""
+
+
+def test_the_hashes_of_strings_have_no_say_in_it() -> None:
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", PROGRAM],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for hash_seed in ("0", "1")
+    ]
+    one, other = (process.communicate()[0] for process in processes)
+    assert [process.returncode for process in processes] == [0, 0]
+    assert len(one.split()) == 3
+    assert one == other
