@@ -11,8 +11,8 @@ from typing import Final
 from sluiceway.carrier import Carrier
 from sluiceway.clock import Clock
 from sluiceway.engine import JobStatus, LifecycleListener, Services
-from sluiceway.metrics import MetricsReporter
-from sluiceway.partitioner import Partitioner
+from sluiceway.plugins import default_manager
+from sluiceway.plugins.services import PluginServices
 from sluiceway.runtime.cluster.manager import JobManager
 from sluiceway.runtime.cluster.platform import Listener, Platform
 from sluiceway.runtime.cluster.processes import WorkerConfig, WorkerHandle
@@ -20,14 +20,12 @@ from sluiceway.runtime.cluster.worker import WorkerProcess
 from sluiceway.runtime.eventloop import EventLoop
 from sluiceway.runtime.poller import Poller
 from sluiceway.runtime.worker import Worker
-from sluiceway.state import StateBackend
 from sluiceway.testing.simulation.carrier import SimulatedCarrier
 from sluiceway.testing.simulation.errors import SimulationError
 from sluiceway.testing.simulation.faults import Crash, Fault, LoseJobManager
 from sluiceway.testing.simulation.loop import Node, NoEventLoop
 from sluiceway.testing.simulation.streams import SimulatedListener, connect
 from sluiceway.testing.simulation.world import World
-from sluiceway.transport import Transport
 
 __all__ = ["MANAGER", "SimulatedCluster"]
 
@@ -45,7 +43,7 @@ class SimulatedCluster(LifecycleListener):
 
     Args:
         world: where they live.
-        services: what plugins give; the rest is the world's.
+        services: whose listener is told, too.
         workers: how many.
         slots: how many each of them offers.
         heartbeat_timeout_s: a worker that gives no sign of life for longer is killed.
@@ -80,7 +78,7 @@ class SimulatedCluster(LifecycleListener):
         self.manager = JobManager(
             _NOWHERE,
             _SECRET,
-            SimulatedServices(services, self, self.node),
+            SimulatedServices(self, self.node),
             transport=_TRANSPORT,
             slots_per_worker=slots,
             max_workers=workers,
@@ -257,7 +255,7 @@ class SimulatedProcess(WorkerHandle):
         self.worker = WorkerProcess(
             config,
             stream,
-            SimulatedServices(self._cluster.services, self._cluster, self.node),
+            SimulatedServices(self._cluster, self.node),
             _Platform(self.node),
         )
 
@@ -297,40 +295,19 @@ class _Platform(Platform):
         """There is none."""
 
 
-class SimulatedServices(Services):
-    """What plugins give, but for time and network."""
+class SimulatedServices(PluginServices):
+    """What plugins give, but for network and listener, which are the world's."""
 
-    def __init__(self, services: Services, cluster: SimulatedCluster, node: Node) -> None:
-        self._services = services
+    def __init__(self, cluster: SimulatedCluster, node: Node) -> None:
+        super().__init__(default_manager(), cluster.world.clock)
         self._cluster = cluster
         self._node = node
-
-    @property
-    def clock(self) -> Clock:
-        """The world's."""
-        return self._cluster.world.clock
 
     @property
     def listener(self) -> LifecycleListener:
         """Also writes the trace."""
         return self._cluster
 
-    def state_backend(self, name: str) -> StateBackend:
-        """A plugin's."""
-        return self._services.state_backend(name)
-
-    def transport(self, name: str) -> Transport:
-        """A plugin's."""
-        return self._services.transport(name)
-
     def carrier(self, name: str) -> Carrier:
         """The world's."""
         return SimulatedCarrier(self._node, self._cluster.carriers)
-
-    def partitioner(self, name: str) -> Partitioner:
-        """A plugin's."""
-        return self._services.partitioner(name)
-
-    def metrics_reporters(self, names: Sequence[str]) -> list[MetricsReporter]:
-        """None: nobody looks."""
-        return []
