@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import tempfile
@@ -58,6 +59,17 @@ def counted(workers: int, parallelism: int, **options: Any) -> dict[str, int]:
 @pytest.mark.parametrize(("workers", "parallelism"), [(1, 1), (2, 2), (2, 3)])
 def test_the_same_results_as_in_one_process(workers: int, parallelism: int) -> None:
     assert counted(workers, parallelism) == counted(0, 1)
+
+
+def test_a_worker_looks_for_cycles_seldom_and_passes_over_what_was_imported() -> None:
+    flow = sw.Pipeline("garbage")
+    said = flow.from_collection([0]).map(lambda _: (gc.isenabled(), gc.get_threshold()[0], gc.get_freeze_count()))
+    collected = said.collect()
+    flow.run(workers=1)
+    ((enabled, threshold, frozen),) = collected
+    assert enabled
+    assert threshold == 50_000
+    assert frozen > 10_000
 
 
 @pytest.mark.parametrize("bind", ["", "tcp://127.0.0.1:*"], ids=["path", "tcp"])
