@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         BroadcastProcessFunction,
         BroadcastState,
         CheckpointedFunction,
+        CheckpointListener,
         CoFlatMapFunction,
         CoMapFunction,
         CoProcessFunction,
@@ -130,6 +131,7 @@ __all__ = [
     "BroadcastState",
     "BroadcastStream",
     "CheckpointError",
+    "CheckpointListener",
     "CheckpointedFunction",
     "CloseableIterator",
     "CoFlatMapFunction",
@@ -235,7 +237,7 @@ _HOMES = {
     "sluiceway.eventtime": "TimestampAssigner WatermarkGenerator WatermarkOutput WatermarkStrategy",
     "sluiceway.functions": "AggregateFunction AllWindowFunction AsyncFunction AsyncRetryStrategy "
     "BatchProcessFunction KeyedBatchProcessFunction "
-    "CheckpointedFunction CoFlatMapFunction CoMapFunction CoProcessFunction FilterFunction "
+    "CheckpointedFunction CheckpointListener CoFlatMapFunction CoMapFunction CoProcessFunction FilterFunction "
     "FlatJoinFunction FlatMapFunction Function FunctionInitializationContext FunctionSnapshotContext "
     "JoinFunction KeySelector "
     "BroadcastProcessFunction BroadcastState KeyedBroadcastProcessFunction ReadOnlyBroadcastState "

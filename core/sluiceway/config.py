@@ -41,6 +41,13 @@ class Settings:
         log_level: the lowest level that is logged, in small letters; None: ``info`` in a cluster that stays, else
             what the program says, or ``warning``.
         log_format: of log lines on standard error, ``text`` or ``json``.
+        checkpoint_interval_ms: time from one checkpoint to the next; 0: none are taken.
+        checkpoint_mode: ``exactly-once``, or ``at-least-once``: no channel waits for others meanwhile, and what it
+            brings is processed a second time after a failure.
+        checkpoint_timeout_ms: a checkpoint that takes longer is given up.
+        checkpoint_min_pause_ms: the least time between the end of a checkpoint and the next one.
+        checkpoint_max_concurrent: how many may be under way at a time.
+        checkpoint_tolerated_failures: how many in a row may fail before the job does.
         seed: for partitioners that draw lots; None: a new one for each run.
     """
 
@@ -63,6 +70,12 @@ class Settings:
     cancellation_timeout_ms: int = 30_000
     log_level: str | None = None
     log_format: str = "text"
+    checkpoint_interval_ms: int = 0
+    checkpoint_mode: str = "exactly-once"
+    checkpoint_timeout_ms: int = 600_000
+    checkpoint_min_pause_ms: int = 0
+    checkpoint_max_concurrent: int = 1
+    checkpoint_tolerated_failures: int = 0
     seed: int | None = None
 
 
@@ -127,10 +140,16 @@ def resolve(
         for name, what in NOT_BUILT_YET.items():
             if name in layer:
                 raise NotBuiltYetError(f"{layer[name][1]}: {what} are not built yet; leave it out")
+    if values.get("checkpoint_interval_ms") and origins["restart"] == "default":
+        values["restart"] = _RESTART_FROM_CHECKPOINTS
+        origins["restart"] = "default with checkpoints"
     settings = Settings(**values)
     _check(settings, origins)
     return Resolved(settings, origins, file, _hints(environ))
 
+
+_RESTART_FROM_CHECKPOINTS: Final = "exponential:1s:1min"
+"""The restart strategy of a job with checkpoints that says none: else they would be of no use to it."""
 
 _Layer: TypeAlias = dict[str, tuple[object, str, str]]
 """By option: the value, where it comes from, and both together as messages show them."""

@@ -460,19 +460,39 @@ class SinkWriter(ABC, Generic[T_contra]):
 
 
 class CommittingSinkWriter(SinkWriter[T_contra], ABC):
-    """A writer that makes its output visible only when a checkpoint is complete (two-phase commit)."""
+    """A writer that makes its output visible only when a checkpoint is complete (two-phase commit).
+
+    Call order: :meth:`open`, :meth:`recover`; then, between writes, :meth:`prepare_commit` at each checkpoint,
+    after a :meth:`flush` and while :meth:`blocked` returns None, and :meth:`commit` when it is complete. A
+    checkpoint that is given up changes nothing: what it made ready is committed with the next one.
+
+    At the end of the input :meth:`finish` makes nothing visible yet: one more checkpoint follows, with a
+    prepare_commit of its own. Where a job has no checkpoints, a prepare_commit with checkpoint 0 and a commit
+    follow :meth:`finish` at once.
+    """
 
     @abstractmethod
     def prepare_commit(self, checkpoint_id: int) -> list[Any]:
-        """First phase, at the barrier: close the running transaction; return what will commit it, picklable."""
+        """First phase, at the barrier: close the running transaction; return what will commit it, picklable.
+
+        What is written from now on belongs to the next transaction.
+        """
 
     @abstractmethod
     def commit(self, committables: Sequence[Any]) -> None:
         """Second phase. Comes again for the same committables after a recovery: must then be harmless."""
 
-    @abstractmethod
-    def abort(self, committables: Sequence[Any]) -> None:
-        """Undo what no completed checkpoint knows of."""
+    def recover(self, committables: Sequence[Any]) -> None:
+        """The job begins, maybe anew: commit what the checkpoint that it goes on from has made ready.
+
+        Here a writer can undo, too, what it finds of an earlier attempt and no completed checkpoint knows of.
+
+        Args:
+            committables: of this subtask; after a change of the parallelism, of some earlier ones. None of them on
+                a first start.
+        """
+        if committables:
+            self.commit(committables)
 
 
 class Sink(ABC, Generic[T_contra]):

@@ -168,10 +168,21 @@ OPTIONS: Final[Mapping[str, Option]] = {
         Option("cancellation-timeout", "cancellation_timeout_ms", _A_DURATION, _duration(0)),
         Option("log-level", "log_level", "one of " + ", ".join(LOG_LEVELS), _one_of(*LOG_LEVELS)),
         Option("log-format", "log_format", "text or json", _one_of("text", "json")),
+        Option("checkpoint-interval", "checkpoint_interval_ms", _A_DURATION, _duration(0)),
+        Option(
+            "checkpoint-mode",
+            "checkpoint_mode",
+            "exactly-once or at-least-once",
+            _one_of("exactly-once", "at-least-once"),
+        ),
+        Option("checkpoint-timeout", "checkpoint_timeout_ms", f"{_A_DURATION}, at least 1ms", _duration(1)),
+        Option("checkpoint-min-pause", "checkpoint_min_pause_ms", _A_DURATION, _duration(0)),
+        Option("checkpoint-max-concurrent", "checkpoint_max_concurrent", "a whole number >= 1", _whole(1)),
+        Option("checkpoint-tolerated-failures", "checkpoint_tolerated_failures", "a whole number >= 0", _whole(0)),
         Option("seed", "seed", "a whole number", _seed),
     )
 }
 """Every option of a run, by name."""
 
-NOT_BUILT_YET: Final = {"checkpoint-interval": "checkpoints", "checkpoints": "checkpoints", "from": "checkpoints"}
+NOT_BUILT_YET: Final = {"checkpoints": "checkpoints", "from": "checkpoints"}
 """Names with a place in the design, and what they are waiting for."""

@@ -207,7 +207,6 @@ def test_settings_that_contradict_each_other_are_told_with_both_origins(tmp_path
             {"SLUICEWAY_CHECKPOINTS": "/x"},
             "SLUICEWAY_CHECKPOINTS: checkpoints are not built yet; leave it out",
         ),
-        ({"checkpoint_interval": "1s"}, {}, "--checkpoint-interval: checkpoints are not built yet; leave it out"),
         ({"from": "/x"}, {}, "--from: checkpoints are not built yet; leave it out"),
     ],
 )

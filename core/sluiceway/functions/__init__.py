@@ -18,6 +18,7 @@ from sluiceway.functions.broadcast import (
 )
 from sluiceway.functions.checkpointed import (
     CheckpointedFunction,
+    CheckpointListener,
     FunctionInitializationContext,
     FunctionSnapshotContext,
     OperatorStateStore,
@@ -56,6 +57,7 @@ __all__ = [
     "BatchProcessFunction",
     "BroadcastProcessFunction",
     "BroadcastState",
+    "CheckpointListener",
     "CheckpointedFunction",
     "CoFlatMapFunction",
     "CoGroupFunction",

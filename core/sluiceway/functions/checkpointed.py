@@ -10,6 +10,7 @@ from sluiceway.functions.base import FunctionObject, RuntimeContext
 from sluiceway.state import ListState, ListStateDescriptor
 
 __all__ = [
+    "CheckpointListener",
     "CheckpointedFunction",
     "FunctionInitializationContext",
     "FunctionSnapshotContext",
@@ -69,9 +70,12 @@ class FunctionSnapshotContext:
 
     Attributes:
         checkpoint_timestamp: when it is being taken, ms since the epoch.
+        checkpoint_id: number of the checkpoint, which goes up from one to the next, also after a restart; 0 for a
+            snapshot that no checkpoint was the reason for.
     """
 
     checkpoint_timestamp: int
+    checkpoint_id: int = 0
 
 
 class CheckpointedFunction(FunctionObject, ABC):
@@ -88,3 +92,21 @@ class CheckpointedFunction(FunctionObject, ABC):
     @abstractmethod
     def snapshot_state(self, context: FunctionSnapshotContext) -> None:
         """A snapshot is about to be taken: bring the state up to date."""
+
+
+class CheckpointListener:
+    """For a function object, or a sink's writer, that wants to know what became of checkpoints.
+
+    A base class beside its first one. Calls come from the task's thread, between any two batches of records. A
+    call may be missing where a task or a worker has failed meanwhile: what a checkpoint's completion allows must
+    be allowed by that of a later one, too.
+    """
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """A checkpoint is complete and stored: the job will never go on from an earlier one by itself.
+
+        What this raises fails the task.
+        """
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """A checkpoint was given up; a later one takes its place."""

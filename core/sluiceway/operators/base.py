@@ -85,6 +85,10 @@ class OperatorSnapshot:
         lists: the operator state of its functions.
         broadcast: the broadcast state, by name, of which every subtask has the same; None where there is none.
         pending: records that were taken and not given on, each with its timestamp, to be taken again.
+        committables: what commits the output that this and earlier checkpoints have made ready.
+        subtask: index of the subtask.
+        parallelism: how many subtasks there were.
+        drained: whether the input had ended and all of it was processed.
     """
 
     uid: str
@@ -93,6 +97,10 @@ class OperatorSnapshot:
     lists: tuple[ListSnapshot, ...] = ()
     broadcast: Mapping[str, Mapping[Any, Any]] | None = None
     pending: tuple[tuple[Any, int | None], ...] = ()
+    committables: tuple[Any, ...] = ()
+    subtask: int = 0
+    parallelism: int = 1
+    drained: bool = False
 
 
 class Operator(ABC):
@@ -112,6 +120,7 @@ class Operator(ABC):
         self.output: Output
         self._function_states: dict[str, FunctionStates] = {}
         self.current_watermark = MIN_WATERMARK
+        self.checkpoint_id = 0
 
     @property
     def contexts(self) -> Sequence[OperatorContext]:
@@ -201,10 +210,18 @@ class Operator(ABC):
         held = any(states.held for states in self._function_states.values())
         return held or (self.context.node.step.stateful and not isinstance(self.context.node.step, SourceStep))
 
-    def snapshots(self) -> list[OperatorSnapshot]:
-        """All state as of now, one for each of the :attr:`contexts`."""
+    def before_barrier(self) -> None:
+        """A checkpoint is about to be taken: hand to the outside what is held for it. May come several times."""
+
+    def snapshots(self, checkpoint_id: int = 0) -> list[OperatorSnapshot]:
+        """All state as of now, one for each of the :attr:`contexts`.
+
+        Args:
+            checkpoint_id: what it is taken for; 0: no checkpoint of a coordinator's.
+        """
+        self.checkpoint_id = checkpoint_id
         for states in self._function_states.values():
-            states.prepare(self.context.clock.now_ms())
+            states.prepare(checkpoint_id, self.context.clock.now_ms())
         others = [OperatorSnapshot(context.node.uid) for context in self.contexts[1:]]
         return [
             replace(taken, lists=self._function_states[taken.uid].snapshot())
@@ -214,6 +231,16 @@ class Operator(ABC):
     def snapshot(self) -> OperatorSnapshot:
         """The operator's own state as of now."""
         return OperatorSnapshot(self.context.node.uid)
+
+    def checkpoint_completed(self, checkpoint_id: int) -> None:
+        """A checkpoint that this operator has taken part in is complete."""
+        for states in self._function_states.values():
+            states.completed(checkpoint_id)
+
+    def checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """A checkpoint was given up; this operator may have taken part or not."""
+        for states in self._function_states.values():
+            states.aborted(checkpoint_id)
 
     def close(self) -> None:
         """Close the user's function and free what was opened."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sluiceway.errors import SerializationError, StateError
 from sluiceway.functions import (
     CheckpointedFunction,
+    CheckpointListener,
     FunctionInitializationContext,
     FunctionSnapshotContext,
     OperatorStateStore,
@@ -257,7 +258,9 @@ class FunctionStates:
             (kept for s in restored if s.uid == operator for kept in s.lists), subtask, parallelism
         )
         self._lists = SubtaskLists(operator, subtask, parallelism, share)
+        objects = list(objects)
         self._objects = [o for o in objects if isinstance(o, CheckpointedFunction)]
+        self._listeners = [o for o in objects if isinstance(o, CheckpointListener)]
         self._context = _InitializationContext(
             is_restored=any(s.uid == operator for s in restored), lists=self._lists, runtime=runtime
         )
@@ -272,10 +275,20 @@ class FunctionStates:
         for function in self._objects:
             function.initialize_state(self._context)
 
-    def prepare(self, now_ms: int) -> None:
+    def prepare(self, checkpoint_id: int, now_ms: int) -> None:
         """Have the objects bring their state up to date."""
         for function in self._objects:
-            function.snapshot_state(FunctionSnapshotContext(now_ms))
+            function.snapshot_state(FunctionSnapshotContext(now_ms, checkpoint_id))
+
+    def completed(self, checkpoint_id: int) -> None:
+        """Tell the objects that want to know."""
+        for listener in self._listeners:
+            listener.notify_checkpoint_complete(checkpoint_id)
+
+    def aborted(self, checkpoint_id: int) -> None:
+        """Tell the objects that want to know."""
+        for listener in self._listeners:
+            listener.notify_checkpoint_aborted(checkpoint_id)
 
     def snapshot(self) -> tuple[ListSnapshot, ...]:
         """The lists as of now."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sluiceway.connector import SinkWriter, Wait, WriterContext
+from sluiceway.connector import CommittingSinkWriter, SinkWriter, Wait, WriterContext
 from sluiceway.elements import Batch, Element, LatencyMarker, Watermark
 from sluiceway.faults import record_loop
 from sluiceway.operators.base import Operator, OperatorContext, OperatorSnapshot
@@ -23,11 +23,13 @@ class SinkOperator(Operator):
         assert isinstance(step, SinkStep)
         self._sink = step.sink
         self._writer: SinkWriter[Any] | None = None
+        self._restored: tuple[Any, ...] = ()
         self._dirty = False
+        self._ready: dict[int, tuple[Any, ...]] = {}
         self.records = 0
 
     def initialize_state(self, restored: list[OperatorSnapshot]) -> None:
-        """Make the writer, which may have state."""
+        """Make the writer, which may have state; what is restored for it is committed once it is open."""
         context = self.context
         self._writer = self._sink.create_writer(
             WriterContext(
@@ -39,6 +41,9 @@ class SinkOperator(Operator):
             )
         )
 
+        mine = [s for s in restored if s.subtask % context.node.parallelism == context.subtask]
+        self._restored = tuple(c for s in mine for c in s.committables)
+
     def checkpointed(self, context: OperatorContext) -> Iterable[object]:
         """The writer."""
         return (self._writer,)
@@ -47,6 +52,9 @@ class SinkOperator(Operator):
         """Open the writer."""
         assert self._writer is not None
         self._writer.open()
+        if isinstance(self._writer, CommittingSinkWriter):
+            self._writer.recover(self._restored)
+        self._restored = ()
 
     @record_loop
     def process(self, batch: Batch[Any]) -> None:
@@ -73,11 +81,40 @@ class SinkOperator(Operator):
             self._dirty = False
             self._writer.flush()
 
+    def before_barrier(self) -> None:
+        """Flush what was written."""
+        self.idle()
+
+    def snapshot(self) -> OperatorSnapshot:
+        """With what commits the output that is ready, that of earlier checkpoints included."""
+        writer, uid = self._writer, self.context.node.uid
+        if not isinstance(writer, CommittingSinkWriter):
+            return OperatorSnapshot(uid)
+        self._ready[self.checkpoint_id] = (
+            *self._ready.get(self.checkpoint_id, ()),
+            *writer.prepare_commit(self.checkpoint_id),
+        )
+        return OperatorSnapshot(uid, committables=tuple(c for some in self._ready.values() for c in some))
+
+    def checkpoint_completed(self, checkpoint_id: int) -> None:
+        """Commit what was ready by then."""
+        super().checkpoint_completed(checkpoint_id)
+        ready = sorted(id_ for id_ in self._ready if id_ <= checkpoint_id)
+        committables = [c for id_ in ready for c in self._ready[id_]]
+        if committables and isinstance(self._writer, CommittingSinkWriter):
+            self._writer.commit(committables)
+        for id_ in ready:
+            del self._ready[id_]
+
     def finish(self) -> None:
-        """Hand everything on to the outside."""
+        """Hand everything on to the outside. Where no checkpoint follows, all of it is committed."""
         assert self._writer is not None
         self._dirty = False
         self._writer.finish()
+        if isinstance(self._writer, CommittingSinkWriter) and not self.context.settings.checkpoint_interval_ms:
+            last = self._writer.prepare_commit(0)
+            self._writer.commit([*(c for some in self._ready.values() for c in some), *last])
+            self._ready.clear()
 
     def close(self) -> None:
         """Close the writer."""

@@ -68,6 +68,7 @@ class TaskDeployment:
         seed: for partitioners that draw lots.
         restored: state to start from; empty for a first run.
         job: id of the job; in one process, the pipeline's name.
+        drained: whether it has nothing to do but to say so: the state is that after the end of its input.
     """
 
     job_name: str
@@ -81,3 +82,4 @@ class TaskDeployment:
     seed: int
     restored: tuple[OperatorSnapshot, ...] = ()
     job: str = ""
+    drained: bool = False

@@ -14,6 +14,7 @@ from sluiceway.elements import (
     MAX_WATERMARK,
     MIN_WATERMARK,
     Batch,
+    CheckpointBarrier,
     Element,
     EndOfData,
     EndOfPartition,
@@ -45,6 +46,16 @@ class TaskInput(ABC):
     @abstractmethod
     def watermark(self) -> int:
         """The watermark of what was read so far, in ms."""
+
+    @abstractmethod
+    def start_checkpoint(self, barrier: CheckpointBarrier) -> None:
+        """A checkpoint begins with this task: give the barrier when its turn has come."""
+
+    def abort_checkpoint(self, checkpoint_id: int) -> None:
+        """A checkpoint is given up: hold nothing back for it."""
+
+    def checkpoint_taken(self) -> None:
+        """The state belonging to the barrier that was given last was taken, or will not be."""
 
     @property
     def port(self) -> int:
@@ -84,6 +95,14 @@ class GateInput(TaskInput):
     def watermark(self) -> int:
         """The gate's."""
         return self._gate.watermark
+
+    def start_checkpoint(self, barrier: CheckpointBarrier) -> None:
+        """All producers have finished, or are about to."""
+        self._gate.start_checkpoint(barrier)
+
+    def abort_checkpoint(self, checkpoint_id: int) -> None:
+        """Let channels that wait go on."""
+        self._gate.abort_checkpoint(checkpoint_id)
 
     def loops_ended(self) -> bool:
         """Whether nothing will come back in a loop any more."""
@@ -167,6 +186,10 @@ class SourceInput(TaskInput):
         self._restored = restored
         self.paused = False
         self._stopped = False
+        self._over = False
+        # Barriers to give, and what has to wait until the state that belongs to them was taken, in order.
+        self._marks: deque[CheckpointBarrier | Callable[[Reader[Any]], None]] = deque()
+        self._taking = False
 
     def open(self) -> None:
         """Make the reader and start it."""
@@ -189,12 +212,46 @@ class SourceInput(TaskInput):
         """Call ``action`` with the reader, as soon as there is one."""
         if self._reader is None:
             self._before_open.append(action)
+        elif self._taking or self._marks:
+            self._marks.append(action)  # the enumerator knows it as not done yet in that checkpoint
         else:
             action(self._reader)
 
     def add_splits(self, splits: Sequence[Any]) -> None:
         """Give splits to the reader, as soon as there is one."""
         self.tell(lambda reader: self._add(reader, splits))
+
+    def start_checkpoint(self, barrier: CheckpointBarrier) -> None:
+        """Give the barrier behind what was read; what the enumerator says from now on comes after it."""
+        self._marks.append(barrier)
+
+    def abort_checkpoint(self, checkpoint_id: int) -> None:
+        """The barrier is not needed, if it was not given yet."""
+        given_up = [
+            m for m in self._marks if isinstance(m, CheckpointBarrier) and m.checkpoint_id == checkpoint_id
+        ]
+        for barrier in given_up:
+            self._marks.remove(barrier)
+        self._go_on()
+
+    def checkpoint_taken(self) -> None:
+        """Go on with what had to wait."""
+        self._taking = False
+        self._go_on()
+
+    def _go_on(self) -> None:
+        while self._marks and not self._taking:
+            action = self._marks[0]
+            if isinstance(action, CheckpointBarrier):
+                return
+            self._marks.popleft()
+            if self._reader is not None:
+                action(self._reader)
+
+    def end(self) -> None:
+        """In place of :meth:`open`: everything was read before."""
+        self._watermark = MAX_WATERMARK
+        self._over = True
 
     def stop(self) -> None:
         """Read nothing more: what was read is the whole input, as if the source had ended there."""
@@ -209,10 +266,17 @@ class SourceInput(TaskInput):
         """The reader's next batch, a watermark, a marker, or the end."""
         if self._out:
             return self._out.popleft()
+        if self._marks:
+            barrier = self._marks.popleft()
+            assert isinstance(barrier, CheckpointBarrier)
+            self._taking = True
+            return barrier
         if self.paused:
             return _NOTHING
         if self._ending:
             return self._ending.popleft()
+        if self._over:
+            return _NOTHING
         if self._interval_s and (now := self._clock.monotonic()) >= self._next_marker:
             self._next_marker = now + self._interval_s
             return LatencyMarker(now, self._uid, self._subtask)
@@ -282,6 +346,7 @@ class SourceInput(TaskInput):
 
     def _end(self) -> Element:
         self._watermark = MAX_WATERMARK
+        self._over = True
         if self._member is not None:
             self._member.leave()
         self._out.extend((Watermark(MAX_WATERMARK),) if self._time is None else self._time.end())

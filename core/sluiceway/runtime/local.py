@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import replace
 from random import SystemRandom
 from typing import Any
 
@@ -27,13 +29,13 @@ from sluiceway.runtime.enginelog import job_logging
 from sluiceway.runtime.eventloop import EventLoop, LazyEventLoop
 from sluiceway.runtime.inputs import SourceInput
 from sluiceway.runtime.jobmanager.master import JobMaster
-from sluiceway.runtime.loops import check_iterations
+from sluiceway.runtime.loops import check_checkpoints, check_iterations
 from sluiceway.runtime.poller import Poller, SelectorPoller
 from sluiceway.runtime.reporting import JobFigures, Reporting, TaskFigures
-from sluiceway.runtime.snapshots import JobSnapshot
+from sluiceway.runtime.snapshots import JobSnapshot, TaskSnapshot
 from sluiceway.runtime.task import Task
 from sluiceway.runtime.taskmanager import TaskManager
-from sluiceway.runtime.worker import Worker
+from sluiceway.runtime.worker import Progress, Tasklet, Worker
 from sluiceway.streamgraph import StreamGraph
 
 __all__ = ["LocalEngine", "LocalJob", "job_graph_of"]
@@ -50,7 +52,9 @@ class LocalEngine(Engine):
         if settings.workers:
             from sluiceway.runtime.cluster.job import ClusterJob
 
-            return ClusterJob(job_graph_of(graph, services), settings, services)
+            job_graph = job_graph_of(graph, services)
+            check_checkpoints(job_graph, settings)
+            return ClusterJob(job_graph, settings, services)
         return LocalJob(graph, settings, services)
 
 
@@ -63,7 +67,9 @@ class _Workers:
         self._clock = clock
 
     def submit(self, deployments: Sequence[TaskDeployment]) -> None:
-        self._worker.soon(lambda: self._tasks.deploy(deployments))
+        # What is restored is restored again after a failure, as it was: nobody is given the objects themselves.
+        own = [replace(d, restored=deepcopy(d.restored)) if d.restored else d for d in deployments]
+        self._worker.soon(lambda: self._tasks.deploy(own))
 
     def cancel(self, attempt_id: str) -> None:
         self._worker.soon(lambda: self._tasks.cancel(attempt_id))
@@ -80,6 +86,15 @@ class _Workers:
     def stop_source(self, attempt_id: str) -> None:
         self._worker.soon(lambda: self._tasks.stop_source(attempt_id))
 
+    def trigger_checkpoint(self, attempt_id: str, checkpoint_id: int, timestamp_ms: int) -> None:
+        self._worker.soon(lambda: self._tasks.trigger_checkpoint(attempt_id, checkpoint_id, timestamp_ms))
+
+    def checkpoint_completed(self, attempt_ids: Sequence[str], checkpoint_id: int) -> None:
+        self._worker.soon(lambda: self._tasks.checkpoint_completed(attempt_ids, checkpoint_id))
+
+    def checkpoint_aborted(self, attempt_ids: Sequence[str], checkpoint_id: int) -> None:
+        self._worker.soon(lambda: self._tasks.checkpoint_aborted(attempt_ids, checkpoint_id))
+
     def post(self, action: Callable[[], None], after_s: float) -> None:
         if after_s > 0:
             self._worker.mail(lambda: self._worker.at(self._clock.monotonic() + after_s, action))
@@ -93,6 +108,7 @@ class _Master:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self.job: JobMaster
+        self.presence = _Presence(self)
 
     def report(self, attempt_id: str, state: ExecutionState, cause: BaseException | None) -> None:
         self._worker.soon(lambda: self.job.report(attempt_id, state, cause))
@@ -102,6 +118,27 @@ class _Master:
 
     def report_watermark(self, attempt_id: str, group: str, mark: int | None) -> None:
         self._worker.soon(lambda: self.job.watermark_reported(attempt_id, group, mark))
+
+    def acknowledge(self, attempt_id: str, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
+        copied = deepcopy(snapshot)  # splits and records in it may be changed by those who gave them
+        self._worker.soon(lambda: self.job.acknowledge(attempt_id, checkpoint_id, copied))
+
+    def decline(self, attempt_id: str, checkpoint_id: int, cause: BaseException) -> None:
+        self._worker.soon(lambda: self.job.decline(attempt_id, checkpoint_id, cause))
+
+    def drained(self, attempt_id: str) -> None:
+        self._worker.soon(lambda: self.job.drained(attempt_id))
+
+
+class _Presence(Tasklet):
+    """Keeps the loop going for as long as the job may need it, as while it waits to begin anew."""
+
+    def __init__(self, master: _Master) -> None:
+        super().__init__()
+        self._master = master
+
+    def step(self) -> Progress:
+        return Progress.DONE if self._master.job.status.ended else Progress.IDLE
 
 
 class LocalJob(Job):
@@ -133,6 +170,7 @@ class LocalJob(Job):
         self._make_poller = make_poller
         self._event_loop = make_event_loop()
         self._graph = job_graph_of(graph, services)
+        check_checkpoints(self._graph, settings)
         if restored is not None:
             restored.check_known(self._graph)
         self._restored = restored
@@ -228,10 +266,12 @@ class LocalJob(Job):
             slots=slots,
             seed=SystemRandom().getrandbits(32) if seed is None else seed,
             restored=self._restored,
+            on_ended=lambda: self.worker.wake(gateway.presence),
         )
         interval_ms = self._settings.metrics_interval_ms
         self._reporting = Reporting(self._reporters, self._worker, clock, interval_ms, self.metrics)
         self._reporting.open(self._graph.job_name)
+        self._worker.add(gateway.presence)
         self._worker.soon(self._master.start)
         if self._cancelled:
             self._worker.soon(self._master.cancel)

@@ -1,12 +1,13 @@
-"""Which feedback loops this runtime can bring to an end."""
+"""Which feedback loops this runtime can bring to an end, and what they rule out."""
 
 from __future__ import annotations
 
+from sluiceway.config import Settings
 from sluiceway.errors import GraphError
 from sluiceway.graph import JobGraph, JobVertex
 from sluiceway.steps import IterationHeadStep
 
-__all__ = ["check_iterations"]
+__all__ = ["check_checkpoints", "check_iterations"]
 
 
 def check_iterations(graph: JobGraph) -> None:
@@ -24,6 +25,20 @@ def check_iterations(graph: JobGraph) -> None:
                     f"iteration {inner.head.name!r} is inside the loop of iteration {outer.head.name!r}: "
                     "nested iterations are not supported; put both decisions into one loop body"
                 )
+
+
+def check_checkpoints(graph: JobGraph, settings: Settings) -> None:
+    """Refuse checkpoints of a job with a feedback loop: what is under way in the loop would not be in them.
+
+    Raises:
+        GraphError: names the iteration.
+    """
+    head = next((v.head for v in graph.vertices if isinstance(v.head.step, IterationHeadStep)), None)
+    if settings.checkpoint_interval_ms and head is not None:
+        raise GraphError(
+            f"iteration {head.name!r}: checkpoints of a job with a feedback loop are not supported, because the "
+            "records that go round are in none of them: leave checkpoint-interval at 0, or do without the loop"
+        )
 
 
 def _reachable(graph: JobGraph, start: JobVertex) -> set[int]:

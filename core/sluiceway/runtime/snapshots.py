@@ -6,19 +6,52 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sluiceway.errors import StateError
+from sluiceway.errors import SluicewayError, StateError
 from sluiceway.graph import JobGraph, JobVertex
+from sluiceway.keygroups import KeyGroupRange
 from sluiceway.operators import OperatorSnapshot
+from sluiceway.state import KeyedSnapshot
 
-__all__ = ["JobSnapshot"]
+__all__ = ["CheckpointFailedError", "JobSnapshot", "TaskSnapshot"]
+
+
+class CheckpointFailedError(SluicewayError):
+    """Why a checkpoint was given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSnapshot:
+    """What one subtask acknowledges a checkpoint with.
+
+    Attributes:
+        operators: the state of each step, in the order of the chain.
+        drained: whether it was taken after the end of the input, with nothing left to do.
+        start_delay_ms: from the trigger to the moment when the state was taken.
+        alignment_ms: how long some channels waited for others.
+        flush_ms: from the barrier to the moment when nothing was left in sinks.
+        sync_ms: how long the task stood still for its state to be taken.
+    """
+
+    operators: tuple[OperatorSnapshot, ...]
+    drained: bool = False
+    start_delay_ms: int = 0
+    alignment_ms: int = 0
+    flush_ms: int = 0
+    sync_ms: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of serialized state in it."""
+        return sum(_size(s) for s in self.operators)
 
 
 @dataclass(frozen=True, slots=True)
 class JobSnapshot:
-    """Everything a job must know to go on from one moment: taken when no record is under way.
+    """Everything a job must know to go on from one moment.
 
     Attributes:
-        operators: per subtask and step: keyed state, or the splits of a source's reader with positions.
+        operators: per subtask and step, the subtasks of a step in order: keyed state, or the splits of a source's
+            reader with positions, and so on.
         enumerators: per uid of a source, what its enumerator's snapshot returned.
     """
 
@@ -28,14 +61,29 @@ class JobSnapshot:
     def share(self, vertex: JobVertex, subtask: int) -> tuple[OperatorSnapshot, ...]:
         """What one subtask is given, whatever the parallelism was.
 
-        Splits are dealt out here. Everything else is given whole, as it was in each earlier subtask in order: a
-        step keeps what it owns.
+        Splits are dealt out here: with the same parallelism as before, each subtask has its own again. Everything
+        else is given whole, as it was in each earlier subtask in order, and a step keeps what it owns; keyed state
+        in which it owns nothing is left out.
         """
         uids = {n.uid for n in vertex.nodes}
-        mine = [replace(s, splits=()) for s in self.operators if s.uid in uids]
-        splits = [split for s in self.operators if s.uid == vertex.uid for split in s.splits]
-        dealt = tuple(splits[subtask :: vertex.parallelism])
+        own = KeyGroupRange.of_subtask(subtask, vertex.parallelism, vertex.max_parallelism)
+        mine = [replace(s, splits=(), keyed=_if_any(s.keyed, own)) for s in self.operators if s.uid in uids]
+        readers = [s for s in self.operators if s.uid == vertex.uid]
+        if all(s.parallelism == vertex.parallelism for s in readers):
+            dealt = tuple(split for s in readers if s.subtask == subtask for split in s.splits)
+        else:
+            dealt = tuple([split for s in readers for split in s.splits][subtask :: vertex.parallelism])
         return (*mine, OperatorSnapshot(vertex.uid, splits=dealt)) if dealt else tuple(mine)
+
+    def drained(self, vertex: JobVertex, subtask: int) -> bool:
+        """Whether a subtask has nothing to do any more: all its steps had come to their end."""
+        uids = {n.uid for n in vertex.nodes}
+        mine = [s for s in self.operators if s.uid in uids]
+        if not mine or uids != {s.uid for s in mine}:
+            return False
+        if all(s.parallelism == vertex.parallelism for s in mine):
+            mine = [s for s in mine if s.subtask == subtask]
+        return all(s.drained for s in mine)
 
     def check_known(self, graph: JobGraph) -> None:
         """Refuse state that no step of the job would get.
@@ -54,9 +102,20 @@ class JobSnapshot:
             )
 
 
+def _if_any(keyed: KeyedSnapshot | None, groups: KeyGroupRange) -> KeyedSnapshot | None:
+    """Keyed state with something in those key groups. Without any, its tables are of no use, either."""
+    return keyed if keyed is None or any(groups.start <= g < groups.end for g in keyed.groups) else None
+
+
+def _size(snapshot: OperatorSnapshot) -> int:
+    keyed = 0 if snapshot.keyed is None else sum(map(len, snapshot.keyed.groups.values()))
+    return keyed + sum(len(element) for kept in snapshot.lists for element in kept.elements)
+
+
 def _stateful(operators: Iterable[OperatorSnapshot]) -> set[str]:
-    return {
-        s.uid
-        for s in operators
-        if s.splits or s.pending or any((s.broadcast or {}).values()) or (s.keyed is not None and s.keyed.groups)
-    }
+    return {s.uid for s in operators if s.splits or s.pending or s.committables or _has_state(s)}
+
+
+def _has_state(snapshot: OperatorSnapshot) -> bool:
+    keyed = snapshot.keyed
+    return any((snapshot.broadcast or {}).values()) or (keyed is not None and bool(keyed.groups))

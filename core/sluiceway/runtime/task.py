@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
-from functools import partial
 from typing import Any
 
 from sluiceway.clock import Clock
 from sluiceway.connector import Reader, Wait
-from sluiceway.credit import GateCredits, Unlimited
 from sluiceway.elements import (
     MAX_WATERMARK,
-    MIN_WATERMARK,
     Batch,
+    CancelCheckpointMarker,
+    CheckpointBarrier,
     Element,
     EndOfData,
     EndOfPartition,
@@ -32,24 +32,24 @@ from sluiceway.operators import (
     Operator,
     OperatorContext,
     OperatorSnapshot,
-    SinkOperator,
     TimedOperator,
     build_operators,
     cut_batch,
     own_copy,
 )
 from sluiceway.outputs import ResultPartition
-from sluiceway.partitioners import make_partitioner
-from sluiceway.runtime.deployment import OutputDescriptor, TaskDeployment
+from sluiceway.runtime.deployment import TaskDeployment
 from sluiceway.runtime.eventloop import EventLoop
 from sluiceway.runtime.failure import explain_failure
 from sluiceway.runtime.inputs import GateInput, SourceInput, TaskInput
+from sluiceway.runtime.taskcheckpoints import CheckpointReports, TaskCheckpoints
+from sluiceway.runtime.taskmetrics import at_rest_s, latencies, records_to_sinks, subtask_metrics
+from sluiceway.runtime.wiring import EdgeOutput, open_gate, open_partition, open_source
 from sluiceway.runtime.worker import Progress, Tasklet, Worker
 from sluiceway.state import StateBackend
 from sluiceway.steps import SourceStep
 from sluiceway.streamgraph import StreamNode
 from sluiceway.transport import Transport
-from sluiceway.wire import edge_serializer
 
 __all__ = ["Phase", "Task"]
 
@@ -72,26 +72,9 @@ class Phase(Enum):
     NEW = "new"
     RUNNING = "running"
     FINISHING = "finishing"
+    AWAITING = "awaiting the final checkpoint"
     DRAINING = "draining"
     ENDED = "ended"
-
-
-class _EdgeOutput:
-    """One edge out of the task, as the step that feeds it sees it."""
-
-    def __init__(self, task: Task, partition: ResultPartition) -> None:
-        self._task = task
-        self._partition = partition
-        self.watermark = MIN_WATERMARK
-
-    def control(self, element: Element) -> None:
-        if type(element) is Watermark:
-            self.watermark = element.timestamp
-        self._partition.control(element)
-
-    def emit(self, batch: Batch[Any]) -> None:
-        self._task.records_out += len(batch.values)
-        self._partition.emit(batch, self._task.started)
 
 
 class Task(Tasklet):
@@ -109,6 +92,7 @@ class Task(Tasklet):
         make_reader: for a task with a source: given this task, makes what makes the reader.
         report: told of each state change, with the cause of a failure.
         report_watermark: told how far the reader of an alignment group is.
+        reports: the way to the checkpoint coordinator.
     """
 
     def __init__(
@@ -123,6 +107,7 @@ class Task(Tasklet):
         make_reader: MakeReader,
         report: ReportState,
         report_watermark: ReportWatermark,
+        reports: CheckpointReports,
     ) -> None:
         super().__init__()
         self.deployment = deployment
@@ -141,7 +126,7 @@ class Task(Tasklet):
         self._mails: deque[Callable[[], None]] = deque()
         self._metric_groups: list[tuple[str, MetricGroup]] = []
         self._partitions: list[ResultPartition] = []
-        self._edges: list[_EdgeOutput] = []
+        self._edges: list[EdgeOutput] = []
         self._operators: list[Operator] = []
         self._backward: list[Operator] = []
         self._timed: list[TimedOperator] = []
@@ -152,6 +137,9 @@ class Task(Tasklet):
         self._slice = min(_FIRST, self._batch_size)
         self._rest_of_batch: Batch[Any] | None = None
         self.input = self._make_input(make_reader)
+        self.checkpoints = TaskCheckpoints(
+            deployment.attempt_id, self.clock, self.input, self._send, self._snapshots, reports
+        )
 
     # ---- wiring: the consumer's end first, then the producer's ----------------------------------------------
 
@@ -159,46 +147,19 @@ class Task(Tasklet):
         d = self.deployment
         step = d.vertex.head.step
         if isinstance(step, SourceStep):
-            return SourceInput(
-                step.source,
-                make_reader(self),
-                self.clock,
-                uid=d.vertex.uid,
-                subtask=d.subtask,
-                settings=d.settings,
-                restored=[split for s in d.restored for split in s.splits],
-                strategy=step.strategy,
-                step=d.vertex.head.name,
-                held_up_s=lambda: self.blocked_s,
-                report=self._report_watermark_of(step),
-            )
-        gate = InputGate()
-        ledger_of_gate = GateCredits()
-        index = 0
-        for descriptor in d.inputs:
-            serializer = edge_serializer(descriptor.record_type)
-            for channel in descriptor.channels:
-                ledger = Unlimited() if descriptor.feedback else ledger_of_gate.channel()
-                receiver = self._transport.receiver(
-                    channel, ledger, partial(self._data_came, gate, index), serializer
-                )
-                gate.add_channel(receiver, feedback=descriptor.feedback, port=descriptor.port)
-                index += 1
-        return GateInput(gate)
-
-    def _report_watermark_of(self, step: SourceStep) -> Callable[[int | None], None]:
-        alignment = None if step.strategy is None else step.strategy.alignment
-        group = "" if alignment is None else alignment.group
-        return lambda mark: self._report_watermark(self.deployment.attempt_id, group, mark)
+            reader, report = make_reader(self), self._report_watermark
+            return open_source(d, step, self.clock, reader, lambda: self.blocked_s, report)
+        began = lambda: self.checkpoints.alignment_began()  # noqa: E731 (there are none yet)
+        return GateInput(open_gate(d, self._transport, self._data_came, began))
 
     def connect(self) -> None:
         """Open the outputs and build the chain; every consumer's end is open by now."""
         d = self.deployment
-        outside: dict[int, list[tuple[str | None, _EdgeOutput]]] = {}
+        outside: dict[int, list[tuple[str | None, EdgeOutput]]] = {}
         for output in d.outputs:
-            partition = self._make_partition(output)
+            partition = open_partition(d, output, self._transport, self._services, self._credit_came)
             self._partitions.append(partition)
-            edge = _EdgeOutput(self, partition)
+            edge = EdgeOutput(self, partition)
             self._edges.append(edge)
             outside.setdefault(output.node, []).append((output.tag, edge))
         nodes = [own_copy(n, d.subtask) for n in d.vertex.nodes]
@@ -210,17 +171,7 @@ class Task(Tasklet):
         self._timed = [o for o in reversed(self._operators) if isinstance(o, TimedOperator)]
         if isinstance(self._entry, IterationHeadOperator):
             self._entry.on_quiet = self._finish
-
-    def _make_partition(self, output: OutputDescriptor) -> ResultPartition:
-        d = self.deployment
-        partitioner = make_partitioner(
-            output.partitioner, output.consumer_max_parallelism, self._services.partitioner
-        )
-        partitioner.setup(d.subtask, len(output.channels), d.seed + d.subtask)
-        serializer = edge_serializer(output.record_type)
-        senders = [self._transport.sender(c, self._credit_came, serializer) for c in output.channels]
-        node = next(n for n in d.vertex.nodes if n.id == output.node)
-        return ResultPartition(partitioner, senders, node.buffer_timeout_ms, self._batch_size)
+        self.checkpoints.operators = self._operators
 
     def _context(self, node: StreamNode) -> OperatorContext:
         d = self.deployment
@@ -239,6 +190,11 @@ class Task(Tasklet):
         )
         self._metric_groups.append((node.name, context.metrics))
         return context
+
+    @property
+    def ended(self) -> bool:
+        """Whether it will not run again."""
+        return self._phase is Phase.ENDED
 
     # ---- waking ---------------------------------------------------------------------------------------------
 
@@ -275,6 +231,8 @@ class Task(Tasklet):
                     return self._run()
                 case Phase.FINISHING:
                     return self._finish_next()
+                case Phase.AWAITING:
+                    return self._await_final_checkpoint()
                 case Phase.DRAINING:
                     return self._drain()
                 case Phase.ENDED:
@@ -295,9 +253,16 @@ class Task(Tasklet):
             self._at = operator.step_name
             operator.open()
         self._at = d.vertex.head.name
-        self.input.open()
+        if d.drained and isinstance(self.input, SourceInput):
+            self.input.end()
+        else:
+            self.input.open()
         self._phase = Phase.RUNNING
         self._report(d.attempt_id, ExecutionState.RUNNING, None)
+        if d.drained:
+            # What is restored has done all this before; but who comes after it may have to hear it again.
+            self._send(Watermark(MAX_WATERMARK))
+            self._end_output()
         return Progress.AGAIN
 
     def _run(self) -> Progress:
@@ -307,6 +272,8 @@ class Task(Tasklet):
         if self._rest_of_batch is not None:
             self._process(self._rest_of_batch)
             return Progress.AGAIN
+        if self.checkpoints.barrier is not None:
+            return self._take_checkpoint()
         element = self.input.poll()
         if type(element) is Batch:
             self.records_in += len(element.values)
@@ -317,10 +284,16 @@ class Task(Tasklet):
             return self._rest(element, Progress.IDLE)
         elif type(element) is EndOfData:
             self._end_of_data()
+        elif isinstance(element, CheckpointBarrier | CancelCheckpointMarker):
+            self.checkpoints.came(element)
         elif type(element) is not EndOfPartition:
             self._entry.control(element)
         # An EndOfPartition has nothing to add: a loop may still be full, and who is not a loop has drained.
         return Progress.AGAIN
+
+    def _take_checkpoint(self) -> Progress:
+        wait = self.checkpoints.take()
+        return Progress.AGAIN if wait is None else self._rest(wait, Progress.BLOCKED)
 
     def _end_of_data(self) -> None:
         if isinstance(self._entry, IterationHeadOperator):
@@ -348,10 +321,37 @@ class Task(Tasklet):
             if self._timed:
                 # What it has emitted may have to wait in an operator behind it.
                 return Progress.AGAIN
-        for partition in self._partitions:
-            partition.control(EndOfData())
-            partition.control(EndOfPartition())
+        self._end_output()
+        return Progress.AGAIN
+
+    def _end_output(self) -> None:
+        """No record follows; where checkpoints are taken, one that knows of it does."""
+        self._send(EndOfData())
+        if self.deployment.settings.checkpoint_interval_ms:
+            self._phase = Phase.AWAITING
+            self.checkpoints.input_ended()
+        else:
+            self._end_partitions()
+
+    def _end_partitions(self) -> None:
+        self._send(EndOfPartition())
         self._phase = Phase.DRAINING
+
+    def _await_final_checkpoint(self) -> Progress:
+        """All is done, but not for certain before a checkpoint knows of it: give barriers on until then."""
+        self._wake_up()
+        self._read_mails()
+        if self.checkpoints.finished:
+            self._end_partitions()
+        elif self.checkpoints.barrier is not None:
+            wait = self.checkpoints.take()
+            return Progress.AGAIN if wait is None else self._rest(wait, Progress.BLOCKED, 0)
+        else:
+            element = self.input.poll()
+            if isinstance(element, CheckpointBarrier | CancelCheckpointMarker):
+                self.checkpoints.came(element)
+            elif isinstance(element, Wait):
+                return self._rest(_UNTIL_WOKEN, Progress.IDLE, 0)
         return Progress.AGAIN
 
     def _drain(self) -> Progress:
@@ -433,8 +433,7 @@ class Task(Tasklet):
         take: go on with work that is left, do what processing time has made due, a part of it at a time.
         """
         self._wake_up()
-        while self._mails:
-            self._mails.popleft()()
+        self._read_mails()
         for partition in self._partitions:
             if not partition.available():
                 return self._rest(_UNTIL_WOKEN, Progress.BLOCKED, 0)
@@ -454,6 +453,14 @@ class Task(Tasklet):
                 return self._rest(wait, Progress.BLOCKED, index + 1)
         self._at = self._entry.step_name
         return None
+
+    def _read_mails(self) -> None:
+        while self._mails:
+            self._mails.popleft()()
+
+    def _send(self, element: Element) -> None:
+        for partition in self._partitions:
+            partition.control(element)
 
     def _rest(self, wait: Wait, progress: Progress, timed: int | None = None) -> Progress:
         """Sleep until what is waited for is there, or time has come for one of the last ``timed`` operators."""
@@ -509,10 +516,18 @@ class Task(Tasklet):
                 )
             uids = [context.node.uid for operator in self._operators for context in operator.contexts]
             return [OperatorSnapshot(uid) for uid in uids]
-        snapshots = [s for o in self._operators for s in o.snapshots()]
+        return self._snapshots(0)
+
+    def _snapshots(self, checkpoint_id: int) -> list[OperatorSnapshot]:
+        snapshots = []
+        for operator in self._operators:
+            self._at = operator.step_name
+            snapshots += operator.snapshots(checkpoint_id)
+        d = self.deployment
         if isinstance(self.input, SourceInput):
-            snapshots[0] = OperatorSnapshot(self.deployment.vertex.uid, splits=self.input.snapshot())
-        return snapshots
+            snapshots[0] = OperatorSnapshot(d.vertex.uid, splits=self.input.snapshot())
+        where = {"subtask": d.subtask, "parallelism": d.vertex.parallelism, "drained": self.checkpoints.drained}
+        return [replace(snapshot, **where) for snapshot in snapshots]  # type: ignore[arg-type]
 
     def under_way(self) -> int:
         """Elements that the task has been sent or has made, and that are not processed yet."""
@@ -522,65 +537,27 @@ class Task(Tasklet):
 
     def metrics(self, state: ExecutionState) -> SubtaskMetrics:
         """The figures of this subtask. From any thread; they may be a batch apart."""
-        d = self.deployment
-        user: dict[str, float] = {}
-        operators: dict[str, dict[str, float]] = {}
-        for step, group in list(self._metric_groups):
-            if own := group.read():
-                user.update(own)
-                operators.setdefault(step, {}).update(own)
-        partitions = list(self._partitions)
-        if isinstance(self.input, SourceInput) and (drift := self.input.drift_ms) is not None:
-            user["watermarkAlignmentDrift"] = drift
-            operators.setdefault(d.vertex.head.name, {})["watermarkAlignmentDrift"] = drift
-        entered, left = self.input.watermark, self._watermark_that_left()
-        blocked_s, idle_s = self.at_rest_s()
-        now_ms = self.clock.now_ms()
-        return SubtaskMetrics(
-            vertex=d.vertex.name,
-            subtask=d.subtask,
-            state=state.value,
-            records_in=self.records_in,
-            records_out=self.records_out + self.records_to_sinks(),
-            busy_s=self.busy_s,
-            backpressured_s=blocked_s,
-            idle_s=idle_s,
-            watermark=None if entered == MIN_WATERMARK else entered,
-            output_watermark=None if left == MIN_WATERMARK else left,
-            watermark_lag_ms=now_ms - left if MIN_WATERMARK < left < MAX_WATERMARK else None,
-            user=user,
-            operators=operators,
-            vertex_id=d.vertex.id,
-            attempt=d.attempt,
-            bytes_in=self.input.bytes_in,
-            bytes_out=sum(p.bytes_out for p in partitions),
-            queued=self.input.queued(),
-            backlog=sum(p.backlog() for p in partitions),
-            buffers=sum(p.buffers for p in partitions),
-            buffers_in_use=sum(p.buffers_in_use for p in partitions),
-            at_ms=now_ms,
+        return subtask_metrics(
+            self,
+            self.deployment,
+            state,
+            records=(self.records_in, self.records_out),
+            times=(self.clock.now_ms(), self.clock.monotonic()),
+            source=self.input,
+            operators=self._operators,
+            edges=self._edges,
+            partitions=list(self._partitions),
+            groups=list(self._metric_groups),
         )
 
     def at_rest_s(self) -> tuple[float, float]:
         """Seconds at rest because the output was blocked, and for want of input, with the rest that lasts."""
-        rest, lasts_s = self.rest, self.clock.monotonic() - self.rest_since
-        return (
-            self.blocked_s + (lasts_s if rest is Progress.BLOCKED else 0.0),
-            self.idle_s + (lasts_s if rest is Progress.IDLE else 0.0),
-        )
-
-    def _watermark_that_left(self) -> int:
-        sinks = (o.current_watermark for o in self._operators if isinstance(o, SinkOperator))
-        return min((*(edge.watermark for edge in self._edges), *sinks), default=MIN_WATERMARK)
+        return at_rest_s(self, self.clock.monotonic())
 
     def records_to_sinks(self) -> int:
         """Records written by the sinks of the chain."""
-        return sum(o.records for o in self._operators if isinstance(o, SinkOperator))
+        return records_to_sinks(self._operators)
 
     def latencies(self) -> dict[str, Histogram]:
         """Per sink of the chain, how long latency markers took."""
-        return {
-            o.step_name: o.context.metrics.histogram("latency")
-            for o in self._operators
-            if isinstance(o, SinkOperator)
-        }
+        return latencies(self._operators)

@@ -7,13 +7,16 @@ from functools import partial
 from typing import Any, Protocol
 
 from sluiceway.connector import Reader, ReaderContext
+from sluiceway.elements import CheckpointBarrier
 from sluiceway.engine import Services
 from sluiceway.graph import ExecutionState
 from sluiceway.metrics import MetricGroup
 from sluiceway.runtime.deployment import TaskDeployment
 from sluiceway.runtime.eventloop import EventLoop
 from sluiceway.runtime.inputs import SourceInput
+from sluiceway.runtime.snapshots import CheckpointFailedError
 from sluiceway.runtime.task import Task
+from sluiceway.runtime.taskcheckpoints import CheckpointReports
 from sluiceway.runtime.worker import Worker, acting_for
 from sluiceway.state import StateBackend
 from sluiceway.steps import SourceStep
@@ -22,7 +25,7 @@ from sluiceway.transport import Transport
 __all__ = ["MasterGateway", "TaskManager"]
 
 
-class MasterGateway(Protocol):
+class MasterGateway(CheckpointReports, Protocol):
     """How a worker reaches the job master. Calls return at once."""
 
     def report(self, attempt_id: str, state: ExecutionState, cause: BaseException | None) -> None:
@@ -85,6 +88,7 @@ class TaskManager:
                     make_reader=self._reader_maker,
                     report=self._master.report,
                     report_watermark=self._master.report_watermark,
+                    reports=self._master,
                 )
                 self._tasks[deployment.attempt_id] = task
                 tasks.append(task)
@@ -127,6 +131,24 @@ class TaskManager:
     def stop_source(self, attempt_id: str) -> None:
         """Have a reader come to its end, between its batches."""
         self._tell_source(attempt_id, SourceInput.stop)
+
+    def trigger_checkpoint(self, attempt_id: str, checkpoint_id: int, timestamp_ms: int) -> None:
+        """Begin a checkpoint in a task, between its batches."""
+        task = self._tasks.get(attempt_id)
+        if task is None or task.ended:
+            self._master.decline(attempt_id, checkpoint_id, CheckpointFailedError("a task has ended before it"))
+        else:
+            task.mail(partial(task.checkpoints.start, CheckpointBarrier(checkpoint_id, timestamp_ms)))
+
+    def checkpoint_completed(self, attempt_ids: Sequence[str], checkpoint_id: int) -> None:
+        """Tell tasks, between their batches."""
+        for task in filter(None, map(self._tasks.get, attempt_ids)):
+            task.mail(partial(task.checkpoints.completed, checkpoint_id))
+
+    def checkpoint_aborted(self, attempt_ids: Sequence[str], checkpoint_id: int) -> None:
+        """Tell tasks, between their batches."""
+        for task in filter(None, map(self._tasks.get, attempt_ids)):
+            task.mail(partial(task.checkpoints.aborted, checkpoint_id))
 
     def close(self) -> None:
         """Free what the job had here."""

@@ -14,10 +14,14 @@ from sluiceway.engine import JobStatus, LifecycleListener
 from sluiceway.graph import ExecutionState, JobGraph
 from sluiceway.metrics import JobMetrics
 from sluiceway.runtime.cluster.messages import (
+    AcknowledgeCheckpoint,
     AnnounceWatermark,
     AssignSplits,
     CancelTask,
+    CheckpointOver,
+    DeclineCheckpoint,
     DeployTasks,
+    Drained,
     HoldResults,
     JobEnded,
     NoMoreSplits,
@@ -28,6 +32,7 @@ from sluiceway.runtime.cluster.messages import (
     Results,
     StopSource,
     SubmitJob,
+    TriggerCheckpoint,
 )
 from sluiceway.runtime.cluster.resources import ResourceManager, WorkerLostError
 from sluiceway.runtime.cluster.shipping import dump, load, load_error
@@ -145,7 +150,17 @@ class JobRun:
         """There are more slots than there were."""
         self.master.slots_came()
 
-    def take(self, message: ReportTask | RequestSplit | ReportMetrics | ReportWatermark | Results) -> None:
+    def take(
+        self,
+        message: ReportTask
+        | RequestSplit
+        | ReportMetrics
+        | ReportWatermark
+        | AcknowledgeCheckpoint
+        | DeclineCheckpoint
+        | Drained
+        | Results,
+    ) -> None:
         """A worker says something about the job."""
         if message.epoch != self.epoch:
             self.rejected += 1
@@ -158,6 +173,12 @@ class JobRun:
                 self.master.split_requested(message.vertex, message.subtask)
             case ReportWatermark():
                 self.master.watermark_reported(message.attempt, message.group, message.mark)
+            case AcknowledgeCheckpoint():
+                self.master.acknowledge(message.attempt, message.checkpoint, load(message.snapshot))
+            case DeclineCheckpoint():
+                self.master.decline(message.attempt, message.checkpoint, load_error(message.cause))
+            case Drained():
+                self.master.drained(message.attempt)
             case ReportMetrics():
                 self._figures.take(load(message.figures))
             case Results():
@@ -246,6 +267,29 @@ class _Gateway:
     def stop_source(self, attempt_id: str) -> None:
         """Have a reader come to its end."""
         self._run.resources.send(self._place(attempt_id), StopSource(self._run.job, self._run.epoch, attempt_id))
+
+    def trigger_checkpoint(self, attempt_id: str, checkpoint_id: int, timestamp_ms: int) -> None:
+        """Begin a checkpoint in a task."""
+        self._run.resources.send(
+            self._place(attempt_id),
+            TriggerCheckpoint(self._run.job, self._run.epoch, attempt_id, checkpoint_id, timestamp_ms),
+        )
+
+    def checkpoint_completed(self, attempt_ids: Sequence[str], checkpoint_id: int) -> None:
+        """Tell tasks."""
+        self._checkpoint_over(attempt_ids, checkpoint_id, True)
+
+    def checkpoint_aborted(self, attempt_ids: Sequence[str], checkpoint_id: int) -> None:
+        """Tell tasks."""
+        self._checkpoint_over(attempt_ids, checkpoint_id, False)
+
+    def _checkpoint_over(self, attempt_ids: Sequence[str], checkpoint_id: int, completed: bool) -> None:
+        by_worker: dict[str, list[str]] = {}
+        for attempt_id in attempt_ids:
+            by_worker.setdefault(self._place(attempt_id), []).append(attempt_id)
+        for worker, some in by_worker.items():
+            message = CheckpointOver(self._run.job, self._run.epoch, some, checkpoint_id, completed)
+            self._run.resources.send(worker, message)
 
     def post(self, action: Callable[[], None], after_s: float) -> None:
         """Have something run in the loop. From any thread."""

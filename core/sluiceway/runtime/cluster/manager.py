@@ -15,6 +15,9 @@ from sluiceway.graph import JobGraph, slots_required
 from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
 from sluiceway.runtime.cluster.jobrun import JobRun
 from sluiceway.runtime.cluster.messages import (
+    AcknowledgeCheckpoint,
+    DeclineCheckpoint,
+    Drained,
     Message,
     Register,
     ReportMetrics,
@@ -29,6 +32,16 @@ from sluiceway.runtime.cluster.resources import ResourceManager, WorkerLostError
 
 __all__ = ["JobManager", "WorkerLogging"]
 
+_OF_JOBS: Final = (
+    ReportTask,
+    RequestSplit,
+    ReportMetrics,
+    ReportWatermark,
+    AcknowledgeCheckpoint,
+    DeclineCheckpoint,
+    Drained,
+    Results,
+)
 _STOP_S: Final = 5.0
 _BEAT_S: Final = 1.0
 _MOST_FAILED_STARTS: Final = 3
@@ -276,7 +289,7 @@ class JobManager:
         self.resources.heard_from(connection)
         if isinstance(message, Register):
             self.resources.register(connection, message)
-        elif isinstance(message, ReportTask | RequestSplit | ReportMetrics | ReportWatermark | Results):
+        elif isinstance(message, _OF_JOBS):
             run = self.jobs.get(message.job)
             if run is not None:
                 run.take(message)

@@ -13,13 +13,17 @@ import msgspec
 
 __all__ = [
     "PROTOCOL_VERSION",
+    "AcknowledgeCheckpoint",
     "AnnounceWatermark",
     "AskStatus",
     "AssignSplits",
     "CancelJob",
     "CancelTask",
+    "CheckpointOver",
+    "DeclineCheckpoint",
     "DeployTasks",
     "Done",
+    "Drained",
     "FailureInfo",
     "Heartbeat",
     "Hello",
@@ -43,6 +47,7 @@ __all__ = [
     "StopWorker",
     "SubmitJob",
     "SubmitProgram",
+    "TriggerCheckpoint",
     "WorkerInfo",
     "decode",
     "encode",
@@ -142,6 +147,54 @@ class AnnounceWatermark(_Message, frozen=True):
 
 class StopSource(_Message, frozen=True):
     """Job manager to worker: a reader comes to its end, as if its source had ended there."""
+
+    job: str
+    epoch: int
+    attempt: str
+
+
+class TriggerCheckpoint(_Message, frozen=True):
+    """Job manager to worker: begin a checkpoint in a task."""
+
+    job: str
+    epoch: int
+    attempt: str
+    checkpoint: int
+    timestamp_ms: int
+
+
+class CheckpointOver(_Message, frozen=True):
+    """Job manager to worker: a checkpoint is complete, or was given up."""
+
+    job: str
+    epoch: int
+    attempts: list[str]
+    checkpoint: int
+    completed: bool
+
+
+class AcknowledgeCheckpoint(_Message, frozen=True):
+    """Worker to job manager: a task has done its part. ``snapshot`` is pickled."""
+
+    job: str
+    epoch: int
+    attempt: str
+    checkpoint: int
+    snapshot: bytes
+
+
+class DeclineCheckpoint(_Message, frozen=True):
+    """Worker to job manager: a task does not take part. ``cause`` is a pickled exception."""
+
+    job: str
+    epoch: int
+    attempt: str
+    checkpoint: int
+    cause: bytes
+
+
+class Drained(_Message, frozen=True):
+    """Worker to job manager: a task has come to the end of its input, and waits for a checkpoint."""
 
     job: str
     epoch: int
@@ -325,6 +378,11 @@ Message: TypeAlias = (
     | AnnounceWatermark
     | ReportWatermark
     | StopSource
+    | TriggerCheckpoint
+    | CheckpointOver
+    | AcknowledgeCheckpoint
+    | DeclineCheckpoint
+    | Drained
     | HoldResults
     | JobEnded
     | StopWorker

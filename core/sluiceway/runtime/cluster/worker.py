@@ -14,15 +14,20 @@ from sluiceway.carrier import Carrier, CarrierContext
 from sluiceway.config import Settings
 from sluiceway.connector import WriterContext
 from sluiceway.engine import Services
+from sluiceway.errors import SerializationError
 from sluiceway.graph import ExecutionState
 from sluiceway.network import NetworkTransport
 from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
 from sluiceway.runtime.cluster.logfiles import LogFile
 from sluiceway.runtime.cluster.messages import (
+    AcknowledgeCheckpoint,
     AnnounceWatermark,
     AssignSplits,
     CancelTask,
+    CheckpointOver,
+    DeclineCheckpoint,
     DeployTasks,
+    Drained,
     Heartbeat,
     HoldResults,
     JobEnded,
@@ -37,6 +42,7 @@ from sluiceway.runtime.cluster.messages import (
     StopSource,
     StopWorker,
     SubmitJob,
+    TriggerCheckpoint,
 )
 from sluiceway.runtime.cluster.platform import Platform, Stream
 from sluiceway.runtime.cluster.processes import WorkerConfig
@@ -44,6 +50,7 @@ from sluiceway.runtime.cluster.routing import RoutingTransport
 from sluiceway.runtime.cluster.shipping import dump, dump_error, load, load_error
 from sluiceway.runtime.localtransport import LocalTransport
 from sluiceway.runtime.reporting import TaskFigures
+from sluiceway.runtime.snapshots import TaskSnapshot
 from sluiceway.runtime.taskmanager import TaskManager
 
 __all__ = ["Program", "WorkerProcess"]
@@ -58,6 +65,8 @@ _OF_JOBS: Final = (
     NoMoreSplits,
     AnnounceWatermark,
     StopSource,
+    TriggerCheckpoint,
+    CheckpointOver,
     HoldResults,
     JobEnded,
 )
@@ -91,6 +100,20 @@ class _Master:
 
     def report_watermark(self, attempt_id: str, group: str, mark: int | None) -> None:
         self._worker.send(ReportWatermark(self._job, self._epoch, attempt_id, group, mark))
+
+    def acknowledge(self, attempt_id: str, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
+        try:
+            taken = dump(snapshot)
+        except SerializationError as error:
+            self.decline(attempt_id, checkpoint_id, error)
+        else:
+            self._worker.send(AcknowledgeCheckpoint(self._job, self._epoch, attempt_id, checkpoint_id, taken))
+
+    def decline(self, attempt_id: str, checkpoint_id: int, cause: BaseException) -> None:
+        self._worker.send(DeclineCheckpoint(self._job, self._epoch, attempt_id, checkpoint_id, dump_error(cause)))
+
+    def drained(self, attempt_id: str) -> None:
+        self._worker.send(Drained(self._job, self._epoch, attempt_id))
 
 
 @dataclass(slots=True)
@@ -233,6 +256,8 @@ class WorkerProcess:
         | NoMoreSplits
         | AnnounceWatermark
         | StopSource
+        | TriggerCheckpoint
+        | CheckpointOver
         | HoldResults
         | JobEnded,
     ) -> None:
@@ -250,6 +275,11 @@ class WorkerProcess:
                 job.tasks.announce_watermark(message.attempt, message.mark)
             case StopSource():
                 job.tasks.stop_source(message.attempt)
+            case TriggerCheckpoint():
+                job.tasks.trigger_checkpoint(message.attempt, message.checkpoint, message.timestamp_ms)
+            case CheckpointOver():
+                tell = job.tasks.checkpoint_completed if message.completed else job.tasks.checkpoint_aborted
+                tell(message.attempts, message.checkpoint)
             case HoldResults():
                 job.handle(message.number).hold(message.hold)
             case JobEnded():

@@ -26,15 +26,21 @@ from sluiceway.runtime.deployment import InputDescriptor, OutputDescriptor, Task
 from sluiceway.runtime.enginelog import DEBUG, INFO, log
 from sluiceway.runtime.jobmanager.alignment import AlignmentCoordinator
 from sluiceway.runtime.jobmanager.failover import Failover, Failure
+from sluiceway.runtime.jobmanager.jobcheckpoints import (
+    CheckpointGateway,
+    CheckpointKeeper,
+    JobCheckpoints,
+    MemoryKeeper,
+)
 from sluiceway.runtime.jobmanager.sources import SourceCoordinator
-from sluiceway.runtime.snapshots import JobSnapshot
+from sluiceway.runtime.snapshots import JobSnapshot, TaskSnapshot
 from sluiceway.steps import SourceStep
 from sluiceway.transport import ChannelId
 
 __all__ = ["JobMaster", "WorkerGateway"]
 
 
-class WorkerGateway(Protocol):
+class WorkerGateway(CheckpointGateway, Protocol):
     """How the job master reaches the workers. Calls return at once; answers come as reports."""
 
     def submit(self, deployments: Sequence[TaskDeployment]) -> None:
@@ -55,9 +61,6 @@ class WorkerGateway(Protocol):
     def stop_source(self, attempt_id: str) -> None:
         """Have the reader of an attempt come to its end, as if its source had ended there."""
 
-    def post(self, action: Callable[[], None], after_s: float) -> None:
-        """Have something run in the job master's thread. From any thread."""
-
 
 class JobMaster:
     """Runs one job. All calls in one thread, the job master's.
@@ -71,8 +74,10 @@ class JobMaster:
         slots: where subtasks may run.
         seed: for partitioners that draw lots.
         restored: what to go on from; None: from the beginning.
+        keeper: where its checkpoints are kept; None: in memory.
         job: its id, where there is more than one job; it makes the names of channels unique.
         on_slots_wanted: told when something that is to begin anew finds no slots.
+        on_ended: told when the job has ended.
     """
 
     def __init__(
@@ -86,8 +91,10 @@ class JobMaster:
         slots: SlotPool,
         seed: int,
         restored: JobSnapshot | None = None,
+        keeper: CheckpointKeeper | None = None,
         job: str = "",
         on_slots_wanted: Callable[[], None] = lambda: None,
+        on_ended: Callable[[], None] = lambda: None,
     ) -> None:
         self.graph = graph
         self._job = job
@@ -100,6 +107,7 @@ class JobMaster:
         self._slots = SlotSharing(graph, slots)
         self._stopping = False
         self._on_slots_wanted = on_slots_wanted
+        self._on_ended = on_ended
         self._seed = seed
         self._restored = restored
         self.executions = ExecutionGraph(graph, listener=self._state_changed, at_ms=clock.now_ms())
@@ -107,6 +115,18 @@ class JobMaster:
         self._sources: dict[int, SourceCoordinator] = {}
         self._alignment = AlignmentCoordinator(gateway.announce_watermark)
         self._places: dict[tuple[int, int], str] = {}
+        self.checkpoints = JobCheckpoints(
+            self.executions,
+            settings,
+            gateway,
+            clock=clock,
+            listener=listener,
+            sources=self._sources,
+            restored=restored,
+            keeper=keeper or MemoryKeeper(),
+            seed=seed,
+            fail=self.fail,
+        )
         self._waiting_for_slots: list[tuple[ExecutionVertex, ...]] = []
         self._failover = Failover(
             self.executions,
@@ -137,6 +157,7 @@ class JobMaster:
                 self._start_source(vertex.id, vertex.head.step, vertex.parallelism)
         self._guard(self._allocate)
         self._guard(lambda: self._deploy(self._strategy.next()))
+        self._guard(self.checkpoints.coordinator.start)
 
     def cancel(self) -> None:
         """End the job without finishing it."""
@@ -174,6 +195,8 @@ class JobMaster:
         if state.ended:
             self._slots.release(execution.vertex_id, execution.subtask)
         vertex = self.executions.subtask(execution.vertex_id, execution.subtask)
+        if vertex.current is execution:
+            self.checkpoints.changed(vertex)
         if state is ExecutionState.FAILED and cause is not None:
             if self.status is not JobStatus.RUNNING or not self._failover.failed(vertex, cause):
                 self._fail(cause)
@@ -183,6 +206,20 @@ class JobMaster:
         if self.status is JobStatus.RUNNING and state is not ExecutionState.INITIALIZING:
             self._guard(lambda: self._deploy(self._strategy.next()))
         self._check_end()
+
+    def acknowledge(self, attempt_id: str, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
+        """A task has done its part of a checkpoint."""
+        self.checkpoints.coordinator.acknowledge(attempt_id, checkpoint_id, snapshot)
+
+    def decline(self, attempt_id: str, checkpoint_id: int, cause: BaseException) -> None:
+        """A task does not take part in a checkpoint."""
+        self.checkpoints.coordinator.decline(attempt_id, checkpoint_id, cause)
+
+    def drained(self, attempt_id: str) -> None:
+        """A task has come to the end of its input, and waits for a checkpoint."""
+        execution = self.executions.execution(attempt_id)
+        if execution is not None and not execution.state.ended:
+            self.checkpoints.coordinator.drained(attempt_id)
 
     def place_of(self, attempt_id: str) -> str | None:
         """The worker on which an attempt runs, or None for one that is not known."""
@@ -295,6 +332,7 @@ class JobMaster:
             )
             for edge in self.graph.out_edges(job_vertex.id)
         ]
+        snapshot = self.checkpoints.snapshot
         return TaskDeployment(
             job_name=self.graph.job_name,
             attempt_id=vertex.current.attempt_id,
@@ -305,8 +343,9 @@ class JobMaster:
             outputs=tuple(outputs),
             settings=self._settings,
             seed=self._seed,
-            restored=() if self._restored is None else self._restored.share(job_vertex, vertex.subtask),
             job=self._job or self.graph.job_name,
+            restored=() if snapshot is None else snapshot.share(job_vertex, vertex.subtask),
+            drained=snapshot is not None and snapshot.drained(job_vertex, vertex.subtask),
         )
 
     def _channel(self, edge: JobEdge, producer: int, consumer: int) -> ChannelId:
@@ -400,6 +439,10 @@ class JobMaster:
     def _set_status(self, new: JobStatus) -> None:
         old, self.status = self.status, new
         log(INFO, "jobs", f"is {new.value}, was {old.value}", job=self._job or self.graph.job_name)
+        if new is not JobStatus.RUNNING:
+            self.checkpoints.coordinator.stop()
+        if new.ended:
+            self._on_ended()
         self._listener.job_status_changed(self.graph.job_name, old, new)
 
     def _state_changed(self, execution: Execution, old: ExecutionState, new: ExecutionState) -> None:

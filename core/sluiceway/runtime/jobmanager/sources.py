@@ -47,7 +47,9 @@ class SourceCoordinator(EnumeratorContext):
         self._restored = restored
         self._enumerator: Enumerator | None = None
         self._readers: set[int] = set()
+        # Per reader, what it was given since the last checkpoint, and between earlier ones that are not complete.
         self._assigned: dict[int, list[Any]] = {}
+        self._sealed: dict[int, dict[int, list[Any]]] = {}
 
     @property
     def parallelism(self) -> int:
@@ -84,9 +86,10 @@ class SourceCoordinator(EnumeratorContext):
             self._enumerator.add_reader(reader)
 
     def reader_failed(self, reader: int) -> None:
-        """A reader begins anew: what it was given is to be read again."""
+        """A reader begins anew: what it was given since the last complete checkpoint is to be read again."""
         self._readers.discard(reader)
-        splits = self._assigned.pop(reader, [])
+        given = (*self._sealed.values(), self._assigned)
+        splits = [split for assigned in given for split in assigned.pop(reader, ())]
         if self._enumerator is not None and splits:
             self._enumerator.add_splits_back(splits, reader)
 
@@ -111,6 +114,20 @@ class SourceCoordinator(EnumeratorContext):
                 "that begins anew: return what is not handed out yet, as a list that may be empty"
             )
         return state
+
+    def checkpoint(self, checkpoint_id: int) -> Any:
+        """The enumerator's state for a checkpoint, in which the readers have what they were given until now.
+
+        Raises:
+            ConnectorError: as for :meth:`snapshot`.
+        """
+        state = self.snapshot()
+        self._sealed[checkpoint_id], self._assigned = self._assigned, {}
+        return state
+
+    def checkpoint_completed(self, checkpoint_id: int) -> None:
+        """What readers were given before that checkpoint is in it."""
+        self._sealed = {id_: given for id_, given in self._sealed.items() if id_ > checkpoint_id}
 
     def close(self) -> None:
         """Close the enumerator, once."""

@@ -1,0 +1,417 @@
+"""The checkpoint coordinator: when checkpoints are taken, when they are complete, and when they are given up."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final, Protocol
+
+from sluiceway.clock import Clock
+from sluiceway.config import Settings
+from sluiceway.runtime.snapshots import CheckpointFailedError, JobSnapshot, TaskSnapshot
+
+__all__ = [
+    "CheckpointCoordinator",
+    "CheckpointPolicy",
+    "CheckpointRecord",
+    "CheckpointedJob",
+    "CompletedCheckpoint",
+    "Participants",
+]
+
+_HISTORY: Final = 32
+_AGAIN_MS: Final = 1000
+"""A final checkpoint that has failed is tried again after the interval, or after so long if that is less."""
+
+Subtask = tuple[int, int]
+"""Id of a job vertex, and the index of the subtask."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPolicy:
+    """When checkpoints are taken. Times in ms.
+
+    Attributes:
+        interval_ms: from one to the next; 0: none by themselves.
+        timeout_ms: one that takes longer is given up.
+        min_pause_ms: least time between the end of one and the next.
+        max_concurrent: how many at a time.
+        tolerated_failures: how many in a row may fail before the job does.
+        retained: how many completed ones are kept.
+    """
+
+    interval_ms: int = 0
+    timeout_ms: int = 600_000
+    min_pause_ms: int = 0
+    max_concurrent: int = 1
+    tolerated_failures: int = 0
+    retained: int = 1
+
+    @classmethod
+    def of(cls, settings: Settings) -> CheckpointPolicy:
+        """That of a run."""
+        return cls(
+            settings.checkpoint_interval_ms,
+            settings.checkpoint_timeout_ms,
+            settings.checkpoint_min_pause_ms,
+            settings.checkpoint_max_concurrent,
+            settings.checkpoint_tolerated_failures,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Participants:
+    """Who takes part in a checkpoint that begins now.
+
+    Attributes:
+        running: by attempt id, the subtasks that have to acknowledge.
+        first: those of them that have no producer that still runs: the barriers start there.
+        finished: the subtasks that have finished.
+    """
+
+    running: Mapping[str, Subtask]
+    first: tuple[str, ...]
+    finished: tuple[Subtask, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedCheckpoint:
+    """A checkpoint that a job can go on from.
+
+    Attributes:
+        checkpoint_id: its number.
+        timestamp_ms: when it was triggered.
+        tasks: what each subtask has acknowledged with, the finished ones included, in the order of the job.
+        enumerators: per uid of a source, what its enumerator's snapshot returned.
+    """
+
+    checkpoint_id: int
+    timestamp_ms: int
+    tasks: Mapping[Subtask, TaskSnapshot]
+    enumerators: Mapping[str, Any]
+
+    @property
+    def snapshot(self) -> JobSnapshot:
+        """What the job goes on from."""
+        operators = tuple(s for where in sorted(self.tasks) for s in self.tasks[where].operators)
+        return JobSnapshot(operators, self.enumerators)
+
+
+@dataclass(slots=True)
+class CheckpointRecord:
+    """One checkpoint in the history of a job.
+
+    Attributes:
+        checkpoint_id: its number.
+        triggered_ms: when it was triggered, ms since the epoch.
+        duration_ms: how long it took, or has taken until it was given up; None: it is under way.
+        status: ``pending``, ``completed`` or ``failed``.
+        reason: why it was given up.
+        size: bytes of serialized state.
+        tasks: how each subtask took part; its state is not kept here.
+    """
+
+    checkpoint_id: int
+    triggered_ms: int
+    duration_ms: int | None = None
+    status: str = "pending"
+    reason: str = ""
+    size: int = 0
+    tasks: dict[Subtask, TaskSnapshot] = field(default_factory=dict)
+
+
+class CheckpointedJob(Protocol):
+    """What a coordinator knows of the job, and does with it. Calls return at once."""
+
+    def participants(self) -> Participants | None:
+        """Who would take part now; None: not all tasks are running."""
+
+    def enumerators(self, checkpoint_id: int) -> dict[str, Any]:
+        """What the enumerators of the sources have to say, just before the sources are triggered."""
+
+    def trigger(self, attempt_id: str, checkpoint_id: int, timestamp_ms: int) -> None:
+        """Begin a checkpoint in a task."""
+
+    def store(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
+        """Keep it. Calls ``stored``, now or later in this thread: with None, or with why that was not possible."""
+
+    def discard(self, checkpoint: CompletedCheckpoint) -> None:
+        """A completed checkpoint is not needed any more."""
+
+    def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
+        """What a task has done for a checkpoint was in vain."""
+
+    def completed(self, checkpoint: CompletedCheckpoint, record: CheckpointRecord) -> None:
+        """Tell all tasks that a checkpoint is complete."""
+
+    def aborted(self, checkpoint_id: int, cause: BaseException) -> None:
+        """Tell all tasks that a checkpoint is given up."""
+
+    def fail(self, cause: BaseException) -> None:
+        """Too many checkpoints have failed."""
+
+
+class _Pending:
+    def __init__(self, checkpoint_id: int, timestamp_ms: int, began: float, who: Participants) -> None:
+        self.id = checkpoint_id
+        self.timestamp_ms = timestamp_ms
+        self.began = began
+        self.waits_for = dict(who.running)
+        self.tasks: dict[Subtask, TaskSnapshot] = {}
+        self.finished: Mapping[Subtask, TaskSnapshot] = {}
+        self.drained: set[str] = set()
+        self.enumerators: Mapping[str, Any] = {}
+        self.storing = False
+
+
+class CheckpointCoordinator:
+    """Takes the checkpoints of one job. All calls in the job master's thread; a state machine without a clock.
+
+    A checkpoint is pending until every running subtask has acknowledged it. When it is stored it is completed:
+    older ones that are pending are given up, and completed ones beyond those to be kept are discarded. It fails
+    when a task declines it, when it takes too long, and when it cannot be stored. A task's end by failure, too,
+    ends what is pending, but that is no failure of the checkpoint.
+
+    When all tasks that still run have come to the end of their input a checkpoint is taken at once: the tasks
+    wait for it in order to finish.
+
+    Args:
+        policy: when.
+        clock: for time stamps and durations.
+        random: draws the time of the first one.
+        job: the job.
+        later: has something called in this thread after a delay in seconds.
+        first_id: the number of the first checkpoint.
+
+    Attributes:
+        history: the last checkpoints, oldest first.
+        late: acknowledgements that came for a checkpoint that was over.
+    """
+
+    def __init__(
+        self,
+        policy: CheckpointPolicy,
+        clock: Clock,
+        random: Random,
+        job: CheckpointedJob,
+        later: Callable[[Callable[[], None], float], None],
+        first_id: int = 1,
+    ) -> None:
+        self.history: deque[CheckpointRecord] = deque(maxlen=_HISTORY)
+        self.late = 0
+        self._policy = policy
+        self._clock = clock
+        self._random = random
+        self._job = job
+        self._later = later
+        self._next_id = first_id
+        self._pending: dict[int, _Pending] = {}
+        self._kept: list[CompletedCheckpoint] = []
+        self._wanted = False
+        self._stopped = True
+        self._earliest = 0.0
+        self._asked_at: float | None = None
+        self._failures = 0
+        self._drained: set[str] = set()
+        self._leaving: set[str] = set()
+
+    @property
+    def latest(self) -> CompletedCheckpoint | None:
+        """What the job would go on from; None: from its beginning."""
+        return self._kept[-1] if self._kept else None
+
+    @property
+    def pending(self) -> tuple[int, ...]:
+        """The checkpoints that are under way."""
+        return tuple(self._pending)
+
+    # ---- when -----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Take checkpoints from now on; the first after a random part of the interval."""
+        self._stopped = False
+        if self._policy.interval_ms:
+            self._call_at_interval(self._policy.interval_ms * self._random.random())
+
+    def stop(self) -> None:
+        """Take none any more."""
+        self._stopped = True
+        for pending in list(self._pending.values()):
+            self._abort(pending, CheckpointFailedError("the job has ended"), counts=False)
+
+    def _call_at_interval(self, delay_ms: float) -> None:
+        self._later(self._due, delay_ms / 1000)
+
+    def _due(self) -> None:
+        if not self._stopped:
+            self._wanted = True
+            self._call_at_interval(self._policy.interval_ms)
+            self.look()
+
+    def look(self) -> None:
+        """Something has changed: trigger what is wanted, as soon as everything allows it."""
+        if self._stopped or len(self._pending) >= self._policy.max_concurrent:
+            return
+        if not self._wanted and not self._drained:
+            return
+        who = self._job.participants()
+        if who is None or not who.running or any(attempt in self._leaving for attempt in who.running):
+            return
+        last = not self._pending and all(attempt in self._drained for attempt in who.running)
+        if not last and not self._wanted:
+            return
+        now = self._clock.monotonic()
+        if now < self._earliest and not (last and self._failures == 0):
+            self._look_at(self._earliest, now)
+            return
+        self._trigger(who, now)
+
+    def _look_at(self, when: float, now: float) -> None:
+        if self._asked_at is None or self._asked_at <= now or when < self._asked_at:
+            self._asked_at = when
+            self._later(self.look, when - now)
+
+    def _trigger(self, who: Participants, now: float) -> None:
+        self._wanted = False
+        pending = _Pending(self._next_id, self._clock.now_ms(), now, who)
+        self._next_id += 1
+        latest = self.latest
+        if who.finished and latest is not None:
+            pending.finished = {where: latest.tasks[where] for where in who.finished if where in latest.tasks}
+        self._pending[pending.id] = pending
+        self.history.append(CheckpointRecord(pending.id, pending.timestamp_ms))
+        try:
+            pending.enumerators = self._job.enumerators(pending.id)
+        except Exception as error:
+            self._abort(pending, error, counts=True)
+            return
+        for attempt_id in who.first:
+            self._job.trigger(attempt_id, pending.id, pending.timestamp_ms)
+        self._later(lambda: self._time_is_up(pending), self._policy.timeout_ms / 1000)
+
+    # ---- what tasks say -------------------------------------------------------------------------------------
+
+    def acknowledge(self, attempt_id: str, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
+        """A task has done its part; too late, or for the second time, it was in vain."""
+        pending = self._pending.get(checkpoint_id)
+        where = None if pending is None else pending.waits_for.pop(attempt_id, None)
+        if pending is None or where is None:
+            self.late += 1
+            self._job.discard_part(checkpoint_id, snapshot)
+            return
+        pending.tasks[where] = snapshot
+        if snapshot.drained:
+            pending.drained.add(attempt_id)
+        if not pending.waits_for:
+            self._store(pending)
+
+    def decline(self, attempt_id: str, checkpoint_id: int, cause: BaseException) -> None:
+        """A task does not take part."""
+        pending = self._pending.get(checkpoint_id)
+        if pending is not None and attempt_id in pending.waits_for:
+            self._abort(pending, cause, counts=True)
+
+    def drained(self, attempt_id: str) -> None:
+        """A task has come to the end of its input, and waits for a checkpoint."""
+        self._drained.add(attempt_id)
+        self.look()
+
+    def task_ended(self, attempt_id: str, *, failed: bool) -> None:
+        """A task has ended; if not by itself, what is pending will never be complete."""
+        self._drained.discard(attempt_id)
+        self._leaving.discard(attempt_id)
+        ended = CheckpointFailedError("a task has ended before it was complete")
+        for pending in list(self._pending.values()):
+            if failed or attempt_id in pending.waits_for:
+                self._abort(pending, ended, counts=False)
+        self.look()
+
+    # ---- the end of one -------------------------------------------------------------------------------------
+
+    def _store(self, pending: _Pending) -> None:
+        pending.storing = True
+        tasks = {**pending.finished, **pending.tasks}
+        checkpoint = CompletedCheckpoint(pending.id, pending.timestamp_ms, tasks, pending.enumerators)
+        self._job.store(checkpoint, lambda problem: self._stored(pending, checkpoint, problem))
+
+    def _stored(self, pending: _Pending, checkpoint: CompletedCheckpoint, problem: BaseException | None) -> None:
+        if pending.id not in self._pending:
+            if problem is None:
+                self._job.discard(checkpoint)  # given up while it was being stored
+            return
+        if problem is not None:
+            self._abort(pending, problem, counts=True)
+            return
+        subsumed = CheckpointFailedError(f"checkpoint {pending.id} was complete before it")
+        for older in [p for p in self._pending.values() if p.id < pending.id]:
+            self._abort(older, subsumed, counts=False)
+        del self._pending[pending.id]
+        self._failures = 0
+        self._leaving |= pending.drained
+        self._kept.append(checkpoint)
+        self._ended()
+        record = self._record(pending, "completed")
+        self._job.completed(checkpoint, record)
+        while len(self._kept) > self._policy.retained:
+            self._job.discard(self._kept.pop(0))
+        self.look()
+
+    def _time_is_up(self, pending: _Pending) -> None:
+        if pending.id in self._pending:
+            late = len(pending.waits_for)
+            missing = f"{late} of {late + len(pending.tasks)} subtasks had not acknowledged it"
+            if pending.storing:
+                missing = "it was not stored"
+            timeout_s = self._policy.timeout_ms / 1000
+            self._abort(pending, CheckpointFailedError(f"after {timeout_s:g} s {missing}"), counts=True)
+
+    def _abort(self, pending: _Pending, cause: BaseException, *, counts: bool) -> None:
+        del self._pending[pending.id]
+        for snapshot in pending.tasks.values():
+            self._job.discard_part(pending.id, snapshot)
+        self._ended()
+        self._record(pending, "failed", f"{cause}" or type(cause).__name__)
+        self._job.aborted(pending.id, cause)
+        if counts:
+            self._failures += 1
+            again_ms = min(self._policy.interval_ms, _AGAIN_MS)
+            self._earliest = max(self._earliest, self._clock.monotonic() + again_ms / 1000)
+            if self._failures > self._policy.tolerated_failures and not self._stopped:
+                self._fail(pending.id, cause)
+        self.look()
+
+    def _fail(self, checkpoint_id: int, cause: BaseException) -> None:
+        failures, self._failures = self._failures, 0
+        error = CheckpointFailedError(
+            f"checkpoint {checkpoint_id} has failed: {cause}. That makes {failures} in a row, and "
+            f"checkpoint-tolerated-failures is {self._policy.tolerated_failures}"
+        )
+        error.__cause__ = cause
+        self._job.fail(error)
+
+    def _ended(self) -> None:
+        pause_s = self._policy.min_pause_ms / 1000
+        self._earliest = max(self._earliest, self._clock.monotonic() + pause_s)
+
+    def _record(self, pending: _Pending, status: str, reason: str = "") -> CheckpointRecord:
+        record = next((r for r in self.history if r.checkpoint_id == pending.id), None)
+        if record is None:
+            record = CheckpointRecord(pending.id, pending.timestamp_ms)
+        record.duration_ms = round((self._clock.monotonic() - pending.began) * 1000)
+        record.status, record.reason = status, reason
+        record.size = sum(snapshot.size for snapshot in pending.tasks.values())
+        record.tasks = {where: _without_state(snapshot) for where, snapshot in pending.tasks.items()}
+        return record
+
+
+def _without_state(snapshot: TaskSnapshot) -> TaskSnapshot:
+    return TaskSnapshot(
+        (),
+        snapshot.drained,
+        snapshot.start_delay_ms,
+        snapshot.alignment_ms,
+        snapshot.flush_ms,
+        snapshot.sync_ms,
+    )

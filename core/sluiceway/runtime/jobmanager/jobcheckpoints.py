@@ -1,0 +1,190 @@
+"""The checkpoints of a job: what the coordinator needs to know of it, and how it reaches its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any, Protocol
+
+from sluiceway.clock import Clock
+from sluiceway.config import Settings
+from sluiceway.engine import LifecycleListener
+from sluiceway.graph import ExecutionGraph, ExecutionState, ExecutionVertex
+from sluiceway.runtime.jobmanager.checkpoints import (
+    CheckpointCoordinator,
+    CheckpointPolicy,
+    CheckpointRecord,
+    CompletedCheckpoint,
+    Participants,
+    Subtask,
+)
+from sluiceway.runtime.jobmanager.sources import SourceCoordinator
+from sluiceway.runtime.snapshots import JobSnapshot, TaskSnapshot
+
+__all__ = ["CheckpointGateway", "CheckpointKeeper", "JobCheckpoints", "MemoryKeeper"]
+
+
+class CheckpointGateway(Protocol):
+    """How checkpoints reach the tasks. Calls return at once; answers come as reports."""
+
+    def trigger_checkpoint(self, attempt_id: str, checkpoint_id: int, timestamp_ms: int) -> None:
+        """Begin a checkpoint in a task that has no producer that still runs."""
+
+    def checkpoint_completed(self, attempt_ids: Sequence[str], checkpoint_id: int) -> None:
+        """Tell tasks that a checkpoint is complete."""
+
+    def checkpoint_aborted(self, attempt_ids: Sequence[str], checkpoint_id: int) -> None:
+        """Tell tasks that a checkpoint is given up."""
+
+    def post(self, action: Callable[[], None], after_s: float) -> None:
+        """Have something run in the job master's thread. From any thread."""
+
+
+class CheckpointKeeper(Protocol):
+    """Where completed checkpoints are kept. Calls return at once."""
+
+    def keep(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
+        """Keep one; calls ``stored`` in the job master's thread, with None or with why that was not possible."""
+
+    def discard(self, checkpoint: CompletedCheckpoint) -> None:
+        """Forget one that was kept."""
+
+    def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
+        """Forget what a task has done for one that will not be complete."""
+
+
+class MemoryKeeper:
+    """Keeps checkpoints where they are: in the memory of the job master, as long as that lives."""
+
+    def keep(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
+        """It is there."""
+        stored(None)
+
+    def discard(self, checkpoint: CompletedCheckpoint) -> None:
+        """Nobody holds it any more."""
+
+    def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
+        """Nobody holds it any more."""
+
+
+class JobCheckpoints:
+    """Takes the checkpoints of a job, and knows what it goes on from. Job master's thread.
+
+    Args:
+        executions: the job.
+        settings: the options of the run.
+        gateway: the way to the tasks.
+        clock: for time stamps and durations.
+        listener: told of checkpoints.
+        sources: the enumerators' coordinators, by id of the job vertex.
+        restored: what the job begins with; None: from the beginning.
+        keeper: where completed checkpoints are kept.
+        seed: for the time of the first one.
+        fail: called when too many have failed.
+
+    Attributes:
+        snapshot: what a subtask that begins now goes on from; None: it begins at the beginning.
+    """
+
+    def __init__(
+        self,
+        executions: ExecutionGraph,
+        settings: Settings,
+        gateway: CheckpointGateway,
+        *,
+        clock: Clock,
+        listener: LifecycleListener,
+        sources: Mapping[int, SourceCoordinator],
+        restored: JobSnapshot | None,
+        keeper: CheckpointKeeper,
+        seed: int,
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self.snapshot = restored
+        self._executions = executions
+        self._gateway = gateway
+        self._listener = listener
+        self._sources = sources
+        self._keeper = keeper
+        self._fail = fail
+        self.coordinator = CheckpointCoordinator(
+            CheckpointPolicy.of(settings), clock, Random(seed), self, gateway.post
+        )
+
+    def changed(self, vertex: ExecutionVertex) -> None:
+        """A subtask has changed its state."""
+        state = vertex.state
+        if state.ended:
+            failed = state is not ExecutionState.FINISHED
+            self.coordinator.task_ended(vertex.current.attempt_id, failed=failed)
+        elif state is ExecutionState.RUNNING:
+            self.coordinator.look()
+
+    # ---- what the coordinator asks --------------------------------------------------------------------------
+
+    def participants(self) -> Participants | None:
+        """All subtasks that run, if the others have finished."""
+        running: dict[str, Subtask] = {}
+        first: list[str] = []
+        finished: list[Subtask] = []
+        for vertex in self._executions.subtasks():
+            where = vertex.job_vertex.id, vertex.subtask
+            if vertex.state is ExecutionState.FINISHED:
+                finished.append(where)
+            elif vertex.state is not ExecutionState.RUNNING:
+                return None
+            else:
+                running[vertex.current.attempt_id] = where
+                if not any(p.state is ExecutionState.RUNNING for p in self._producers(vertex)):
+                    first.append(vertex.current.attempt_id)
+        return Participants(running, tuple(first), tuple(finished))
+
+    def _producers(self, vertex: ExecutionVertex) -> list[ExecutionVertex]:
+        return [
+            self._executions.subtask(edge.source, producer)
+            for edge in self._executions.edges
+            if edge.target == vertex.job_vertex.id
+            for producer in self._executions.producers_of(edge, vertex.subtask)
+        ]
+
+    def enumerators(self, checkpoint_id: int) -> dict[str, Any]:
+        """What they have not handed out."""
+        graph = self._executions.job_graph
+        return {graph.vertex(id_).uid: c.checkpoint(checkpoint_id) for id_, c in self._sources.items()}
+
+    def trigger(self, attempt_id: str, checkpoint_id: int, timestamp_ms: int) -> None:
+        """Tell a task."""
+        self._gateway.trigger_checkpoint(attempt_id, checkpoint_id, timestamp_ms)
+
+    def store(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
+        """Keep it."""
+        self._keeper.keep(checkpoint, stored)
+
+    def discard(self, checkpoint: CompletedCheckpoint) -> None:
+        """Forget it."""
+        self._keeper.discard(checkpoint)
+
+    def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
+        """Forget what a task has sent in vain."""
+        self._keeper.discard_part(checkpoint_id, snapshot)
+
+    def completed(self, checkpoint: CompletedCheckpoint, record: CheckpointRecord) -> None:
+        """From now on the job goes on from it."""
+        self.snapshot = checkpoint.snapshot
+        for source in self._sources.values():
+            source.checkpoint_completed(checkpoint.checkpoint_id)
+        self._gateway.checkpoint_completed(self._running(), checkpoint.checkpoint_id)
+        job_name, duration_ms = self._executions.job_graph.job_name, record.duration_ms or 0
+        self._listener.checkpoint_completed(job_name, checkpoint.checkpoint_id, duration_ms, record.size)
+
+    def aborted(self, checkpoint_id: int, cause: BaseException) -> None:
+        """Tell everybody."""
+        self._gateway.checkpoint_aborted(self._running(), checkpoint_id)
+        self._listener.checkpoint_failed(self._executions.job_graph.job_name, checkpoint_id, cause)
+
+    def fail(self, cause: BaseException) -> None:
+        """Tell the job."""
+        self._fail(cause)
+
+    def _running(self) -> list[str]:
+        return [v.current.attempt_id for v in self._executions.subtasks() if v.state is ExecutionState.RUNNING]

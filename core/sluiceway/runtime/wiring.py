@@ -1,0 +1,128 @@
+"""The ends of a task: the gate or the reader that it reads from, the partitions that it sends to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from sluiceway.clock import Clock
+from sluiceway.connector import Reader
+from sluiceway.credit import GateCredits, Unlimited
+from sluiceway.elements import MIN_WATERMARK, Batch, Element, Watermark
+from sluiceway.engine import Services
+from sluiceway.gates import InputGate
+from sluiceway.outputs import ResultPartition
+from sluiceway.partitioners import make_partitioner
+from sluiceway.runtime.deployment import OutputDescriptor, TaskDeployment
+from sluiceway.runtime.inputs import SourceInput
+from sluiceway.steps import SourceStep
+from sluiceway.transport import Transport
+from sluiceway.wire import edge_serializer
+
+__all__ = ["EdgeOutput", "open_gate", "open_partition", "open_source"]
+
+
+class _Counts(Protocol):
+    records_out: int
+    started: float
+
+
+class EdgeOutput:
+    """One edge out of a task, as the step that feeds it sees it.
+
+    Args:
+        task: where records are counted, and when its step began.
+        partition: the edge's.
+
+    Attributes:
+        watermark: the last one that went out, in ms.
+    """
+
+    def __init__(self, task: _Counts, partition: ResultPartition) -> None:
+        self._task = task
+        self._partition = partition
+        self.watermark = MIN_WATERMARK
+
+    def control(self, element: Element) -> None:
+        """Send a control element to every consumer."""
+        if type(element) is Watermark:
+            self.watermark = element.timestamp
+        self._partition.control(element)
+
+    def emit(self, batch: Batch[Any]) -> None:
+        """Send a batch to its consumers."""
+        self._task.records_out += len(batch.values)
+        self._partition.emit(batch, self._task.started)
+
+
+def open_gate(
+    deployment: TaskDeployment,
+    transport: Transport,
+    data_came: Callable[[InputGate, int], None],
+    on_alignment: Callable[[], None],
+) -> InputGate:
+    """Open the consumer's end of all channels into a task.
+
+    Args:
+        deployment: the task's.
+        transport: opens them.
+        data_came: told which channel of the gate has something to read.
+        on_alignment: told when channels begin to wait for others.
+    """
+    gate = InputGate(exactly_once=deployment.settings.checkpoint_mode == "exactly-once", on_alignment=on_alignment)
+    ledger_of_gate = GateCredits()
+    index = 0
+    for descriptor in deployment.inputs:
+        serializer = edge_serializer(descriptor.record_type)
+        for channel in descriptor.channels:
+            ledger = Unlimited() if descriptor.feedback else ledger_of_gate.channel()
+            receiver = transport.receiver(channel, ledger, _waker(data_came, gate, index), serializer)
+            gate.add_channel(receiver, feedback=descriptor.feedback, port=descriptor.port)
+            index += 1
+    return gate
+
+
+def _waker(data_came: Callable[[InputGate, int], None], gate: InputGate, channel: int) -> Callable[[], None]:
+    return lambda: data_came(gate, channel)
+
+
+def open_source(
+    deployment: TaskDeployment,
+    step: SourceStep,
+    clock: Clock,
+    make_reader: Callable[[], Reader[Any]],
+    held_up_s: Callable[[], float],
+    report_watermark: Callable[[str, str, int | None], None],
+) -> SourceInput:
+    """The input of a task that reads a source; nothing of it is opened yet."""
+    alignment = None if step.strategy is None else step.strategy.alignment
+    group = "" if alignment is None else alignment.group
+    return SourceInput(
+        step.source,
+        make_reader,
+        clock,
+        uid=deployment.vertex.uid,
+        subtask=deployment.subtask,
+        settings=deployment.settings,
+        restored=[split for s in deployment.restored for split in s.splits],
+        strategy=step.strategy,
+        step=deployment.vertex.head.name,
+        held_up_s=held_up_s,
+        report=lambda mark: report_watermark(deployment.attempt_id, group, mark),
+    )
+
+
+def open_partition(
+    deployment: TaskDeployment,
+    output: OutputDescriptor,
+    transport: Transport,
+    services: Services,
+    credit_came: Callable[[], None],
+) -> ResultPartition:
+    """Open the producer's end of one edge; every consumer's end is open by now."""
+    partitioner = make_partitioner(output.partitioner, output.consumer_max_parallelism, services.partitioner)
+    partitioner.setup(deployment.subtask, len(output.channels), deployment.seed + deployment.subtask)
+    serializer = edge_serializer(output.record_type)
+    senders = [transport.sender(c, credit_came, serializer) for c in output.channels]
+    node = next(n for n in deployment.vertex.nodes if n.id == output.node)
+    return ResultPartition(partitioner, senders, node.buffer_timeout_ms, deployment.settings.batch_size)

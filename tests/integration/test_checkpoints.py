@@ -1,0 +1,93 @@
+"""A job that fails goes on from its last checkpoint: every record counts once, whatever was under way."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import sluiceway as sw
+from sluiceway.connectors.generator import GeneratorSource
+from sluiceway.engine import JobStatus
+from sluiceway.errors import GraphError
+
+COUNT = 40_000
+KEYS = 7
+RUNS = [pytest.param(0, id="in one process"), pytest.param(2, id="on two workers")]
+
+
+class Injected(Exception):
+    pass
+
+
+def failing_at(numbers: tuple[int, ...], marks: Path) -> Callable[[int], int]:
+    """Fails once at each of the numbers, whichever process comes by."""
+
+    def check(value: int) -> int:
+        if value in numbers:
+            try:
+                os.close(os.open(marks / str(value), os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                return value
+            raise Injected(value)
+        return value
+
+    return check
+
+
+def owed() -> Counter[tuple[int, int]]:
+    """Each key's running counts."""
+    return Counter((key, n) for key in range(KEYS) for n in range(1, len(range(key, COUNT, KEYS)) + 1))
+
+
+@pytest.mark.parametrize("workers", RUNS)
+@pytest.mark.parametrize("mode", ["exactly-once", "at-least-once"])
+def test_state_goes_on_from_the_last_checkpoint(workers: int, mode: str, tmp_path: Path) -> None:
+    flow = sw.Pipeline("counted", parallelism=2)
+    numbers = flow.source(GeneratorSource(count=COUNT, rate=80_000 if workers else None))
+    checked = numbers.map(failing_at((COUNT // 4, COUNT // 2 + 1), tmp_path))
+    out = checked.key_by(lambda v: v % KEYS).count().collect()
+    result = flow.run(
+        workers=workers,
+        checkpoint_interval="30ms" if workers else "2ms",
+        checkpoint_mode=mode,
+        restart="fixed-delay:3:1ms",
+    )
+    assert result.status is JobStatus.FINISHED
+    assert result.metrics.restarts == 2
+    came = Counter(out)
+    if mode == "exactly-once":
+        assert set(came) == set(owed()), "a count is missing, or too high"
+    else:
+        assert set(came) >= set(owed())
+    assert sum(came.values()) < 2 * COUNT, "it has not begun at the beginning"
+
+
+def test_what_has_not_changed_since_is_not_read_again(tmp_path: Path) -> None:
+    flow = sw.Pipeline("rewound")
+    numbers = flow.source(GeneratorSource(count=COUNT, rate=100_000))
+    out = numbers.map(failing_at((COUNT * 3 // 4,), tmp_path)).collect()
+    flow.run(checkpoint_interval="10ms", restart="fixed-delay:1:0ms")
+    assert set(out) == set(range(COUNT))
+    assert len(out) < COUNT * 3 // 2
+
+
+def test_a_job_that_ends_before_its_first_checkpoint_is_due_takes_one_at_its_end() -> None:
+    flow = sw.Pipeline("short")
+    out = flow.from_collection([1, 2, 3]).key_by(lambda v: 0).count().collect()
+    assert flow.run(checkpoint_interval="1h").status is JobStatus.FINISHED
+    assert out == [(0, 1), (0, 2), (0, 3)]
+
+
+def test_a_job_with_a_loop_is_refused() -> None:
+    flow = sw.Pipeline("loop")
+    numbers = flow.from_collection([3])
+    loop = numbers.iterate()
+    down = loop.map(lambda v: v - 1)
+    loop.close_with(down.filter(lambda v: v > 0))
+    down.print()
+    with pytest.raises(GraphError, match="checkpoints of a job with a feedback loop are not supported"):
+        flow.run(checkpoint_interval="1s")
