@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -138,6 +139,15 @@ class SimulatedCluster(LifecycleListener):
             names = ", ".join(process.node.name for process in self.living)
             raise SimulationError(f"the job manager is gone, and workers go on without it: {names}")
 
+    def let_go(self) -> None:
+        """Free what processes hold that did not get round to it: the operating system would do that."""
+        for process in self.workers.values():
+            if process.worker is not None and not process.closed:
+                for job in process.worker._jobs.values():
+                    for task in job.tasks.tasks:
+                        with suppress(Exception):
+                            task.input.close()
+
     # ---- what happens ---------------------------------------------------------------------------------------
 
     def job_status_changed(self, job_name: str, old: JobStatus, new: JobStatus) -> None:
@@ -183,6 +193,7 @@ class SimulatedProcess(WorkerHandle):
     def __init__(self, cluster: SimulatedCluster, config: WorkerConfig, pid: int) -> None:
         self.node = Node(cluster.world, config.name)
         self.worker: WorkerProcess | None = None
+        self.closed = False
         self._cluster = cluster
         self._config = config
         self._pid = pid
@@ -262,6 +273,7 @@ class SimulatedProcess(WorkerHandle):
     def _after_turn(self) -> None:
         if self.node.loop.ended and self.worker is not None:
             self.worker.close()
+            self.closed = True
             self._cluster.world.note(self.node.name, "ends")
             self.node.end(cleanly=True)
 

@@ -21,6 +21,7 @@ from sluiceway.plugins import default_manager
 from sluiceway.runtime.cluster.jobrun import JobRun
 from sluiceway.runtime.cluster.shipping import check_shippable
 from sluiceway.runtime.local import job_graph_of
+from sluiceway.runtime.loops import check_checkpoints
 from sluiceway.steps import AsyncStep
 from sluiceway.streamgraph import StreamGraph
 from sluiceway.testing.simulation.cluster import SimulatedCluster
@@ -141,6 +142,7 @@ class Simulation:
 
     def _make(self, graph: StreamGraph, settings: Settings) -> tuple[JobGraph, Settings]:
         made = job_graph_of(graph, self._services)
+        check_checkpoints(made, settings)
         for node in graph.nodes:
             if isinstance(node.step, AsyncStep):
                 raise SimulationError(
@@ -204,6 +206,7 @@ class Simulation:
             cluster.check_nothing_is_held()
             cluster.close()
         finally:
+            cluster.let_go()
             sys.path[:] = path
         return self._result(cluster, run, run.failure, ended_us)
 
