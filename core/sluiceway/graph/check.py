@@ -11,6 +11,7 @@ from sluiceway.functions import KeySelector
 from sluiceway.graph.builder import assemble
 from sluiceway.graph.findings import Finding, Level
 from sluiceway.graph.identity import function_name
+from sluiceway.graph.serializercheck import check_serializers
 from sluiceway.graph.transformations import Transformation
 from sluiceway.graph.watermarkcheck import check_watermarks
 from sluiceway.keygroups import unstable_type
@@ -84,6 +85,7 @@ def _check_graph(graph: StreamGraph) -> Iterator[Finding]:
         yield from _check_key_type(node, entering[node.id])
         yield from _check_same_key_type(node)
         yield from check_watermarks(graph, node, entering)
+    yield from check_serializers(graph)
 
 
 def _finding(level: Level, code: str, node: StreamNode, message: str) -> Finding:

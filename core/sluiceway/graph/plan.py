@@ -8,11 +8,12 @@ from sluiceway.connector import Boundedness
 from sluiceway.graph.identity import function_name
 from sluiceway.graph.jobgraph import JobEdge, JobGraph, JobVertex, build_job_graph
 from sluiceway.graph.slots import slots_required
+from sluiceway.serializers.edges import EdgeFormat, edge_format
 from sluiceway.steps import SourceStep
 from sluiceway.streamgraph import ChainingStrategy, StreamEdge, StreamGraph, StreamNode
 from sluiceway.types import type_name
 
-__all__ = ["Plan", "Row", "boundedness", "edge_text", "facts", "key_text", "uid_text"]
+__all__ = ["Plan", "Row", "boundedness", "edge_text", "facts", "format_of", "key_text", "uid_text"]
 
 _CHAINING = {ChainingStrategy.HEAD: "starts a chain", ChainingStrategy.NEVER: "never chained"}
 
@@ -116,6 +117,11 @@ def uid_text(node: StreamNode) -> str:
 def key_text(edge: StreamEdge) -> str | None:
     """The name of an edge's key selector, or None."""
     return None if edge.partitioner.key is None else function_name(edge.partitioner.key)
+
+
+def format_of(graph: StreamGraph, edge: StreamEdge) -> EdgeFormat:
+    """How an edge's records are encoded where they go to another process."""
+    return edge_format(edge.tag.type if edge.tag is not None else graph.node(edge.source).output_type)
 
 
 def edge_text(edge: StreamEdge, target: StreamNode) -> str:

@@ -75,7 +75,10 @@ def _drawing(layout: Layout, job_name: str, tip: str) -> Iterator[str]:
     for line in layout.lines:
         x, y = line.label_at
         anchor = "middle" if line.edge.feedback else "end"
-        yield (f'<text class="label" x="{_px(x)}" y="{_px(y)}" text-anchor="{anchor}">{escape(line.label)}</text>')
+        yield (
+            f'<text class="label" x="{_px(x)}" y="{_px(y)}" text-anchor="{anchor}">'
+            f"<title>{escape(line.about)}</title>{escape(line.label)}</text>"
+        )
     yield "</svg>"
 
 

@@ -8,11 +8,13 @@ The format is versioned: within version 1 fields are only ever added.
                 "slot_sharing_group", "chaining", "buffer_timeout_ms", "stateful", "boundedness",
                 "output_type", "location"}],
      "edges": [{"id", "source", "target", "port", "partitioner", "key", "side_output", "feedback", "chained",
-                "distribution"}]}
+                "distribution", "serializer": {"name", "version", "encoding"}}]}
 
 ``source`` and ``target`` of an edge are ids of steps. ``boundedness`` is ``bounded`` or ``unbounded`` for a
 source. ``port`` is the input of the target, 0 or 1. ``distribution`` is ``pointwise`` or ``all-to-all``, null
-for a chained edge. What is not known is null.
+for a chained edge; so is ``serializer``, which says what records go through where they go to another process:
+``encoding`` is ``plain``, ``columns`` or ``pickle`` for records of the declared type, ``content`` where none is
+declared, ``registered`` for a plugin's or the program's own serializer. What is not known is null.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sluiceway.graph.plan import Plan, boundedness, key_text
+from sluiceway.graph.plan import Plan, boundedness, format_of, key_text
 from sluiceway.graph.slots import slots_required
 from sluiceway.streamgraph import StreamEdge, StreamGraph, StreamNode
 from sluiceway.types import type_name
@@ -51,7 +53,7 @@ def explain_json(graph: StreamGraph) -> str:
         ],
         "steps": [_step(node, plan.job.vertex_of(node.id).id) for node in graph.nodes],
         "edges": [
-            _edge(edge, exchanged[edge.id].distribution.value if edge.id in exchanged else None)
+            _edge(graph, edge, exchanged[edge.id].distribution.value if edge.id in exchanged else None)
             for edge in graph.edges
         ],
     }
@@ -79,7 +81,9 @@ def _step(node: StreamNode, task: int) -> dict[str, Any]:
     }
 
 
-def _edge(edge: StreamEdge, distribution: str | None) -> dict[str, Any]:
+def _edge(graph: StreamGraph, edge: StreamEdge, distribution: str | None) -> dict[str, Any]:
+    made = format_of(graph, edge)
+    serializer = {"name": made.name, "version": made.version, "encoding": made.encoding}
     return {
         "id": edge.id,
         "source": edge.source,
@@ -91,4 +95,5 @@ def _edge(edge: StreamEdge, distribution: str | None) -> dict[str, Any]:
         "feedback": edge.feedback,
         "chained": distribution is None,
         "distribution": distribution,
+        "serializer": None if distribution is None else serializer,
     }

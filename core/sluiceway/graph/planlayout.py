@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sluiceway.graph.jobgraph import JobEdge, JobVertex
-from sluiceway.graph.plan import Plan, Row, edge_text, facts
+from sluiceway.graph.plan import Plan, Row, edge_text, facts, format_of
 
 __all__ = ["Box", "Layout", "Line", "PlacedRow", "clipped", "lay_out"]
 
@@ -73,12 +73,14 @@ class Line:
         edge: the edge.
         points: where it passes; the first is at its source, the last at its target.
         label: what is written at it.
+        about: the same at full length, with how its records are encoded.
         label_at: where the label ends, at its baseline; for feedback, where its middle is.
     """
 
     edge: JobEdge
     points: list[tuple[float, float]]
     label: str
+    about: str
     label_at: tuple[float, float]
 
 
@@ -259,13 +261,17 @@ class _Drawing:
         # The last bit is straight, and the label stands on it, clear of loops that come down there.
         label_end = end[0] - 10 - (LOOP if self._loops else 0)
         points += [(label_end - SMALL_CHAR * len(label) - 6, end[1]), end]
-        return Line(edge, points, label, (label_end, end[1] - 4))
+        return Line(edge, points, label, self._about(edge), (label_end, end[1] - 4))
 
     def _loop(self, edge: JobEdge, y: float, lefts: list[float], rights: list[float]) -> Line:
         start, end = self._leaves(edge), self._arrives(edge)
         right, left = rights[self._layer[edge.source]] + LOOP, lefts[self._layer[edge.target]] - LOOP
         points = [start, (right, start[1]), (right, y), (left, y), (left, end[1]), end]
-        return Line(edge, points, self._label(edge), ((left + right) / 2, y - 4))
+        return Line(edge, points, self._label(edge), self._about(edge), ((left + right) / 2, y - 4))
 
     def _label(self, edge: JobEdge) -> str:
         return clipped(edge_text(edge.edge, self._plan.graph.node(edge.target_node)), MAX_LABEL)
+
+    def _about(self, edge: JobEdge) -> str:
+        graph = self._plan.graph
+        return f"{edge_text(edge.edge, graph.node(edge.target_node))}, {format_of(graph, edge.edge)}"

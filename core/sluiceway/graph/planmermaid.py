@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sluiceway.graph.plan import Plan, edge_text, facts
+from sluiceway.graph.plan import Plan, edge_text, facts, format_of
 from sluiceway.streamgraph import StreamGraph
 
 __all__ = ["explain_mermaid"]
@@ -25,6 +25,8 @@ def explain_mermaid(graph: StreamGraph) -> str:
     inner = {edge.id for vertex in plan.job.vertices for edge in vertex.inner_edges}
     for edge in graph.edges:
         how = edge_text(edge, graph.node(edge.target))
+        if edge.id not in inner:
+            how += f"\n{format_of(graph, edge)}"
         ends = f"n{edge.source}", f"n{edge.target}"
         if edge.feedback:
             lines.append(f"  {ends[0]} -. {_quoted(how)} .-> {ends[1]}")

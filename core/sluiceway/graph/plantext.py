@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sluiceway.graph.plan import Plan, Row, edge_text, facts, uid_text
+from sluiceway.graph.plan import Plan, Row, edge_text, facts, format_of, uid_text
 from sluiceway.streamgraph import StreamGraph
 
 __all__ = ["explain_text"]
@@ -26,7 +26,7 @@ def explain_text(graph: StreamGraph) -> str:
                 told.insert(0, f"from side output {row.entry.tag.name!r}")
             lines.append(f"{_indent(row) + row.node.name:<{width}}  {', '.join(told)}")
             for edge in row.outgoing:
-                how = edge_text(edge.edge, graph.node(edge.target_node))
+                how = f"{edge_text(edge.edge, graph.node(edge.target_node))}, {format_of(graph, edge.edge)}"
                 lines.append(f"{_indent(row)}  => task {plan.number(edge.target)}: {how}")
     return "\n".join(lines) + "\n"
 

@@ -22,6 +22,12 @@ __all__ = ["EdgeFormat", "edge_format", "edge_serializer"]
 
 _PARTS: Final = msgspec.msgpack.Decoder(list[bytes])
 _MIXED: Final = "content"
+_IN_WORDS: Final = {
+    "plain": "as plain values",
+    "columns": "as columns",
+    "pickle": "pickled",
+    "content": "encoded by content",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,7 @@ class EdgeFormat:
     def __str__(self) -> str:
         if self.encoding == "registered":
             return f"by serializer {self.name} {self.version}"
-        return {"content": "encoded by content", "pickle": "pickled"}.get(self.encoding, f"as {self.encoding}")
+        return _IN_WORDS[self.encoding]
 
 
 def edge_serializer(record_type: Any) -> Serializer:
@@ -115,13 +121,15 @@ def _expected(hint: Any) -> tuple[str, str | None]:
     alternatives = members(hint)
     if not alternatives:
         return _MIXED, None
-    if len(alternatives) > 1:
-        return ("plain" if all(map(_is_plain, alternatives)) else _MIXED), None
-    only = alternatives[0]
-    if _is_plain(only):
+    if _is_plain(hint):
         return "plain", None
+    if len(alternatives) > 1:
+        return _MIXED, None
+    only = alternatives[0]
     origin, args = typing.get_origin(only) or only, typing.get_args(only)
     if origin is tuple or origin is list:
+        if not args:
+            return _MIXED, None
         inside = [_expected(arg) for arg in args if arg is not Ellipsis]
         problem = next((problem for _, problem in inside if problem), None)
         if len(args) == 2 and args[1] is Ellipsis:
@@ -144,4 +152,7 @@ def _expected_of_class(cls: Any) -> tuple[str, str | None]:
 def _is_plain(hint: Any) -> bool:
     if typing.get_origin(hint) is tuple:
         return all(_is_plain(arg) or arg is Ellipsis for arg in typing.get_args(hint))
+    alternatives = members(hint)
+    if len(alternatives) > 1:
+        return all(map(_is_plain, alternatives))
     return hint in SCALARS or typing.get_origin(hint) is typing.Literal

@@ -70,11 +70,11 @@ class TestText:
             "\n"
             "Task 1: parallelism 1 (max 128)\n"
             "  source(Numbers)  bounded, gives str, uid lines\n"
-            "    => task 2: rebalance\n"
+            "    => task 2: rebalance, as plain values\n"
             "\n"
             "Task 2: parallelism 4 (max 128)\n"
             "  flat_map(split)  gives str, uid words\n"
-            "    => task 3: hash by user\n"
+            "    => task 3: hash by user, as plain values\n"
             "\n"
             "Task 3: parallelism 4 (max 128)\n"
             "  reduce(max)      state, gives str, uid counts\n"
@@ -115,8 +115,8 @@ class TestMermaid:
             '    n2["map(same)"]\n'
             '    n3["sink(Drain)"]\n'
             "  end\n"
-            '  n0 -- "forward" --> n1\n'
-            '  n2 -. "forward, feedback" .-> n1\n'
+            '  n0 -- "forward<br/>as plain values" --> n1\n'
+            '  n2 -. "forward, feedback<br/>encoded by content" .-> n1\n'
             "  n1 --> n2\n"
             "  n1 --> n3\n"
         )
@@ -205,6 +205,7 @@ class TestJson:
                     "feedback": False,
                     "chained": False,
                     "distribution": "all-to-all",
+                    "serializer": {"name": "content", "version": 1, "encoding": "plain"},
                 },
                 {
                     "id": "counts>out#0",
@@ -217,6 +218,7 @@ class TestJson:
                     "feedback": False,
                     "chained": True,
                     "distribution": None,
+                    "serializer": None,
                 },
             ],
         }

@@ -326,11 +326,11 @@ class TestPlans:
         assert explain(graph).splitlines()[2:] == [
             "Task 1: parallelism 1 (max 128)",
             "  source(Numbers)     bounded, gives int, uid l",
-            "    => task 3: hash by number, input 1",
+            "    => task 3: hash by number, input 1, as plain values",
             "",
             "Task 2: parallelism 1 (max 128)",
             "  source(Numbers)     bounded, gives str, uid r",
-            "    => task 3: hash by name, input 2",
+            "    => task 3: hash by name, input 2, as plain values",
             "",
             "Task 3: parallelism 1 (max 128)",
             "  co_process(Silent)  state, gives str, uid both",
@@ -339,8 +339,8 @@ class TestPlans:
 
     def test_mermaid(self, graph: Any) -> None:
         lines = explain(graph, "mermaid").splitlines()
-        assert '  n0 -- "hash by number, input 1" --> n2' in lines
-        assert '  n1 -- "hash by name, input 2" --> n2' in lines
+        assert '  n0 -- "hash by number, input 1<br/>as plain values" --> n2' in lines
+        assert '  n1 -- "hash by name, input 2<br/>as plain values" --> n2' in lines
 
     def test_json(self, graph: Any) -> None:
         edges = json.loads(explain(graph, "json"))["edges"]
