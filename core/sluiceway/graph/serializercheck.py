@@ -29,9 +29,9 @@ def check_serializers(graph: StreamGraph) -> Iterator[Finding]:
             Level.WARNING,
             "pickled",
             f"{_label(up)} sends {declared} to {_label(down)}, and between workers such records are pickled one by"
-            f" one, which is slow: {problem}. Make it a dataclass, NamedTuple, msgspec.Struct or pydantic model that"
-            " leaves copying to Python, or register a serializer for it; if the records are of another type, say so"
-            " with a hint or returns()",
+            f" one, which is slow: {problem}. Make it a dataclass, NamedTuple, msgspec.Struct or pydantic model"
+            " that leaves copying to Python, or register a serializer for it; if the records are of another type,"
+            " say so with a hint or returns()",
             up.name,
             up.location,
         )
