@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sluiceway.connector import Sink, Source
     from sluiceway.connectors import Collected
     from sluiceway.elements import Batch
-    from sluiceway.engine import JobResult, JobStatus
+    from sluiceway.engine import JobFailure, JobResult, JobStatus
     from sluiceway.errors import (
         CheckpointError,
         ConfigurationError,
@@ -158,6 +158,7 @@ __all__ = [
     "IntervalJoined",
     "IterativeStream",
     "JobCancelledError",
+    "JobFailure",
     "JobHandle",
     "JobMetrics",
     "JobResult",
@@ -230,7 +231,7 @@ _HOMES = {
     "sluiceway.connector": "Sink Source",
     "sluiceway.connectors": "Collected",
     "sluiceway.elements": "Batch",
-    "sluiceway.engine": "JobResult JobStatus",
+    "sluiceway.engine": "JobFailure JobResult JobStatus",
     "sluiceway.errors": "CheckpointError ConfigurationError ConnectorError CorruptStreamError "
     "FunctionContractError GraphError JobCancelledError MissingExtraError NotBuiltYetError PluginError "
     "SerializationError SluicewayError StateError UnknownNameError UnstableKeyError",

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from traceback import format_exception
 
 from sluiceway.carrier import Carrier
 from sluiceway.clock import Clock
@@ -17,7 +18,7 @@ from sluiceway.storage import CheckpointStorage
 from sluiceway.streamgraph import StreamGraph
 from sluiceway.transport import Transport
 
-__all__ = ["Engine", "Job", "JobResult", "JobStatus", "LifecycleListener", "Services"]
+__all__ = ["Engine", "Job", "JobFailure", "JobResult", "JobStatus", "LifecycleListener", "Services"]
 
 
 class JobStatus(Enum):
@@ -38,6 +39,37 @@ class JobStatus(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class JobFailure:
+    """One failure in the history of a job, and what the restart strategy made of it.
+
+    Attributes:
+        at_ms: when, in ms since the epoch.
+        task: name of the step, or chain of steps, that failed; empty: it was nothing that a subtask did.
+        subtask: index of its subtask; None: it was no subtask.
+        attempt: number of its attempt; None likewise.
+        worker: name of the worker that it ran on, ``local`` in one process; empty: it was no subtask.
+        cause: why.
+        restarted: how many subtasks began anew because of it; 0: the job gave up.
+        delay_ms: how long they waited before that; None: the job gave up.
+    """
+
+    at_ms: int
+    task: str
+    subtask: int | None
+    attempt: int | None
+    worker: str
+    cause: BaseException
+    restarted: int
+    delay_ms: int | None
+
+    @property
+    def traceback(self) -> str:
+        """The cause with its traceback, where it was raised: in a worker, if it was one."""
+        remote = getattr(self.cause.__cause__, "remote_traceback", None)
+        return remote if isinstance(remote, str) else "".join(format_exception(self.cause)).rstrip()
+
+
+@dataclass(frozen=True, slots=True)
 class JobResult:
     """How a job ended, when it ended well or was cancelled; a failure is raised instead.
 
@@ -45,11 +77,13 @@ class JobResult:
         job_name: the pipeline's name.
         status: FINISHED or CANCELED.
         metrics: the last metrics of the job.
+        failures: what it got over with its restart strategy, oldest first; of many, the last ones.
     """
 
     job_name: str
     status: JobStatus
     metrics: JobMetrics
+    failures: tuple[JobFailure, ...] = ()
 
 
 class LifecycleListener(ABC):
@@ -136,6 +170,10 @@ class Job(ABC):
     @abstractmethod
     def metrics(self) -> JobMetrics:
         """Its metrics as of now. From any thread; figures of one subtask may be a batch apart."""
+
+    def failures(self) -> tuple[JobFailure, ...]:
+        """What has gone wrong so far, oldest first; of many, the last ones. From any thread."""
+        return ()
 
 
 class Engine(ABC):

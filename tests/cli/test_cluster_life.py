@@ -149,7 +149,17 @@ def test_failures_are_remembered_and_a_killed_worker_is_replaced(cluster: Cluste
         "ValueError: attempt 0",
         "ValueError: attempt 1",
     ]
-    assert all(f["restarted"] == 1 and f["at_ms"] >= told["submitted_ms"] for f in told["failures"])
+    assert told["restarts"] == 2
+    for attempt, failure in enumerate(told["failures"]):
+        assert failure["at_ms"] >= told["submitted_ms"]
+        assert "shaky" in failure["task"]
+        assert (failure["subtask"], failure["attempt"], failure["worker"]) == (0, attempt, "worker-1")
+        assert (failure["restarted"], failure["delay_ms"]) == (1, 0)
+        assert 'raise ValueError(f"attempt {self.attempt}")' in failure["traceback"]
+    shown = cluster("list", flaky).stdout
+    assert "subtask 1, attempt 1 on worker-1, failed; 1 subtask began anew after 0 ms:\nTraceback" in shown
+    assert shown.count("Traceback") == 2
+    assert "there is no job 'nobody'" in cluster("list", "nobody").stderr
 
     gated = cluster("submit", "--restart", "fixed-delay:5:0ms", "gated.py").stdout.strip()
     worker = cluster.until(lambda: cluster.json("cluster", "status")["workers"])[0]

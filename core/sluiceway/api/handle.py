@@ -7,7 +7,7 @@ import threading
 from concurrent.futures import Future
 from types import TracebackType
 
-from sluiceway.engine import Job, JobResult, JobStatus
+from sluiceway.engine import Job, JobFailure, JobResult, JobStatus
 from sluiceway.metrics import JobMetrics
 
 __all__ = ["JobHandle"]
@@ -43,6 +43,11 @@ class JobHandle:
     def metrics(self) -> JobMetrics:
         """The job's metrics as of now."""
         return self._job.metrics()
+
+    @property
+    def failures(self) -> tuple[JobFailure, ...]:
+        """What has gone wrong so far, oldest first, and what the restart strategy made of it."""
+        return self._job.failures()
 
     def cancel(self) -> None:
         """Ask the job to stop soon; :meth:`result` then says CANCELED."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -15,6 +16,9 @@ from sluiceway.cli.tables import print_table
 from sluiceway.cli.target import load_pipeline
 from sluiceway.config import duration_ms
 from sluiceway.options import LOG_LEVELS
+
+if TYPE_CHECKING:
+    from sluiceway.runtime.cluster.messages import FailureInfo
 
 __all__ = ["cancel", "cluster", "list_jobs", "stop_job", "submit"]
 
@@ -100,13 +104,18 @@ def submit(request: Request) -> None:
 
 
 @click.command("list")
+@click.argument("job", required=False)
 @click.option("--json", "as_json", is_flag=True, help="As a JSON array.")
-def list_jobs(as_json: bool) -> None:
-    """List the jobs of the running cluster."""
+def list_jobs(job: str | None, as_json: bool) -> None:
+    """List the jobs of the running cluster; of JOB alone, with the history of its failures."""
     from sluiceway.runtime.cluster.client import ClusterClient
 
     with ClusterClient() as client:
         jobs = client.status().jobs
+    if job is not None:
+        jobs = [each for each in jobs if each.job == job]
+        if not jobs:
+            raise click.UsageError(f"there is no job {job!r}: sluiceway list tells which there are")
     if as_json:
         click.echo(json.dumps(msgspec.to_builtins(jobs)))
         return
@@ -115,13 +124,29 @@ def list_jobs(as_json: bool) -> None:
             j.job,
             j.status,
             _time(j.submitted_ms),
+            str(j.restarts),
             str(j.records_in),
             str(j.records_out),
             j.failure.partition("\n")[0],
         ]
         for j in jobs
     ]
-    print_table(["job", "status", "submitted", "in", "out", "failure"], rows)
+    print_table(["job", "status", "submitted", "restarts", "in", "out", "failure"], rows)
+    if job is not None:
+        for failure in jobs[0].failures:
+            click.echo(f"\n{_headline(failure)}\n{failure.traceback}")
+
+
+def _headline(failure: FailureInfo) -> str:
+    where = "the job failed"
+    if failure.subtask is not None:
+        on = f" on {failure.worker}" if failure.worker else ""
+        where = f"{failure.task!r}, subtask {failure.subtask + 1}, attempt {failure.attempt}{on}, failed"
+    then = "the job gave up"
+    if failure.delay_ms is not None:
+        some = "1 subtask began" if failure.restarted == 1 else f"{failure.restarted} subtasks began"
+        then = f"{some} anew after {failure.delay_ms} ms"
+    return f"{_time(failure.at_ms)} {where}; {then}:"
 
 
 @click.command()

@@ -37,8 +37,8 @@ def log(level: int, topic: str, message: str, *, job: str = "", error: BaseExcep
 
 def job_logging(settings: Settings) -> AbstractContextManager[None]:
     """The logging of a job that runs, or is led, in this process; see :func:`.tasklogs.logging_to_stderr`."""
-    if settings.log_level is None and "logging" not in sys.modules:
-        return nullcontext()  # a program that logs nothing
+    if settings.log_level is None and settings.restart == "none" and "logging" not in sys.modules:
+        return nullcontext()  # nobody will log anything
     from sluiceway.runtime.tasklogs import logging_to_stderr
 
     return logging_to_stderr(settings.log_level, settings.log_format)

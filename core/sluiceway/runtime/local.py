@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from random import SystemRandom
+from threading import Lock
 from typing import Any
 
 from sluiceway.clock import Clock
 from sluiceway.config import Settings
-from sluiceway.engine import Engine, Job, JobResult, JobStatus, Services
+from sluiceway.engine import Engine, Job, JobFailure, JobResult, JobStatus, Services
 from sluiceway.errors import StateError, choose
 from sluiceway.graph import (
     SCHEDULERS,
@@ -179,6 +180,8 @@ class LocalJob(Job):
         self._reporters: list[MetricsReporter] = services.metrics_reporters(settings.metrics)
         self._reporting: Reporting | None = None
         self._tasks: TaskManager | None = None
+        self._figures = JobFigures()
+        self._figures_lock = Lock()
         self._cancelled = False
         self._started_at = 0.0
         self._ended_at: float | None = None
@@ -194,7 +197,7 @@ class LocalJob(Job):
         with job_logging(self._settings):
             try:
                 self.begin()
-                self.worker.run()
+                self.worker.run(lambda: self.status.ended)
             except BaseException:
                 self.abandon()
                 raise
@@ -211,6 +214,10 @@ class LocalJob(Job):
     def status(self) -> JobStatus:
         """Its status."""
         return JobStatus.CREATED if self._master is None else self._master.status
+
+    def failures(self) -> tuple[JobFailure, ...]:
+        """What has gone wrong so far."""
+        return () if self._master is None else self._master.failures
 
     @property
     def job_graph(self) -> JobGraph:
@@ -234,11 +241,11 @@ class LocalJob(Job):
         clock = self.services.clock
         ended_at = self._ended_at
         elapsed = 0.0 if self._master is None else (ended_at or clock.monotonic()) - self._started_at
-        figures = JobFigures()
-        figures.take(TaskFigures.of(task) for task in self.tasks)
         executions = None if self._master is None else self._master.executions
         restarts = 0 if self._master is None else self._master.restarts
-        return figures.metrics(self._graph.job_name, self.status.value, elapsed, executions, restarts)
+        with self._figures_lock:
+            self._figures.take(TaskFigures.of(task) for task in self.tasks)
+            return self._figures.metrics(self._graph.job_name, self.status.value, elapsed, executions, restarts)
 
     # ---- its beginning and its end, for whoever runs the loop in another way --------------------------------
 
@@ -255,7 +262,13 @@ class LocalJob(Job):
         slots.offer("local", sum(slots_required(self._graph).values()))
         gateway = _Master(self._worker)
         self._tasks = TaskManager(
-            self._worker, self._transport, self._state_backend, self.services, self._event_loop, gateway
+            self._worker,
+            self._transport,
+            self._state_backend,
+            self.services,
+            self._event_loop,
+            gateway,
+            on_dropped=self._task_dropped,
         )
         gateway.job = self._master = JobMaster(
             self._graph,
@@ -306,7 +319,7 @@ class LocalJob(Job):
         self._close()
         if master.failure is not None:
             raise master.failure
-        return JobResult(self._graph.job_name, master.status, self.metrics())
+        return JobResult(self._graph.job_name, master.status, self.metrics(), master.failures)
 
     def abandon(self) -> None:
         """End at once after something that no task may catch, such as KeyboardInterrupt."""
@@ -317,6 +330,10 @@ class LocalJob(Job):
         self._close()
 
     # ---- inside ---------------------------------------------------------------------------------------------
+
+    def _task_dropped(self, task: Task) -> None:
+        with self._figures_lock:
+            self._figures.take([TaskFigures.of(task)])
 
     def _check_new(self) -> None:
         if self._master is not None:

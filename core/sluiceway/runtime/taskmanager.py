@@ -48,6 +48,7 @@ class TaskManager:
         services: for plugin partitioners and the clock.
         event_loop: where coroutines run.
         master: whom to report to.
+        on_dropped: told of each task that has ended and is forgotten, because a later attempt takes its place.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class TaskManager:
         services: Services,
         event_loop: EventLoop,
         master: MasterGateway,
+        on_dropped: Callable[[Task], None] = lambda task: None,
     ) -> None:
         self._worker = worker
         self._transport = transport
@@ -65,6 +67,7 @@ class TaskManager:
         self._services = services
         self._event_loop = event_loop
         self._master = master
+        self._on_dropped = on_dropped
         self._tasks: dict[str, Task] = {}
 
     @property
@@ -76,6 +79,7 @@ class TaskManager:
         """Make the tasks: all consumers' ends first, then the producers'."""
         tasks = []
         deployments = list(deployments)
+        self._drop_earlier(deployments)
         try:
             for deployment in deployments:
                 task = Task(
@@ -100,6 +104,18 @@ class TaskManager:
             return
         for task in tasks:
             self._worker.add(task)
+
+    def drop(self, attempt_id: str) -> None:
+        """Forget a task that has ended; unknown ones are ignored."""
+        self._tasks.pop(attempt_id, None)
+
+    def _drop_earlier(self, deployments: Iterable[TaskDeployment]) -> None:
+        """Earlier attempts have ended; with them goes what their functions and their state have held."""
+        coming = {(d.vertex.id, d.subtask) for d in deployments}
+        for attempt_id, task in list(self._tasks.items()):
+            if (task.deployment.vertex.id, task.deployment.subtask) in coming:
+                self.drop(attempt_id)
+                self._on_dropped(task)
 
     def cancel(self, attempt_id: str) -> None:
         """Cancel a task if it is there."""

@@ -157,11 +157,15 @@ class Worker:
         """Whether there are tasklets that are not done."""
         return bool(self._alive)
 
-    def run(self) -> None:
-        """Run until all tasklets are done and all mails are read."""
-        while self._alive or self._mails:
+    def run(self, ended: Callable[[], bool] = lambda: True) -> None:
+        """Run until all tasklets are done and all mails are read.
+
+        Args:
+            ended: while it says False, what is due later is waited for, too: there may be tasklets again.
+        """
+        while self._alive or self._mails or (self._deadlines and not ended()):
             self.run_ready(_ROUNDS_BETWEEN_POLLS)
-            if not self._alive:
+            if not self._alive and (self._mails or not self._deadlines or ended()):
                 continue
             if self._ready or self._mails:
                 if self._poller.watching():

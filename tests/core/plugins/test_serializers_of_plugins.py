@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from sluiceway.serializers import registry
 from sluiceway.errors import PluginError
-from sluiceway.serializers import serializer_for
+from sluiceway.serializers import registry, serializer_for
 
 CODE = """
 import sys

@@ -1,11 +1,17 @@
 """A job with a restart strategy goes on after a failure: the region that failed begins anew, and only that."""
 
-from typing import Any
+import asyncio
+import time
+from typing import Any, NoReturn
 
 import pytest
 
 import sluiceway as sw
+from sluiceway.config import Settings
+from sluiceway.connector import Boundedness
 from sluiceway.engine import JobStatus
+from sluiceway.runtime.jobmanager.failover import KEPT
+from sluiceway.runtime.local import LocalJob
 
 
 class FailsOnce(sw.MapFunction[int, int]):
@@ -59,3 +65,79 @@ def test_keyed_state_begins_anew() -> None:
     out = counts.collect()
     run(flow)
     assert max(n for _, n in out) == 34
+
+
+def test_a_region_that_waits_for_its_restart_is_not_forgotten_when_the_others_have_ended() -> None:
+    flow = sw.Pipeline("later", parallelism=2)
+    out = flow.from_collection(range(100)).map(FailsOnce(57)).collect()
+    assert flow.run(restart="fixed-delay:3:50ms").status is JobStatus.FINISHED
+    assert set(out) == set(range(100))
+
+
+def test_a_job_remembers_what_it_got_over_and_what_was_done_about_it() -> None:
+    flow = sw.Pipeline("history", parallelism=2)
+    flow.from_collection(range(100)).map(FailsOnce(57, times=2)).name("shaky").collect()
+    before_ms = time.time_ns() // 1_000_000
+    first, second = flow.run(restart="fixed-delay:3:5ms", batch_size=10).failures
+    assert "shaky" in first.task
+    assert (first.subtask, first.attempt, second.attempt) == (1, 0, 1)
+    assert (first.worker, first.restarted, first.delay_ms) == ("local", 1, 5)
+    assert before_ms <= first.at_ms <= second.at_ms
+    assert isinstance(first.cause, RuntimeError)
+    assert 'raise RuntimeError(f"attempt {self.attempt}")' in first.traceback
+    assert "RuntimeError: attempt 0" in first.traceback
+    assert "RuntimeError: attempt 1" in second.traceback
+
+
+def test_of_many_failures_the_last_are_kept_and_all_restarts_are_counted() -> None:
+    flow = sw.Pipeline("many")
+    flow.from_collection(range(10)).map(FailsOnce(5, times=20)).collect()
+    result = flow.run(restart="fixed-delay:30:0ms")
+    assert [f.attempt for f in result.failures] == list(range(20))[-KEPT:]
+    assert result.metrics.restarts == 20
+
+
+def test_a_failure_that_no_subtask_has_caused_is_remembered_too() -> None:
+    class Broken(sw.Source[int]):
+        def create_enumerator(self, context: object, restored: object) -> NoReturn:
+            raise OSError("no such place")
+
+        def create_reader(self, context: object) -> NoReturn:
+            raise AssertionError
+
+        @property
+        def boundedness(self) -> Boundedness:
+            return Boundedness.BOUNDED
+
+    flow = sw.Pipeline("broken")
+    flow.source(Broken()).collect()
+    job = flow.prepare()
+    with pytest.raises(OSError, match="no such place"):
+        job.run()
+    (failure,) = job.failures()
+    assert (failure.task, failure.subtask, failure.attempt, failure.delay_ms) == ("", None, None, None)
+    assert "no such place" in failure.traceback
+
+
+def test_what_ends_a_job_stands_once_in_its_history() -> None:
+    async def main() -> tuple[sw.JobFailure, ...]:
+        flow = sw.Pipeline("ends")
+        flow.from_collection(range(10)).map(FailsOnce(5, times=99)).collect()
+        handle = await flow.start(restart="fixed-delay:1:0ms")
+        with pytest.raises(RuntimeError, match="attempt 1"):
+            await handle.result()
+        return handle.failures
+
+    assert [(f.attempt, f.restarted) for f in asyncio.run(main())] == [(0, 1), (1, 0)]
+
+
+def test_ended_attempts_are_dropped_and_their_records_stay_in_the_totals() -> None:
+    flow = sw.Pipeline("dropped")
+    flow.from_collection(range(10)).map(FailsOnce(5, times=4)).collect()
+    job = flow.prepare(Settings(restart="fixed-delay:9:0ms", batch_size=2))
+    assert isinstance(job, LocalJob)
+    job.run()
+    (task,) = job.tasks
+    assert task.deployment.attempt == 4
+    assert job.metrics().records_in == 4 * 6 + 10
+    assert job.metrics().records_in == 4 * 6 + 10, "however often it is asked"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sluiceway.config import Settings
-from sluiceway.engine import Services
+from sluiceway.engine import JobFailure, Services
 from sluiceway.errors import NoResourceAvailableError, SluicewayError
 from sluiceway.graph import JobGraph, slots_required
 from sluiceway.runtime.cluster.connection import Connection
@@ -214,8 +214,23 @@ class Dispatcher:
             records_in=metrics.records_in,
             records_out=metrics.records_out,
             failure="" if run.failure is None else _told(run.failure),
-            failures=[FailureInfo(f.at_ms, f.task, _told(f.cause), f.restarted) for f in run.master.failures],
+            restarts=run.master.restarts,
+            failures=[_failure_info(f) for f in run.master.failures],
         )
+
+
+def _failure_info(failure: JobFailure) -> FailureInfo:
+    return FailureInfo(
+        failure.at_ms,
+        failure.task,
+        failure.subtask,
+        failure.attempt,
+        failure.worker,
+        _told(failure.cause),
+        failure.traceback,
+        failure.restarted,
+        failure.delay_ms,
+    )
 
 
 def _told(error: BaseException) -> str:

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from sluiceway.config import Settings
-from sluiceway.engine import Job, JobResult, JobStatus, Services
+from sluiceway.engine import Job, JobFailure, JobResult, JobStatus, Services
 from sluiceway.graph import JobGraph, slots_required
 from sluiceway.metrics import JobMetrics
 from sluiceway.runtime.cluster.directories import lock_directory, make_directory, remove_dead
@@ -92,7 +92,7 @@ class ClusterJob(Job):
                 reporting.close()
         if run.failure is not None:
             raise run.failure
-        return JobResult(self._graph.job_name, run.status, run.metrics())
+        return JobResult(self._graph.job_name, run.status, run.metrics(), run.master.failures)
 
     def cancel(self) -> None:
         """Ask it to stop soon. From any thread."""
@@ -105,6 +105,10 @@ class ClusterJob(Job):
     def status(self) -> JobStatus:
         """Its status."""
         return JobStatus.CREATED if self._run is None else self._run.status
+
+    def failures(self) -> tuple[JobFailure, ...]:
+        """What has gone wrong so far."""
+        return () if self._run is None else self._run.master.failures
 
     def metrics(self) -> JobMetrics:
         """The figures that the workers have sent last."""

@@ -53,7 +53,7 @@ __all__ = [
     "encode",
 ]
 
-PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSION: Final = 2
 """Raised when a message changes its meaning. Peers of different versions part at once."""
 
 
@@ -318,12 +318,17 @@ class Refused(_Message, frozen=True):
 
 
 class FailureInfo(msgspec.Struct, frozen=True):
-    """One failure in a job's history: when, which subtask, why, and how many subtasks began anew because of it."""
+    """One failure in a job's history, as a :class:`~.engine.JobFailure` tells it; ``cause`` in a few lines."""
 
     at_ms: int
     task: str
+    subtask: int | None
+    attempt: int | None
+    worker: str
     cause: str
+    traceback: str
     restarted: int
+    delay_ms: int | None
 
 
 class JobInfo(msgspec.Struct, frozen=True):
@@ -338,6 +343,7 @@ class JobInfo(msgspec.Struct, frozen=True):
     records_in: int
     records_out: int
     failure: str
+    restarts: int
     failures: list[FailureInfo]
 
 

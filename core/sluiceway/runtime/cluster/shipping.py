@@ -35,10 +35,10 @@ class RemoteTraceback(Exception):  # noqa: N818 (it is none, it shows one)
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self._text = text
+        self.remote_traceback = text.rstrip()
 
     def __str__(self) -> str:
-        return f"in a worker process\n{self._text.rstrip()}"
+        return f"in a worker process\n{self.remote_traceback}"
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]

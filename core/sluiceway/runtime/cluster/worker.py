@@ -94,6 +94,8 @@ class _Master:
             self._worker.send_metrics(self._job)
         error = b"" if cause is None else dump_error(cause)
         self._worker.send(ReportTask(self._job, self._epoch, attempt_id, state.value, error))
+        if state.ended:
+            self._worker.drop_task(self._job, attempt_id)
 
     def request_split(self, vertex_id: int, subtask: int) -> None:
         self._worker.send(RequestSplit(self._job, self._epoch, vertex_id, subtask))
@@ -202,6 +204,12 @@ class WorkerProcess:
     def send(self, message: Message) -> None:
         """Tell the job manager something."""
         self._connection.send(message)
+
+    def drop_task(self, name: str, attempt_id: str) -> None:
+        """Forget a task that has ended; its last figures are sent."""
+        job = self._jobs.get(name)
+        if job is not None:
+            job.tasks.drop(attempt_id)
 
     def send_metrics(self, name: str) -> None:
         """Send the figures of a job's tasks here."""

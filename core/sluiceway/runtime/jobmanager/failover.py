@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Final
 
 from sluiceway.clock import Clock
+from sluiceway.engine import JobFailure
 from sluiceway.graph import ExecutionGraph, ExecutionVertex, RestartStrategy, pipelined_regions
+from sluiceway.runtime.enginelog import WARNING, log
 
-__all__ = ["Failover", "Failure"]
+__all__ = ["Failover"]
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """One failure in the history of a job.
-
-    Attributes:
-        at_ms: when, in ms since the epoch.
-        task: the subtask that failed.
-        cause: why.
-        restarted: how many subtasks began anew because of it; 0: the job gave up.
-    """
-
-    at_ms: int
-    task: str
-    cause: BaseException
-    restarted: int
+KEPT: Final = 16
+"""Failures that are remembered, the last ones."""
 
 
 class Failover:
@@ -35,6 +25,10 @@ class Failover:
     as a whole, since what was under way between its subtasks is lost. A failure of a region that is being
     restarted already belongs to the failure before it. All calls in the job master's thread.
 
+    Attributes:
+        history: what has gone wrong, oldest first; of many, the last ones.
+        restarts: how often a region was restarted, or is about to be.
+
     Args:
         executions: the job.
         strategy: whether, and after which delay.
@@ -42,6 +36,8 @@ class Failover:
         cancel: cancels a subtask that has not ended.
         restart: begins a region anew; all of it has ended.
         later: has something called in this thread after a delay in seconds.
+        worker_of: on which worker a subtask runs, or did.
+        job: id of the job, for the log.
     """
 
     def __init__(
@@ -53,8 +49,13 @@ class Failover:
         cancel: Callable[[ExecutionVertex], None],
         restart: Callable[[tuple[ExecutionVertex, ...]], None],
         later: Callable[[Callable[[], None], float], None],
+        worker_of: Callable[[ExecutionVertex], str],
+        job: str,
     ) -> None:
-        self.history: list[Failure] = []
+        self.history: deque[JobFailure] = deque(maxlen=KEPT)
+        self.restarts = 0
+        self._worker_of = worker_of
+        self._job = job
         self._strategy = strategy
         self._clock = clock
         self._cancel = cancel
@@ -68,11 +69,6 @@ class Failover:
         """Whether any region is on its way from failure to restart."""
         return bool(self._due)
 
-    @property
-    def restarts(self) -> int:
-        """How often a region was restarted, or is about to be."""
-        return sum(1 for failure in self.history if failure.restarted)
-
     def failed(self, vertex: ExecutionVertex, cause: BaseException) -> bool:
         """A subtask has failed; whether its region will be restarted."""
         region = self._region_of[vertex]
@@ -81,18 +77,41 @@ class Failover:
             return True
         now_ms = self._clock.now_ms()
         delay_ms = self._strategy.delay_ms(now_ms)
-        restarted = 0 if delay_ms is None else len(region)
-        self.history.append(Failure(now_ms, f"{vertex.job_vertex.name} [{vertex.subtask}]", cause, restarted))
+        self._remember(vertex, cause, 0 if delay_ms is None else len(region), delay_ms)
         if delay_ms is None:
             if self._strategy.reason:
                 cause.add_note(f"the job is not restarted: {self._strategy.reason}")
             return False
+        self.restarts += 1
         self._due[region] = self._clock.monotonic() + delay_ms / 1000
         for each in region:
             if not each.state.ended:
                 self._cancel(each)
         self.ended(vertex)
         return True
+
+    def failed_otherwise(self, cause: BaseException) -> None:
+        """The job fails with something that no subtask has done, or that no subtask may get over."""
+        if not any(known.cause is cause for known in self.history):
+            self.history.append(JobFailure(self._clock.now_ms(), "", None, None, "", cause, 0, None))
+
+    def _remember(
+        self, vertex: ExecutionVertex, cause: BaseException, restarted: int, delay_ms: int | None
+    ) -> None:
+        name, attempt = vertex.job_vertex.name, vertex.current.attempt
+        worker = self._worker_of(vertex)
+        self.history.append(
+            JobFailure(self._clock.now_ms(), name, vertex.subtask, attempt, worker, cause, restarted, delay_ms)
+        )
+        if delay_ms is not None:
+            some = "1 subtask begins" if restarted == 1 else f"{restarted} subtasks begin"
+            where = f"{name!r}, subtask {vertex.subtask + 1}, attempt {attempt}, on {worker}"
+            log(
+                WARNING,
+                "jobs",
+                f"{where}, has failed: {type(cause).__name__}: {cause}; {some} anew in {delay_ms} ms",
+                job=self._job,
+            )
 
     def ended(self, vertex: ExecutionVertex) -> None:
         """A subtask has ended: if it was the last one of a failed region, restart the region when it is time."""

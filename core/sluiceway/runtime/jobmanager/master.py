@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from sluiceway.clock import Clock
 from sluiceway.config import Settings
-from sluiceway.engine import JobStatus, LifecycleListener
+from sluiceway.engine import JobFailure, JobStatus, LifecycleListener
 from sluiceway.errors import NoResourceAvailableError
 from sluiceway.graph import (
     Execution,
@@ -25,7 +25,7 @@ from sluiceway.graph import (
 from sluiceway.runtime.deployment import InputDescriptor, OutputDescriptor, TaskDeployment
 from sluiceway.runtime.enginelog import DEBUG, INFO, log
 from sluiceway.runtime.jobmanager.alignment import AlignmentCoordinator
-from sluiceway.runtime.jobmanager.failover import Failover, Failure
+from sluiceway.runtime.jobmanager.failover import Failover
 from sluiceway.runtime.jobmanager.jobcheckpoints import (
     CheckpointGateway,
     CheckpointKeeper,
@@ -135,10 +135,12 @@ class JobMaster:
             cancel=self._cancel_task,
             restart=self._restart,
             later=gateway.post,
+            worker_of=lambda v: self._places.get((v.job_vertex.id, v.subtask), ""),
+            job=job or graph.job_name,
         )
 
     @property
-    def failures(self) -> tuple[Failure, ...]:
+    def failures(self) -> tuple[JobFailure, ...]:
         """What has gone wrong so far, oldest first."""
         return tuple(self._failover.history)
 
@@ -405,6 +407,7 @@ class JobMaster:
     def _fail(self, cause: BaseException) -> None:
         if self.failure is None and not self.status.ended:
             self.failure = cause
+            self._failover.failed_otherwise(cause)
             self._set_status(JobStatus.FAILING)
             self._cancel_tasks()
         self._check_end()

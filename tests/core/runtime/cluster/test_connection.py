@@ -133,10 +133,10 @@ def frame(message: Message) -> bytes:
         (frame(Register("w", 1, 1, "")), "sent a message before it had proved who it is"),
         (frame(Proof(b"x" * 32)), "sent a message before it had proved who it is"),
         ((1 << 20).to_bytes(4, "big"), "sent a frame of 1048576 bytes: not one of ours"),
-        (b"\0\0\0\3abc", "sent what is no message of protocol 1"),
+        (b"\0\0\0\3abc", "sent what is no message of protocol 2"),
         (
             frame(Hello("worker", b"n" * 32, version=99)),
-            "a worker speaks protocol 99, this manager 1: run",
+            "a worker speaks protocol 99, this manager 2: run",
         ),
         (frame(Hello("worker", b"short")), "sent a nonce that is none"),
     ],
