@@ -8,6 +8,8 @@ from typing import Final
 
 from sluiceway.errors import GraphError
 from sluiceway.partitioner import Distribution
+from sluiceway.serializers import Serializer
+from sluiceway.serializers.registry import registered_serializers
 from sluiceway.streamgraph import ChainingStrategy, StreamEdge, StreamGraph, StreamNode
 
 __all__ = ["JobEdge", "JobGraph", "JobVertex", "build_job_graph", "distribution_of"]
@@ -77,11 +79,15 @@ class JobEdge:
 
 @dataclass(frozen=True)
 class JobGraph:
-    """A job as an engine runs it. Vertices are in topological order, feedback edges apart."""
+    """A job as an engine runs it. Vertices are in topological order, feedback edges apart.
+
+    ``serializers`` are those that were registered where it was made: they travel with it.
+    """
 
     job_name: str
     vertices: tuple[JobVertex, ...]
     edges: tuple[JobEdge, ...]
+    serializers: tuple[Serializer, ...] = ()
     _by_id: dict[int, JobVertex] = field(init=False, repr=False, compare=False)
     _by_node: dict[int, JobVertex] = field(init=False, repr=False, compare=False)
 
@@ -187,7 +193,7 @@ def build_job_graph(graph: StreamGraph, distributions: Mapping[str, Distribution
                 )
             )
     vertices = tuple(_vertex(members[head], inner[head]) for head in members)
-    return JobGraph(graph.job_name, vertices, tuple(edges))
+    return JobGraph(graph.job_name, vertices, tuple(edges), registered_serializers())
 
 
 def _vertex(nodes: list[StreamNode], inner: list[StreamEdge]) -> JobVertex:

@@ -8,6 +8,7 @@ from typing import Any
 from sluiceway.config import Settings
 from sluiceway.graph import JobVertex
 from sluiceway.operators import OperatorSnapshot
+from sluiceway.serializers import Serializer
 from sluiceway.streamgraph import PartitionerSpec
 from sluiceway.transport import ChannelId
 
@@ -69,6 +70,7 @@ class TaskDeployment:
         restored: state to start from; empty for a first run.
         job: id of the job; in one process, the pipeline's name.
         drained: whether it has nothing to do but to say so: the state is that after the end of its input.
+        serializers: those that were registered where the job was made.
     """
 
     job_name: str
@@ -83,3 +85,4 @@ class TaskDeployment:
     restored: tuple[OperatorSnapshot, ...] = ()
     job: str = ""
     drained: bool = False
+    serializers: tuple[Serializer, ...] = ()

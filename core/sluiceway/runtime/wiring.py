@@ -73,7 +73,7 @@ def open_gate(
     ledger_of_gate = GateCredits()
     index = 0
     for descriptor in deployment.inputs:
-        serializer = edge_serializer(descriptor.record_type)
+        serializer = edge_serializer(descriptor.record_type, deployment.serializers)
         for channel in descriptor.channels:
             ledger = Unlimited() if descriptor.feedback else ledger_of_gate.channel()
             receiver = transport.receiver(channel, ledger, _waker(data_came, gate, index), serializer)
@@ -122,7 +122,7 @@ def open_partition(
     """Open the producer's end of one edge; every consumer's end is open by now."""
     partitioner = make_partitioner(output.partitioner, output.consumer_max_parallelism, services.partitioner)
     partitioner.setup(deployment.subtask, len(output.channels), deployment.seed + deployment.subtask)
-    serializer = edge_serializer(output.record_type)
+    serializer = edge_serializer(output.record_type, deployment.serializers)
     senders = [transport.sender(c, credit_came, serializer) for c in output.channels]
     node = next(n for n in deployment.vertex.nodes if n.id == output.node)
     return ResultPartition(partitioner, senders, node.buffer_timeout_ms, deployment.settings.batch_size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import typing
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -15,7 +16,7 @@ from sluiceway.serializers.base import Serializer
 from sluiceway.serializers.columns import BY_MSGPACK, SCALARS
 from sluiceway.serializers.content import REGISTERED, ContentSerializer
 from sluiceway.serializers.layouts import why_not
-from sluiceway.serializers.registry import registered_serializer_for
+from sluiceway.serializers.registry import registered_serializer_for, registered_serializers
 from sluiceway.types import is_known, members, type_name
 
 __all__ = ["EdgeFormat", "edge_format", "edge_serializer"]
@@ -53,20 +54,22 @@ class EdgeFormat:
         return _IN_WORDS[self.encoding]
 
 
-def edge_serializer(record_type: Any) -> Serializer:
+def edge_serializer(record_type: Any, formats: Iterable[Serializer] = ()) -> Serializer:
     """The serializer for lists of an edge's records.
 
     Args:
         record_type: what the program says of them; None where it says nothing.
+        formats: what was registered where the job was made. It travels with the job, so that both ends of an edge
+            go by the same, whatever else is registered in their processes.
     """
     by_content = ContentSerializer()
-    registered = _registered(record_type)
+    registered = _registered(record_type, formats)
     return by_content if registered is None else _EachSerializer(record_type, registered, by_content)
 
 
 def edge_format(record_type: Any) -> EdgeFormat:
-    """How :func:`edge_serializer` will encode records of a type."""
-    registered = _registered(record_type)
+    """How :func:`edge_serializer` will encode records of a type, going by what is registered in this process."""
+    registered = _registered(record_type, registered_serializers())
     if registered is not None:
         return EdgeFormat(registered.name, registered.version, "registered")
     try:
@@ -76,8 +79,8 @@ def edge_format(record_type: Any) -> EdgeFormat:
     return EdgeFormat(ContentSerializer.name, ContentSerializer.version, encoding, problem)
 
 
-def _registered(record_type: Any) -> Serializer | None:
-    return registered_serializer_for(record_type) if is_known(record_type) else None
+def _registered(record_type: Any, formats: Iterable[Serializer]) -> Serializer | None:
+    return registered_serializer_for(record_type, formats) if is_known(record_type) else None
 
 
 class _EachSerializer(Serializer):

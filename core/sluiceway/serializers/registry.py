@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from sluiceway.errors import choose
 from sluiceway.serializers.base import PICKLE, Serializer
 from sluiceway.serializers.msgpack import MsgspecSerializer
 
-__all__ = ["register_serializer", "registered_serializer_for", "serializer_by_name", "serializer_for"]
+__all__ = [
+    "register_serializer",
+    "registered_serializer_for",
+    "registered_serializers",
+    "serializer_by_name",
+    "serializer_for",
+]
 
 _BUILTIN: Final[dict[str, Serializer]] = {"msgspec": MsgspecSerializer(), "pickle": PICKLE}
 _FORMATS: Final[dict[str, Serializer]] = {}  # asked in this order; msgspec and pickle come after all of them
@@ -35,9 +42,14 @@ def serializer_for(type_hint: Any) -> Serializer:
     raise AssertionError("pickle takes everything")
 
 
-def registered_serializer_for(type_hint: Any) -> Serializer | None:
-    """The serializer that a plugin or a program has registered for a declared type, or None."""
-    for known in _FORMATS.values():
+def registered_serializers() -> tuple[Serializer, ...]:
+    """What plugins and the program have registered, in the order in which they are asked."""
+    return tuple(_FORMATS.values())
+
+
+def registered_serializer_for(type_hint: Any, formats: Iterable[Serializer]) -> Serializer | None:
+    """The serializer that one of some registered formats has for a declared type, or None."""
+    for known in formats:
         if (serializer := known.for_type(type_hint)) is not None:
             return serializer
     return None

@@ -153,9 +153,16 @@ def test_a_registered_serializer_takes_precedence(ratios: Ratios) -> None:
     made = edge_format(Fraction)
     assert (made.name, made.version, made.encoding, made.problem) == ("ratio", 3, "registered", None)
     assert str(made) == "by serializer ratio 3"
-    assert edge_serializer(Fraction).name == "ratio"
-    assert edge_serializer(Order).name == "content"
-    assert edge_serializer(None).name == "content"
+    formats = [ratios]
+    assert edge_serializer(Fraction, formats).name == "ratio"
+    assert edge_serializer(Order, formats).name == "content"
+    assert edge_serializer(None, formats).name == "content"
+    assert edge_serializer(Fraction).name == "content", "only what travels with the job counts"
+
+
+def test_what_is_registered_travels_with_the_job(ratios: Ratios, program: Any) -> None:
+    program.sink(program.source())
+    assert program.job().serializers == (ratios,)
 
 
 @pytest.fixture

@@ -348,6 +348,7 @@ class JobMaster:
             job=self._job or self.graph.job_name,
             restored=() if snapshot is None else snapshot.share(job_vertex, vertex.subtask),
             drained=snapshot is not None and snapshot.drained(job_vertex, vertex.subtask),
+            serializers=self.graph.serializers,
         )
 
     def _channel(self, edge: JobEdge, producer: int, consumer: int) -> ChannelId:
