@@ -2,17 +2,20 @@
 
 Both ends do what a worker does: a loop, a carrier, network buffers that are written anew each time. At most
 ``WINDOW`` buffers are on their way at a time, as credit would have it. Nobody looks at what is in them: what is
-measured is how they get there.
+measured is how they get there. All ways are measured in turn, so that what else the machine does meets them all.
 """
 
 from __future__ import annotations
 
 import mmap
 import multiprocessing
+import os
+import socket
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from typing import Any
@@ -34,42 +37,49 @@ _TAKEN = b"t"
 _PING = b"p"
 _END = b"e"
 
+Way = Callable[[int, int, int], tuple[float, float]]
+"""Bytes of a buffer, buffers, pings: microseconds for each of both."""
+
 
 def measure(plan: Plan) -> Iterator[Row]:
     total = plan.size(1 << 28, 1 << 22)
     pings = plan.size(5_000, 20)
-    for name, size in SIZES.items():
-        count = total // size
-        copied = [_copy(size, count) for _ in range(plan.runs)]
-        piped = [_pipe(size, count, 0)[0] for _ in range(plan.runs)]
-        yield _row(f"a buffer of {name}: copied", size, copied, {})
-        yield _row(f"a buffer of {name}: pipe", size, piped, {"a copy": copied})
-        for transport, library in NEEDS.items():
-            if _is_there(library):
-                taken = [_carry(transport, size, count, 0)[0] for _ in range(plan.runs)]
-                beside = {"a copy": copied, "a pipe": piped}
-                yield _row(f"a buffer of {name}: {transport}", size, taken, beside)
-            else:
-                yield Row(f"a buffer of {name}: {transport}", "us", (), note=f"{library} is not installed")
-    yield Row("there and back: pipe", "us", tuple(_pipe(64, 0, pings)[1] for _ in range(plan.runs)))
+    ways: dict[str, Way] = {"copied": _copy, "pipe": _pipe}
+    missing: list[str] = []
     for transport, library in NEEDS.items():
-        if _is_there(library):
-            times = tuple(_carry(transport, 64, 0, pings)[1] for _ in range(plan.runs))
-            yield Row(f"there and back: {transport}", "us", times)
+        if not library or find_spec(library) is not None:
+            ways[transport] = _carrying(transport)
         else:
-            yield Row(f"there and back: {transport}", "us", (), note=f"{library} is not installed")
+            missing.append(transport)
+    if "zmq" in ways:
+        ways["bare pyzmq"] = _push
+    for name, size in SIZES.items():
+        times: dict[str, list[float]] = {way: [] for way in ways}
+        for _ in range(plan.runs):
+            for way, run in ways.items():
+                times[way].append(run(size, total // size, 0)[0])
+        for way in ways:
+            yield _row(f"a buffer of {name}: {way}", size, way, times)
+        for transport in missing:
+            yield Row(f"a buffer of {name}: {transport}", "us", (), note=f"{NEEDS[transport]} is not installed")
+    backs: dict[str, list[float]] = {way: [] for way in ways if way != "copied"}
+    for _ in range(plan.runs):
+        for way, measured in backs.items():
+            measured.append(ways[way](64, 0, pings)[1])
+    for way, measured in backs.items():
+        yield Row(f"there and back: {way}", "us", tuple(measured))
+    for transport in missing:
+        yield Row(f"there and back: {transport}", "us", (), note=f"{NEEDS[transport]} is not installed")
 
 
-def _is_there(library: str) -> bool:
-    return not library or find_spec(library) is not None
-
-
-def _row(name: str, size: int, times: list[float], beside: dict[str, list[float]]) -> Row:
-    """A row of the microseconds per buffer."""
-    each = statistics.median(times)
-    notes = [f"{size / each / 1e3:.2f} GB/s"]
-    notes += [f"{statistics.median(other) / each:.2f} of the speed of {what}" for what, other in beside.items()]
-    return Row(name, "us", tuple(times), note=", ".join(notes), details={"bytes": size})
+def _row(name: str, size: int, way: str, times: dict[str, list[float]]) -> Row:
+    """A row of the microseconds per buffer; ratios are those within a round, when the machine did the same."""
+    notes = [f"{size / statistics.median(times[way]) / 1e3:.2f} GB/s"]
+    for other, what in (("copied", "a copy"), ("pipe", "a pipe"), ("bare pyzmq", "bare pyzmq")):
+        if other in times and way not in ("copied", other) and (other != "bare pyzmq" or way == "zmq"):
+            ratio = statistics.median(b / a for a, b in zip(times[way], times[other], strict=True))
+            notes.append(f"{ratio:.2f} of the speed of {what}")
+    return Row(name, "us", tuple(times[way]), note=", ".join(notes), details={"bytes": size})
 
 
 def _us_each(began: float, count: int) -> float:
@@ -79,16 +89,33 @@ def _us_each(began: float, count: int) -> float:
 # ---- what they are beside ----------------------------------------------------------------------------------
 
 
-def _copy(size: int, count: int) -> float:
-    """Into memory that another process could have mapped, as many pieces in turn as are on their way otherwise."""
-    data = bytes(size)
-    with mmap.mmap(-1, size * WINDOW) as shared, memoryview(shared) as memory:
-        memory[:] = bytes(size * WINDOW)
-        began = time.perf_counter()
-        for n in range(count):
-            at = n % WINDOW * size
-            memory[at : at + size] = data
-        return _us_each(began, count)
+def _copy(size: int, buffers: int, pings: int) -> tuple[float, float]:
+    """Into memory that another process has mapped, as many pieces in turn as are on their way otherwise."""
+    here, there = socket.socketpair()
+    file = os.memfd_create("benchmark")
+    os.ftruncate(file, size * WINDOW)
+    with here, there, mmap.mmap(file, size * WINDOW) as shared, memoryview(shared) as memory:
+        socket.send_fds(here, [b"f"], [file])
+        with _other(_copys_other_end, there, size * WINDOW):
+            here.recv(1)
+            memory[:] = bytes(size * WINDOW)
+            data = bytes(size)
+            began = time.perf_counter()
+            for n in range(buffers):
+                at = n % WINDOW * size
+                memory[at : at + size] = data
+            each = _us_each(began, buffers)
+            here.send(_END)
+    os.close(file)
+    return each, 0.0
+
+
+def _copys_other_end(there: socket.socket, size: int) -> None:
+    _, (file,), _, _ = socket.recv_fds(there, 1, 1)
+    with mmap.mmap(file, size, prot=mmap.PROT_READ):
+        there.send(_PING)
+        there.recv(1)
+    os.close(file)
 
 
 def _pipe(size: int, buffers: int, pings: int) -> tuple[float, float]:
@@ -119,7 +146,84 @@ def _pipes_other_end(there: Connection) -> None:
             there.send_bytes(said)
 
 
+def _push(size: int, buffers: int, pings: int) -> tuple[float, float]:
+    """PUSH to PULL and back by another pair, with pyzmq's defaults and the same number of messages under way."""
+    import zmq
+
+    with tempfile.TemporaryDirectory() as directory, _other(_pushs_other_end, directory):
+        context = zmq.Context()
+        push, pull = context.socket(zmq.PUSH), context.socket(zmq.PULL)
+        push.sndhwm = WINDOW
+        push.bind(f"ipc://{directory}/there")
+        pull.bind(f"ipc://{directory}/back")
+        push.send(_PING)
+        pull.recv()
+        data = bytes(size)
+        began = time.perf_counter()
+        for _ in range(buffers):
+            push.send(data)
+        push.send(_PING)
+        pull.recv()
+        each = _us_each(began, buffers)
+        began = time.perf_counter()
+        for _ in range(pings):
+            push.send(_PING)
+            pull.recv()
+        back = _us_each(began, pings)
+        push.send(_END)
+        push.close()
+        pull.close()
+        context.term()
+    return each, back
+
+
+def _pushs_other_end(directory: str) -> None:
+    import zmq
+
+    context = zmq.Context()
+    pull, push = context.socket(zmq.PULL), context.socket(zmq.PUSH)
+    pull.rcvhwm = WINDOW
+    pull.connect(f"ipc://{directory}/there")
+    push.connect(f"ipc://{directory}/back")
+    while (said := pull.recv()) != _END:
+        if said == _PING:
+            push.send(said)
+    push.close()
+    pull.close()
+    context.term()
+
+
 # ---- the transports ----------------------------------------------------------------------------------------
+
+
+class _End:
+    """One end: a carrier, and a loop as small as one can be."""
+
+    def __init__(self, transport: str, name: str, directory: str, accepted: Callable[[Link], None]) -> None:
+        self._poller = SelectorPoller()
+        self._soon: deque[Callable[[], None]] = deque()
+        self.carrier: Carrier = default_manager().services().carrier(transport)
+        self.address = self.carrier.start(
+            CarrierContext(
+                name, directory, b"s" * 32, self._poller.keep, self._poller.drop, self._soon.append, accepted
+            )
+        )
+
+    def turn(self) -> None:
+        soon = self._soon
+        # What was waited for may come here, too: there is no sleeping after it.
+        timeout_s = 0 if soon else None
+        while soon:
+            soon.popleft()()
+        self._poller.poll(timeout_s)
+
+    def close(self) -> None:
+        self.carrier.close()
+        self._poller.close()
+
+
+def _carrying(transport: str) -> Way:
+    return lambda size, buffers, pings: _carry(transport, size, buffers, pings)
 
 
 def _carry(transport: str, size: int, buffers: int, pings: int) -> tuple[float, float]:
@@ -130,8 +234,7 @@ def _carry(transport: str, size: int, buffers: int, pings: int) -> tuple[float, 
         _other(_carriers_other_end, there, transport, directory),
     ):
         there.close()
-        poller = SelectorPoller()
-        carrier, _ = _start(transport, "near", directory, poller, lambda link: None)
+        near = _End(transport, "near", directory, lambda link: None)
         taken = backs = 0
 
         def came(header: bytes, payload: Payload | None) -> None:
@@ -145,37 +248,42 @@ def _carry(transport: str, size: int, buffers: int, pings: int) -> tuple[float, 
             wanted = backs + 1
             link.send(_PING)
             while backs < wanted:
-                poller.poll(None)
+                near.turn()
 
-        pool = NetworkBufferPool(carrier.segments(2 * WINDOW, size)).create_pool(1, on_available=lambda: None)
-        link = carrier.connect("far", here.recv())
+        pool = NetworkBufferPool(near.carrier.segments(WINDOW, size)).create_pool(1, on_available=lambda: None)
+        link = near.carrier.connect("far", here.recv())
         link.on_frame = came
-        ping()
         data = bytes(size)
+
+        def send(count: int) -> None:
+            nonlocal taken
+            taken = 0
+            for sent in range(count):
+                while sent - taken >= WINDOW or not pool.available:
+                    near.turn()
+                buffer = pool.request()
+                assert buffer is not None
+                buffer.memory[:size] = data
+                buffer.size = size
+                link.send(_BUFFER, buffer)
+            ping()
+
+        send(2 * WINDOW)  # memory that has never been written costs more, once
         began = time.perf_counter()
-        for sent in range(buffers):
-            while sent - taken >= WINDOW or not pool.available:
-                poller.poll(None)
-            buffer = pool.request()
-            assert buffer is not None
-            buffer.memory[:size] = data
-            buffer.size = size
-            link.send(_BUFFER, buffer)
-        ping()
+        send(buffers)
         each = _us_each(began, buffers)
         began = time.perf_counter()
         for _ in range(pings):
             ping()
         back = _us_each(began, pings)
         link.send(_END)
+        near.turn()
         here.recv()
-        carrier.close()
-        poller.close()
+        near.close()
     return each, back
 
 
 def _carriers_other_end(there: Connection, transport: str, directory: str) -> None:
-    poller = SelectorPoller()
     ended = False
 
     def accepted(link: Link) -> None:
@@ -191,22 +299,13 @@ def _carriers_other_end(there: Connection, transport: str, directory: str) -> No
 
         link.on_frame = came
 
-    carrier, address = _start(transport, "far", directory, poller, accepted)
-    carrier.segments(1, 64)
-    there.send(address)
+    far = _End(transport, "far", directory, accepted)
+    far.carrier.segments(1, 64)
+    there.send(far.address)
     while not ended:
-        poller.poll(None)
+        far.turn()
     there.send(None)
-    carrier.close()
-    poller.close()
-
-
-def _start(
-    transport: str, name: str, directory: str, poller: SelectorPoller, accepted: Any
-) -> tuple[Carrier, str]:
-    carrier = default_manager().services().carrier(transport)
-    context = CarrierContext(name, directory, b"s" * 32, poller.keep, poller.drop, accepted)
-    return carrier, carrier.start(context)
+    far.close()
 
 
 class _other:  # noqa: N801 - used as a function

@@ -1,21 +1,32 @@
-"""Memory for data on its way between workers: one pool per worker, shared out among partitions and gates.
+"""Memory for data on its way between workers: one pool per worker, shared out among result partitions.
 
-A worker has a fixed number of segments of a fixed size. Each result partition and each input gate has a local
-pool with a minimum that is its own and a maximum; what is left over after every minimum is shared out in
-proportion to what each pool can still take, anew whenever a pool comes or goes. A pool that shrinks gives
-segments back as they are recycled. The scheme is that of Flink's network stack.
+A worker has a fixed number of segments of a fixed size. Each result partition has a local pool with a minimum
+that is its own and a maximum; what is left over after every minimum is shared out in proportion to what each pool
+can still take, anew whenever a pool comes, goes or changes its bounds. A pool that shrinks gives segments back as
+they are recycled. The scheme is that of Flink's network stack. In a partition's pool each channel has one segment
+that no other channel can take, so that a consumer that reads slowly holds up itself alone.
+
+Input gates need no segments: what comes in stays in the memory that the carrier has for it until it is read, and
+the gate's credit says how much that can be.
 
 Nothing here is thread-safe: all of it belongs to the worker's loop.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 from sluiceway.errors import NoResourceAvailableError
 
-__all__ = ["Buffer", "LocalBufferPool", "NetworkBufferPool"]
+__all__ = ["Buffer", "ChannelBuffers", "LocalBufferPool", "NetworkBufferPool", "PartitionBuffers"]
+
+_PER_CHANNEL: Final = 16
+"""Segments that a partition can use for each of its channels at most."""
+
+
+class _Home(Protocol):
+    def _recycle(self, segment: int) -> None: ...
 
 
 class Buffer:
@@ -29,7 +40,7 @@ class Buffer:
 
     __slots__ = ("_pool", "_references", "memory", "segment", "size")
 
-    def __init__(self, pool: LocalBufferPool, segment: int, memory: memoryview) -> None:
+    def __init__(self, pool: _Home, segment: int, memory: memoryview) -> None:
         self.segment = segment
         self.memory = memory
         self.size = 0
@@ -70,8 +81,10 @@ class NetworkBufferPool:
 
     def __init__(self, segments: Sequence[memoryview]) -> None:
         self._memory = list(segments)
-        self._free = deque(range(len(self._memory)))
+        # Taken from the end, where those are that were in use last: they are in the processor's cache.
+        self._free = list(range(len(self._memory)))[::-1]
         self._pools: list[LocalBufferPool] = []
+        self._waiting: dict[LocalBufferPool, None] = {}
 
     @property
     def total(self) -> int:
@@ -101,16 +114,19 @@ class NetworkBufferPool:
         """
         if minimum < 1 or (maximum is not None and maximum < minimum):
             raise ValueError(f"{name}: between {minimum} and {maximum} segments is not possible")
-        required = sum(p.minimum for p in self._pools)
-        if required + minimum > self.total:
-            raise NoResourceAvailableError(
-                f"{name} needs {minimum} network buffers, but {required} of the worker's {self.total} are promised"
-                f" to {len(self._pools)} others: lower the parallelism, or give the worker more network memory"
-            )
+        self._check(name, minimum, self._pools)
         pool = LocalBufferPool(self, minimum, self.total if maximum is None else maximum, on_available, name)
         self._pools.append(pool)
         self._redistribute()
         return pool
+
+    def _check(self, name: str, minimum: int, others: Sequence[LocalBufferPool]) -> None:
+        required = sum(p.minimum for p in others)
+        if required + minimum > self.total:
+            raise NoResourceAvailableError(
+                f"{name} needs {minimum} network buffers, but {required} of the worker's {self.total} are promised"
+                f" to {len(others)} others: raise the option 'network-buffers', or lower the parallelism"
+            )
 
     def _redistribute(self) -> None:
         """Share out what is left over, in proportion to what each pool can still take."""
@@ -129,7 +145,7 @@ class NetworkBufferPool:
         self._wake_waiting()
 
     def _take(self) -> int | None:
-        return self._free.popleft() if self._free else None
+        return self._free.pop() if self._free else None
 
     def _give(self, segment: int) -> None:
         self._free.append(segment)
@@ -137,13 +153,16 @@ class NetworkBufferPool:
 
     def _forget(self, pool: LocalBufferPool) -> None:
         self._pools.remove(pool)
+        self._waiting.pop(pool, None)
         self._redistribute()
 
     def _wake_waiting(self) -> None:
-        for pool in self._pools:
+        for pool in tuple(self._waiting):
             if not self._free:
                 return
-            pool._segment_came()
+            if pool in self._waiting and pool.in_use < pool.size:
+                del self._waiting[pool]
+                pool._on_available()
 
 
 class LocalBufferPool:
@@ -166,7 +185,6 @@ class LocalBufferPool:
         self._parent = parent
         self._on_available = on_available
         self._name = name
-        self._waiting = False
         self._closed = False
 
     def __repr__(self) -> str:
@@ -185,8 +203,23 @@ class LocalBufferPool:
             if segment is not None:
                 self.in_use += 1
                 return Buffer(self, segment, self._parent._memory[segment])
-        self._waiting = True
+        self.wait()
         return None
+
+    def wait(self) -> None:
+        """Have ``on_available`` called when a segment has come that this pool may have."""
+        self._parent._waiting[self] = None
+
+    def resize(self, minimum: int, maximum: int) -> None:
+        """Change the bounds.
+
+        Raises:
+            NoResourceAvailableError: the minimum cannot be met beside those of the other pools; with the figures.
+        """
+        if minimum > self.minimum:
+            self._parent._check(self._name, minimum, [p for p in self._parent._pools if p is not self])
+        self.minimum, self.maximum = minimum, maximum
+        self._parent._redistribute()
 
     @property
     def available(self) -> bool:
@@ -206,7 +239,124 @@ class LocalBufferPool:
         self.in_use -= 1
         self._parent._give(segment)
 
-    def _segment_came(self) -> None:
-        if self._waiting and self.in_use < self.size:
-            self._waiting = False
-            self._on_available()
+
+class PartitionBuffers:
+    """The local pool of one result partition, of which each channel has a part.
+
+    Args:
+        parent: the worker's.
+        name: for messages.
+    """
+
+    def __init__(self, parent: NetworkBufferPool, name: str) -> None:
+        self._parent = parent
+        self._name = name
+        self._pool: LocalBufferPool | None = None
+        self._channels = 0
+        self._idle = 0
+        self._waiting: dict[ChannelBuffers, None] = {}
+
+    @property
+    def channels(self) -> int:
+        """How many channels there are."""
+        return self._channels
+
+    @property
+    def size(self) -> int:
+        """Segments that the partition may have now."""
+        return 0 if self._pool is None else self._pool.size
+
+    def channel(self, on_available: Callable[[], None]) -> ChannelBuffers:
+        """The part of one more channel.
+
+        Args:
+            on_available: called when there may be a buffer, after :meth:`ChannelBuffers.request` found none.
+
+        Raises:
+            NoResourceAvailableError: the worker has too few network buffers; with the figures.
+        """
+        count = self._channels + 1
+        if self._pool is None:
+            self._pool = self._parent.create_pool(1, _PER_CHANNEL, on_available=self._wake, name=self._name)
+        else:
+            self._pool.resize(count, count * _PER_CHANNEL)
+        self._channels = count
+        self._idle += 1
+        return ChannelBuffers(self, on_available)
+
+    def _request(self, channel: ChannelBuffers) -> Buffer | None:
+        pool = self._pool
+        assert pool is not None
+        # One segment is left for each channel that has none.
+        if channel.in_use and pool.in_use + self._idle >= pool.size:
+            pool.wait()
+            buffer = None
+        else:
+            buffer = pool.request()
+        if buffer is None:
+            self._waiting[channel] = None
+        elif not channel.in_use:
+            self._idle -= 1
+        return buffer
+
+    def _recycled(self, channel: ChannelBuffers, segment: int) -> None:
+        if not channel.in_use and not channel.closed:
+            self._idle += 1
+        pool = self._pool
+        if pool is not None:
+            pool._recycle(segment)
+
+    def _left(self, channel: ChannelBuffers) -> None:
+        pool = self._pool
+        assert pool is not None
+        self._waiting.pop(channel, None)
+        self._idle -= not channel.in_use
+        self._channels -= 1
+        if self._channels:
+            pool.resize(self._channels, self._channels * _PER_CHANNEL)
+        else:
+            pool.close()
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for channel in waiting:
+            if not channel.closed:
+                channel.on_available()
+
+
+class ChannelBuffers:
+    """What one channel has of its partition's segments; made by :meth:`PartitionBuffers.channel`.
+
+    Attributes:
+        in_use: segments that it has handed out.
+        closed: whether it gives out no more.
+    """
+
+    def __init__(self, partition: PartitionBuffers, on_available: Callable[[], None]) -> None:
+        self.on_available = on_available
+        self.in_use = 0
+        self.closed = False
+        self._partition = partition
+
+    @property
+    def size(self) -> int:
+        """Segments that it may have now, when the partition's are shared out evenly."""
+        return 0 if self.closed else self._partition.size // self._partition.channels
+
+    def request(self) -> Buffer | None:
+        """A buffer, or None if there is none now: that is back-pressure, and ``on_available`` will be called."""
+        buffer = self._partition._request(self)
+        if buffer is not None:
+            self.in_use += 1
+            buffer._pool = self
+        return buffer
+
+    def close(self) -> None:
+        """Give up its part. Buffers in use stay good until they are released."""
+        if not self.closed:
+            self._partition._left(self)
+            self.closed = True
+
+    def _recycle(self, segment: int) -> None:
+        self.in_use -= 1
+        self._partition._recycled(self, segment)

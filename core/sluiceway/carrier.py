@@ -47,7 +47,7 @@ class Link(ABC):
 
     @abstractmethod
     def send(self, header: bytes, payload: Buffer | None = None) -> None:
-        """Send a frame. Never blocks.
+        """Send a frame. Never blocks; what is sent in one turn of the loop may go out at its end.
 
         Args:
             header: at most 64 KiB.
@@ -71,6 +71,8 @@ class CarrierContext:
         watch: ``watch(fileno, write, ready)`` calls ``ready`` in the loop whenever the file can be read
             (``write`` false) or written (true), until ``unwatch``.
         unwatch: ``unwatch(fileno, write)``.
+        soon: has something called once, soon, before the loop sleeps: when all that is at work has had its turn.
+            What is sent in a turn can go out together then.
         accepted: to be called with each link that a peer has made, when the peer has proved that it belongs to
             the cluster.
     """
@@ -80,6 +82,7 @@ class CarrierContext:
     secret: bytes
     watch: Callable[[int, bool, Callable[[], None]], None]
     unwatch: Callable[[int, bool], None]
+    soon: Callable[[Callable[[], None]], None]
     accepted: Callable[[Link], None]
 
 

@@ -37,6 +37,7 @@ class Settings:
         metrics_interval_ms: time between reports.
         restart: the restart strategy, as :func:`sluiceway.graph.restart_strategy` reads it.
         heartbeat_timeout_ms: a worker process that gives no sign of life for longer is killed.
+        network_buffers: buffers of 32 KiB in each worker, for what it sends to others.
         cancellation_timeout_ms: a worker that is still in a call of a cancelled task after so long is killed.
         log_level: the lowest level that is logged, in small letters; None: ``info`` in a cluster that stays, else
             what the program says, or ``warning``.
@@ -68,6 +69,7 @@ class Settings:
     restart: str = "none"
     heartbeat_timeout_ms: int = 50_000
     cancellation_timeout_ms: int = 30_000
+    network_buffers: int = 512
     log_level: str | None = None
     log_format: str = "text"
     checkpoint_interval_ms: int = 0

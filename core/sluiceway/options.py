@@ -166,6 +166,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
         Option("restart", "restart", "a restart strategy, such as fixed-delay:3:1s", _name),
         Option("heartbeat-timeout", "heartbeat_timeout_ms", f"{_A_DURATION}, at least 100ms", _duration(100)),
         Option("cancellation-timeout", "cancellation_timeout_ms", _A_DURATION, _duration(0)),
+        Option("network-buffers", "network_buffers", "a whole number >= 2", _whole(2)),
         Option("log-level", "log_level", "one of " + ", ".join(LOG_LEVELS), _one_of(*LOG_LEVELS)),
         Option("log-format", "log_format", "text or json", _one_of("text", "json")),
         Option("checkpoint-interval", "checkpoint_interval_ms", _A_DURATION, _duration(0)),

@@ -84,6 +84,16 @@ class Sender(ABC):
         """Take an element. Never blocks: without credit it waits in the backlog, in order."""
 
     @abstractmethod
+    def send_urgent(self, element: Element) -> None:
+        """Take a control element that overtakes everything on the channel that the consumer has not received.
+
+        Urgent elements keep the order among themselves. They need no credit and no buffer.
+
+        Raises:
+            TypeError: it is a batch, and those do not overtake.
+        """
+
+    @abstractmethod
     def available(self) -> bool:
         """Whether a batch sent now would go out at once. A polite producer asks before it makes more."""
 
@@ -111,12 +121,17 @@ class Receiver(ABC):
 
     @abstractmethod
     def receive(self) -> Element | None:
-        """The next element, or None if there is none now.
+        """The next element, or None if there is none now. Urgent ones come first.
 
         Raises:
             CorruptStreamError: what came in is not what was sent, with channel and sequence number.
             BaseException: the producer failed; its cause.
         """
+
+    @property
+    def urgent(self) -> bool:
+        """Whether the next element is an urgent one, which a gate reads before those of other channels."""
+        return False
 
     @abstractmethod
     def close(self) -> None:

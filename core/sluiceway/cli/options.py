@@ -49,6 +49,9 @@ _SETTINGS: Final = (
         metavar="TIME",
         help="A worker that does not let go of a cancelled task for longer is killed.",
     ),
+    click.Option(
+        ["--network-buffers"], metavar="N", help="Buffers of 32 KiB in each worker, for what it sends to others."
+    ),
     click.Option(["--log-level"], metavar="LEVEL", help="What is logged: debug, info, warning, error, critical."),
     click.Option(["--log-format"], metavar="FORMAT", help="Log lines on stderr: text or json."),
     click.Option(["--seed"], metavar="N", help="For partitioners that draw lots, to repeat a run."),

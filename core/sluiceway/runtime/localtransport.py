@@ -21,6 +21,7 @@ class _LocalChannel(Receiver):
         self._wake_consumer: Callable[[], None] = lambda: None
         self.wake_producer: Callable[[], None] = lambda: None
         self._queue: deque[Element] = deque()
+        self._urgent: deque[Element] = deque()
         self._backlog: deque[Element] = deque()
         self._backlog_batches = 0
         self._failure: BaseException | None = None
@@ -38,7 +39,7 @@ class _LocalChannel(Receiver):
         else:
             self._grant(initial)
             self._grant(credit.backlog_announced(self._backlog_batches) if self._backlog_batches else 0)
-        if self._queue or self._failure is not None:
+        if self.queued():
             wake()
         self.wake_producer()
 
@@ -62,6 +63,13 @@ class _LocalChannel(Receiver):
             self._backlog_batches += 1
             self._grant(self._ledger.backlog_announced(self._backlog_batches))
 
+    def send_urgent(self, element: Element) -> None:
+        if type(element) is Batch:
+            raise TypeError("a batch cannot overtake: only control elements can")
+        if not self._closed:
+            self._urgent.append(element)
+            self._wake_consumer()
+
     def available(self) -> bool:
         return self._closed or self._credit is None or (self._credit > 0 and not self._backlog)
 
@@ -76,6 +84,8 @@ class _LocalChannel(Receiver):
     # ---- the consumer's end ---------------------------------------------------------------------------------
 
     def receive(self) -> Element | None:
+        if self._urgent:
+            return self._urgent.popleft()
         if not self._queue:
             if self._failure is not None:
                 raise self._failure
@@ -93,13 +103,18 @@ class _LocalChannel(Receiver):
             return
         self._closed = True
         self._queue.clear()
+        self._urgent.clear()
         self._backlog.clear()
         self._backlog_batches = 0
         self._ledger.closed()
         self.wake_producer()
 
     def queued(self) -> int:
-        return len(self._queue) + (self._failure is not None and not self._closed)
+        return len(self._queue) + len(self._urgent) + (self._failure is not None and not self._closed)
+
+    @property
+    def urgent(self) -> bool:
+        return bool(self._urgent)
 
     # ---- between them ---------------------------------------------------------------------------------------
 
@@ -139,6 +154,9 @@ class _LocalSender(Sender):
 
     def send(self, element: Element) -> None:
         self._channel.send(element)
+
+    def send_urgent(self, element: Element) -> None:
+        self._channel.send_urgent(element)
 
     def available(self) -> bool:
         return self._channel.available()

@@ -84,7 +84,7 @@ class Gatekeeper:
 
     def ready(self) -> None:
         """Answer all questions that have come."""
-        while True:
+        while not self.socket.closed:
             try:
                 asked = self.socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:

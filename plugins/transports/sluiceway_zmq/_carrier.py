@@ -14,7 +14,7 @@ from sluiceway.errors import ConfigurationError
 from sluiceway_zmq._address import BIND_VARIABLE, Address, Gatekeeper, check_bind, client_keys
 from sluiceway_zmq._greeting import Greeting, read_hello
 from sluiceway_zmq._links import CHALLENGE, HELLO, PROOF, AcceptedLink, DialedLink
-from sluiceway_zmq._loop import Bell, can_be_read, configure, read_event, watch_life
+from sluiceway_zmq._loop import can_be_read, configure, read_event, rest_of_message, watch_life
 
 __all__ = ["ZmqCarrier"]
 
@@ -70,6 +70,7 @@ class ZmqCarrier(Carrier):
         self._turns: dict[int, int] = {}
         self._gone: list[_Place] = []
         self._reading = False
+        self._look_comes = False
 
     # ---- the contract ---------------------------------------------------------------------------------------
 
@@ -79,7 +80,6 @@ class ZmqCarrier(Carrier):
         self._zmq = zmq.Context()
         # For the sockets of events, too: one that is full would hold up ZeroMQ's own thread.
         self._zmq.setsockopt(zmq.RCVHWM, 0)
-        self._bell = Bell(context)
         self._router = self._zmq.socket(zmq.ROUTER)
         configure(self._router, _LARGEST)
         self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)
@@ -111,7 +111,7 @@ class ZmqCarrier(Carrier):
         if where.key:
             socket.curve_serverkey = where.key.encode()
             socket.curve_publickey, socket.curve_secretkey = client_keys(context.secret)
-        link = DialedLink(socket, peer, context, self._bell, self._dialed.discard)
+        link = DialedLink(socket, peer, context, self._dialed.discard)
         self._dialed.add(link)
         link.connect(where.endpoint)
         return link
@@ -130,7 +130,6 @@ class ZmqCarrier(Carrier):
                 socket.close(0)
         self._watched.clear()
         self._router.close()
-        self._bell.close()
         self._zmq.term()
         self._zmq = None
         if self._path:
@@ -177,7 +176,7 @@ class ZmqCarrier(Carrier):
         self._watched.append((socket, fileno))
         self._started().watch(fileno, False, ready)
         # ZeroMQ signals only what comes after a look that has found nothing.
-        self._bell.ring(ready)
+        self._started().soon(ready)
 
     def _started(self) -> CarrierContext:
         if self._context is None:
@@ -211,16 +210,14 @@ class ZmqCarrier(Carrier):
                 sender = self._router.recv(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            parts = []
-            more = True
-            while more:
-                parts.append(frame := self._router.recv(zmq.NOBLOCK, copy=False))
-                more = frame.more
             link = self._accepted.get(sender)
             if link is not None:
-                link.received(parts)
+                said = self._router.recv(zmq.NOBLOCK)
+                link.received(said, *rest_of_message(self._router))
             else:
-                self._greet(sender, parts)
+                frame = self._router.recv(zmq.NOBLOCK, copy=False)
+                if rest_of_message(self._router)[1] == 1:
+                    self._greet(sender, frame)
 
     def _see_who_left(self) -> None:
         """Count the connections by their descriptors, whose numbers are used again."""
@@ -242,13 +239,11 @@ class ZmqCarrier(Carrier):
 
     # ---- strangers ------------------------------------------------------------------------------------------
 
-    def _greet(self, sender: bytes, parts: list[zmq.Frame]) -> None:
+    def _greet(self, sender: bytes, frame: zmq.Frame) -> None:
         """Who does not say what is expected gets no answer."""
-        said = parts[0].bytes
-        if len(parts) != 1:
-            return
+        said = frame.bytes
         if said[:1] == HELLO and sender not in self._strangers:
-            self._challenge(sender, said[1:], parts[0])
+            self._challenge(sender, said[1:], frame)
         elif said[:1] == PROOF:
             stranger = self._strangers.pop(sender, None)
             if stranger is not None and stranger.greeting.proves(said[1:]):
@@ -280,11 +275,17 @@ class ZmqCarrier(Carrier):
             self._accepted.pop(sender, None)
             self._at.pop(stranger.place, None)
 
-        link = AcceptedLink(self._router, sender, stranger.name, self._sent, forget)
+        link = AcceptedLink(self._router, sender, stranger.name, self._started(), self._sent, forget)
         self._accepted[sender] = link
         self._started().accepted(link)
 
     def _sent(self) -> None:
         """Sending may have used up the signal that there is something to read."""
-        if not self._reading and can_be_read(self._router):
-            self._bell.ring(self._ready)
+        if not self._reading and not self._look_comes:
+            self._look_comes = True
+            self._started().soon(self._look)
+
+    def _look(self) -> None:
+        self._look_comes = False
+        if not self._router.closed and can_be_read(self._router):
+            self._ready()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Final
 
@@ -10,7 +11,7 @@ import zmq
 from sluiceway.buffers import Buffer
 from sluiceway.carrier import CarrierContext, Link, LinkLostError, Payload
 from sluiceway_zmq._greeting import Greeting, hello
-from sluiceway_zmq._loop import Bell, can_be_read, read_event, watch_life
+from sluiceway_zmq._loop import can_be_read, read_event, rest_of_message, watch_life
 
 __all__ = ["BYE", "CHALLENGE", "HELLO", "PROOF", "AcceptedLink", "DialedLink"]
 
@@ -18,7 +19,10 @@ HELLO: Final = b"H"
 CHALLENGE: Final = b"C"
 PROOF: Final = b"P"
 BYE: Final = b"B"
-_FRAME: Final = b"F"
+_FRAMES: Final = b"F"
+
+_LENGTH: Final = struct.Struct("<I")
+_MORE: Final = zmq.NOBLOCK | zmq.SNDMORE
 
 _REFUSED: Final = (
     zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
@@ -39,28 +43,91 @@ class _ZmqPayload:
 
 
 class _ZmqLink(Link):
-    def __init__(self, peer: str) -> None:
+    """Headers without a payload go in one message with those that follow, at the end of the turn at the latest."""
+
+    def __init__(self, peer: str, context: CarrierContext) -> None:
         self.peer = peer
         self.on_frame = _no_frame
         self.on_lost = _no_loss
+        self._context = context
         self._closed = False
+        self._standing = True
+        self._headers: list[bytes] = []
+        self._flush_comes = False
 
-    def received(self, parts: list[zmq.Frame]) -> None:
+    def send(self, header: bytes, payload: Buffer | None = None) -> None:
+        """Send with what else there is to send."""
+        if self._closed:
+            if payload is not None:
+                payload.release()
+            return
+        headers = self._headers
+        headers.append(_LENGTH.pack(len(header)))
+        headers.append(header)
+        if payload is None:
+            if not self._flush_comes:
+                self._flush_comes = True
+                self._context.soon(self._flush_now)
+        else:
+            self._flush(payload.data)
+            payload.release()
+
+    def received(self, said: bytes, payload: zmq.Frame | None, parts: int) -> None:
         """A message from the peer, who has proved who it is."""
-        said = parts[0].bytes
         kind = said[:1]
-        if kind == _FRAME and len(parts) <= 2:
-            self.on_frame(said[1:], _ZmqPayload(parts[1]) if len(parts) == 2 else None)
+        if kind == _FRAMES and parts <= 2:
+            self._frames(said, payload)
         elif kind == BYE:
             self.lose("has closed the connection")
         else:
-            self.lose(f"sent what is no frame: {said[:40]!r} in {len(parts)} parts")
+            self._breaks_rules(said, parts)
 
     def lose(self, why: str) -> None:
         """It is over, and not by this end."""
         if not self._closed:
             self._end()
             self.on_lost(LinkLostError(f"worker {self.peer!r} {why}"))
+
+    def close(self) -> None:
+        """Say goodbye."""
+        if not self._closed:
+            self._flush(None)
+            if self._standing:
+                self._send(BYE, None)
+            self._end()
+
+    def _frames(self, said: bytes, payload: zmq.Frame | None) -> None:
+        """All but the last header have no payload."""
+        at, until = 1, len(said)
+        while at < until and not self._closed:
+            if at + _LENGTH.size > until:
+                self._breaks_rules(said, 1)
+                return
+            (size,) = _LENGTH.unpack_from(said, at)
+            begin = at + _LENGTH.size
+            at = begin + size
+            if at > until:
+                self._breaks_rules(said, 1)
+                return
+            last = at == until and payload is not None
+            self.on_frame(said[begin:at], _ZmqPayload(payload) if last and payload is not None else None)
+
+    def _breaks_rules(self, said: bytes, parts: int) -> None:
+        self.lose(f"sent what is no frame: {said[:40]!r} in {parts} parts")
+
+    def _flush_now(self) -> None:
+        self._flush_comes = False
+        if not self._closed:
+            self._flush(None)
+
+    def _flush(self, payload: memoryview | bytes | None) -> None:
+        if self._headers and self._standing:
+            said = b"".join((_FRAMES, *self._headers))
+            self._headers.clear()
+            self._send(said, payload)
+
+    def _send(self, said: bytes, payload: memoryview | bytes | None) -> None:
+        raise NotImplementedError
 
     def _end(self) -> None:
         raise NotImplementedError
@@ -73,6 +140,7 @@ class AcceptedLink(_ZmqLink):
         router: the socket that the worker listens on.
         identity: by which ZeroMQ knows the peer there.
         peer: its name.
+        context: the carrier's.
         sent: to be called whenever something was sent.
         forget: to be called when the link is over.
     """
@@ -82,37 +150,25 @@ class AcceptedLink(_ZmqLink):
         router: zmq.Socket[bytes],
         identity: bytes,
         peer: str,
+        context: CarrierContext,
         sent: Callable[[], None],
         forget: Callable[[], None],
     ) -> None:
-        super().__init__(peer)
+        super().__init__(peer, context)
         self._router = router
         self._identity = identity
         self._sent = sent
         self._forget = forget
 
-    def send(self, header: bytes, payload: Buffer | None = None) -> None:
-        """Send at once."""
-        if not self._closed:
-            self._send(_FRAME + header, payload)
-        if payload is not None:
-            payload.release()
-
-    def close(self) -> None:
-        """Say goodbye."""
-        if not self._closed:
-            self._send(BYE, None)
-            self._end()
-
-    def _send(self, said: bytes, payload: Buffer | None) -> None:
-        router = self._router
+    def _send(self, said: bytes, payload: memoryview | bytes | None) -> None:
+        send = self._router.send
         try:
-            router.send(self._identity, zmq.NOBLOCK | zmq.SNDMORE)
+            send(self._identity, _MORE)
             if payload is None:
-                router.send(said, zmq.NOBLOCK)
+                send(said, zmq.NOBLOCK)
             else:
-                router.send(said, zmq.NOBLOCK | zmq.SNDMORE)
-                router.send(payload.data, zmq.NOBLOCK)
+                send(said, _MORE)
+                send(payload, zmq.NOBLOCK)
         except zmq.ZMQError:
             # The peer has gone, which is about to be told.
             pass
@@ -120,6 +176,7 @@ class AcceptedLink(_ZmqLink):
 
     def _end(self) -> None:
         self._closed = True
+        self._headers.clear()
         self._forget()
 
 
@@ -130,7 +187,6 @@ class DialedLink(_ZmqLink):
         socket: for this link alone, ready to connect.
         peer: the worker at the other end.
         context: the carrier's.
-        bell: the carrier's.
         forget: to be called when the link is over.
     """
 
@@ -139,19 +195,17 @@ class DialedLink(_ZmqLink):
         socket: zmq.Socket[bytes],
         peer: str,
         context: CarrierContext,
-        bell: Bell,
         forget: Callable[[DialedLink], None],
     ) -> None:
-        super().__init__(peer)
+        super().__init__(peer, context)
         self._socket = socket
-        self._context = context
-        self._bell = bell
         self._forget = forget
         self._endpoint = ""
         self._connected = False
-        self._proved = False
+        self._standing = False
         self._reading = False
-        self._waiting: list[tuple[bytes, bytes | None]] = []
+        self._look_comes = False
+        self._waiting: list[tuple[bytes, bytes]] = []
         said, drawn = hello(context.worker)
         self._hello = HELLO + said
         self._greeting = Greeting(context.secret, context.worker, peer, drawn)
@@ -164,46 +218,51 @@ class DialedLink(_ZmqLink):
         for fileno in self._filenos:
             self._context.watch(fileno, False, self._ready)
         # ZeroMQ signals only what comes after a look that has found nothing.
-        self._bell.ring(self._ready)
+        self._context.soon(self._ready)
         try:
             self._socket.connect(endpoint)
             self._socket.send(self._hello, zmq.NOBLOCK)
         except zmq.ZMQError as error:
             why = f"cannot be reached at {endpoint}: {error}"
             # Whoever connects can be told only after this.
-            self._bell.ring(lambda: self.lose(why))
+            self._context.soon(lambda: self.lose(why))
 
     def send(self, header: bytes, payload: Buffer | None = None) -> None:
-        """Send at once, or when the peer has proved who it is."""
-        if not self._closed:
-            if self._proved:
-                self._send(_FRAME + header, None if payload is None else payload.data)
-            else:
-                self._waiting.append((_FRAME + header, None if payload is None else bytes(payload.data)))
-        if payload is not None:
+        """Send when the peer has proved who it is."""
+        if self._standing or self._closed or payload is None:
+            super().send(header, payload)
+        else:
+            # A copy, so that the buffer is not kept for as long as that takes.
+            self._headers += (_LENGTH.pack(len(header)), header)
+            self._waiting.append((b"".join((_FRAMES, *self._headers)), bytes(payload.data)))
+            self._headers.clear()
             payload.release()
 
     def close(self) -> None:
-        """Say goodbye."""
+        """Say goodbye, if there is still somebody."""
         if not self._closed:
             if self._what_became_of_it() is not None:
-                self._proved = False  # there is nobody to send anything to
-            if self._proved:
-                self._send(BYE, None)
-            self._end()
+                self._standing = False
+            super().close()
 
     # ---- inside ---------------------------------------------------------------------------------------------
 
     def _send(self, said: bytes, payload: memoryview | bytes | None) -> None:
-        socket = self._socket
+        send = self._socket.send
         if payload is None:
-            socket.send(said, zmq.NOBLOCK)
+            send(said, zmq.NOBLOCK)
         else:
-            socket.send(said, zmq.NOBLOCK | zmq.SNDMORE)
-            socket.send(payload, zmq.NOBLOCK)
+            send(said, _MORE)
+            send(payload, zmq.NOBLOCK)
         # Sending may have used up the signal that there is something to read.
-        if not self._reading and can_be_read(socket):
-            self._bell.ring(self._ready)
+        if not self._reading and not self._look_comes:
+            self._look_comes = True
+            self._context.soon(self._look)
+
+    def _look(self) -> None:
+        self._look_comes = False
+        if not self._closed and can_be_read(self._socket):
+            self._ready()
 
     def _ready(self) -> None:
         """Read everything: ZeroMQ tells once that there is something, not how much."""
@@ -233,28 +292,29 @@ class DialedLink(_ZmqLink):
         return None
 
     def _read(self) -> None:
+        receive = self._socket.recv
         while not self._closed:
             try:
-                parts = [self._socket.recv(zmq.NOBLOCK, copy=False)]
+                said = receive(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            while parts[-1].more:
-                parts.append(self._socket.recv(zmq.NOBLOCK, copy=False))
-            if self._proved:
-                self.received(parts)
+            payload, parts = rest_of_message(self._socket)
+            if self._standing:
+                self.received(said, payload, parts)
             else:
-                self._challenged(parts[0].bytes)
+                self._challenged(said)
 
     def _challenged(self, said: bytes) -> None:
         answer = self._greeting.answer(said[1:]) if said[:1] == CHALLENGE else None
         if answer is None:
             self.lose("does not know this cluster's secret")
             return
-        self._proved = True
+        self._standing = True
         self._send(PROOF + answer, None)
         waiting, self._waiting = self._waiting, []
         for header, payload in waiting:
             self._send(header, payload)
+        self._flush(None)
 
     def _end(self) -> None:
         self._closed = True
@@ -262,11 +322,12 @@ class DialedLink(_ZmqLink):
             self._context.unwatch(fileno, False)
         self._socket.disable_monitor()  # before its events have no reader
         self._life.close(0)
-        if self._proved:
+        if self._standing:
             self._socket.close()
         else:
             self._socket.close(0)
         self._waiting.clear()
+        self._headers.clear()
         self._forget(self)
 
 

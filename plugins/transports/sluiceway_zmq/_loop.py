@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import struct
-from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
 import zmq
 
-from sluiceway.carrier import CarrierContext
-
-__all__ = ["Bell", "can_be_read", "configure", "read_event", "watch_life"]
+__all__ = ["can_be_read", "configure", "read_event", "rest_of_message", "watch_life"]
 
 # A peer that answers nothing for so long is lost: its machine is gone. A worker that hangs is the job manager's
 # business, which notices it sooner.
@@ -23,39 +17,6 @@ _NEVER_MS: Final = 2**31 - 1
 _LINGER_MS: Final = 500
 
 _EVENT: Final = struct.Struct("=Hi")
-
-
-class Bell:
-    """Has something called by the loop, soon: what must not be called from where it is found out."""
-
-    def __init__(self, context: CarrierContext) -> None:
-        self._context = context
-        self._out, self._in = os.pipe()
-        os.set_blocking(self._out, False)
-        os.set_blocking(self._in, False)
-        self._calls: deque[Callable[[], None]] = deque()
-        context.watch(self._out, False, self._rung)
-
-    def ring(self, call: Callable[[], None]) -> None:
-        """Have it called."""
-        if call not in self._calls:
-            self._calls.append(call)
-            with suppress(BlockingIOError):
-                os.write(self._in, b"\0")
-
-    def close(self) -> None:
-        """Call nothing any more."""
-        self._calls.clear()
-        self._context.unwatch(self._out, False)
-        os.close(self._out)
-        os.close(self._in)
-
-    def _rung(self) -> None:
-        with suppress(BlockingIOError):
-            os.read(self._out, 4096)
-        calls, self._calls = self._calls, deque()
-        while calls:
-            calls.popleft()()
 
 
 def configure(socket: zmq.Socket[bytes], largest: int) -> None:
@@ -76,6 +37,18 @@ def configure(socket: zmq.Socket[bytes], largest: int) -> None:
 def can_be_read(socket: zmq.Socket[bytes]) -> bool:
     """Whether a message waits. A look that finds none also sees to it that the next one is signalled."""
     return bool(int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
+
+
+def rest_of_message(socket: zmq.Socket[bytes]) -> tuple[zmq.Frame | None, int]:
+    """The second part of a message whose first one has been read, in place, and how many parts there are."""
+    if not socket.getsockopt(zmq.RCVMORE):
+        return None, 1
+    second = socket.recv(zmq.NOBLOCK, copy=False)
+    parts = 2
+    while socket.getsockopt(zmq.RCVMORE):
+        socket.recv(zmq.NOBLOCK)
+        parts += 1
+    return second, parts
 
 
 def watch_life(socket: zmq.Socket[bytes], events: int) -> zmq.Socket[bytes]:

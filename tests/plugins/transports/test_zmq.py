@@ -207,7 +207,9 @@ class TestZmqCarrierOverTcp(_Suite):
 
 def alone(directory: Path) -> CarrierContext:
     """For a carrier that never gets so far that anything would be watched for it."""
-    return CarrierContext("w", str(directory), b"s" * 32, lambda *a: None, lambda *a: None, lambda link: None)
+    return CarrierContext(
+        "w", str(directory), b"s" * 32, lambda *a: None, lambda *a: None, lambda call: None, lambda link: None
+    )
 
 
 def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
@@ -277,11 +279,13 @@ def test_a_peer_that_answers_nothing_any_more_is_lost(tmp_path: Path, monkeypatc
         "from sluiceway.carrier import CarrierContext\n"
         "from sluiceway.runtime.poller import SelectorPoller\n"
         "from sluiceway_zmq._carrier import ZmqCarrier\n"
-        "p = SelectorPoller()\n"
+        "p, soon = SelectorPoller(), []\n"
         "took = lambda link: print('accepted', flush=True)\n"
-        "context = CarrierContext('a', sys.argv[1], b's' * 32, p.keep, p.drop, took)\n"
+        "context = CarrierContext('a', sys.argv[1], b's' * 32, p.keep, p.drop, soon.append, took)\n"
         "print(ZmqCarrier('').start(context), flush=True)\n"
-        "while True: p.poll(None)\n"
+        "while True:\n"
+        "    while soon: soon.pop(0)()\n"
+        "    p.poll(None)\n"
     )
     command = [sys.executable, "-c", program, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -290,17 +294,24 @@ def test_a_peer_that_answers_nothing_any_more_is_lost(tmp_path: Path, monkeypatc
         carrier = ZmqCarrier("")
         try:
             address = process.stdout.readline().strip()
-            context = CarrierContext("b", str(tmp_path), b"s" * 32, poller.keep, poller.drop, lambda link: None)
+            soon: list[Any] = []
+            context = CarrierContext(
+                "b", str(tmp_path), b"s" * 32, poller.keep, poller.drop, soon.append, lambda link: None
+            )
             carrier.start(context)
             link = carrier.connect("a", address)
             lost: list[str] = []
             link.on_lost = lambda error: lost.append(str(error))
             poller.keep(process.stdout.fileno(), False, lambda: None)
-            while not link._proved:  # type: ignore[attr-defined]
+            while not link._standing:  # type: ignore[attr-defined]
+                while soon:
+                    soon.pop(0)()
                 poller.poll(1)
             poller.drop(process.stdout.fileno(), False)
             process.send_signal(signal.SIGSTOP)
             while not lost:
+                while soon:
+                    soon.pop(0)()
                 poller.poll(1)
             assert lost == ["worker 'a' has gone"]
         finally:

@@ -66,6 +66,7 @@ class ClusterJob(Job):
             slots_per_worker=-(-sum(slots_required(self._graph).values()) // workers),
             max_workers=workers,
             heartbeat_timeout_s=self._settings.heartbeat_timeout_ms / 1000,
+            network_buffers=self._settings.network_buffers,
             logs=WorkerLogging("", self._settings.log_level or "warning", self._settings.log_format),
         )
         reporting = Reporting(

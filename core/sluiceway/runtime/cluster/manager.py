@@ -46,7 +46,6 @@ _STOP_S: Final = 5.0
 _BEAT_S: Final = 1.0
 _MOST_FAILED_STARTS: Final = 3
 _AS_MANY_KILLS: Final = 4
-_SEGMENTS: Final = 512
 _SEGMENT_BYTES: Final = 32 * 1024
 
 
@@ -77,6 +76,7 @@ class JobManager:
         max_workers: how many there may be at a time.
         heartbeat_timeout_s: a worker that gives no sign of life for longer is killed.
         idle_s: a worker without tasks is ended after so long; None: never.
+        network_buffers: how many each worker has.
         start: starts a worker process.
         platform: what else comes from the operating system.
         on_client: given messages of clients, which are none of the workers' business.
@@ -94,6 +94,7 @@ class JobManager:
         max_workers: int,
         heartbeat_timeout_s: float,
         idle_s: float | None = None,
+        network_buffers: int = 512,
         start: Callable[[WorkerConfig], WorkerHandle] = start_worker,
         platform: Platform | None = None,
         on_client: Callable[[Connection, Message], None] | None = None,
@@ -109,6 +110,7 @@ class JobManager:
         self._transport = transport
         self._slots_per_worker = slots_per_worker
         self._max_workers = max_workers
+        self._network_buffers = network_buffers
         self._start_process = start
         self._on_client = on_client
         self._logs = logs or WorkerLogging()
@@ -235,7 +237,7 @@ class JobManager:
             secret=self._secret.hex(),
             slots=self._slots_per_worker,
             transport=self._transport,
-            segments=_SEGMENTS,
+            segments=self._network_buffers,
             segment_bytes=_SEGMENT_BYTES,
             path=sys.path,
             beat_s=self._beat_s,

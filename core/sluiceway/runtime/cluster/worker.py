@@ -165,12 +165,18 @@ class WorkerProcess:
                 secret=secret,
                 watch=self._poller.keep,
                 unwatch=self._poller.drop,
+                soon=self._loop.soon,
                 accepted=lambda link: self.network.accepted(link),
             )
         )
         segments = self._carrier.segments(config.segments, config.segment_bytes)
         self.network = NetworkTransport(
-            self._carrier, NetworkBufferPool(segments), self._addresses.__getitem__, dump_error, load_error
+            self._carrier,
+            NetworkBufferPool(segments),
+            self._addresses.__getitem__,
+            self._loop.soon,
+            dump_error,
+            load_error,
         )
         self._connection = Connection(
             sock,

@@ -19,6 +19,7 @@ import pickle
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -46,6 +47,7 @@ class Party:
     ) -> None:
         self.name = name
         self.poller = SelectorPoller()
+        self._soon: deque[Callable[[], None]] = deque()
         self.carrier = carrier
         self.address = carrier.start(
             CarrierContext(
@@ -54,12 +56,24 @@ class Party:
                 secret=_SECRET,
                 watch=self.poller.keep,
                 unwatch=self.poller.drop,
+                soon=self._soon.append,
                 accepted=lambda link: self.transport.accepted(link),
             )
         )
         addresses[name] = self.address
         self.buffers = NetworkBufferPool(carrier.segments(segments, size))
-        self.transport = NetworkTransport(carrier, self.buffers, addresses.__getitem__, pickle.dumps, pickle.loads)
+        self.transport = NetworkTransport(
+            carrier, self.buffers, addresses.__getitem__, self._soon.append, pickle.dumps, pickle.loads
+        )
+
+    def turn(self, timeout_s: float) -> None:
+        """One turn of its loop."""
+        soon = self._soon
+        while soon:
+            soon.popleft()()
+        self.poller.poll(timeout_s)
+        while soon:
+            soon.popleft()()
 
     def die(self) -> None:
         """Go without a word."""
@@ -117,7 +131,7 @@ class CarrierConformance(ABC):
             moved = False
             for party in self._parties:
                 before = _Moves.count
-                party.poller.poll(0.001)
+                party.turn(0.001)
                 moved |= before != _Moves.count
             quiet = 0 if moved else quiet + 1
         assert until is None or until(), "it never happened"

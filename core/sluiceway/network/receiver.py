@@ -1,0 +1,282 @@
+"""The consumer's end: a link to each producer's worker, and a receiver for each channel on it."""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable
+
+from sluiceway.carrier import Link, LinkLostError, Payload
+from sluiceway.elements import Batch, Element
+from sluiceway.errors import CorruptStreamError
+from sluiceway.network.frames import (
+    DATA,
+    DATA_HEAD,
+    ELEMENT,
+    ELEMENT_HEAD,
+    FAIL,
+    GONE,
+    HEAD,
+    PAIR,
+    SEQUENCE,
+    SMALL,
+    URGENT,
+    WAITING,
+    pack_credit,
+    pack_open,
+)
+from sluiceway.serializers import Serializer
+from sluiceway.transport import ChannelId, CreditSource, Receiver
+from sluiceway.wire import decode_element
+
+__all__ = ["ConsumerLink"]
+
+
+class ConsumerLink:
+    """A link from this worker, as consumer, to one producer's worker.
+
+    Args:
+        link: it; nothing has come in yet.
+        soon: has something called when the tasks had their turn.
+        load_error: an exception from its bytes.
+        lost: told when the link is lost.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        soon: Callable[[Callable[[], None]], None],
+        load_error: Callable[[bytes], BaseException],
+        lost: Callable[[ConsumerLink], None],
+    ) -> None:
+        self.peer = link.peer
+        self._link = link
+        self._soon = soon
+        self._load_error = load_error
+        self._lost = lost
+        self._receivers: dict[int, _NetworkReceiver] = {}
+        self._grants: dict[int, int] = {}
+        self._next = 0
+        link.on_frame = self._frame
+        link.on_lost = self._link_lost
+
+    def open(
+        self, channel: ChannelId, ledger: CreditSource, wake: Callable[[], None], serializer: Serializer
+    ) -> Receiver:
+        """Open a channel at the producer's worker."""
+        number = self._next
+        self._next += 1
+        receiver = self._receivers[number] = _NetworkReceiver(self, number, channel, ledger, wake, serializer)
+        self._link.send(pack_open(number, channel, ledger.initial()))
+        return receiver
+
+    def close(self, number: int) -> None:
+        """The consumer of a channel is gone."""
+        if self._receivers.pop(number, None) is not None:
+            self._grants.pop(number, None)
+            self._link.send(HEAD.pack(GONE, number))
+
+    def drop(self) -> None:
+        """Close all channels."""
+        for receiver in list(self._receivers.values()):
+            receiver.close()
+
+    def grant(self, number: int, credit: int) -> None:
+        """Grant credit: with all that is granted in this turn, in one frame."""
+        grants = self._grants
+        if not grants:
+            self._soon(self._send_grants)
+        grants[number] = grants.get(number, 0) + credit
+
+    def _send_grants(self) -> None:
+        grants, self._grants = self._grants, {}
+        for frame in pack_credit(grants):
+            self._link.send(frame)
+
+    def _frame(self, header: bytes, payload: Payload | None) -> None:
+        try:
+            _, number = HEAD.unpack_from(header)
+            receiver = self._receivers.get(number)
+            if receiver is None:  # closed here; what was under way vanishes
+                if payload is not None:
+                    payload.release()
+                return
+            receiver.frame(header, payload, self._load_error)
+        except struct.error:
+            self._link.close()
+            self._link_lost(LinkLostError(f"worker {self.peer!r} sent a frame that is too short: {header[:40]!r}"))
+
+    def _link_lost(self, error: LinkLostError) -> None:
+        self._lost(self)
+        for receiver in list(self._receivers.values()):
+            receiver.fail(error)
+
+
+class _NetworkReceiver(Receiver):
+    def __init__(
+        self,
+        link: ConsumerLink,
+        number: int,
+        channel: ChannelId,
+        ledger: CreditSource,
+        wake: Callable[[], None],
+        serializer: Serializer,
+    ) -> None:
+        self._link = link
+        self._number = number
+        self._channel = channel
+        self._ledger = ledger
+        initial = ledger.initial()
+        self._limited = initial is not None
+        # Credit that the producer has, or that is on its way there: of a backlog so much is taken care of.
+        self._granted = initial or 0
+        self._wake = wake
+        self._serializer = serializer
+        self._queue: deque[Payload | bytearray | bytes] = deque()
+        self._urgent: deque[bytes] = deque()
+        self._partial: bytearray | None = None
+        self._sequence = 0
+        self._taken = 0
+        self._backlog = 0
+        self._failure: BaseException | None = None
+        self._closed = False
+
+    # ---- the consumer ---------------------------------------------------------------------------------------
+
+    def receive(self) -> Element | None:
+        if self._urgent:
+            return decode_element(
+                memoryview(self._urgent.popleft()), self._serializer, f"channel {self._channel}, an urgent element"
+            )
+        if not self._queue:
+            if self._failure is not None:
+                raise self._failure
+            return None
+        frame = self._queue.popleft()
+        self._taken += 1
+        where = f"channel {self._channel}, element {self._taken}"
+        if isinstance(frame, (bytes, bytearray)):
+            element = decode_element(memoryview(frame), self._serializer, where)
+        else:
+            try:
+                element = decode_element(frame.data, self._serializer, where)
+            finally:
+                frame.release()
+        if type(element) is Batch and self._limited:
+            self._grant(self._ledger.batch_taken(self._uncovered()))
+        return element
+
+    @property
+    def urgent(self) -> bool:
+        return bool(self._urgent)
+
+    def queued(self) -> int:
+        failed = self._failure is not None and not self._closed
+        return len(self._queue) + len(self._urgent) + failed
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._drop()
+        self._ledger.closed()
+        self._link.close(self._number)
+
+    # ---- the link -------------------------------------------------------------------------------------------
+
+    def frame(self, header: bytes, payload: Payload | None, load_error: Callable[[bytes], BaseException]) -> None:
+        """A frame of this channel has come. Raises struct.error where it is too short."""
+        kind = header[0]
+        if kind == DATA and payload is not None:
+            try:
+                _, _, sequence, backlog, more = DATA_HEAD.unpack_from(header)
+            except struct.error:
+                payload.release()
+                raise
+            self._backlog = backlog
+            if self._in_order(sequence):
+                self._piece(payload, bool(more))
+            else:
+                payload.release()
+            return
+        if payload is not None:
+            payload.release()
+        if kind in (ELEMENT, SMALL, URGENT):
+            _, _, sequence, self._backlog = ELEMENT_HEAD.unpack_from(header)
+            if self._in_order(sequence):
+                self._whole(kind, header[ELEMENT_HEAD.size :])
+        elif kind == WAITING:
+            _, _, self._backlog = PAIR.unpack_from(header)
+            if self._limited:
+                self._grant(self._ledger.backlog_announced(self._uncovered()))
+        elif kind == FAIL:
+            self.fail(load_error(header[HEAD.size :]))
+        else:
+            self.fail(CorruptStreamError(f"channel {self._channel}: a frame of the unknown kind {kind}"))
+
+    def fail(self, cause: BaseException) -> None:
+        """Nothing more will come; what has come is still received."""
+        if self._failure is None:
+            self._failure = cause
+            if not self._closed:
+                self._wake()
+
+    def _in_order(self, sequence: int) -> bool:
+        if self._failure is not None:
+            return False
+        if sequence != self._sequence & SEQUENCE:
+            self.fail(
+                CorruptStreamError(
+                    f"channel {self._channel}: frame {sequence} came where {self._sequence} was expected:"
+                    " buffers were lost, repeated or reordered on the way"
+                )
+            )
+            return False
+        self._sequence += 1
+        return True
+
+    def _whole(self, kind: int, frame: bytes) -> None:
+        if kind == URGENT:
+            self._urgent.append(frame)
+        else:
+            if kind == SMALL:
+                self._granted -= 1
+                self.bytes_in += len(frame)
+            self._queue.append(frame)
+        self._wake()
+
+    def _piece(self, payload: Payload, more: bool) -> None:
+        self.bytes_in += len(payload.data)
+        if self._partial is None and not more:
+            self._batch_came(payload)
+            return
+        # What spans several segments is put together here, so that the producer has its segments back.
+        if self._partial is None:
+            self._partial = bytearray()
+        self._partial += payload.data
+        payload.release()
+        if not more:
+            whole, self._partial = self._partial, None
+            self._batch_came(whole)
+
+    def _batch_came(self, frame: Payload | bytearray) -> None:
+        self._granted -= 1
+        self._queue.append(frame)
+        self._wake()
+
+    def _uncovered(self) -> int:
+        """Batches that wait for credit and have none coming. Without this, idle channels would get some."""
+        return max(0, self._backlog - self._granted)
+
+    def _grant(self, credit: int) -> None:
+        if credit:
+            self._granted += credit
+            self._link.grant(self._number, credit)
+
+    def _drop(self) -> None:
+        for frame in self._queue:
+            if not isinstance(frame, (bytes, bytearray)):
+                frame.release()
+        self._queue.clear()
+        self._urgent.clear()
+        self._partial = None

@@ -1,0 +1,363 @@
+"""The producer's end: a link from each consumer's worker, and a sender for each channel on it."""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from sluiceway.buffers import Buffer, ChannelBuffers, PartitionBuffers
+from sluiceway.carrier import Link, LinkLostError, Payload
+from sluiceway.elements import Batch, Element
+from sluiceway.network.frames import (
+    CREDIT,
+    DATA,
+    DATA_HEAD,
+    ELEMENT,
+    ELEMENT_HEAD,
+    FAIL,
+    GONE,
+    HEAD,
+    OPEN,
+    PAIR,
+    SEQUENCE,
+    SMALL,
+    URGENT,
+    WAITING,
+    unpack_credit,
+    unpack_open,
+)
+from sluiceway.serializers import Serializer
+from sluiceway.transport import ChannelId, Sender
+from sluiceway.wire import encode_batch, encode_control
+
+__all__ = ["NetworkSender", "ProducerLink", "Senders"]
+
+_SMALL_BYTES: Final = 512
+"""A batch of so many bytes goes along with its header: a segment, and giving it back, would cost more."""
+
+
+class Senders(Protocol):
+    """What links and senders know of the transport."""
+
+    def soon(self, action: Callable[[], None]) -> None:
+        """Have something called when the tasks had their turn."""
+
+    def dump_error(self, error: BaseException) -> bytes:
+        """An exception as bytes."""
+
+    def sender_of(self, channel: ChannelId) -> NetworkSender | None:
+        """The sender of a channel, if it is there."""
+
+    def consumer_opened(self, link: ProducerLink, channel: ChannelId, number: int, credit: int | None) -> None:
+        """A consumer has opened a channel."""
+
+    def forget_sender(self, channel: ChannelId) -> None:
+        """The producer is gone."""
+
+    def forget_opened(self, link: ProducerLink) -> None:
+        """A consumer's worker is gone before its producers came."""
+
+    def forget_consumer(self, channel: ChannelId) -> None:
+        """A consumer is gone, perhaps before its producer came."""
+
+
+class ProducerLink:
+    """A link from a consumer's worker to this one, as producer."""
+
+    def __init__(self, link: Link, senders: Senders) -> None:
+        self.send = link.send
+        self._link = link
+        self._senders = senders
+        self._channels: dict[int, ChannelId] = {}
+        self._announcing: dict[NetworkSender, None] = {}
+        link.on_frame = self._frame
+        link.on_lost = self._lost
+
+    def announce(self, sender: NetworkSender) -> None:
+        """Tell the consumer of the backlog, once in this turn, if there is still one by then."""
+        if not self._announcing:
+            self._senders.soon(self._announce)
+        self._announcing[sender] = None
+
+    def _announce(self) -> None:
+        senders, self._announcing = self._announcing, {}
+        for sender in senders:
+            sender.announce()
+
+    def _frame(self, header: bytes, payload: Payload | None) -> None:
+        if payload is not None:
+            payload.release()
+        try:
+            self._understand(header)
+        except (struct.error, msgspec.MsgspecError, TypeError, ValueError, IndexError) as error:
+            self._link.close()
+            self._lost(LinkLostError(f"worker {self._link.peer!r} sent what is no frame: {error}"))
+
+    def _understand(self, header: bytes) -> None:
+        kind = header[0]
+        if kind == OPEN:
+            number, channel, credit = unpack_open(header)
+            self._channels[number] = channel
+            self._senders.consumer_opened(self, channel, number, credit)
+        elif kind == CREDIT:
+            for number, credit in unpack_credit(header):
+                sender = self._sender(number)
+                if sender is not None:
+                    sender.granted(credit)
+        elif kind == GONE:
+            _, number = HEAD.unpack_from(header)
+            channel_or_none = self._channels.pop(number, None)
+            if channel_or_none is not None:
+                self._senders.forget_consumer(channel_or_none)
+        else:
+            raise ValueError(f"unknown kind {kind}")
+
+    def _sender(self, number: int) -> NetworkSender | None:
+        channel = self._channels.get(number)
+        return None if channel is None else self._senders.sender_of(channel)
+
+    def _lost(self, error: LinkLostError) -> None:
+        self._senders.forget_opened(self)
+        for channel in self._channels.values():
+            sender = self._senders.sender_of(channel)
+            if sender is not None:
+                sender.consumer_gone()
+
+
+class NetworkSender(Sender):
+    """The producer's end of one channel."""
+
+    def __init__(
+        self,
+        senders: Senders,
+        channel: ChannelId,
+        wake: Callable[[], None],
+        serializer: Serializer,
+        partition: PartitionBuffers,
+    ) -> None:
+        self._senders = senders
+        self._channel = channel
+        self._wake = wake
+        self._serializer = serializer
+        self._buffers: ChannelBuffers = partition.channel(self._pump)
+        self._link: ProducerLink | None = None
+        self._number = 0
+        self._credit: int | None = 0
+        self._sequence = 0
+        self._urgent: list[Element] = []
+        self._backlog: deque[Element] = deque()
+        self._backlog_batches = 0
+        self._pieces: list[bytes | memoryview] = []
+        self._gone = False
+        self._ending: bytes | None = None
+        self._closing = False
+
+    # ---- the producer ---------------------------------------------------------------------------------------
+
+    def send(self, element: Element) -> None:
+        """Send it, or have it wait in line."""
+        if self._gone:
+            return
+        if self._link is None or self._backlog or self._pieces:
+            self._wait_in_line(element)
+        elif type(element) is not Batch:
+            self._control(ELEMENT, element)
+        elif self._credit is None or self._credit:
+            self._batch(element)
+        else:
+            self._wait_in_line(element)
+
+    def send_urgent(self, element: Element) -> None:
+        """Send it before whatever waits."""
+        if type(element) is Batch:
+            raise TypeError("a batch cannot overtake: only control elements can")
+        if self._gone:
+            return
+        if self._link is None:
+            self._urgent.append(element)
+        else:
+            self._control(URGENT, element)
+
+    def available(self) -> bool:
+        """Whether a batch would go out now."""
+        if self._gone:
+            return True
+        return (
+            self._link is not None
+            and not self._backlog
+            and not self._pieces
+            and (self._credit is None or self._credit > 0)
+        )
+
+    def backlog(self) -> int:
+        """Batches that wait."""
+        return self._backlog_batches
+
+    @property
+    def buffers(self) -> tuple[int, int]:
+        """Those in use, and its share of the partition's."""
+        return self._buffers.in_use, self._buffers.size
+
+    def fail(self, cause: BaseException) -> None:
+        """Drop what waits, and send the cause."""
+        self._backlog.clear()
+        self._backlog_batches = 0
+        self._ending = self._senders.dump_error(cause)
+        if self._link is not None:
+            self._send_failure()
+
+    def close(self) -> None:
+        """What waits is still sent; then the sender is forgotten."""
+        self._closing = True
+        self._forget_when_done()
+
+    def close_now(self) -> None:
+        """Drop everything."""
+        self._drop()
+        self._closing = True
+        self._forget_when_done()
+
+    # ---- the link -------------------------------------------------------------------------------------------
+
+    def opened(self, link: ProducerLink, number: int, credit: int | None) -> None:
+        """The consumer has opened the channel."""
+        self._link = link
+        self._number = number
+        self._credit = credit
+        for element in self._urgent:
+            self._control(URGENT, element)
+        self._urgent.clear()
+        if self._ending is not None:
+            self._send_failure()
+            return
+        self._pump()
+        if self._backlog:
+            link.announce(self)
+
+    def granted(self, credit: int) -> None:
+        """Credit has come in."""
+        if self._credit is not None:
+            self._credit += credit
+        self._pump()
+
+    def consumer_gone(self) -> None:
+        """The consumer has closed the channel, or died: what is sent from now on vanishes."""
+        if not self._gone:
+            self._drop()
+            self._forget_when_done()
+            self._wake()
+
+    def announce(self) -> None:
+        """Tell the consumer how much waits for credit."""
+        if self._credit == 0 and self._backlog_batches and self._link is not None and not self._gone:
+            self._link.send(PAIR.pack(WAITING, self._number, self._backlog_batches))
+
+    # ---- inside ---------------------------------------------------------------------------------------------
+
+    def _drop(self) -> None:
+        self._gone = True
+        self._urgent.clear()
+        self._backlog.clear()
+        self._pieces.clear()
+        self._backlog_batches = 0
+
+    def _wait_in_line(self, element: Element) -> None:
+        self._backlog.append(element)
+        if type(element) is Batch:
+            self._backlog_batches += 1
+            if self._credit == 0 and self._link is not None:
+                self._link.announce(self)
+
+    def _head(self, kind: int) -> bytes:
+        head = ELEMENT_HEAD.pack(kind, self._number, self._sequence & SEQUENCE, self._backlog_batches)
+        self._sequence += 1
+        return head
+
+    def _control(self, kind: int, element: Element) -> None:
+        assert self._link is not None
+        self._link.send(self._head(kind) + encode_control(element))
+
+    def _batch(self, batch: Batch[Any]) -> None:
+        assert self._link is not None
+        if self._credit is not None:
+            self._credit -= 1
+        parts = encode_batch(batch, self._serializer)
+        size = sum(map(len, parts))
+        if size <= _SMALL_BYTES:
+            self.bytes_out += size
+            self._link.send(b"".join((self._head(SMALL), *parts)))
+            return
+        # Popped from the end: the first part last.
+        self._pieces = [memoryview(part) for part in reversed(parts)]
+        self._push()
+
+    def _push(self) -> None:
+        """Write pieces into segments for as long as there are any."""
+        assert self._link is not None
+        pieces = self._pieces
+        while pieces:
+            buffer = self._buffers.request()
+            if buffer is None:
+                return
+            _fill(buffer, pieces)
+            self.bytes_out += buffer.size
+            head = DATA_HEAD.pack(
+                DATA, self._number, self._sequence & SEQUENCE, self._backlog_batches, bool(pieces)
+            )
+            self._sequence += 1
+            self._link.send(head, buffer)
+
+    def _pump(self) -> None:
+        """Something has come that was waited for: go on."""
+        if self._gone or self._link is None:
+            return
+        if self._pieces:
+            self._push()
+        backlog = self._backlog
+        while backlog and not self._pieces:
+            element = backlog[0]
+            if type(element) is Batch:
+                if self._credit == 0:
+                    break
+                backlog.popleft()
+                self._backlog_batches -= 1
+                self._batch(element)
+            else:
+                self._control(ELEMENT, backlog.popleft())
+        self._forget_when_done()
+        if self.available():
+            self._wake()
+
+    def _send_failure(self) -> None:
+        assert self._link is not None
+        assert self._ending is not None
+        self._link.send(HEAD.pack(FAIL, self._number) + self._ending)
+        self._ending = None
+        self._forget_when_done()
+
+    def _forget_when_done(self) -> None:
+        done = self._gone or not (self._backlog or self._pieces or self._ending or self._link is None)
+        if self._closing and done and not self._buffers.closed:
+            self._buffers.close()
+            self._senders.forget_sender(self._channel)
+
+
+def _fill(buffer: Buffer, pieces: list[Any]) -> None:
+    """Move as much as fits from ``pieces``, last one first, into the buffer."""
+    memory = buffer.memory
+    room = len(memory)
+    at = 0
+    while pieces and at < room:
+        piece = pieces[-1]
+        size = min(len(piece), room - at)
+        memory[at : at + size] = piece[:size]
+        at += size
+        if size == len(piece):
+            pieces.pop()
+        else:
+            pieces[-1] = piece[size:]
+    buffer.size = at
