@@ -28,6 +28,7 @@ class Failover:
     Attributes:
         history: what has gone wrong, oldest first; of many, the last ones.
         restarts: how often a region was restarted, or is about to be.
+        given_up: why there is no restart after the last failure, where that is to be told; else empty.
 
     Args:
         executions: the job.
@@ -54,6 +55,7 @@ class Failover:
     ) -> None:
         self.history: deque[JobFailure] = deque(maxlen=KEPT)
         self.restarts = 0
+        self.given_up = ""
         self._worker_of = worker_of
         self._job = job
         self._strategy = strategy
@@ -80,7 +82,8 @@ class Failover:
         self._remember(vertex, cause, 0 if delay_ms is None else len(region), delay_ms)
         if delay_ms is None:
             if self._strategy.reason:
-                cause.add_note(f"the job is not restarted: {self._strategy.reason}")
+                self.given_up = f"the job is not restarted: {self._strategy.reason}"
+                cause.add_note(self.given_up)
             return False
         self.restarts += 1
         self._due[region] = self._clock.monotonic() + delay_ms / 1000

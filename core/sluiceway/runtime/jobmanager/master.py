@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from sluiceway.carrier import LinkLostError
 from sluiceway.clock import Clock
 from sluiceway.config import Settings
 from sluiceway.engine import JobFailure, JobStatus, LifecycleListener
@@ -230,6 +231,11 @@ class JobMaster:
 
     def worker_lost(self, worker: str, cause: BaseException) -> None:
         """A worker is gone, and with it all that ran there."""
+        if isinstance(self.failure, LinkLostError) and not self.status.ended:
+            # A neighbour has told that their link broke before anybody knew why it did.
+            self.failure = cause
+            if self._failover.given_up:
+                cause.add_note(self._failover.given_up)
         for vertex in self.executions.subtasks():
             place = self._places.get((vertex.job_vertex.id, vertex.subtask))
             if place == worker and not vertex.state.ended:
