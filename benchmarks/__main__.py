@@ -22,6 +22,7 @@ BENCHMARKS = (
     "joins",
     "latency",
     "transports",
+    "serializers",
     "startup",
     "peers",
 )

@@ -16,6 +16,22 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 NEXMARK = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 15, 17, 18, 19, 20)
+SENT = (
+    "(str, int)",
+    "(repeated str, 1)",
+    "str",
+    "dataclass",
+    "dataclass with slots",
+    "NamedTuple",
+    "msgspec.Struct",
+    "(str, dataclass)",
+    "nested dataclass",
+    "datetime",
+    "dict",
+    "pydantic model",
+    "numpy array of 8",
+    "numpy.float64",
+)
 ROWS = [
     "chain of four lambdas",
     "word count, reduce",
@@ -37,6 +53,9 @@ ROWS = [
     "latency at 100 lines/s, 99th percentile",
     *(f"a buffer of {size}: {way}" for size in ("32 KiB", "1 MiB") for way in ("copied", "pipe", "shm", "zmq")),
     *(f"there and back: {way}" for way in ("pipe", "shm", "zmq")),
+    "(str, int): encode one",
+    "(str, int): decode one",
+    *(f"sent: {kind}, against pickle" for kind in SENT),
     "sluiceway run of an empty job",
     "memory after an empty job",
     "word count, reduce, by bytewax",
