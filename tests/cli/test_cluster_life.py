@@ -189,3 +189,23 @@ def test_what_a_cluster_cannot_take_is_refused_at_once(cluster: Cluster) -> None
     assert "'careful'" in refused.stderr
     assert "variable 'lock' (lock) cannot be pickled" in refused.stderr
     assert cluster.json("list") == []
+
+
+def test_after_a_cluster_that_was_killed_as_a_whole_the_next_tidies_up(
+    cluster: Cluster,
+) -> None:
+    cluster("cluster", "start", "--workers", "1")
+    cluster("submit", "endless.py")
+    before = cluster.until(lambda: (s := cluster.json("cluster", "status"))["workers"] and s)
+    everybody = [before["pid"], *(w["pid"] for w in before["workers"])]
+    for pid in everybody:
+        os.kill(pid, signal.SIGSTOP)  # so that none of them notices how the others end
+    for pid in everybody:
+        os.kill(pid, signal.SIGKILL)
+    cluster.until(lambda: cluster("list").returncode == 3)
+    (left,) = cluster.directory.glob("sluiceway-*")
+    assert (left / "manager").exists()
+    assert cluster("cluster", "start").returncode == 0
+    assert not left.exists()
+    assert len(list(cluster.directory.glob("sluiceway-*"))) == 1
+    assert cluster.json("cluster", "status")["epoch"] == before["epoch"] + 1

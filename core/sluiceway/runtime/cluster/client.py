@@ -80,7 +80,15 @@ def start_cluster(workers: int, slots: int, transport: str, idle_s: float = 30.0
     directory = make_directory()
     secret = secrets.token_hex(32)
     config = ClusterConfig(
-        str(directory), secret, workers, slots, transport, idle_s=idle_s, logs=str(logs), log_level=log_level
+        str(directory),
+        secret,
+        workers,
+        slots,
+        transport,
+        idle_s=idle_s,
+        logs=str(logs),
+        log_level=log_level,
+        epoch=_next_epoch(),
     )
     ready, says_ready = os.pipe()
     with open(ready, "rb", buffering=0) as line, open(file.parent / "cluster.log", "wb") as log:
@@ -107,6 +115,17 @@ def start_cluster(workers: int, slots: int, transport: str, idle_s: float = 30.0
     shutil.rmtree(directory, ignore_errors=True)
     said = Path(log.name).read_text(errors="replace").strip()
     raise ConnectorError(f"the cluster did not come up; what it said is in {log.name}: {said[-2000:]}")
+
+
+def _next_epoch() -> int:
+    """The number of a new job manager: higher than those of all before it."""
+    file = cluster_file().with_name("epoch")
+    try:
+        last = int(file.read_text())
+    except (OSError, ValueError):
+        last = 0
+    _write_privately(file, f"{last + 1}\n")
+    return last + 1
 
 
 def _put_logs_aside() -> Path:

@@ -52,6 +52,7 @@ class ClusterConfig:
         idle_s: a worker without tasks is ended after so long.
         logs: directory of the log files of its processes.
         log_level: the lowest level that is logged, where a job does not say.
+        epoch: higher than that of any job manager before.
     """
 
     directory: str
@@ -63,6 +64,7 @@ class ClusterConfig:
     idle_s: float = 30.0
     logs: str = ""
     log_level: str = "info"
+    epoch: int = 1
 
 
 class Dispatcher:
@@ -88,6 +90,7 @@ class Dispatcher:
             idle_s=config.idle_s,
             on_client=self._message,
             logs=WorkerLogging(config.logs, config.log_level),
+            epoch=config.epoch,
         )
         self._numbers = count(1)
         self._submitted: dict[str, tuple[str, int]] = {}
@@ -191,6 +194,7 @@ class Dispatcher:
         return Status(
             request=message.request,
             pid=os.getpid(),
+            epoch=self._manager.epoch,
             started_ms=self._started_ms,
             slots=resources.slots.total,
             free_slots=resources.slots.available,

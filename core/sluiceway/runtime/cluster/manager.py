@@ -67,6 +67,11 @@ class WorkerLogging:
 class JobManager:
     """Runs jobs on workers that it starts. All in one thread, except where a method says otherwise.
 
+    Attributes:
+        loop: in which all of it runs.
+        jobs: by their ids.
+        epoch: the number of this job manager.
+
     Args:
         directory: the cluster's own, which only its user may enter; removed at the end.
         secret: the cluster's.
@@ -81,6 +86,7 @@ class JobManager:
         platform: what else comes from the operating system.
         on_client: given messages of clients, which are none of the workers' business.
         logs: where and what the workers log.
+        epoch: higher than that of any job manager of this cluster before; it leads all jobs in it.
     """
 
     def __init__(
@@ -99,6 +105,7 @@ class JobManager:
         platform: Platform | None = None,
         on_client: Callable[[Connection, Message], None] | None = None,
         logs: WorkerLogging | None = None,
+        epoch: int = 1,
     ) -> None:
         self._platform = platform or Platform()
         self.loop, self._poller = self._platform.loop(services.clock)
@@ -114,6 +121,7 @@ class JobManager:
         self._start_process = start
         self._on_client = on_client
         self._logs = logs or WorkerLogging()
+        self.epoch = epoch
         self._names = count(1)
         self._waiting: list[JobRun] = []
         self._failed_starts = 0
@@ -127,6 +135,7 @@ class JobManager:
             on_released=self._start_what_can,
             heartbeat_timeout_s=heartbeat_timeout_s,
             idle_s=idle_s,
+            epoch=epoch,
         )
         self._listener = self._platform.listen(directory)
         self._poller.keep(self._listener.fileno(), False, self._accept)
@@ -172,7 +181,7 @@ class JobManager:
         """
         run = JobRun(
             job,
-            0,
+            self.epoch,
             graph,
             settings,
             loop=self.loop,
@@ -244,6 +253,7 @@ class JobManager:
             logs=self._logs.directory,
             log_level=self._logs.level,
             log_format=self._logs.style,
+            epoch=self.epoch,
         )
         self.resources.expect(config.name, self._start_process(config))
 
@@ -290,6 +300,9 @@ class JobManager:
             return
         self.resources.heard_from(connection)
         if isinstance(message, Register):
+            if message.epoch != self.epoch:
+                connection.close()  # it was started for a job manager that is none any more
+                return
             self.resources.register(connection, message)
         elif isinstance(message, _OF_JOBS):
             run = self.jobs.get(message.job)

@@ -78,13 +78,15 @@ class Proof(_Message, frozen=True):
 class Register(_Message, frozen=True):
     """A worker has come.
 
-    ``address`` is where its data transport can be reached, by the transport's own notation.
+    ``address`` is where its data transport can be reached, by the transport's own notation. ``epoch`` is that of
+    the job manager that it was started for.
     """
 
     worker: str
     pid: int
     slots: int
     address: str
+    epoch: int = 0
 
 
 class Heartbeat(_Message, frozen=True):
@@ -218,7 +220,9 @@ class JobEnded(_Message, frozen=True):
 
 
 class StopWorker(_Message, frozen=True):
-    """Job manager to worker: end."""
+    """Job manager to worker: end. ``epoch`` is that of the job manager."""
+
+    epoch: int = 0
 
 
 class ReportTask(_Message, frozen=True):
@@ -357,10 +361,14 @@ class WorkerInfo(msgspec.Struct, frozen=True):
 
 
 class Status(_Message, frozen=True):
-    """Job manager to client. ``figures``, where they were asked for: by job, pickled metrics."""
+    """Job manager to client: how things are.
+
+    ``epoch`` goes up with each job manager. ``figures``, where they were asked for: by job, pickled metrics.
+    """
 
     request: int
     pid: int
+    epoch: int
     started_ms: int
     slots: int
     free_slots: int

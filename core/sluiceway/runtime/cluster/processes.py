@@ -49,6 +49,7 @@ class WorkerConfig:
         logs: directory of the cluster's logs; empty: log to standard error.
         log_level: the lowest level that is logged, where a job does not say.
         log_format: of log lines on standard error, ``text`` or ``json``.
+        epoch: of the job manager; what an earlier one says is not listened to.
         parent: process id of whoever starts it; filled in by :func:`start_worker`.
         stderr: file descriptor of standard error once it is up; likewise.
     """
@@ -66,6 +67,7 @@ class WorkerConfig:
     logs: str = ""
     log_level: str = "warning"
     log_format: str = "text"
+    epoch: int = 0
     parent: int = 0
     stderr: int = -1
 

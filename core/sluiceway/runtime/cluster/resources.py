@@ -64,6 +64,7 @@ class ResourceManager:
         heartbeat_timeout_s: a worker whose process gives no sign of life for longer, as one that was stopped, is
             killed and counts as lost. A function that takes its time is no reason: the signs come from a thread.
         idle_s: a worker none of whose slots is taken for longer is ended; None: never.
+        epoch: of the job manager.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class ResourceManager:
         on_released: Callable[[], None],
         heartbeat_timeout_s: float,
         idle_s: float | None = None,
+        epoch: int = 0,
     ) -> None:
         self.slots = SlotPool()
         self._loop = loop
@@ -85,6 +87,7 @@ class ResourceManager:
         self._on_released = on_released
         self._timeout_s = heartbeat_timeout_s
         self._idle_s = idle_s
+        self._epoch = epoch
         self._check_s = min([_CHECK_S, heartbeat_timeout_s / 4, *([] if idle_s is None else [idle_s])])
         self._checked_at = clock.monotonic()
         self._workers: dict[str, _Known] = {}
@@ -173,7 +176,7 @@ class ResourceManager:
         self._stopping = True
         for known in self._workers.values():
             if known.connection is not None:
-                known.connection.send(StopWorker())
+                known.connection.send(StopWorker(self._epoch))
                 known.connection.close()
 
     @property
@@ -242,7 +245,7 @@ class ResourceManager:
             elif now - known.idle_since >= idle_s and known.connection is not None:
                 known.released = True
                 self.slots.withdraw(known.name)
-                known.connection.send(StopWorker())
+                known.connection.send(StopWorker(self._epoch))
                 known.connection.close()
 
     def _cut_off(self, known: _Known) -> None:

@@ -151,6 +151,7 @@ class WorkerProcess:
         self._loop.contained = BaseException  # no user's function ends a process that others run in
         self._services = services
         self.rejected = 0
+        self._epoch = config.epoch
         self.log: LogFile | None = None
         self._jobs: dict[str, _JobHere] = {}
         self._addresses: dict[str, str] = {}
@@ -227,7 +228,7 @@ class WorkerProcess:
     # ---- the connection -------------------------------------------------------------------------------------
 
     def _opened(self, connection: Connection) -> None:
-        connection.send(Register(self._config.name, os.getpid(), self._config.slots, self._address))
+        connection.send(Register(self._config.name, os.getpid(), self._config.slots, self._address, self._epoch))
         self._beat()
         self._measure()
 
@@ -250,7 +251,9 @@ class WorkerProcess:
             self._loop.at(self._clock.monotonic() + METRICS_S, self._measure)
 
     def _message(self, connection: Connection, message: Message) -> None:
-        if isinstance(message, StopWorker):
+        if getattr(message, "epoch", self._epoch) < self._epoch:
+            self.rejected += 1  # of a job manager that is none any more, whatever it is about
+        elif isinstance(message, StopWorker):
             connection.close()
         elif isinstance(message, SubmitJob):
             self._submit(message)
@@ -337,6 +340,7 @@ class WorkerProcess:
                 self.rejected += 1
                 return
             self._drop(message.job, before)
+        self._epoch = message.epoch
         program: Program = load(message.program)
         self._use_log_level(message.job, program.settings.log_level)
         sys.path += [entry for entry in program.path if entry not in sys.path]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,16 @@ from sluiceway.config import Settings
 from sluiceway.engine import JobStatus
 from sluiceway.plugins import PluginManager
 from sluiceway.runtime.cluster.jobrun import JobRun
+from sluiceway.runtime.cluster.manager import JobManager
 from sluiceway.runtime.cluster.messages import (
     CancelTask,
     DeployTasks,
     JobEnded,
     Message,
+    Register,
     ReportTask,
     RequestSplit,
+    StopWorker,
     SubmitJob,
 )
 from sluiceway.runtime.cluster.processes import WorkerConfig
@@ -35,24 +39,31 @@ from sluiceway.runtime.worker import Worker
 PROGRAM = dump(Program("job", Settings()))
 
 
-@pytest.fixture
-def worker(tmp_path: Path) -> Iterator[WorkerProcess]:
+@contextmanager
+def make_worker(directory: Path, epoch: int = 0) -> Iterator[WorkerProcess]:
     ours, theirs = socket.socketpair()
     config = WorkerConfig(
         name="worker-1",
         manager="",
-        directory=str(tmp_path),
+        directory=str(directory),
         secret="00",
         slots=1,
         transport="shm",
         segments=8,
         segment_bytes=1024,
         path=[],
+        epoch=epoch,
     )
     process = WorkerProcess(config, theirs, PluginManager().services())
     yield process
     ours.close()
     process.run()
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[WorkerProcess]:
+    with make_worker(tmp_path) as process:
+        yield process
 
 
 def tell(worker: WorkerProcess, *messages: Message) -> int:
@@ -69,6 +80,53 @@ def test_a_worker_listens_to_the_latest_leader_of_a_job_alone(worker: WorkerProc
     assert tell(worker, SubmitJob("job", 3, PROGRAM), CancelTask("job", 3, "a")) == 5, "a new leader takes over"
     assert tell(worker, CancelTask("job", 2, "a")) == 6
     assert tell(worker, JobEnded("job", 3), JobEnded("job", 3)) == 7
+
+
+def test_a_new_leader_of_one_job_leads_all_and_an_old_one_ends_nothing(worker: WorkerProcess) -> None:
+    sent: list[Message] = []
+    worker.send = sent.append  # type: ignore[method-assign]
+    assert tell(worker, SubmitJob("job", 2, PROGRAM), SubmitJob("other", 3, PROGRAM)) == 0
+    assert tell(worker, CancelTask("job", 2, "a")) == 1, "its leader has gone"
+    assert tell(worker, SubmitJob("third", 2, PROGRAM)) == 2
+    assert tell(worker, StopWorker(2)) == 3
+    assert not worker._connection._closing
+    assert tell(worker, SubmitJob("job", 3, PROGRAM), CancelTask("job", 3, "a")) == 3
+    assert tell(worker, StopWorker(3)) == 3
+    assert worker._connection._closing
+
+
+def test_a_worker_listens_to_nobody_before_the_job_manager_that_it_was_started_for(tmp_path: Path) -> None:
+    with make_worker(tmp_path, epoch=5) as worker:
+        assert tell(worker, SubmitJob("job", 4, PROGRAM), StopWorker(4)) == 2
+        assert tell(worker, SubmitJob("job", 5, PROGRAM), CancelTask("job", 5, "a")) == 2
+
+
+def test_a_job_manager_takes_no_worker_that_was_started_for_another(tmp_path: Path) -> None:
+    manager = JobManager(
+        tmp_path,
+        b"secret",
+        PluginManager().services(),
+        transport="shm",
+        slots_per_worker=1,
+        max_workers=1,
+        heartbeat_timeout_s=50,
+        epoch=7,
+    )
+    asked: list[Message] = []
+    manager.resources.register = lambda connection, message: asked.append(message)  # type: ignore[method-assign]
+
+    class Peer:
+        peer = "worker"
+        closed = False
+
+        def close(self) -> None:
+            self.closed = True
+
+    old, new = Peer(), Peer()
+    manager._message(old, Register("worker-1", 1, 1, "", 6))  # type: ignore[arg-type]
+    manager._message(new, Register("worker-1", 1, 1, "", 7))  # type: ignore[arg-type]
+    assert (old.closed, new.closed, len(asked)) == (True, False, 1)
+    manager.abandon()
 
 
 def test_what_a_worker_cannot_unpack_fails_the_tasks_and_not_the_worker(worker: WorkerProcess) -> None:
