@@ -51,8 +51,12 @@ ROWS = [
     "interval join, two matches per record",
     "latency at 100 lines/s, median",
     "latency at 100 lines/s, 99th percentile",
-    *(f"a buffer of {size}: {way}" for size in ("32 KiB", "1 MiB") for way in ("copied", "pipe", "shm", "zmq")),
-    *(f"there and back: {way}" for way in ("pipe", "shm", "zmq")),
+    *(
+        f"a buffer of {size}: {way}"
+        for size in ("32 KiB", "1 MiB")
+        for way in ("copied", "pipe", "shm", "zmq", "bare pyzmq")
+    ),
+    *(f"there and back: {way}" for way in ("pipe", "shm", "zmq", "bare pyzmq")),
     "(str, int): encode one",
     "(str, int): decode one",
     *(f"sent: {kind}, against pickle" for kind in SENT),
