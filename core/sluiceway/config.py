@@ -43,6 +43,8 @@ class Settings:
             what the program says, or ``warning``.
         log_format: of log lines on standard error, ``text`` or ``json``.
         checkpoint_interval_ms: time from one checkpoint to the next; 0: none are taken.
+        checkpoints: path or URL of the place where checkpoints are kept; None: in the memory of the job manager.
+        checkpoint_retained: how many completed ones are kept.
         checkpoint_mode: ``exactly-once``, or ``at-least-once``: no channel waits for others meanwhile, and what it
             brings is processed a second time after a failure.
         checkpoint_timeout_ms: a checkpoint that takes longer is given up.
@@ -73,6 +75,8 @@ class Settings:
     log_level: str | None = None
     log_format: str = "text"
     checkpoint_interval_ms: int = 0
+    checkpoints: str | None = None
+    checkpoint_retained: int = 1
     checkpoint_mode: str = "exactly-once"
     checkpoint_timeout_ms: int = 600_000
     checkpoint_min_pause_ms: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -37,6 +38,14 @@ def _name(value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise UnfitError
     return value.strip()
+
+
+def _place(value: object) -> str:
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    place = _name(value)
+    # Whoever reads it may have another working directory.
+    return place if "://" in place else os.path.abspath(os.path.expanduser(place))
 
 
 def _names(value: object) -> tuple[str, ...]:
@@ -170,6 +179,8 @@ OPTIONS: Final[Mapping[str, Option]] = {
         Option("log-level", "log_level", "one of " + ", ".join(LOG_LEVELS), _one_of(*LOG_LEVELS)),
         Option("log-format", "log_format", "text or json", _one_of("text", "json")),
         Option("checkpoint-interval", "checkpoint_interval_ms", _A_DURATION, _duration(0)),
+        Option("checkpoints", "checkpoints", "a path or URL", _place),
+        Option("checkpoint-retained", "checkpoint_retained", "a whole number >= 1", _whole(1)),
         Option(
             "checkpoint-mode",
             "checkpoint_mode",
@@ -185,5 +196,5 @@ OPTIONS: Final[Mapping[str, Option]] = {
 }
 """Every option of a run, by name."""
 
-NOT_BUILT_YET: Final = {"checkpoints": "checkpoints", "from": "checkpoints"}
+NOT_BUILT_YET: Final = {"from": "checkpoints"}
 """Names with a place in the design, and what they are waiting for."""

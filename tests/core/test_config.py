@@ -102,7 +102,7 @@ def test_the_search_begins_in_the_working_directory(tmp_path: Path, monkeypatch:
         ("batch-size = 1\nbatch_size = 2", "{} gives batch-size twice, with '-' and with '_': take one away"),
         ("[parallelism]\nx = 1", "parallelism = {{'x': 1}} in {} is not a whole number >= 1"),
         ("metrics = [1]", "metrics = [1] in {} is not a list of names of metrics reporters"),
-        ("checkpoints = '/tmp'", "checkpoints in {}: checkpoints are not built yet; leave it out"),
+        ("from = '/tmp'", "from in {}: checkpoints are not built yet; leave it out"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_told_with_its_name(tmp_path: Path, text: str, says: str) -> None:
@@ -167,7 +167,7 @@ def test_an_argument_that_does_not_exist_is_told_with_the_one_that_was_meant(tmp
     assert str(caught.value).startswith(
         "there is no option 'bufer_timeout'. Did you mean 'buffer_timeout'? Known: 'auto_watermark_interval', "
     )
-    assert "checkpoints" not in str(caught.value)
+    assert "'from'" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -204,8 +204,8 @@ def test_settings_that_contradict_each_other_are_told_with_both_origins(tmp_path
     [
         (
             {},
-            {"SLUICEWAY_CHECKPOINTS": "/x"},
-            "SLUICEWAY_CHECKPOINTS: checkpoints are not built yet; leave it out",
+            {"SLUICEWAY_FROM": "/x"},
+            "SLUICEWAY_FROM: checkpoints are not built yet; leave it out",
         ),
         ({"from": "/x"}, {}, "--from: checkpoints are not built yet; leave it out"),
     ],

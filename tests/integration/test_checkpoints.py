@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 import sluiceway as sw
+from sluiceway.checkpoints import load_metadata, read_operators
 from sluiceway.connectors.generator import GeneratorSource
 from sluiceway.engine import JobStatus
 from sluiceway.errors import GraphError
+from sluiceway.plugins import default_manager
 
 COUNT = 40_000
 KEYS = 7
@@ -45,7 +47,8 @@ def owed() -> Counter[tuple[int, int]]:
 
 @pytest.mark.parametrize("workers", RUNS)
 @pytest.mark.parametrize("mode", ["exactly-once", "at-least-once"])
-def test_state_goes_on_from_the_last_checkpoint(workers: int, mode: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", ["in memory", "in files"])
+def test_state_goes_on_from_the_last_checkpoint(workers: int, mode: str, where: str, tmp_path: Path) -> None:
     flow = sw.Pipeline("counted", parallelism=2)
     numbers = flow.source(GeneratorSource(count=COUNT, rate=80_000 if workers else None))
     checked = numbers.map(failing_at((COUNT // 4, COUNT // 2 + 1), tmp_path))
@@ -54,6 +57,7 @@ def test_state_goes_on_from_the_last_checkpoint(workers: int, mode: str, tmp_pat
         workers=workers,
         checkpoint_interval="30ms" if workers else "2ms",
         checkpoint_mode=mode,
+        checkpoints=tmp_path / "kept" if where == "in files" else None,
         restart="fixed-delay:3:1ms",
     )
     assert result.status is JobStatus.FINISHED
@@ -64,6 +68,38 @@ def test_state_goes_on_from_the_last_checkpoint(workers: int, mode: str, tmp_pat
     else:
         assert set(came) >= set(owed())
     assert sum(came.values()) < 2 * COUNT, "it has not begun at the beginning"
+    if where == "in files":
+        (kept,) = (tmp_path / "kept").glob("*/chk-*/metadata.json")
+        found = load_metadata(default_manager().checkpoint_storage(str(kept.parent.parent)), kept.parent.name)
+        assert all(subtask.finished for vertex in found.vertices for subtask in vertex.subtasks)
+        assert sum(len(vertex.subtasks) for vertex in found.vertices) == 4, "that of the end"
+
+
+def test_a_task_that_has_finished_is_in_the_checkpoints_after_it(tmp_path: Path) -> None:
+    flow = sw.Pipeline("one ends")
+    short = flow.from_collection([1, 2, 3]).uid("short").key_by(lambda v: 0).count().uid("counted")
+    long = flow.source(GeneratorSource(count=20_000, rate=40_000)).uid("long")
+    failing = long.map(failing_at((15_000,), tmp_path))
+    out = failing.key_by(lambda v: v % KEYS).count().collect()
+    few = short.collect()
+    result = flow.run(
+        checkpoint_interval="20ms",
+        checkpoints=tmp_path / "kept",
+        checkpoint_retained=2,
+        restart="fixed-delay:1:0ms",
+    )
+    assert result.metrics.restarts == 1
+    assert few == [(0, 1), (0, 2), (0, 3)], "what has finished does not begin anew"
+    assert max(n for _, n in out) == len(range(0, 20_000, KEYS))
+    kept = list((tmp_path / "kept").glob("*/chk-*"))
+    assert len(kept) == 2
+    for directory in kept:
+        storage = default_manager().checkpoint_storage(str(directory.parent))
+        states = read_operators(storage, directory.name, load_metadata(storage, directory.name))
+        (counted,) = [s for s in states if s.uid == "counted"]
+        assert counted.drained
+        assert counted.keyed is not None
+        assert len(counted.keyed.groups) == 1
 
 
 def test_what_has_not_changed_since_is_not_read_again(tmp_path: Path) -> None:

@@ -186,6 +186,7 @@ class OperatorEntry(_Part, frozen=True, kw_only=True):
         lists: its operator state.
         broadcast: its broadcast state.
         pending: records that were taken and not given on.
+        committables: what commits output that was made ready.
     """
 
     uid: str
@@ -194,6 +195,7 @@ class OperatorEntry(_Part, frozen=True, kw_only=True):
     lists: tuple[ListEntry, ...] = ()
     broadcast: Section | None = None
     pending: Section | None = None
+    committables: Section | None = None
 
 
 class SubtaskEntry(_Part, frozen=True, kw_only=True):
@@ -203,7 +205,7 @@ class SubtaskEntry(_Part, frozen=True, kw_only=True):
         index: of the subtask.
         operators: the state of its steps.
         attachments: other bytes by name, such as records that were under way.
-        finished: whether the subtask had finished.
+        finished: whether the subtask had come to the end of its input, and had nothing left to do.
         size: bytes of state that the checkpoint refers to.
         written: of these, bytes that were written for this checkpoint.
     """
@@ -300,7 +302,8 @@ class CheckpointMetadata(_Part, frozen=True, kw_only=True):
 
 
 def _files_of(operator: OperatorEntry) -> set[str]:
-    sections = [operator.splits, operator.broadcast, operator.pending, *(kept.elements for kept in operator.lists)]
+    values = [operator.splits, operator.broadcast, operator.pending, operator.committables]
+    sections = [*values, *(kept.elements for kept in operator.lists)]
     found = {section.file for section in sections if section is not None}
     keyed = operator.keyed
     if keyed is not None and keyed.file is not None:

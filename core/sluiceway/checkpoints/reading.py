@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 from zlib import crc32
 
@@ -106,6 +107,7 @@ class StateReader:
             lists=tuple(map(self._list, entry.lists)),
             broadcast=broadcast,
             pending=pending,
+            committables=self.values(entry.committables),
         )
 
     def keyed(self, uid: str, entry: KeyedEntry) -> KeyedSnapshot:
@@ -152,7 +154,12 @@ def read_operators(
     """
     reader = StateReader(storage, directory)
     return tuple(
-        reader.operator(operator)
+        replace(
+            reader.operator(operator),
+            subtask=subtask.index,
+            parallelism=vertex.parallelism,
+            drained=subtask.finished,
+        )
         for vertex in metadata.vertices
         for subtask in sorted(vertex.subtasks, key=lambda s: s.index)
         for operator in subtask.operators

@@ -226,8 +226,16 @@ def _write_operator(
             len(snapshot.pending),
         )
         yield
+    committables = writer.add_values(snapshot.committables)
+    yield
     return OperatorEntry(
-        uid=snapshot.uid, keyed=keyed, splits=splits, lists=tuple(lists), broadcast=broadcast, pending=pending
+        uid=snapshot.uid,
+        keyed=keyed,
+        splits=splits,
+        lists=tuple(lists),
+        broadcast=broadcast,
+        pending=pending,
+        committables=committables,
     )
 
 

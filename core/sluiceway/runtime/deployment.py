@@ -69,6 +69,7 @@ class TaskDeployment:
         seed: for partitioners that draw lots.
         restored: state to start from; empty for a first run.
         job: id of the job; in one process, the pipeline's name.
+        checkpoint_path: the directory of the run's checkpoints, where they are written into a storage.
         drained: whether it has nothing to do but to say so: the state is that after the end of its input.
         serializers: those that were registered where the job was made.
     """
@@ -84,5 +85,6 @@ class TaskDeployment:
     seed: int
     restored: tuple[OperatorSnapshot, ...] = ()
     job: str = ""
+    checkpoint_path: str = ""
     drained: bool = False
     serializers: tuple[Serializer, ...] = ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from dataclasses import replace
 from random import SystemRandom
 from threading import Lock
@@ -25,15 +24,18 @@ from sluiceway.graph import (
 from sluiceway.metrics import JobMetrics, MetricsReporter
 from sluiceway.partitioner import Distribution
 from sluiceway.partitioners import BUILT_IN
+from sluiceway.runtime.background import Background, HelperThread
 from sluiceway.runtime.deployment import TaskDeployment
 from sluiceway.runtime.enginelog import job_logging
 from sluiceway.runtime.eventloop import EventLoop, LazyEventLoop
 from sluiceway.runtime.inputs import SourceInput
+from sluiceway.runtime.jobmanager.keeping import keeper_of
 from sluiceway.runtime.jobmanager.master import JobMaster
 from sluiceway.runtime.loops import check_checkpoints, check_iterations
 from sluiceway.runtime.poller import Poller, SelectorPoller
 from sluiceway.runtime.reporting import JobFigures, Reporting, TaskFigures
-from sluiceway.runtime.snapshots import JobSnapshot, TaskSnapshot
+from sluiceway.runtime.snapshots import JobSnapshot, TaskSnapshot, with_own_objects
+from sluiceway.runtime.snapshotwriter import MemoryWriter, StorageWriter
 from sluiceway.runtime.task import Task
 from sluiceway.runtime.taskmanager import TaskManager
 from sluiceway.runtime.worker import Progress, Tasklet, Worker
@@ -69,7 +71,7 @@ class _Workers:
 
     def submit(self, deployments: Sequence[TaskDeployment]) -> None:
         # What is restored is restored again after a failure, as it was: nobody is given the objects themselves.
-        own = [replace(d, restored=deepcopy(d.restored)) if d.restored else d for d in deployments]
+        own = [replace(d, restored=tuple(map(with_own_objects, d.restored))) for d in deployments]
         self._worker.soon(lambda: self._tasks.deploy(own))
 
     def cancel(self, attempt_id: str) -> None:
@@ -121,8 +123,7 @@ class _Master:
         self._worker.soon(lambda: self.job.watermark_reported(attempt_id, group, mark))
 
     def acknowledge(self, attempt_id: str, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
-        copied = deepcopy(snapshot)  # splits and records in it may be changed by those who gave them
-        self._worker.soon(lambda: self.job.acknowledge(attempt_id, checkpoint_id, copied))
+        self._worker.soon(lambda: self.job.acknowledge(attempt_id, checkpoint_id, snapshot))
 
     def decline(self, attempt_id: str, checkpoint_id: int, cause: BaseException) -> None:
         self._worker.soon(lambda: self.job.decline(attempt_id, checkpoint_id, cause))
@@ -151,6 +152,7 @@ class LocalJob(Job):
         services: what plugins give.
         make_poller: where the worker sleeps; tests give one with virtual time.
         make_event_loop: where coroutines run; likewise.
+        make_background: where blocking work is done; likewise.
         restored: what to go on from; None: from the beginning.
 
     Raises:
@@ -165,11 +167,14 @@ class LocalJob(Job):
         make_poller: Callable[[], Poller] = SelectorPoller,
         restored: JobSnapshot | None = None,
         make_event_loop: Callable[[], EventLoop] = LazyEventLoop,
+        make_background: Callable[[Worker], Background] = lambda worker: HelperThread(worker.mail),
     ) -> None:
         self.services = services
         self._settings = settings
         self._make_poller = make_poller
         self._event_loop = make_event_loop()
+        self._make_background = make_background
+        self._background: Background | None = None
         self._graph = job_graph_of(graph, services)
         check_checkpoints(self._graph, settings)
         if restored is not None:
@@ -177,6 +182,8 @@ class LocalJob(Job):
         self._restored = restored
         self._transport = services.transport("local" if settings.transport == "auto" else settings.transport)
         self._state_backend = services.state_backend(settings.state_backend)
+        location = settings.checkpoints
+        self._storage = None if location is None else services.checkpoint_storage(location)
         self._reporters: list[MetricsReporter] = services.metrics_reporters(settings.metrics)
         self._reporting: Reporting | None = None
         self._tasks: TaskManager | None = None
@@ -261,6 +268,8 @@ class LocalJob(Job):
         slots = SlotPool()
         slots.offer("local", sum(slots_required(self._graph).values()))
         gateway = _Master(self._worker)
+        seed = SystemRandom().getrandbits(32) if seed is None else seed
+        background = self._background = self._make_background(self._worker)
         self._tasks = TaskManager(
             self._worker,
             self._transport,
@@ -268,6 +277,8 @@ class LocalJob(Job):
             self.services,
             self._event_loop,
             gateway,
+            MemoryWriter() if self._storage is None else StorageWriter(self._storage),
+            background,
             on_dropped=self._task_dropped,
         )
         gateway.job = self._master = JobMaster(
@@ -277,8 +288,9 @@ class LocalJob(Job):
             clock=clock,
             listener=self.services.listener,
             slots=slots,
-            seed=SystemRandom().getrandbits(32) if seed is None else seed,
+            seed=seed,
             restored=self._restored,
+            keeper=keeper_of(self._storage, self._graph, self._graph.job_name, clock, seed, background),
             on_ended=lambda: self.worker.wake(gateway.presence),
         )
         interval_ms = self._settings.metrics_interval_ms
@@ -350,6 +362,8 @@ class LocalJob(Job):
             if self._reporting is not None:
                 self._reporting.close()
         finally:
+            if self._background is not None:
+                self._background.close()
             self._transport.close()
             self._event_loop.close()
             if self._poller is not None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from sluiceway.checkpoints import SubtaskEntry
 from sluiceway.errors import SluicewayError, StateError
 from sluiceway.graph import JobGraph, JobVertex
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.state import KeyedSnapshot
 
-__all__ = ["CheckpointFailedError", "JobSnapshot", "TaskSnapshot"]
+__all__ = ["CheckpointFailedError", "JobSnapshot", "TaskSnapshot", "with_own_objects"]
 
 
 class CheckpointFailedError(SluicewayError):
@@ -30,6 +32,9 @@ class TaskSnapshot:
         alignment_ms: how long some channels waited for others.
         flush_ms: from the barrier to the moment when nothing was left in sinks.
         sync_ms: how long the task stood still for its state to be taken.
+        async_ms: how long it took to read and write it, while the task went on.
+        checkpoint_id: the checkpoint that it was taken for.
+        entry: where the state is, if it was written into a storage; then there are no ``operators``.
     """
 
     operators: tuple[OperatorSnapshot, ...]
@@ -38,10 +43,15 @@ class TaskSnapshot:
     alignment_ms: int = 0
     flush_ms: int = 0
     sync_ms: int = 0
+    async_ms: int = 0
+    checkpoint_id: int = 0
+    entry: SubtaskEntry | None = None
 
     @property
     def size(self) -> int:
-        """Bytes of serialized state in it."""
+        """Bytes of serialized state in it, or that it refers to."""
+        if self.entry is not None:
+            return self.entry.size
         return sum(_size(s) for s in self.operators)
 
 
@@ -100,6 +110,15 @@ class JobSnapshot:
                 f"the snapshot has state of {', '.join(map(repr, sorted(lost)))}, which no step of job "
                 f"{graph.job_name!r} goes by: give its step that uid, with .uid(...)"
             )
+
+
+def with_own_objects(snapshot: OperatorSnapshot) -> OperatorSnapshot:
+    """With copies of what a task, or a user's function, may change after it was taken, or was restored from it."""
+    if not (snapshot.splits or snapshot.pending or snapshot.committables or snapshot.broadcast):
+        return snapshot
+    splits, pending = deepcopy(snapshot.splits), deepcopy(snapshot.pending)
+    committables, broadcast = deepcopy(snapshot.committables), deepcopy(snapshot.broadcast)
+    return replace(snapshot, splits=splits, pending=pending, committables=committables, broadcast=broadcast)
 
 
 def _if_any(keyed: KeyedSnapshot | None, groups: KeyGroupRange) -> KeyedSnapshot | None:

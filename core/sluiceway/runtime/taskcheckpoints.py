@@ -10,7 +10,7 @@ from sluiceway.connector import Wait
 from sluiceway.elements import CancelCheckpointMarker, CheckpointBarrier, Element
 from sluiceway.operators import Operator, OperatorSnapshot
 from sluiceway.runtime.inputs import TaskInput
-from sluiceway.runtime.snapshots import CheckpointFailedError, TaskSnapshot
+from sluiceway.runtime.snapshots import CheckpointFailedError, TaskSnapshot, with_own_objects
 
 __all__ = ["CheckpointReports", "TaskCheckpoints"]
 
@@ -105,7 +105,7 @@ class TaskCheckpoints:
         self.barrier = None
         began = self._clock.monotonic()
         try:
-            taken = self._snapshots(barrier.checkpoint_id)
+            taken = tuple(map(with_own_objects, self._snapshots(barrier.checkpoint_id)))
         except Exception as error:
             self._give_up(barrier.checkpoint_id, error)
             return None
@@ -115,12 +115,13 @@ class TaskCheckpoints:
         if self.drained and self._drained_in is None:
             self._drained_in = barrier.checkpoint_id
         snapshot = TaskSnapshot(
-            tuple(taken),
+            taken,
             drained=self.drained,
             start_delay_ms=max(0, self._clock.now_ms() - barrier.timestamp_ms),
             alignment_ms=round(self._alignment_s * 1000),
             flush_ms=round((began - self._came_at) * 1000),
             sync_ms=round((self._clock.monotonic() - began) * 1000),
+            checkpoint_id=barrier.checkpoint_id,
         )
         self._reports.acknowledge(self._attempt_id, barrier.checkpoint_id, snapshot)
         return None

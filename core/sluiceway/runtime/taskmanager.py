@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -11,10 +12,12 @@ from sluiceway.elements import CheckpointBarrier
 from sluiceway.engine import Services
 from sluiceway.graph import ExecutionState
 from sluiceway.metrics import MetricGroup
+from sluiceway.runtime.background import Background
 from sluiceway.runtime.deployment import TaskDeployment
 from sluiceway.runtime.eventloop import EventLoop
 from sluiceway.runtime.inputs import SourceInput
-from sluiceway.runtime.snapshots import CheckpointFailedError
+from sluiceway.runtime.snapshots import CheckpointFailedError, TaskSnapshot
+from sluiceway.runtime.snapshotwriter import SnapshotWriter
 from sluiceway.runtime.task import Task
 from sluiceway.runtime.taskcheckpoints import CheckpointReports
 from sluiceway.runtime.worker import Worker, acting_for
@@ -38,6 +41,23 @@ class MasterGateway(CheckpointReports, Protocol):
         """A reader of an alignment group is at ``mark`` (ms); None: it does not count for now."""
 
 
+class _Reports:
+    """What one task says of checkpoints."""
+
+    def __init__(self, tasks: TaskManager, deployment: TaskDeployment) -> None:
+        self._tasks = tasks
+        self._deployment = deployment
+
+    def acknowledge(self, attempt_id: str, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
+        self._tasks._write(self._deployment, checkpoint_id, snapshot)
+
+    def decline(self, attempt_id: str, checkpoint_id: int, cause: BaseException) -> None:
+        self._tasks._master.decline(attempt_id, checkpoint_id, cause)
+
+    def drained(self, attempt_id: str) -> None:
+        self._tasks._master.drained(attempt_id)
+
+
 class TaskManager:
     """The tasks of one job on one worker. All calls in the worker's thread.
 
@@ -48,6 +68,8 @@ class TaskManager:
         services: for plugin partitioners and the clock.
         event_loop: where coroutines run.
         master: whom to report to.
+        writer: takes the state of checkpoints.
+        background: does what blocks.
         on_dropped: told of each task that has ended and is forgotten, because a later attempt takes its place.
     """
 
@@ -59,6 +81,8 @@ class TaskManager:
         services: Services,
         event_loop: EventLoop,
         master: MasterGateway,
+        writer: SnapshotWriter,
+        background: Background,
         on_dropped: Callable[[Task], None] = lambda task: None,
     ) -> None:
         self._worker = worker
@@ -67,6 +91,8 @@ class TaskManager:
         self._services = services
         self._event_loop = event_loop
         self._master = master
+        self._writer = writer
+        self._background = background
         self._on_dropped = on_dropped
         self._tasks: dict[str, Task] = {}
 
@@ -92,7 +118,7 @@ class TaskManager:
                     make_reader=self._reader_maker,
                     report=self._master.report,
                     report_watermark=self._master.report_watermark,
-                    reports=self._master,
+                    reports=_Reports(self, deployment),
                 )
                 self._tasks[deployment.attempt_id] = task
                 tasks.append(task)
@@ -158,6 +184,7 @@ class TaskManager:
 
     def checkpoint_completed(self, attempt_ids: Sequence[str], checkpoint_id: int) -> None:
         """Tell tasks, between their batches."""
+        self._writer.completed(attempt_ids, checkpoint_id)
         for task in filter(None, map(self._tasks.get, attempt_ids)):
             task.mail(partial(task.checkpoints.completed, checkpoint_id))
 
@@ -165,6 +192,23 @@ class TaskManager:
         """Tell tasks, between their batches."""
         for task in filter(None, map(self._tasks.get, attempt_ids)):
             task.mail(partial(task.checkpoints.aborted, checkpoint_id))
+
+    def _write(self, deployment: TaskDeployment, checkpoint_id: int, taken: TaskSnapshot) -> None:
+        """Read what was taken while the task goes on, then acknowledge the checkpoint."""
+        monotonic = self._services.clock.monotonic
+
+        def work() -> TaskSnapshot:
+            began = monotonic()
+            written = self._writer.write(deployment, checkpoint_id, taken)
+            return replace(written, async_ms=round((monotonic() - began) * 1000))
+
+        def done(written: TaskSnapshot, problem: BaseException | None) -> None:
+            if problem is None:
+                self._master.acknowledge(deployment.attempt_id, checkpoint_id, written)
+            else:
+                self._master.decline(deployment.attempt_id, checkpoint_id, problem)
+
+        self._background.run(work, done)
 
     def close(self) -> None:
         """Free what the job had here."""

@@ -15,6 +15,7 @@ from sluiceway.config import Settings, resolve
 from sluiceway.engine import JobResult, JobStatus
 from sluiceway.metrics import JobMetrics
 from sluiceway.plugins import default_manager
+from sluiceway.runtime.background import Inline
 from sluiceway.runtime.local import LocalJob
 from sluiceway.runtime.poller import SelectorPoller
 from sluiceway.runtime.snapshots import JobSnapshot
@@ -71,7 +72,15 @@ class PipelineHarness:
 
         def make(graph: StreamGraph, settings: Settings) -> LocalJob:
             services = default_manager().services(self.clock)
-            return LocalJob(graph, settings, services, lambda: self._poller, restored, lambda: self._event_loop)
+            return LocalJob(
+                graph,
+                settings,
+                services,
+                lambda: self._poller,
+                restored,
+                lambda: self._event_loop,
+                lambda worker: Inline(worker.soon),
+            )
 
         try:
             self._job = flow._make_job(make, settings)

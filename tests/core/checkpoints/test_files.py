@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,7 @@ def all_there_is() -> list[OperatorSnapshot]:
         OperatorSnapshot("count", keyed=KeyedSnapshot((COUNTS, SEEN), {3: rows("a", "b"), 1: rows("c")})),
         OperatorSnapshot("rules", lists=lists, broadcast={"rules": {"x": Split("b", 1), 2: None}, "none": {}}),
         OperatorSnapshot("async", pending=(("record", 17), (Split("c", 2), None))),
+        OperatorSnapshot("written", committables=(Split("d", 3), "transaction")),
         OperatorSnapshot("nothing"),
     ]
 
@@ -106,7 +107,7 @@ def test_state_comes_back_as_it_was(storage: LocalStorage) -> None:
     )
     entry = decode_subtask(encode_subtask(entry))
     back = read_operators(storage, "run/chk-7", metadata(entry))
-    assert list(back) == all_there_is()
+    assert list(back) == [replace(snapshot, subtask=1, parallelism=2) for snapshot in all_there_is()]
     assert back[1].keyed is not None
     assert [(m.declared, m.ttl_ms) for m in back[1].keyed.tables] == [("reducing", 5000), ("", None)]
     assert StateReader(storage, "run/chk-7").attachment(entry, "in flight") == b"\x00channel"
@@ -128,7 +129,8 @@ def test_nothing_is_written_where_there_is_nothing(storage: LocalStorage) -> Non
     entry = write_subtask(storage, "chk-1", "0-0", 0, empty, finished=True)
     assert list(storage.files()) == []
     assert (entry.size, entry.written, entry.finished) == (0, 0, True)
-    assert list(read_operators(storage, "chk-1", metadata(entry))) == empty
+    back = read_operators(storage, "chk-1", metadata(entry))
+    assert list(back) == [replace(snapshot, parallelism=2, drained=True) for snapshot in empty]
 
 
 def test_what_was_read_can_be_sent_and_is_read_by_key_group(storage: LocalStorage) -> None:

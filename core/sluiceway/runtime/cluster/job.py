@@ -37,6 +37,8 @@ class ClusterJob(Job):
         self._transport = "shm" if settings.transport == "auto" else settings.transport
         services.carrier(self._transport)
         services.state_backend(settings.state_backend)
+        if settings.checkpoints is not None:
+            services.checkpoint_storage(settings.checkpoints)
         check_shippable(graph)
         self._reporters = services.metrics_reporters(settings.metrics)
         self._manager: JobManager | None = None

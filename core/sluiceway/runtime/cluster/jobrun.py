@@ -13,6 +13,7 @@ from sluiceway.connectors.process_local import living
 from sluiceway.engine import JobStatus, LifecycleListener
 from sluiceway.graph import ExecutionState, JobGraph
 from sluiceway.metrics import JobMetrics
+from sluiceway.runtime.background import Background
 from sluiceway.runtime.cluster.messages import (
     AcknowledgeCheckpoint,
     AnnounceWatermark,
@@ -38,9 +39,11 @@ from sluiceway.runtime.cluster.resources import ResourceManager, WorkerLostError
 from sluiceway.runtime.cluster.shipping import dump, load, load_error
 from sluiceway.runtime.cluster.worker import Program
 from sluiceway.runtime.deployment import TaskDeployment
+from sluiceway.runtime.jobmanager.keeping import keeper_of
 from sluiceway.runtime.jobmanager.master import JobMaster
 from sluiceway.runtime.reporting import JobFigures
 from sluiceway.runtime.worker import Worker
+from sluiceway.storage import CheckpointStorage
 
 __all__ = ["JobRun"]
 
@@ -61,6 +64,8 @@ class JobRun:
         resources: the workers.
         listener: told about state changes.
         on_slots_wanted: told when something that is to begin anew finds no slots.
+        background: does what blocks.
+        storage: where checkpoints are kept; None: in memory.
     """
 
     def __init__(
@@ -75,6 +80,8 @@ class JobRun:
         resources: ResourceManager,
         listener: LifecycleListener,
         on_slots_wanted: Callable[[], None],
+        background: Background,
+        storage: CheckpointStorage | None = None,
     ) -> None:
         self.job = job
         self.graph = graph
@@ -91,6 +98,7 @@ class JobRun:
         self._started_at = 0.0
         self._ended_at: float | None = None
         self.program = dump(Program(graph.job_name, settings, tuple(sys.path)))
+        seed = SystemRandom().getrandbits(32) if settings.seed is None else settings.seed
         self.master = JobMaster(
             graph,
             settings,
@@ -98,7 +106,8 @@ class JobRun:
             clock=clock,
             listener=listener,
             slots=resources.slots,
-            seed=SystemRandom().getrandbits(32) if settings.seed is None else settings.seed,
+            seed=seed,
+            keeper=keeper_of(storage, graph, job, clock, seed, background),
             job=job,
             on_slots_wanted=on_slots_wanted,
         )

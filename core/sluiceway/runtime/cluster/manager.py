@@ -109,6 +109,7 @@ class JobManager:
     ) -> None:
         self._platform = platform or Platform()
         self.loop, self._poller = self._platform.loop(services.clock)
+        self._background = self._platform.background(self.loop)
         self.jobs: dict[str, JobRun] = {}
         self._directory = directory
         self._secret = secret
@@ -167,6 +168,7 @@ class JobManager:
         self.resources.end_processes(0)
         if self._listener.fileno() >= 0:
             self._poller.drop(self._listener.fileno(), False)
+            self._background.close()
             self._listener.close()
             self._poller.close()
         self._platform.remove(self._directory)
@@ -179,6 +181,7 @@ class JobManager:
         Raises:
             SerializationError: the job cannot be sent to workers; names what is in the way.
         """
+        location = settings.checkpoints
         run = JobRun(
             job,
             self.epoch,
@@ -189,6 +192,8 @@ class JobManager:
             resources=self.resources,
             listener=self._services.listener,
             on_slots_wanted=lambda: self.loop.soon(self._start_what_can),
+            background=self._background,
+            storage=None if location is None else self._services.checkpoint_storage(location),
         )
         self.jobs[job] = run
         self._waiting.append(run)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from sluiceway.clock import Clock
+from sluiceway.runtime.background import Background, HelperThread
 from sluiceway.runtime.eventloop import EventLoop, LazyEventLoop
 from sluiceway.runtime.poller import Poller, SelectorPoller
 from sluiceway.runtime.worker import Worker
@@ -60,6 +61,10 @@ class Platform:
     def event_loop(self) -> EventLoop:
         """Where coroutines run."""
         return LazyEventLoop()
+
+    def background(self, loop: Worker) -> Background:
+        """Where work is done that may block."""
+        return HelperThread(loop.mail)
 
     def listen(self, directory: Path) -> Listener:
         """Listen in a cluster's directory, where its workers know to look."""

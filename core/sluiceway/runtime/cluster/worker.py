@@ -51,6 +51,7 @@ from sluiceway.runtime.cluster.shipping import dump, dump_error, load, load_erro
 from sluiceway.runtime.localtransport import LocalTransport
 from sluiceway.runtime.reporting import TaskFigures
 from sluiceway.runtime.snapshots import TaskSnapshot
+from sluiceway.runtime.snapshotwriter import MemoryWriter, StorageWriter
 from sluiceway.runtime.taskmanager import TaskManager
 
 __all__ = ["Program", "WorkerProcess"]
@@ -148,6 +149,7 @@ class WorkerProcess:
         self._clock = services.clock
         self._platform = platform or Platform()
         self._loop, self._poller = self._platform.loop(self._clock)
+        self._background = self._platform.background(self._loop)
         self._loop.contained = BaseException  # no user's function ends a process that others run in
         self._services = services
         self.rejected = 0
@@ -199,6 +201,7 @@ class WorkerProcess:
 
     def close(self) -> None:
         """Free everything; the loop has ended."""
+        self._background.close()
         for job in self._jobs.values():
             job.tasks.close()
         self.network.close()
@@ -345,6 +348,8 @@ class WorkerProcess:
         self._use_log_level(message.job, program.settings.log_level)
         sys.path += [entry for entry in program.path if entry not in sys.path]
         master = _Master(self, message.job, message.epoch)
+        location = program.settings.checkpoints
+        storage = None if location is None else self._services.checkpoint_storage(location)
         transport = RoutingTransport(self._config.name, LocalTransport(), self.network)
         tasks = TaskManager(
             self._loop,
@@ -353,6 +358,8 @@ class WorkerProcess:
             self._services,
             self._platform.event_loop(),
             master,
+            MemoryWriter() if storage is None else StorageWriter(storage),
+            self._background,
         )
         handles: dict[int, _Handle] = {}
 

@@ -58,6 +58,7 @@ class CheckpointPolicy:
             settings.checkpoint_min_pause_ms,
             settings.checkpoint_max_concurrent,
             settings.checkpoint_tolerated_failures,
+            settings.checkpoint_retained,
         )
 
 
@@ -89,7 +90,7 @@ class CompletedCheckpoint:
 
     checkpoint_id: int
     timestamp_ms: int
-    tasks: Mapping[Subtask, TaskSnapshot]
+    tasks: dict[Subtask, TaskSnapshot]
     enumerators: Mapping[str, Any]
 
     @property

@@ -41,10 +41,19 @@ class CheckpointGateway(Protocol):
 
 
 class CheckpointKeeper(Protocol):
-    """Where completed checkpoints are kept. Calls return at once."""
+    """Where completed checkpoints are kept. Calls return at once.
+
+    Attributes:
+        path: where tasks have to write what they keep, relative to the location of the checkpoints.
+    """
+
+    path: str
 
     def keep(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
         """Keep one; calls ``stored`` in the job master's thread, with None or with why that was not possible."""
+
+    def load(self, checkpoint: CompletedCheckpoint) -> JobSnapshot:
+        """What the job goes on from, of one that is kept."""
 
     def discard(self, checkpoint: CompletedCheckpoint) -> None:
         """Forget one that was kept."""
@@ -56,9 +65,15 @@ class CheckpointKeeper(Protocol):
 class MemoryKeeper:
     """Keeps checkpoints where they are: in the memory of the job master, as long as that lives."""
 
+    path = ""
+
     def keep(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
         """It is there."""
         stored(None)
+
+    def load(self, checkpoint: CompletedCheckpoint) -> JobSnapshot:
+        """All of it."""
+        return checkpoint.snapshot
 
     def discard(self, checkpoint: CompletedCheckpoint) -> None:
         """Nobody holds it any more."""
@@ -81,9 +96,6 @@ class JobCheckpoints:
         keeper: where completed checkpoints are kept.
         seed: for the time of the first one.
         fail: called when too many have failed.
-
-    Attributes:
-        snapshot: what a subtask that begins now goes on from; None: it begins at the beginning.
     """
 
     def __init__(
@@ -100,16 +112,30 @@ class JobCheckpoints:
         seed: int,
         fail: Callable[[BaseException], None],
     ) -> None:
-        self.snapshot = restored
+        self.keeper = keeper
+        self._restored = restored
+        self._loaded: tuple[int, JobSnapshot] | None = None
         self._executions = executions
         self._gateway = gateway
         self._listener = listener
         self._sources = sources
-        self._keeper = keeper
         self._fail = fail
         self.coordinator = CheckpointCoordinator(
             CheckpointPolicy.of(settings), clock, Random(seed), self, gateway.post
         )
+
+    def snapshot(self) -> JobSnapshot | None:
+        """What a subtask that begins now goes on from; None: it begins at the beginning.
+
+        Raises:
+            CheckpointError: the last checkpoint cannot be read.
+        """
+        latest = self.coordinator.latest
+        if latest is None:
+            return self._restored
+        if self._loaded is None or self._loaded[0] != latest.checkpoint_id:
+            self._loaded = latest.checkpoint_id, self.keeper.load(latest)
+        return self._loaded[1]
 
     def changed(self, vertex: ExecutionVertex) -> None:
         """A subtask has changed its state."""
@@ -158,19 +184,18 @@ class JobCheckpoints:
 
     def store(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
         """Keep it."""
-        self._keeper.keep(checkpoint, stored)
+        self.keeper.keep(checkpoint, stored)
 
     def discard(self, checkpoint: CompletedCheckpoint) -> None:
         """Forget it."""
-        self._keeper.discard(checkpoint)
+        self.keeper.discard(checkpoint)
 
     def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
         """Forget what a task has sent in vain."""
-        self._keeper.discard_part(checkpoint_id, snapshot)
+        self.keeper.discard_part(checkpoint_id, snapshot)
 
     def completed(self, checkpoint: CompletedCheckpoint, record: CheckpointRecord) -> None:
         """From now on the job goes on from it."""
-        self.snapshot = checkpoint.snapshot
         for source in self._sources.values():
             source.checkpoint_completed(checkpoint.checkpoint_id)
         self._gateway.checkpoint_completed(self._running(), checkpoint.checkpoint_id)

@@ -340,7 +340,7 @@ class JobMaster:
             )
             for edge in self.graph.out_edges(job_vertex.id)
         ]
-        snapshot = self.checkpoints.snapshot
+        snapshot = self.checkpoints.snapshot()
         return TaskDeployment(
             job_name=self.graph.job_name,
             attempt_id=vertex.current.attempt_id,
@@ -353,6 +353,7 @@ class JobMaster:
             seed=self._seed,
             job=self._job or self.graph.job_name,
             restored=() if snapshot is None else snapshot.share(job_vertex, vertex.subtask),
+            checkpoint_path=self.checkpoints.keeper.path,
             drained=snapshot is not None and snapshot.drained(job_vertex, vertex.subtask),
             serializers=self.graph.serializers,
         )

@@ -14,6 +14,7 @@ from sluiceway.clock import Clock
 from sluiceway.engine import JobStatus, LifecycleListener, Services
 from sluiceway.plugins import default_manager
 from sluiceway.plugins.services import PluginServices
+from sluiceway.runtime.background import Background, Inline
 from sluiceway.runtime.cluster.manager import JobManager
 from sluiceway.runtime.cluster.platform import Listener, Platform
 from sluiceway.runtime.cluster.processes import WorkerConfig, WorkerHandle
@@ -299,6 +300,9 @@ class _Platform(Platform):
 
     def event_loop(self) -> EventLoop:
         return NoEventLoop()
+
+    def background(self, loop: Worker) -> Background:
+        return Inline(loop.soon)
 
     def listen(self, directory: Path) -> Listener:
         return self.listener

@@ -15,6 +15,7 @@ from sluiceway.clock import SystemClock
 from sluiceway.config import Settings
 from sluiceway.engine import JobStatus
 from sluiceway.plugins import PluginManager
+from sluiceway.runtime.background import Inline
 from sluiceway.runtime.cluster.jobrun import JobRun
 from sluiceway.runtime.cluster.manager import JobManager
 from sluiceway.runtime.cluster.messages import (
@@ -165,6 +166,7 @@ def test_a_job_master_ignores_workers_of_an_earlier_leader_and_late_reports() ->
         resources=resources,
         listener=services.listener,
         on_slots_wanted=lambda: None,
+        background=Inline(loop.soon),
     )
     run.start()
     attempt = run.master.executions.subtask(graph.vertices[0].id, 0).current.attempt_id

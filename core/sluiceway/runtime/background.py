@@ -1,0 +1,89 @@
+"""Work that may block, beside a loop: done by a helper thread, told of by a mail."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar
+
+__all__ = ["Background", "HelperThread", "Inline"]
+
+T = TypeVar("T")
+_Done = Callable[[Any, BaseException | None], None]
+
+
+class Background(ABC):
+    """Does one piece of work after the other. :meth:`run` from the loop's thread."""
+
+    @abstractmethod
+    def run(self, work: Callable[[], T], done: Callable[[T, BaseException | None], None]) -> None:
+        """Do ``work``, then call ``done`` in the loop's thread.
+
+        Args:
+            work: may block.
+            done: given what ``work`` returned and None, or None and what it raised.
+        """
+
+    def close(self) -> None:
+        """Do what was asked for until now, and end."""
+
+
+class HelperThread(Background):
+    """A thread, from the first piece of work on.
+
+    Args:
+        mail: has something called in the loop's thread.
+        name: of the thread.
+    """
+
+    def __init__(self, mail: Callable[[Callable[[], None]], None], name: str = "sluiceway-helper") -> None:
+        self._mail = mail
+        self._name = name
+        self._work: SimpleQueue[tuple[Callable[[], Any], _Done] | None] = SimpleQueue()
+        self._thread: Thread | None = None
+
+    def run(self, work: Callable[[], T], done: Callable[[T, BaseException | None], None]) -> None:
+        """Put it at the end of the queue."""
+        if self._thread is None:
+            self._thread = Thread(target=self._serve, name=self._name, daemon=True)
+            self._thread.start()
+        self._work.put((work, done))
+
+    def close(self) -> None:
+        """Wait for the thread. Harmless twice."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._work.put(None)
+            thread.join()
+
+    def _serve(self) -> None:
+        while (piece := self._work.get()) is not None:
+            work, done = piece
+            self._mail(_outcome(work, done))
+            del piece, work, done  # what it holds may be large, and the next one may be long in coming
+
+
+class Inline(Background):
+    """Does it at once, for loops in which nothing blocks.
+
+    Args:
+        soon: has something called in the loop's thread, after what was asked for before.
+    """
+
+    def __init__(self, soon: Callable[[Callable[[], None]], None]) -> None:
+        self._soon = soon
+
+    def run(self, work: Callable[[], T], done: Callable[[T, BaseException | None], None]) -> None:
+        """Do it now, and tell of it soon."""
+        self._soon(_outcome(work, done))
+
+
+def _outcome(work: Callable[[], Any], done: _Done) -> Callable[[], None]:
+    try:
+        result = work()
+    except Exception as error:
+        problem = error
+        return lambda: done(None, problem)
+    return lambda: done(result, None)

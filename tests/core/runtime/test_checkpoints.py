@@ -1,0 +1,336 @@
+"""The checkpoint coordinator, with a job that only notes what it is told."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from itertools import count
+from random import Random
+from typing import Any
+
+import pytest
+
+from sluiceway.clock import VirtualClock
+from sluiceway.operators import OperatorSnapshot
+from sluiceway.runtime.jobmanager.checkpoints import (
+    CheckpointCoordinator,
+    CheckpointPolicy,
+    CheckpointRecord,
+    CompletedCheckpoint,
+    Participants,
+)
+from sluiceway.runtime.snapshots import TaskSnapshot
+
+
+class Job:
+    """Two tasks, a source and what it feeds."""
+
+    def __init__(self, **policy: Any) -> None:
+        self.clock = VirtualClock(1_000)
+        self._calls: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = count()
+        self.running = {"source": (0, 0), "sink": (1, 0)}
+        self.finished: tuple[tuple[int, int], ...] = ()
+        self.all_running = True
+        self.triggered: list[int] = []
+        self.told: list[tuple[str, int]] = []
+        self.completed_ones: dict[int, CompletedCheckpoint] = {}
+        self.discarded: list[int] = []
+        self.vain: list[tuple[int, TaskSnapshot]] = []
+        self.failure: BaseException | None = None
+        self.stored: Callable[[BaseException | None], None] | None = None
+        self.stores_at_once = True
+        self.enumerator: Callable[[], Any] = list
+        self.coordinator = CheckpointCoordinator(
+            CheckpointPolicy(**{"interval_ms": 100, **policy}), self.clock, Random(1), self, self._later
+        )
+
+    def _later(self, action: Callable[[], None], after_s: float) -> None:
+        heapq.heappush(self._calls, (self.clock.monotonic() + after_s, next(self._order), action))
+
+    def advance(self, ms: int) -> None:
+        until = self.clock.monotonic() + ms / 1000
+        while self._calls and self._calls[0][0] <= until:
+            at, _, action = heapq.heappop(self._calls)
+            self.clock.advance(max(0, round((at - self.clock.monotonic()) * 1000)))
+            action()
+        self.clock.advance(max(0, round((until - self.clock.monotonic()) * 1000)))
+
+    def participants(self) -> Participants | None:
+        first = "source" if "source" in self.running else "sink"
+        return Participants(dict(self.running), (first,), self.finished) if self.all_running else None
+
+    def enumerators(self, checkpoint_id: int) -> dict[str, Any]:
+        return {"source": self.enumerator()}
+
+    def trigger(self, attempt_id: str, checkpoint_id: int, timestamp_ms: int) -> None:
+        assert attempt_id == next(iter(self.running))
+        self.triggered.append(checkpoint_id)
+
+    def store(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
+        self.stored = stored
+        if self.stores_at_once:
+            stored(None)
+
+    def discard(self, checkpoint: CompletedCheckpoint) -> None:
+        self.discarded.append(checkpoint.checkpoint_id)
+
+    def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
+        self.vain.append((checkpoint_id, snapshot))
+
+    def completed(self, checkpoint: CompletedCheckpoint, record: CheckpointRecord) -> None:
+        self.completed_ones[checkpoint.checkpoint_id] = checkpoint
+        self.told.append(("completed", checkpoint.checkpoint_id))
+
+    def aborted(self, checkpoint_id: int, cause: BaseException) -> None:
+        self.told.append(("aborted", checkpoint_id))
+
+    def fail(self, cause: BaseException) -> None:
+        self.failure = cause
+
+    # ---- what tests do --------------------------------------------------------------------------------------
+
+    def started(self) -> Job:
+        self.coordinator.start()
+        return self
+
+    def acknowledge(self, checkpoint_id: int, *attempts: str, drained: bool = False) -> None:
+        for attempt in attempts or tuple(self.running):
+            self.coordinator.acknowledge(attempt, checkpoint_id, part(attempt, drained))
+
+    def until_triggered(self, checkpoint_id: int) -> None:
+        for _ in range(1000):
+            if checkpoint_id in self.triggered:
+                return
+            self.advance(1)
+        raise AssertionError(f"checkpoint {checkpoint_id} was not triggered")
+
+
+def part(attempt: str, drained: bool = False) -> TaskSnapshot:
+    return TaskSnapshot((OperatorSnapshot(attempt),), drained=drained)
+
+
+def test_the_first_comes_after_a_part_of_the_interval_and_then_one_each_interval() -> None:
+    job = Job().started()
+    assert job.triggered == []
+    job.until_triggered(1)
+    first = job.clock.now_ms() - 1_000
+    assert 0 < first < 100
+    job.acknowledge(1)
+    job.advance(98)
+    assert job.triggered == [1]
+    job.advance(2)
+    assert job.triggered == [1, 2]
+
+
+def test_it_is_complete_when_all_have_acknowledged_it_and_was_stored() -> None:
+    job = Job().started()
+    job.stores_at_once = False
+    job.until_triggered(1)
+    job.acknowledge(1, "sink")
+    assert job.stored is None
+    job.acknowledge(1, "source")
+    assert job.told == []
+    assert job.stored is not None
+    job.stored(None)
+    assert job.told == [("completed", 1)]
+    latest = job.coordinator.latest
+    assert latest is not None
+    assert [s.uid for s in latest.snapshot.operators] == ["source", "sink"], "in the order of the job"
+    assert latest.snapshot.enumerators == {"source": []}
+    record = job.coordinator.history[-1]
+    assert (record.checkpoint_id, record.status, len(record.tasks)) == (1, "completed", 2)
+
+
+def test_one_that_cannot_be_stored_has_failed() -> None:
+    job = Job(tolerated_failures=1).started()
+    job.stores_at_once = False
+    job.until_triggered(1)
+    job.acknowledge(1)
+    assert job.stored is not None
+    job.stored(OSError("disk full"))
+    assert job.told == [("aborted", 1)]
+    assert job.coordinator.latest is None
+    assert job.coordinator.history[-1].reason == "disk full"
+    assert job.failure is None
+
+
+def test_only_so_many_are_kept() -> None:
+    job = Job(retained=2).started()
+    for id_ in (1, 2, 3, 4):
+        job.until_triggered(id_)
+        job.acknowledge(id_)
+    assert job.discarded == [1, 2]
+
+
+def test_while_one_is_under_way_there_is_no_other() -> None:
+    job = Job().started()
+    job.until_triggered(1)
+    job.advance(250)
+    assert job.triggered == [1]
+    job.acknowledge(1)
+    assert job.triggered == [1, 2], "the one that was due meanwhile"
+
+
+def test_several_may_be_under_way_and_a_newer_one_ends_the_older_ones() -> None:
+    job = Job(max_concurrent=2).started()
+    job.until_triggered(2)
+    job.advance(100)
+    assert job.triggered == [1, 2]
+    job.acknowledge(1, "source")
+    job.acknowledge(2)
+    assert job.told == [("aborted", 1), ("completed", 2)]
+    assert [id_ for id_, _ in job.vain] == [1]
+    job.acknowledge(1, "sink")
+    assert [id_ for id_, _ in job.vain] == [1, 1], "too late"
+    assert job.coordinator.late == 1
+    assert job.failure is None
+
+
+def test_between_two_there_is_the_pause() -> None:
+    job = Job(min_pause_ms=70).started()
+    job.until_triggered(1)
+    job.advance(80)
+    job.acknowledge(1)
+    job.advance(69)
+    assert job.triggered == [1]
+    job.advance(1)
+    assert job.triggered == [1, 2]
+
+
+def test_one_that_takes_too_long_is_given_up() -> None:
+    job = Job(timeout_ms=50, tolerated_failures=1).started()
+    job.until_triggered(1)
+    job.acknowledge(1, "source")
+    job.advance(50)
+    assert job.told == [("aborted", 1)]
+    assert job.coordinator.history[0].reason == "after 0.05 s 1 of 2 subtasks had not acknowledged it"
+    job.acknowledge(1, "sink")
+    assert job.coordinator.latest is None
+
+
+def test_one_that_is_declined_is_given_up_and_too_many_fail_the_job() -> None:
+    job = Job(tolerated_failures=1).started()
+    job.until_triggered(1)
+    job.coordinator.decline("sink", 1, ValueError("no way"))
+    assert job.told == [("aborted", 1)]
+    assert job.failure is None
+    job.until_triggered(2)
+    job.coordinator.decline("sink", 2, ValueError("no way"))
+    assert str(job.failure) == (
+        "checkpoint 2 has failed: no way. That makes 2 in a row, and checkpoint-tolerated-failures is 1"
+    )
+
+
+def test_a_complete_one_ends_the_row_of_failures() -> None:
+    job = Job(tolerated_failures=1).started()
+    for id_ in (1, 2, 3, 4):
+        job.until_triggered(id_)
+        if id_ % 2:
+            job.coordinator.decline("sink", id_, ValueError("no way"))
+        else:
+            job.acknowledge(id_)
+    assert job.failure is None
+
+
+def test_a_task_that_fails_ends_what_is_pending_and_that_is_no_failure_of_the_checkpoint() -> None:
+    job = Job().started()
+    job.until_triggered(1)
+    job.coordinator.task_ended("sink", failed=True)
+    assert job.told == [("aborted", 1)]
+    assert job.failure is None
+
+
+def test_nothing_is_triggered_until_all_tasks_run() -> None:
+    job = Job().started()
+    job.all_running = False
+    job.advance(500)
+    assert job.triggered == []
+    job.all_running = True
+    job.coordinator.look()
+    assert job.triggered == [1]
+
+
+def test_an_enumerator_that_cannot_say_where_it_is_fails_the_checkpoint() -> None:
+    job = Job(tolerated_failures=0).started()
+
+    def broken() -> Any:
+        raise ValueError("lost")
+
+    job.enumerator = broken
+    job.advance(200)
+    assert job.triggered == []
+    assert "lost" in str(job.failure)
+
+
+def test_when_all_have_come_to_their_end_there_is_one_at_once() -> None:
+    job = Job(interval_ms=3_600_000, min_pause_ms=1000).started()
+    job.coordinator.drained("source")
+    assert job.triggered == []
+    job.coordinator.drained("sink")
+    assert job.triggered == [1]
+    job.acknowledge(1, drained=True)
+    assert job.told == [("completed", 1)]
+    job.coordinator.look()
+    assert job.triggered == [1], "they are about to finish"
+
+
+def test_who_has_finished_takes_part_with_its_last_state() -> None:
+    job = Job().started()
+    job.coordinator.drained("source")
+    job.until_triggered(1)
+    job.acknowledge(1, "source", drained=True)
+    job.acknowledge(1, "sink")
+    job.advance(200)
+    assert job.triggered == [1], "the source is about to finish"
+    del job.running["source"]
+    job.finished = ((0, 0),)
+    job.coordinator.task_ended("source", failed=False)
+    assert job.triggered == [1, 2]
+    job.acknowledge(2, "sink")
+    checkpoint = job.completed_ones[2]
+    assert checkpoint.tasks[0, 0] == part("source", drained=True)
+    assert [s.uid for s in checkpoint.snapshot.operators] == ["source", "sink"]
+
+
+def test_a_last_one_that_fails_is_tried_again_after_a_while() -> None:
+    job = Job(interval_ms=3_600_000, tolerated_failures=5).started()
+    job.coordinator.drained("source")
+    job.coordinator.drained("sink")
+    job.coordinator.decline("sink", 1, ValueError("no way"))
+    assert job.triggered == [1]
+    job.advance(1000)
+    assert job.triggered == [1, 2]
+
+
+def test_after_its_end_there_is_none() -> None:
+    job = Job().started()
+    job.until_triggered(1)
+    job.coordinator.stop()
+    assert job.told == [("aborted", 1)]
+    job.advance(1000)
+    assert job.triggered == [1]
+    assert job.failure is None
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_tasks_say_every_checkpoint_ends_and_the_latest_is_the_highest(seed: int) -> None:
+    lots = Random(seed)
+    job = Job(max_concurrent=lots.randint(1, 3), timeout_ms=150, tolerated_failures=10**9).started()
+    for _ in range(400):
+        job.advance(lots.randint(1, 30))
+        for id_ in lots.sample(job.triggered, min(2, len(job.triggered))):
+            attempt = lots.choice(["source", "sink"])
+            if lots.random() < 0.8:
+                job.acknowledge(id_, attempt)
+            elif lots.random() < 0.3:
+                job.coordinator.decline(attempt, id_, ValueError())
+        if lots.random() < 0.02:
+            job.coordinator.task_ended("sink", failed=True)
+    job.coordinator.stop()
+    over = [id_ for _, id_ in job.told]
+    assert sorted(over) == job.triggered, "each ends once"
+    complete = [id_ for what, id_ in job.told if what == "completed"]
+    assert complete == sorted(complete)
+    assert complete
+    assert job.discarded == complete[:-1]
