@@ -461,6 +461,9 @@ def test_one_name_is_one_format():
     with pytest.raises(ValueError, match="another serializer 'pickle' already"):
         register_serializer(OtherPickle())
     register_serializer(PickleSerializer())
+    again = type("Quipu", (Quipu,), {"__module__": Quipu.__module__, "__qualname__": Quipu.__qualname__})()
+    register_serializer(again)  # as a cell of a notebook does that is run again
+    assert serializer_by_name("quipu") is again
     assert serializer_for(int).name == "msgspec", "the built-in ones stay last"
 
 

@@ -47,7 +47,8 @@ def sluiceway_connectors() -> list[Offer]:  # type: ignore[empty-body]
 def sluiceway_serializers() -> list[Offer]:  # type: ignore[empty-body]
     """Serializers: ``load`` returns a ``serializers.Serializer`` of the offer's name, one for all.
 
-    Its ``for_type`` is asked before the built-in formats for what states of a declared type are kept in.
+    Its ``for_type`` is asked before the built-in formats for what states of a declared type are kept in, and for
+    records of a declared type on their way to another process.
     """
 
 

@@ -36,7 +36,8 @@ class Serializer(ABC):
     def for_type(self, type_hint: Any) -> Serializer | None:
         """A serializer of this format for values of a type, or None where it would not keep them exactly.
 
-        Asked of the object that was registered. The default takes any type.
+        Asked of the object that was registered, for state and for records on their way between processes. The
+        default takes any type.
         """
         return self
 

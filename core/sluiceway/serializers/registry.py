@@ -22,14 +22,17 @@ _FORMATS: Final[dict[str, Serializer]] = {}  # asked in this order; msgspec and 
 
 
 def register_serializer(serializer: Serializer) -> None:
-    """Have a format asked before the built-in ones. Call it in every process, before a job is made.
+    """Have a format asked before the built-in ones. Call it before a job is made.
+
+    For the records of edges it travels with the job; for state it has to be registered in every process.
 
     Raises:
         ValueError: another format goes by that name.
     """
-    known = _known_formats().get(serializer.name, serializer)
-    if type(known) is not type(serializer):
-        raise ValueError(f"there is another serializer {serializer.name!r} already: {type(known).__qualname__}")
+    known, new = type(_known_formats().get(serializer.name, serializer)), type(serializer)
+    # A cell of a notebook that is run again defines its class again.
+    if (known.__module__, known.__qualname__) != (new.__module__, new.__qualname__):
+        raise ValueError(f"there is another serializer {serializer.name!r} already: {known.__qualname__}")
     if serializer.name not in _BUILTIN:
         _FORMATS[serializer.name] = serializer
 
