@@ -158,36 +158,43 @@ class HashPartitioner(_RoutingPartitioner):
         if self.consumers == 1:
             return ((0, batch),)
         parts: list[list[Any]] = [[] for _ in range(self.consumers)]
-        keys: list[list[Any]] | None = [[] for _ in parts] if self._with_keys else None
-        routes: list[int] = []
-        self._route(batch.values, parts, keys, routes if batch.timestamps is not None else None)
-        return self._batches(parts, batch.timestamps, routes, keys)
+        if not self._with_keys and batch.timestamps is None:
+            self._split(batch.values, parts)
+            return [(i, Batch(part)) for i, part in enumerate(parts) if part]
+        keys: list[list[Any]] = [[] for _ in parts]
+        routes = self._route(batch.values, parts, keys)
+        return self._batches(parts, batch.timestamps, routes, keys if self._with_keys else None)
+
+    # One pass each, with as few looks at a record as can be: it is memory that takes the time here.
 
     @record_loop
-    def _route(
-        self,
-        values: list[Any],
-        parts: list[list[Any]],
-        keys: list[list[Any]] | None,
-        routes: list[int] | None,
-    ) -> None:
-        # One pass, with as few looks at a record as can be: memory is what takes the time here.
+    def _split(self, values: list[Any], parts: list[list[Any]]) -> None:
         key_of, known = self._key, self._known
         append = [part.append for part in parts]
-        append_key = None if keys is None else [part.append for part in keys]
-        append_route = None if routes is None else routes.append
+        for value in values:
+            of_value = key_of(value)
+            try:
+                append[known[of_value]](value)
+            except TypeError:
+                stable_hash(of_value)  # says which key is unhashable
+                raise
+
+    @record_loop
+    def _route(self, values: list[Any], parts: list[list[Any]], keys: list[list[Any]]) -> list[int]:
+        key_of, known = self._key, self._known
+        append, append_key = [part.append for part in parts], [part.append for part in keys]
+        routes: list[int] = []
         for value in values:
             of_value = key_of(value)
             try:
                 route = known[of_value]
             except TypeError:
-                stable_hash(of_value)  # says which key is unhashable
+                stable_hash(of_value)
                 raise
+            routes.append(route)
             append[route](value)
-            if append_key is not None:
-                append_key[route](of_value)
-            if append_route is not None:
-                append_route(route)
+            append_key[route](of_value)
+        return routes
 
 
 class CustomPartitioner(_RoutingPartitioner):
