@@ -271,5 +271,7 @@ class No(sw.FlatJoinFunction[Event, Event, int]):
 
 def test_what_is_no_iterable_is_refused() -> None:
     flow, _ = program("join", No())
-    with pytest.raises(FunctionContractError, match=r"the function of step 'both' returned 5 \(int\) for a pair"):
+    with pytest.raises(
+        FunctionContractError, match=r"for a pair, the function of step 'both' returned 5 \(int\); it must yield"
+    ):
         run_pipeline(flow)

@@ -27,7 +27,7 @@ from sluiceway.functions import (
 )
 from sluiceway.graph import InputRef
 from sluiceway.graph.identity import function_name
-from sluiceway.operators.joins.base import pair_loop, wrong_result
+from sluiceway.operators.joins.base import check_joined, pair_loop
 from sluiceway.steps import TagStep, WindowContents
 from sluiceway.types import element_type, is_known, parameter_type, return_type
 from sluiceway.windowing import Evictor, Trigger, Window, WindowAssigner
@@ -331,8 +331,7 @@ class _Pairs(_OfBoth):
                 returned = call(left, right)
                 if not many:
                     results.append(returned)
-                elif isinstance(returned, Iterable):
-                    results.extend(returned)
                 elif returned is not None:
-                    raise wrong_result(str(self.step_name), returned)
+                    check_joined(str(self.step_name), returned)
+                    results.extend(returned)
         return results

@@ -7,7 +7,7 @@ has ended comes back in batches. A record is under way from its first call until
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Final, NoReturn
@@ -21,6 +21,7 @@ from sluiceway.operators.asyncqueues import Entry, OrderedQueue, Queue, Unordere
 from sluiceway.operators.base import OperatorContext, OperatorSnapshot, TimedOperator
 from sluiceway.operators.calls import Call, CallCancelledError, Calls
 from sluiceway.operators.context import OperatorRuntimeContext
+from sluiceway.operators.results import is_one_record
 from sluiceway.steps import AsyncStep
 
 __all__ = ["AsyncOperator"]
@@ -64,7 +65,7 @@ class AsyncOperator(TimedOperator):
 
     # ---- life ----------------------------------------------------------------------------------------------
 
-    def initialize_state(self, restored: list[OperatorSnapshot]) -> None:
+    def initialize_state(self, restored: Sequence[OperatorSnapshot]) -> None:
         """Take the records that were under way: with the same parallelism as before the own ones, else a share."""
         subtask, parallelism = self.context.subtask, self.context.node.parallelism
         if len(restored) == parallelism:
@@ -229,15 +230,13 @@ class AsyncOperator(TimedOperator):
             return result
         if result is None:
             return []
-        try:
-            return list(result)
-        except TypeError:
-            if isinstance(result, Iterable):
-                raise
+        if not isinstance(result, Iterable) or is_one_record(result):
             raise FunctionContractError(
                 f"the async function of step {self.step_name!r} returned {result!r:.100} "
-                f"({type(result).__name__}); async_invoke() and timeout() return an iterable of results, or None"
-            ) from None
+                f"({type(result).__name__}); async_invoke() and timeout() return a list of results, also where "
+                "there is but one, or another iterable, or None"
+            )
+        return list(result)
 
     @record_loop
     def _fail(self, entry: Entry, error: BaseException) -> NoReturn:

@@ -157,7 +157,7 @@ class Operator(ABC):
             self._function_states[node.uid] = states
             states.initialize()
 
-    def initialize_state(self, restored: list[OperatorSnapshot]) -> None:
+    def initialize_state(self, restored: Sequence[OperatorSnapshot]) -> None:
         """Make the state, from the snapshots of any number of earlier subtasks."""
 
     def open(self) -> None:

@@ -10,7 +10,6 @@ from sluiceway.errors import FunctionContractError, StateError
 from sluiceway.faults import record_loop
 from sluiceway.functions import (
     BatchProcessFunction,
-    Function,
     KeyedBatchProcessFunction,
     OutputTag,
     TimerService,
@@ -18,11 +17,10 @@ from sluiceway.functions import (
 from sluiceway.keyedstate import BulkState, KeyedStateStore
 from sluiceway.keygroups import stable_hash
 from sluiceway.operators.base import Operator, OperatorContext
-from sluiceway.operators.context import OperatorRuntimeContext
-from sluiceway.operators.fused import close_all
 from sluiceway.operators.process import KeyedProcessOperator
+from sluiceway.operators.processing import FunctionOperator
+from sluiceway.operators.results import is_one_record
 from sluiceway.operators.timed import KeyedTimerService
-from sluiceway.steps import BatchProcessStep
 
 __all__ = ["BatchProcessOperator", "KeyedBatchProcessOperator"]
 
@@ -75,7 +73,7 @@ class _Context(BatchProcessFunction.Context):
                     f"{said} a Batch of {len(values)} records with {len(timestamps)} timestamps: give one each"
                 )
             return Batch(values, None if timestamps is None else list(timestamps))
-        if not isinstance(given, Iterable) or isinstance(given, str | bytes):
+        if not isinstance(given, Iterable) or is_one_record(given):
             raise FunctionContractError(
                 f"{said} {given!r:.100} ({type(given).__name__}); it takes an iterable of records, or a Batch"
             )
@@ -88,21 +86,12 @@ class _Context(BatchProcessFunction.Context):
         return Batch(values, self._timestamps if values else None)
 
 
-class BatchProcessOperator(Operator):
+class BatchProcessOperator(FunctionOperator):
     """Runs a process function of batches on a stream without keys."""
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
-        step = context.node.step
-        assert isinstance(step, BatchProcessStep)
-        self._fn = step.fn
-        self._opened: list[Function] = []
         self._ctx = _Context(self)
-
-    def open(self) -> None:
-        """Open the function."""
-        self._opened.append(self._fn)
-        self._fn.open(OperatorRuntimeContext(self.context, None))
 
     def process(self, batch: Batch[Any]) -> None:
         """Call the function."""
@@ -118,10 +107,6 @@ class BatchProcessOperator(Operator):
         # By itself, so that a message names this step and no other one in the chain.
         given = self._fn.process_batch(values, ctx)
         return None if given is None else ctx.batch_of(given, "returned")
-
-    def close(self) -> None:
-        """Close the function."""
-        close_all(self._opened)
 
 
 class _KeyedContext(_Context, KeyedBatchProcessFunction.Context):

@@ -20,6 +20,7 @@ from sluiceway.keyedstate import KeyedStateStore
 from sluiceway.operators.base import Operator, OperatorContext, OperatorSnapshot
 from sluiceway.operators.co import CoProcessOperator, KeyedCoProcessOperator
 from sluiceway.operators.processcontext import ProcessContext
+from sluiceway.operators.processing import Called, ProcessingOperator
 from sluiceway.operators.timed import KeyedTimerService
 from sluiceway.state import (
     AggregatingStateDescriptor,
@@ -43,14 +44,15 @@ def make_broadcast_operator(context: OperatorContext) -> Operator:
 # ---- the state ---------------------------------------------------------------------------------------------
 
 
-class _Reader(ReadOnlyBroadcastState[Any, Any]):
-    """One state, for looking things up; says what is wrong with writing to it."""
+class _Look:
+    """What looking things up is for readers and writers alike."""
 
-    def __init__(self, name: str, entries: dict[Any, Any]) -> None:
-        self._name = name
+    _entries: dict[Any, Any]
+
+    def _bind(self, entries: dict[Any, Any]) -> None:
         self._entries = entries
         # Bound here, so that a look-up costs no more than that of the dict.
-        self.get = entries.get  # type: ignore[method-assign]
+        self.get = entries.get
         self.contains = entries.__contains__  # type: ignore[method-assign, assignment]
 
     def __getitem__(self, key: Any) -> Any:
@@ -71,6 +73,14 @@ class _Reader(ReadOnlyBroadcastState[Any, Any]):
     def is_empty(self) -> bool:
         return not self._entries
 
+
+class _Reader(_Look, ReadOnlyBroadcastState[Any, Any]):
+    """One state, for looking things up; says what is wrong with writing to it."""
+
+    def __init__(self, name: str, entries: dict[Any, Any]) -> None:
+        self._name = name
+        self._bind(entries)
+
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise StateError(
             f"broadcast state {self._name!r} is read-only outside process_broadcast_element(): every subtask sees "
@@ -84,33 +94,13 @@ class _Reader(ReadOnlyBroadcastState[Any, Any]):
         return f"<broadcast state {self._name!r}: {self._entries!r}>"
 
 
-class _Writer(BroadcastState[Any, Any]):
+class _Writer(_Look, BroadcastState[Any, Any]):
     """One state, for broadcast records."""
 
     def __init__(self, states: _States, reader: _Reader) -> None:
         self._states = states
         self._reader = reader
-        self._entries = reader._entries
-        self.get = reader.get  # type: ignore[method-assign]
-        self.contains = reader.contains  # type: ignore[method-assign]
-
-    def __getitem__(self, key: Any) -> Any:
-        return self._entries[key]
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._entries
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._entries)
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def contains(self, key: Any) -> bool:
-        return key in self._entries
-
-    def is_empty(self) -> bool:
-        return not self._entries
+        self._bind(reader._entries)
 
     def put(self, key: Any, value: Any) -> None:
         self._open()[key] = value
@@ -290,44 +280,18 @@ def _handle(store: KeyedStateStore, descriptor: StateDescriptor) -> Any:
 # ---- operators ---------------------------------------------------------------------------------------------
 
 
-class BroadcastProcessOperator(CoProcessOperator):
-    """Runs a broadcast process function on a stream without keys."""
+class _Broadcasting(ProcessingOperator):
+    """Base of the broadcast operators: the state, and what is done with broadcast records."""
+
+    _call2: Called
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
         self._states = _States(context)
-        self._ctx = _ReadingContext(self, self._states)
-        self._writing = _WritingContext(self, self._states)
-
-    def initialize_state(self, restored: list[OperatorSnapshot]) -> None:
-        """Take over a copy of the broadcast state."""
-        super().initialize_state(restored)
-        self._states.restore([s.broadcast for s in restored if s.broadcast is not None])
-
-    def process2(self, batch: Batch[Any]) -> None:
-        """Call the function for each broadcast record."""
-        self._states.writable = True
-        try:
-            self._without_key(self._call2, self._writing, batch)
-        finally:
-            self._states.writable = False
-
-    def snapshot(self) -> OperatorSnapshot:
-        """With a copy of the broadcast state."""
-        return replace(super().snapshot(), broadcast=self._states.snapshot())
-
-
-class KeyedBroadcastProcessOperator(KeyedCoProcessOperator):
-    """Runs a keyed broadcast process function, its keyed state and timers bound to the record's key."""
-
-    def __init__(self, context: OperatorContext) -> None:
-        super().__init__(context)
-        self._states = _States(context)
-        self._ctx = _ReadingContext(self, self._states, KeyedTimerService(self))
         self._writing = _WritingContext(self, self._states)
 
     def initialize_state(self, restored: Sequence[OperatorSnapshot]) -> None:
-        """Load the own key groups, take over a copy of the broadcast state."""
+        """Take over a copy of the broadcast state."""
         super().initialize_state(restored)
         self._states.restore([s.broadcast for s in restored if s.broadcast is not None])
 
@@ -335,10 +299,26 @@ class KeyedBroadcastProcessOperator(KeyedCoProcessOperator):
         """Call the function for each broadcast record, which has no key."""
         self._states.writable = True
         try:
-            self._without_key(self._call2, self._writing, batch)
+            self._without_keys(self._call2, self._writing, batch)
         finally:
             self._states.writable = False
 
     def snapshot(self) -> OperatorSnapshot:
         """With a copy of the broadcast state."""
         return replace(super().snapshot(), broadcast=self._states.snapshot())
+
+
+class BroadcastProcessOperator(_Broadcasting, CoProcessOperator):
+    """Runs a broadcast process function on a stream without keys."""
+
+    def __init__(self, context: OperatorContext) -> None:
+        super().__init__(context)
+        self._ctx = _ReadingContext(self, self._states)
+
+
+class KeyedBroadcastProcessOperator(_Broadcasting, KeyedCoProcessOperator):
+    """Runs a keyed broadcast process function, its keyed state and timers bound to the record's key."""
+
+    def __init__(self, context: OperatorContext) -> None:
+        super().__init__(context)
+        self._ctx = _ReadingContext(self, self._states, KeyedTimerService(self))

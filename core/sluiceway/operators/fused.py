@@ -15,7 +15,7 @@ from sluiceway.elements import Batch
 from sluiceway.faults import MISSING, Fault, register_loop
 from sluiceway.functions import Function
 from sluiceway.operators.base import Operator, OperatorContext
-from sluiceway.operators.context import OperatorRuntimeContext
+from sluiceway.operators.opened import Opened
 from sluiceway.steps import FilterStep, FlatMapStep, MapStep, Step
 
 __all__ = ["MAX_FLAT_MAPS", "FusedOperator", "generate"]
@@ -133,7 +133,7 @@ class FusedOperator(Operator):
         self._steps = steps
         self._functions = [_callable(step) for step in steps]
         self._names = names
-        self._opened: list[Function] = []
+        self._opened = Opened()
         self._plain: Callable[..., None] | None = None
         self._stamped: Callable[..., None] | None = None
 
@@ -145,10 +145,7 @@ class FusedOperator(Operator):
     def open(self) -> None:
         """Open the functions, last step first."""
         for context in reversed(self._contexts):
-            function = context.node.step.function
-            if isinstance(function, Function):
-                self._opened.append(function)
-                function.open(OperatorRuntimeContext(context, None))
+            self._opened.open(context.node.step.function, context)
 
     def process(self, batch: Batch[Any]) -> None:
         """Run the loop over the batch."""
@@ -169,7 +166,7 @@ class FusedOperator(Operator):
 
     def close(self) -> None:
         """Close what was opened."""
-        close_all(self._opened)
+        self._opened.close()
 
 
 def _callable(step: Step) -> Callable[[Any], Any]:
@@ -178,15 +175,3 @@ def _callable(step: Step) -> Callable[[Any], Any]:
         getattr(function, _METHODS[type(step)]) if isinstance(function, Function) else function
     )
     return called
-
-
-def close_all(functions: list[Function]) -> None:
-    """Close function objects as they were opened, tail to head, each once; then raise the first error."""
-    first: BaseException | None = None
-    while functions:
-        try:
-            functions.pop(0).close()
-        except Exception as error:
-            first = first or error
-    if first is not None:
-        raise first

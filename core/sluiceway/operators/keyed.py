@@ -8,12 +8,11 @@ from typing import Any
 from sluiceway.elements import Batch
 from sluiceway.errors import StateError
 from sluiceway.faults import MISSING, record_loop
-from sluiceway.functions import Function, KeySelector, ReduceFunction
+from sluiceway.functions import KeySelector, ReduceFunction
 from sluiceway.keyedstate import KeyedStateStore
 from sluiceway.keygroups import stable_hash
 from sluiceway.operators.base import Operator, OperatorContext, OperatorSnapshot
-from sluiceway.operators.context import OperatorRuntimeContext
-from sluiceway.operators.fused import close_all
+from sluiceway.operators.opened import Opened
 from sluiceway.state import BackendContext, KeyedStateBackend, ValueStateDescriptor
 from sluiceway.steps import KeyedAggregateStep
 
@@ -34,7 +33,7 @@ class KeyedOperator(Operator):
         key: Any = getattr(step, "key", None)
         self._fn: Any = step.function
         self._key: Callable[[Any], Any] = key.get_key if isinstance(key, KeySelector) else key
-        self._opened: list[Function] = []
+        self._opened = Opened()
         self._backend: KeyedStateBackend | None = None
 
     @property
@@ -62,9 +61,7 @@ class KeyedOperator(Operator):
 
     def open(self) -> None:
         """Open the function."""
-        if isinstance(self._fn, Function):
-            self._opened.append(self._fn)
-            self._fn.open(OperatorRuntimeContext(self.context, self.store))
+        self._opened.open(self._fn, self.context, self.store)
 
     def snapshot(self) -> OperatorSnapshot:
         """All keyed state as of now."""
@@ -74,7 +71,7 @@ class KeyedOperator(Operator):
     def close(self) -> None:
         """Close the function and the backend."""
         try:
-            close_all(self._opened)
+            self._opened.close()
         finally:
             if self._backend is not None:
                 self._backend.close()

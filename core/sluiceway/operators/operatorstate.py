@@ -8,6 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from sluiceway.errors import SerializationError, StateError
+from sluiceway.faults import record_loop
 from sluiceway.functions import (
     CheckpointedFunction,
     CheckpointListener,
@@ -258,6 +259,7 @@ class FunctionStates:
             (kept for s in restored if s.uid == operator for kept in s.lists), subtask, parallelism
         )
         self._lists = SubtaskLists(operator, subtask, parallelism, share)
+        self.step_name = runtime.operator_name
         objects = list(objects)
         self._objects = [o for o in objects if isinstance(o, CheckpointedFunction)]
         self._listeners = [o for o in objects if isinstance(o, CheckpointListener)]
@@ -270,21 +272,25 @@ class FunctionStates:
         """Whether any object takes part."""
         return bool(self._objects)
 
+    @record_loop  # so that a message names this step and no other one in the chain
     def initialize(self) -> None:
         """Have the objects take over their state."""
         for function in self._objects:
             function.initialize_state(self._context)
 
+    @record_loop
     def prepare(self, checkpoint_id: int, now_ms: int) -> None:
         """Have the objects bring their state up to date."""
         for function in self._objects:
             function.snapshot_state(FunctionSnapshotContext(now_ms, checkpoint_id))
 
+    @record_loop
     def completed(self, checkpoint_id: int) -> None:
         """Tell the objects that want to know."""
         for listener in self._listeners:
             listener.notify_checkpoint_complete(checkpoint_id)
 
+    @record_loop
     def aborted(self, checkpoint_id: int) -> None:
         """Tell the objects that want to know."""
         for listener in self._listeners:

@@ -11,7 +11,7 @@ from sluiceway.errors import FunctionContractError, StateError
 from sluiceway.functions import KeyedProcessFunction, OutputTag, TimeDomain, TimerService
 from sluiceway.operators.base import Operator
 
-__all__ = ["ProcessContext", "Results", "wrong_result"]
+__all__ = ["ProcessContext", "Results"]
 
 
 class ProcessContext(KeyedProcessFunction.OnTimerContext):
@@ -83,11 +83,3 @@ class Results:
 
     def batch(self, *, stamped: bool) -> Batch[Any]:
         return Batch(self.values, self.stamps if stamped else None)
-
-
-def wrong_result(step: str, returned: Any) -> FunctionContractError:
-    """The error for a process function that returned what is neither an iterable nor None."""
-    return FunctionContractError(
-        f"the process function of step {step!r} returned {returned!r:.100} ({type(returned).__name__}); "
-        "it must yield its results, or return an iterable of them, or None"
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sluiceway.connector import CommittingSinkWriter, SinkWriter, Wait, WriterContext
@@ -28,7 +28,7 @@ class SinkOperator(Operator):
         self._ready: dict[int, tuple[Any, ...]] = {}
         self.records = 0
 
-    def initialize_state(self, restored: list[OperatorSnapshot]) -> None:
+    def initialize_state(self, restored: Sequence[OperatorSnapshot]) -> None:
         """Make the writer, which may have state; what is restored for it is committed once it is open."""
         context = self.context
         self._writer = self._sink.create_writer(

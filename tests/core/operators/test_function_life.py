@@ -180,6 +180,22 @@ def test_each_subtask_has_a_function_object_of_its_own(place):
         assert steps == ["initialize_state", "open", "close"]
 
 
+@pytest.mark.parametrize("how", ["open", "close", "initialize_state"])
+def test_what_fails_outside_of_records_names_the_step_and_not_its_neighbours(how):
+    class Fails(living(sw.MapFunction)):
+        def initialize_state(self, context):
+            super().initialize_state(context)
+            if how == "initialize_state":
+                raise ValueError("cannot begin")
+
+    flow = sw.Pipeline("life")
+    stream = flow.source(TestSource([1, EOF])).map(lambda n: n).name("before")
+    stream.map(Fails([], how)).name("mine").uid("mine").map(lambda n: n).name("after").collect()
+    with PipelineHarness(flow) as harness, pytest.raises(ValueError, match="cannot") as failed:
+        harness.run_to_end()
+    assert any(note.startswith("in step 'mine' of '") for note in failed.value.__notes__), failed.value.__notes__
+
+
 def test_what_was_never_opened_is_not_closed():
     first, second = [], []
     flow = sw.Pipeline("life")

@@ -8,14 +8,14 @@ latest one as of the watermark and those after it.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from sluiceway.elements import Batch
 from sluiceway.faults import record_loop
 from sluiceway.functions import FlatJoinFunction, JoinFunction, TimeDomain
 from sluiceway.operators.base import OperatorContext
-from sluiceway.operators.joins.base import InputKey, Late, Results, Run, insert, pair_loop, wrong_result
+from sluiceway.operators.joins.base import InputKey, Late, Results, Run, check_joined, insert, pair_loop
 from sluiceway.operators.timed import TimedKeyedOperator
 from sluiceway.state import VOID_NAMESPACE, ValueStateDescriptor
 from sluiceway.steps import AsOfJoinStep
@@ -161,6 +161,7 @@ class AsOfJoinOperator(TimedKeyedOperator):
         if self._opened:
             self.store.current_key = key
         results = done[-1]
+        kind: type = list
         at, count = 0, len(versions)
         for timestamp, left in lefts:
             while at < count and versions[at][0] <= timestamp:
@@ -175,8 +176,8 @@ class AsOfJoinOperator(TimedKeyedOperator):
             if not many:
                 results.values.append(returned)
             elif returned is not None:
-                if not isinstance(returned, Iterable):
-                    raise wrong_result(self.step_name, returned)
+                if type(returned) is not kind:
+                    kind = check_joined(self.step_name, returned)
                 results.values.extend(returned)
             results.fill_stamps(timestamp)
             if len(results.values) >= _MANY:

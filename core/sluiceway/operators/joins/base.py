@@ -8,13 +8,14 @@ from types import FrameType
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from sluiceway.elements import Batch
-from sluiceway.errors import FunctionContractError, StateError
+from sluiceway.errors import StateError
 from sluiceway.faults import MISSING, Fault, record_loop, register_loop
 from sluiceway.functions import KeySelector, OutputTag
 from sluiceway.keygroups import stable_hash
 from sluiceway.operators.base import Operator
+from sluiceway.operators.results import check_results
 
-__all__ = ["LATE_RECORDS", "InputKey", "Late", "Pair", "Results", "Run", "insert", "pair_loop", "wrong_result"]
+__all__ = ["LATE_RECORDS", "InputKey", "Late", "Pair", "Results", "Run", "check_joined", "insert", "pair_loop"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -109,12 +110,9 @@ def _read_pair(frame: FrameType, line: int) -> Fault:
     )
 
 
-def wrong_result(step: str, returned: Any) -> FunctionContractError:
-    """The error for what ought to be an iterable of results, or None."""
-    return FunctionContractError(
-        f"the function of step {step!r} returned {returned!r:.100} ({type(returned).__name__}) for a pair; it "
-        "must yield its results, or return an iterable of them, or None"
-    )
+def check_joined(step: str, returned: Any) -> type:
+    """Whether what a function gave for a pair can be taken as results; its type. Raises FunctionContractError."""
+    return check_results(f"for a pair, the function of step {step!r}", returned)
 
 
 # ---- one batch ------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from sluiceway.errors import FunctionContractError
 from sluiceway.faults import record_loop
 from sluiceway.functions import FlatJoinFunction, JoinFunction, OutputTag, ProcessJoinFunction
 from sluiceway.operators.base import OperatorContext
-from sluiceway.operators.joins.base import InputKey, Late, Results, Run, insert, pair_loop, wrong_result
+from sluiceway.operators.joins.base import InputKey, Late, Results, Run, check_joined, insert, pair_loop
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.state import StateTable, ValueStateDescriptor
 from sluiceway.steps import IntervalJoinStep
@@ -105,6 +105,7 @@ class IntervalJoinOperator(KeyedOperator):
         self._keys = InputKey(self, "left", step.key), InputKey(self, "right", step.right_key)
         self._late = Late(self, step.left_late), Late(self, step.right_late)
         self._ctx = _Context()
+        self._kind: type = list
         self._call: Callable[..., Any] = _callable(step.fn)
         self._joins: tuple[_Join, _Join] = (
             (self._process_left, self._process_right) if step.gives_many else (self._pair_left, self._pair_right)
@@ -245,8 +246,8 @@ class IntervalJoinOperator(KeyedOperator):
     def _extend(self, returned: Iterable[Any] | None, timestamp: int, results: Results) -> None:
         if returned is None:
             return
-        if not isinstance(returned, Iterable):
-            raise wrong_result(self.step_name, returned)
+        if type(returned) is not self._kind:
+            self._kind = check_joined(self.step_name, returned)
         results.values.extend(returned)
         results.fill_stamps(timestamp)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from sluiceway.errors import FunctionContractError
 from sluiceway.functions import (
     AllWindowFunction,
     ProcessAllWindowFunction,
@@ -15,7 +14,7 @@ from sluiceway.functions import (
 )
 from sluiceway.windowing import Window
 
-__all__ = ["WindowCall", "caller", "wants_context", "wrong_result"]
+__all__ = ["WindowCall", "caller", "wants_context"]
 
 WindowCall: TypeAlias = Callable[[Any, Window, list[Any]], Any]
 """With a key, a window and its elements."""
@@ -50,11 +49,3 @@ def caller(function: Any, ctx: WindowContext | None, all_windows: bool) -> Windo
     if all_windows:
         return lambda key, window, elements: apply(window, elements)
     return apply
-
-
-def wrong_result(step: str, returned: object) -> FunctionContractError:
-    """The error for a window function that returned no iterable."""
-    return FunctionContractError(
-        f"the window function of step {step!r} returned {returned!r:.100} "
-        f"({type(returned).__name__}); it must yield its results, or return an iterable of them, or None"
-    )

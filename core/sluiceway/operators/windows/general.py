@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 from sluiceway.elements import MAX_WATERMARK, Batch
 from sluiceway.errors import FunctionContractError, StateError
 from sluiceway.faults import MISSING, record_loop
-from sluiceway.functions import Function, ProcessAllWindowFunction, ProcessWindowFunction, TimeDomain
+from sluiceway.functions import ProcessAllWindowFunction, ProcessWindowFunction, TimeDomain
 from sluiceway.operators.base import OperatorContext, OperatorSnapshot
-from sluiceway.operators.context import OperatorRuntimeContext
+from sluiceway.operators.results import check_results
 from sluiceway.operators.timed import TimedKeyedOperator
 from sluiceway.operators.windows.assigning import assign_by
-from sluiceway.operators.windows.calls import caller, wrong_result
+from sluiceway.operators.windows.calls import caller
 from sluiceway.operators.windows.contents import Entries, contents_for
 from sluiceway.operators.windows.contexts import FunctionContext, Times, TriggerAccess, namespace_of
 from sluiceway.operators.windows.kept import Kept, windows
@@ -55,6 +55,7 @@ class WindowOperator(TimedKeyedOperator):
         self._evicts = step.evictor is not None
         self._with_key = step.with_key
         self._windows: dict[Window, Entries] = {}
+        self._kind: type = list
         self._values: list[Any] = []
         self._stamps: list[int] = []
 
@@ -67,9 +68,8 @@ class WindowOperator(TimedKeyedOperator):
         """Open the functions, bind the table, go on with the windows that are open in the state."""
         super().open()
         window_fn = self._step.window_fn
-        if isinstance(window_fn, Function) and window_fn is not self._fn:
-            self._opened.append(window_fn)
-            window_fn.open(OperatorRuntimeContext(self.context, self.store))
+        if window_fn is not self._fn:
+            self._opened.open(window_fn, self.context, self.store)
         merging = isinstance(self._assigner, MergingWindowAssigner)
         self._found.check(merging=merging)
         if not merging:
@@ -265,8 +265,8 @@ class WindowOperator(TimedKeyedOperator):
             self._contents.after(entries, key, window)
 
     def _take(self, returned: Any) -> None:
-        if not isinstance(returned, Iterable):
-            raise wrong_result(self.step_name, returned)
+        if type(returned) is not self._kind:
+            self._kind = check_results(f"the window function of step {self.step_name!r}", returned)
         self._values.extend(returned)  # a generator runs here
 
     def _clear(self, key: Any, window: Window, entries: Entries) -> None:

@@ -8,18 +8,18 @@ order of the windows' ends.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Literal
 
 from sluiceway.elements import MAX_WATERMARK, Batch, Watermark
 from sluiceway.errors import StateError
 from sluiceway.faults import MISSING, record_loop
-from sluiceway.functions import Function, ReduceFunction
+from sluiceway.functions import ReduceFunction
 from sluiceway.keygroups import stable_hash
 from sluiceway.operators.base import OperatorContext, OperatorSnapshot, TimedOperator
-from sluiceway.operators.context import OperatorRuntimeContext
 from sluiceway.operators.keyed import KeyedOperator
-from sluiceway.operators.windows.calls import WindowCall, caller, wrong_result
+from sluiceway.operators.results import check_results
+from sluiceway.operators.windows.calls import WindowCall, caller
 from sluiceway.operators.windows.kept import Kept
 from sluiceway.operators.windows.loops import slicing_loop
 from sluiceway.operators.windows.parts import END_OF_TIME, NEVER, Entries, Item
@@ -84,9 +84,7 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
     def open(self) -> None:
         """Bind the slices that are in the state."""
         super().open()
-        if isinstance(self._window_fn, Function):
-            self._opened.append(self._window_fn)
-            self._window_fn.open(OperatorRuntimeContext(self.context, self.store))
+        self._opened.open(self._window_fn, self.context, self.store)
         self._found.check(merging=False)
         self._table = self._find_table()
         arithmetic = self._arithmetic
@@ -224,13 +222,14 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
     def _evaluate(self, call: WindowCall, results: list[Item], window: TimeWindow) -> list[Any]:
         store = self.store
         out: list[Any] = []
+        kind: type = list
         for key, result in results:
             store.current_key = key
             returned = call(key, window, [result])
             if returned is None:
                 continue
-            if not isinstance(returned, Iterable):
-                raise wrong_result(self.step_name, returned)
+            if type(returned) is not kind:
+                kind = check_results(f"the window function of step {self.step_name!r}", returned)
             out.extend(returned)  # a generator runs here
         return out
 

@@ -178,7 +178,7 @@ def test_a_flat_join_function_gives_any_number(drive: Drive) -> None:
     join = drive(step(Flat(["x", "y"]))).left(("k", 1, 0)).end()
     assert join.records == [("x", 1), ("y", 1)]
     assert drive(step(Flat(None))).left(("k", 1, 0)).end().records == []
-    with pytest.raises(FunctionContractError, match=r"step 'join' returned 5 \(int\) for a pair"):
+    with pytest.raises(FunctionContractError, match=r"for a pair, the function of step 'join' returned 5 \(int\)"):
         drive(step(Flat(5))).left(("k", 1, 0)).end()
 
 

@@ -254,7 +254,9 @@ def test_a_failing_function_is_told_with_both_records(drive: Drive, more: Any, l
 
 def test_what_is_no_iterable_is_refused(drive: Drive) -> None:
     join = drive(step(0, 9, lambda left, right, ctx: 5, with_context=True)).left(("k", 3, "x"))
-    with pytest.raises(FunctionContractError, match=r"step 'join' returned 5 \(int\) for a pair; it must yield"):
+    with pytest.raises(
+        FunctionContractError, match=r"for a pair, the function of step 'join' returned 5 \(int\); it must yield"
+    ):
         join.right(("k", 3, "y"))
 
 

@@ -1,0 +1,56 @@
+"""The function objects of an operator that were opened, to be closed once."""
+
+from __future__ import annotations
+
+from sluiceway.faults import record_loop
+from sluiceway.functions import Function
+from sluiceway.keyedstate import KeyedStateStore
+from sluiceway.operators.base import OperatorContext
+from sluiceway.operators.context import OperatorRuntimeContext
+
+__all__ = ["Opened"]
+
+
+class _Life:
+    """A function object and its step, which is named if opening or closing it fails."""
+
+    def __init__(self, function: Function, context: OperatorContext, store: KeyedStateStore | None) -> None:
+        self.step_name = context.node.name
+        self._function = function
+        self._runtime = OperatorRuntimeContext(context, store)
+
+    @record_loop
+    def open(self) -> None:
+        self._function.open(self._runtime)
+
+    @record_loop
+    def close(self) -> None:
+        self._function.close()
+
+
+class Opened(list[_Life]):
+    """Those that were opened and not closed again; false if there are none."""
+
+    def open(self, function: object, context: OperatorContext, store: KeyedStateStore | None = None) -> None:
+        """Open a function if it is one of the objects that want that.
+
+        Args:
+            function: the step's.
+            context: that of the step.
+            store: its keyed state, or None where it is not keyed.
+        """
+        if isinstance(function, Function):
+            life = _Life(function, context, store)
+            self.append(life)
+            life.open()
+
+    def close(self) -> None:
+        """Close all, in the order in which they were opened, each once; then raise the first error."""
+        first: BaseException | None = None
+        while self:
+            try:
+                self.pop(0).close()
+            except Exception as error:
+                first = first or error
+        if first is not None:
+            raise first

@@ -1,0 +1,156 @@
+"""Calling process functions, whatever their inputs: for records without keys, for keyed ones, and for timers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias
+
+from sluiceway.elements import Batch
+from sluiceway.faults import record_loop
+from sluiceway.functions import TimeDomain
+from sluiceway.operators.base import Operator, OperatorContext
+from sluiceway.operators.opened import Opened
+from sluiceway.operators.processcontext import ProcessContext, Results
+from sluiceway.operators.results import check_results
+from sluiceway.operators.timed import KeyedTimerService, TimedKeyedOperator
+from sluiceway.timers import Timer
+
+__all__ = ["Called", "FunctionOperator", "KeyedProcessingOperator", "ProcessingOperator"]
+
+Called: TypeAlias = Callable[[Any, Any], Iterable[Any] | None]
+"""A process function, with a record, or a timer's timestamp, and its context."""
+
+
+class FunctionOperator(Operator):
+    """Base of the operators with one function and no state by key."""
+
+    def __init__(self, context: OperatorContext) -> None:
+        super().__init__(context)
+        self._fn: Any = context.node.step.function
+        self._opened = Opened()
+
+    def open(self) -> None:
+        """Open the function."""
+        self._opened.open(self._fn, self.context)
+
+    def close(self) -> None:
+        """Close the function."""
+        self._opened.close()
+
+
+class ProcessingOperator(Operator):
+    """Base of the operators that call process functions, for records without a key."""
+
+    def _without_keys(self, call: Called, ctx: ProcessContext, batch: Batch[Any]) -> None:
+        """Call a function for each record, which has no key."""
+        results = Results()
+        self._unkeyed_loop(call, ctx, batch, results)
+        self._give(ctx, results, stamped=batch.timestamps is not None)
+
+    def _give(self, ctx: ProcessContext, results: Results, *, stamped: bool) -> None:
+        if ctx.sides:
+            ctx.emit_sides(self)
+        if results.values:
+            self.output.emit(results.batch(stamped=stamped))
+
+    @property
+    def _said(self) -> str:
+        return f"the process function of step {self.step_name!r}"
+
+    @record_loop
+    def _unkeyed_loop(self, call: Called, ctx: ProcessContext, batch: Batch[Any], results: Results) -> None:
+        values, made, stamps = results.values, results.stamps, batch.timestamps
+        kind: type = list
+        ctx.stamp = None
+        for index, value in enumerate(batch.values):
+            timestamp = None
+            if stamps is not None:
+                timestamp = ctx.stamp = stamps[index]
+            returned = call(value, ctx)
+            if returned is None:
+                continue
+            if type(returned) is not kind:
+                kind = check_results(self._said, returned)
+            values.extend(returned)
+            if timestamp is not None:
+                made.extend([timestamp] * (len(values) - len(made)))
+
+
+class KeyedProcessingOperator(ProcessingOperator, TimedKeyedOperator):
+    """Base of the operators that call keyed process functions, and their ``on_timer`` if they have one."""
+
+    def __init__(self, context: OperatorContext) -> None:
+        super().__init__(context)
+        self._ctx = ProcessContext(self, KeyedTimerService(self))
+        self._on_timer: Called = getattr(self._fn, "on_timer", _nothing)
+
+    def _with_keys(self, call: Called, key_of: Callable[[Any], Any], batch: Batch[Any]) -> None:
+        """Call a function for each record, its state and timers bound to the record's key."""
+        results = Results()
+        try:
+            self._keyed_loop(call, key_of, batch, results)
+        finally:
+            self.store.clear_current_key()
+        self._give(self._ctx, results, stamped=batch.timestamps is not None)
+
+    @record_loop
+    def _keyed_loop(self, call: Called, key_of: Callable[[Any], Any], batch: Batch[Any], results: Results) -> None:
+        ctx, values, made, store = self._ctx, results.values, results.stamps, self.store
+        keys, stamps = batch.keys, batch.timestamps
+        kind: type = list
+        ctx.stamp = None
+        for index, value in enumerate(batch.values):
+            key = key_of(value) if keys is None else keys[index]
+            store.current_key = ctx.key = key
+            timestamp = None
+            if stamps is not None:
+                timestamp = ctx.stamp = stamps[index]
+            returned = call(value, ctx)
+            if returned is None:
+                continue
+            if type(returned) is not kind:
+                kind = check_results(self._said, returned)
+            values.extend(returned)  # a generator runs here, while the key is still the record's
+            if timestamp is not None:
+                made.extend([timestamp] * (len(values) - len(made)))
+
+    def fire(self, domain: TimeDomain, timers: Iterator[Timer]) -> None:
+        """Call the function for each timer."""
+        results = Results()
+        self._ctx.domain = domain
+        event_time = domain is TimeDomain.EVENT_TIME
+        try:
+            self._timer_loop(event_time, timers, results)
+        finally:
+            self._ctx.fires_at = None
+            self.store.clear_current_key()
+        self._give(self._ctx, results, stamped=event_time)
+
+    @record_loop
+    def _timer_loop(self, event_time: bool, timers: Iterator[Timer], results: Results) -> None:
+        call, ctx, values, store = self._on_timer, self._ctx, results.values, self.store
+        stamps = results.stamps
+        kind: type = list
+        ctx.stamp = None
+        for timestamp, key, _ in timers:
+            store.current_key = ctx.key = key
+            if event_time:
+                ctx.stamp = timestamp
+            else:
+                ctx.fires_at = timestamp
+            returned = call(timestamp, ctx)
+            if returned is None:
+                continue
+            if type(returned) is not kind:
+                kind = check_results(self._said, returned)
+            values.extend(returned)
+            if event_time:
+                made = len(values) - len(stamps)
+                if made == 1:
+                    stamps.append(timestamp)
+                else:
+                    stamps.extend([timestamp] * made)
+
+
+def _nothing(timestamp: int, ctx: ProcessContext) -> None:
+    """Stands in where a function has no ``on_timer``."""
