@@ -76,9 +76,19 @@ class MetricGroup:
         return self.histograms.setdefault(name, Histogram())
 
     def read(self) -> dict[str, float]:
-        """The counters and gauges as of now, by name. From any thread."""
+        """The metrics as of now, by name. From any thread.
+
+        A histogram that has observed something gives ``NAME_count``, and in seconds ``NAME_p50``, ``NAME_p99`` and
+        ``NAME_max``.
+        """
         figures: dict[str, float] = {name: counter.value for name, counter in list(self.counters.items())}
         figures.update({name: read() for name, read in list(self.gauges.items())})
+        for name, histogram in list(self.histograms.items()):
+            if histogram.count:
+                figures[f"{name}_count"] = histogram.count
+                figures[f"{name}_p50"] = histogram.quantile(0.5)
+                figures[f"{name}_p99"] = histogram.quantile(0.99)
+                figures[f"{name}_max"] = histogram.max
         return figures
 
 

@@ -199,22 +199,6 @@ def test_one_signal_cancels(tmp_path: Path, number: int, code: int) -> None:
     assert left(tmp_path) == []
 
 
-def test_a_job_manager_that_was_stopped_for_a_while_blames_no_worker(tmp_path: Path) -> None:
-    command = ["-m", "sluiceway", "run", "--workers", "2", "--heartbeat-timeout", "1s", "program.py"]
-    process, workers = started(tmp_path, SLOW.replace("range(100)", "range(100_000)"), *command)
-    everything = [process.pid, *workers]  # as when a container is frozen
-    for pid in everything:
-        os.kill(pid, signal.SIGSTOP)
-    threading.Event().wait(1.5)
-    for pid in everything:
-        os.kill(pid, signal.SIGCONT)
-        threading.Event().wait(0.1)
-    assert all(map(is_there, workers))
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=10)
-    assert process.returncode == 130
-
-
 def test_a_job_that_runs_beside_can_be_cancelled() -> None:
     async def go() -> JobStatus:
         flow = sw.Pipeline("beside")

@@ -100,3 +100,25 @@ def test_a_rest_that_lasts_is_told() -> None:
     for rest, told in ((Progress.IDLE, (1.0, 5.0)), (Progress.BLOCKED, (4.0, 2.0)), (Progress.AGAIN, (1.0, 2.0))):
         task = SimpleNamespace(rest=rest, rest_since=since, clock=clock, blocked_s=1.0, idle_s=2.0)
         assert Task.at_rest_s(task) == told  # type: ignore[arg-type]
+
+
+class Times(sw.MapFunction[float, float]):
+    def open(self, context: sw.RuntimeContext) -> None:
+        self.times = context.metrics.histogram("waited")
+        context.metrics.histogram("never")
+
+    def map(self, value: float) -> float:
+        self.times.observe(value)
+        return value
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_histograms_of_functions_are_told(workers: int) -> None:
+    flow = sw.Pipeline("times")
+    flow.from_collection([0.1] * 99 + [3.0]).map(Times()).name("timer").collect()
+    (task,) = flow.run(workers=workers).metrics.subtasks
+    assert task.user == task.operators["timer"]
+    assert set(task.user) == {"waited_count", "waited_p50", "waited_p99", "waited_max"}
+    assert (task.user["waited_count"], task.user["waited_max"]) == (100, 3.0)
+    assert task.user["waited_p50"] == pytest.approx(0.1, rel=0.12)
+    assert task.user["waited_p99"] == pytest.approx(0.1, rel=0.12)

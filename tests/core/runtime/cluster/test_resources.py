@@ -1,0 +1,129 @@
+"""Which workers count as lost, by a clock that the test turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from sluiceway.clock import Clock
+from sluiceway.runtime.cluster.connection import Connection
+from sluiceway.runtime.cluster.messages import Register
+from sluiceway.runtime.cluster.processes import WorkerHandle
+from sluiceway.runtime.cluster.resources import ResourceManager, WorkerLostError
+from sluiceway.runtime.poller import SelectorPoller
+from sluiceway.runtime.worker import Worker
+
+TIMEOUT_S = 10.0
+CHECK_S = 1.0
+
+
+class TurnedClock(Clock):
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def now_ms(self) -> int:
+        return int(self.now * 1000)
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Process:
+    """A worker process that does as it is told."""
+
+    pid = 4711
+
+    def __init__(self) -> None:
+        self.beats = True
+        self.at_work = False
+        self.killed = False
+
+    def heard(self) -> bool:
+        return self.beats
+
+    def is_at_work(self) -> bool:
+        return self.at_work
+
+    def kill(self) -> None:
+        self.killed = True
+
+    def what_it_said(self) -> str:
+        return ""
+
+
+class Line:
+    def close(self) -> None:
+        pass
+
+
+class World:
+    def __init__(self) -> None:
+        self.clock = TurnedClock()
+        self.poller = SelectorPoller()
+        self.loop = Worker(self.clock, self.poller)
+        self.process = Process()
+        self.lost: list[WorkerLostError] = []
+        self.resources = ResourceManager(
+            self.loop,
+            self.clock,
+            on_registered=lambda name: None,
+            on_lost=lambda name, why: self.lost.append(why),
+            on_released=lambda: None,
+            heartbeat_timeout_s=TIMEOUT_S,
+        )
+        self.resources.expect("worker-1", cast("WorkerHandle", self.process))
+        line: Any = Line()
+        self.resources.register(cast("Connection", line), Register("worker-1", 4711, 1, "there"))
+
+    def passes(self, seconds: float, step_s: float = CHECK_S) -> None:
+        """Time goes by, and the loop turns as often as it would."""
+        until = self.clock.now + seconds
+        while self.clock.now < until:
+            self.clock.now = min(until, self.clock.now + step_s)
+            self.loop.run_ready()
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World()
+    yield made
+    made.poller.close()
+
+
+def test_a_worker_that_is_silent_for_too_long_is_killed_and_lost(world: World) -> None:
+    world.passes(100)
+    assert world.lost == []
+    world.process.beats = False
+    world.passes(TIMEOUT_S - 2)
+    assert world.lost == []
+    world.passes(4)
+    (why,) = world.lost
+    assert str(why) == "worker 'worker-1' (process 4711) gave no sign of life for 10 s and was killed"
+    assert world.process.killed
+
+
+def test_a_worker_that_uses_the_processor_is_not_lost_however_silent(world: World) -> None:
+    world.process.beats = False
+    world.process.at_work = True
+    world.passes(100)
+    assert world.lost == []
+    world.process.at_work = False
+    world.passes(TIMEOUT_S + 2)
+    assert len(world.lost) == 1
+
+
+def test_time_in_which_the_job_manager_itself_was_stopped_counts_for_nobody(world: World) -> None:
+    world.passes(5)
+    world.process.beats = False  # frozen together: it has sent nothing, and sends nothing before it is awake
+    world.passes(1000, step_s=1000)
+    assert world.lost == []
+    world.passes(TIMEOUT_S / 2)
+    assert world.lost == [], "it has time to come to itself"
+    world.process.beats = True
+    world.passes(50)
+    assert world.lost == []
+    world.process.beats = False
+    world.passes(TIMEOUT_S + 2)
+    assert len(world.lost) == 1, "later it is watched as before"
