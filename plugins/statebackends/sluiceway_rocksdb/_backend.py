@@ -1,0 +1,313 @@
+"""The keyed state of a subtask: tables behind a bounded cache, over one database."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from typing import Any, Final
+
+from sluiceway.errors import StateError
+from sluiceway.state import (
+    BackendContext,
+    KeyedSnapshot,
+    KeyedStateBackend,
+    StateBackend,
+    StateDescriptor,
+    StateMeta,
+    StateTable,
+    TableSchema,
+)
+from sluiceway_rocksdb._database import Database
+from sluiceway_rocksdb._entries import MISSING, CachedEntries
+from sluiceway_rocksdb._options import RocksDBOptions
+from sluiceway_rocksdb._places import Place, new_place
+from sluiceway_rocksdb._restoring import restore
+from sluiceway_rocksdb._snapshots import DONE, OPEN, Taken, TakenFiles, TakenRows
+from sluiceway_rocksdb._table import RocksDBTable, find_namespaces
+
+__all__ = ["RocksDBKeyedBackend", "RocksDBStateBackend"]
+
+_OBJECT: Final = 250
+"""Bytes that an entry of a dict takes, with its key and value, besides what they are serialized."""
+
+_LEAST: Final = 64
+"""So many objects may be in memory, however large they are."""
+
+
+class RocksDBStateBackend(StateBackend):
+    """Databases on the local disk.
+
+    Args:
+        options: None: what the environment says.
+
+    Raises:
+        ConfigurationError: a variable of the environment has a value that cannot be used.
+    """
+
+    def __init__(self, options: RocksDBOptions | None = None) -> None:
+        self._options = options or RocksDBOptions.from_environment()
+
+    def create_keyed(self, context: BackendContext) -> KeyedStateBackend:
+        """The keyed backend of one subtask."""
+        return RocksDBKeyedBackend(context, self._options)
+
+
+class RocksDBKeyedBackend(KeyedStateBackend):
+    """See the contract.
+
+    Attributes:
+        operator: uid, for messages.
+        key_groups: that it has.
+        max_parallelism: number of all key groups.
+        options: of all databases.
+        place: the database's directory.
+        adopted: what files that came with a snapshot are called in storages.
+    """
+
+    def __init__(self, context: BackendContext, options: RocksDBOptions) -> None:
+        self._context = context
+        self.options = options
+        self.operator = context.operator
+        self.key_groups = context.key_groups
+        self.max_parallelism = context.max_parallelism
+        self.adopted: dict[str, str] = {}
+        self._id = secrets.token_hex(8)
+        self._place: Place | None = None
+        self._database: Database | None = None
+        self._metas: list[StateMeta] = []
+        self._index: dict[str, int] = {}
+        self._tables: dict[str, RocksDBTable] = {}
+        self._pending: Taken | None = None
+        self._doomed: list[CachedEntries] = []
+        self._average = 64.0  # bytes of a serialized key with its value
+        self._may_restore = True
+        self._restored = False
+        self._closed = False
+
+    @property
+    def place(self) -> Place:
+        """The directory of the database, which may not be there yet."""
+        if self._place is None:
+            self._place = new_place(self.options.directory, "database")
+        return self._place
+
+    @property
+    def database(self) -> Database:
+        """The database, opened when it is needed first."""
+        if self._database is None:
+            self._check_open()
+            self._database = Database(self.place.path, self.options)
+        return self._database
+
+    def identity(self, name: str) -> str:
+        """What a file of the database is called in storages; empty if it may change."""
+        return self.adopted.get(name) or (f"{self._id}-{name}" if name.endswith(".sst") else "")
+
+    # -- the contract --------------------------------------------------------------------------------------------
+
+    def table(self, descriptor: StateDescriptor) -> StateTable:
+        self._check_open()
+        self._may_restore = False
+        schema = TableSchema.of(descriptor)
+        table = self._tables.get(descriptor.name)
+        if table is not None:
+            table.schema.check_same(schema.meta, self.operator)
+            return table
+        index = self._index.get(descriptor.name)
+        if index is None:
+            index = self.register(schema.meta)
+            table = RocksDBTable(self, schema, index, {})
+        else:
+            reader = schema.reader_for(self._metas[index], self.operator)
+            table = RocksDBTable(self, schema, index, find_namespaces(self, index))
+            if reader is not schema.serializer:
+                table.migrate(reader)
+            self._metas[index] = schema.meta
+        self._tables[descriptor.name] = table
+        return table
+
+    def snapshot(self) -> KeyedSnapshot:
+        self._check_open()
+        self.settle()
+        layers = []
+        for entries in self._all():
+            if entries.young:
+                entries.frozen = entries.young
+                layers.append((entries, entries.young))
+                entries.begin({})
+        metas = tuple(self._metas)
+        if not layers and self._database is None and not self._restored:
+            return KeyedSnapshot(metas, {})
+        taken = self._pending = Taken(self, layers, metas)
+        return KeyedSnapshot(metas, TakenRows(taken), TakenFiles(taken), taken.release)
+
+    def restore(self, snapshots: Iterable[KeyedSnapshot]) -> None:
+        self._check_open()
+        if not self._may_restore:
+            raise StateError(f"operator {self.operator!r}: state is restored once, before it is used")
+        self._may_restore = False
+        self._restored = True
+        restore(self, list(snapshots))
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        try:
+            if self._pending is not None and self._pending.state is OPEN:
+                self._pending.finish()
+        except Exception:
+            pass  # whoever reads the snapshot is told
+        finally:
+            self._closed = True
+            self._tables.clear()
+            self._doomed.clear()
+            self._pending = None
+            if self._database is not None:
+                self._database.close()
+            if self._place is not None:
+                self._place.remove()
+
+    # -- for restoring -------------------------------------------------------------------------------------------
+
+    def register(self, meta: StateMeta) -> int:
+        """The index of a table. Raises StateError if another one of that name is known."""
+        index = self._index.get(meta.name)
+        if index is None:
+            index = self._index[meta.name] = len(self._metas)
+            self._metas.append(meta)
+        elif self._metas[index] != meta:
+            raise StateError(
+                f"the snapshots of operator {self.operator!r} disagree about state {meta.name!r}: one holds "
+                f"{self._metas[index]}, another {meta}"
+            )
+        return index
+
+    # -- for tables ----------------------------------------------------------------------------------------------
+
+    def foreign(self, state: str, key: Any, group: int) -> StateError:
+        """The error for a key that another subtask owns."""
+        start, end = self.key_groups
+        return StateError(
+            f"state {state!r} of operator {self.operator!r} holds key {key!r} of key group {group}, but "
+            f"subtask {self._context.subtask} owns the groups {start} to {end - 1}: a key selector must give the "
+            "same key for the same record every time"
+        )
+
+    def measure(self, key: bytes, data: bytes | None) -> None:
+        """Learn how large entries are."""
+        if data is not None:
+            self._average += (len(key) + len(data) - self._average) / 64
+
+    def make_room(self, entries: CachedEntries) -> int:
+        """A namespace has grown: write back and forget, if it is too much. Returns when to call again."""
+        if entries.dropped:
+            return 1 << 62
+        entries.table.heat(entries)
+        if entries.young:
+            key = next(reversed(entries.young))
+            if (value := entries.young[key]) is not MISSING:
+                self.measure(b"", entries.table.encode_of(key, value))
+        limit = max(_LEAST, int(self.options.cache / (2 * self._average + _OBJECT)))
+        every = list(self._all())
+        total = sum(len(e.young) + len(e.clean) + len(e.older) for e in every)
+        if total >= limit:
+            self._write_back(every, limit)
+            if entries.table.hot.get(entries.name) is not entries:
+                return 0
+            total = sum(len(e.clean) + len(e.older) for e in every)
+        room = max((limit - total) // (2 * len(every)), limit // 64, 1)
+        size = max(len(entries.young), len(entries.clean))
+        return size + min(room, max(size, 16))
+
+    def _write_back(self, every: list[CachedEntries], limit: int) -> None:
+        self.settle()
+        dirty = [(entries, entries.young) for entries in every if entries.young]
+        for entries, layer in dirty:
+            self.database.write(entries.table.write(entries, layer))
+            entries.begin({})
+            _thaw(entries, layer)
+        if sum(len(e.clean) for e in every) > limit // 2:
+            for entries in every:
+                entries.older, entries.clean = entries.clean, {}
+        elif sum(len(e.clean) + len(e.older) for e in every) >= limit:
+            for entries in every:
+                entries.older = {}
+        for entries in every:
+            if not entries.clean and not entries.older:
+                entries.table.cool(entries)
+
+    def drop(self, entries: CachedEntries) -> None:
+        """A namespace is to be forgotten."""
+        pending = entries.frozen is not None
+        entries.dropped = True
+        entries.frozen = None
+        entries.begin({})
+        entries.clean, entries.older = {}, {}
+        if not entries.stored and not pending:
+            return
+        entries.stored = False
+        if self._pending is not None:
+            self.settle_if_done()
+        if self._pending is not None:
+            self._doomed.append(entries)  # the snapshot has to get it first
+        else:
+            entries.table.delete_rows(entries)
+
+    def settle_before(self, table: RocksDBTable, namespace: bytes) -> None:
+        """A namespace is used again: what was dropped of it has to be gone."""
+        if any(entries.table is table and entries.namespace == namespace for entries in self._doomed):
+            self.settle()
+
+    def settle_dropped(self) -> None:
+        """Have everything gone that was dropped."""
+        if self._doomed:
+            self.settle()
+
+    def settle_if_done(self) -> None:
+        """If the last snapshot is in the database, or will not be, be done with it."""
+        pending = self._pending
+        if pending is not None and pending.state is not OPEN:
+            self.settle()
+
+    def settle(self) -> None:
+        """Be done with the last snapshot, so that the database may be written to."""
+        pending = self._pending
+        if pending is None:
+            return
+        if pending.state is OPEN:
+            try:
+                pending.finish()
+            except StateError:
+                if pending.state is OPEN:
+                    raise
+        self._pending = None
+        for entries, layer in pending.layers:
+            if entries.dropped:
+                continue
+            entries.frozen = None
+            if pending.state is DONE:
+                _thaw(entries, layer)
+            else:
+                entries.begin({**layer, **entries.young})
+        pending.settled()
+        doomed, self._doomed = self._doomed, []
+        for entries in doomed:
+            entries.table.delete_rows(entries)
+
+    def _all(self) -> Iterable[CachedEntries]:
+        return [entries for table in self._tables.values() for entries in table.hot.values()]
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StateError(f"the state of operator {self.operator!r} is closed")
+
+
+def _thaw(entries: CachedEntries, layer: dict[Any, Any]) -> None:
+    """A layer is in the database now."""
+    entries.table.written(entries)
+    entries.clean.update(layer)
+    if MISSING in layer.values():
+        for key, value in layer.items():
+            if value is MISSING:
+                del entries.clean[key]
+                entries.older.pop(key, None)

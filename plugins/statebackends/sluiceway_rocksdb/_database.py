@@ -1,0 +1,161 @@
+"""One database of one subtask: a cache of the state on the disk, lost with its process and no worse for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from rocksdict import (
+    AccessType,
+    BlockBasedOptions,
+    Cache,
+    Checkpoint,
+    DBCompressionType,
+    Options,
+    Rdict,
+    WriteBatch,
+    WriteOptions,
+)
+
+from sluiceway.errors import StateError
+from sluiceway_rocksdb._keys import upper
+from sluiceway_rocksdb._options import RocksDBOptions
+
+__all__ = ["Database", "rows_of"]
+
+_BATCH: Final = 1000  # rows; a batch is written without letting other threads go on
+
+
+class Database:
+    """Rows of bytes, sorted.
+
+    Used from the thread that has the state, and from the one that makes a snapshot, of which one at a time writes.
+
+    Args:
+        path: of the directory; made if it is not there.
+        options: of all databases.
+
+    Raises:
+        StateError: it cannot be opened; names the directory.
+    """
+
+    def __init__(self, path: str, options: RocksDBOptions) -> None:
+        self.path = path
+        try:
+            self._db = Rdict(path, _options(options))
+        except Exception as error:  # the library has no errors of its own
+            raise StateError(f"state backend 'rocksdb' cannot open its database in {path}: {error}") from error
+        # A checkpoint has all that must outlive the process, so there is no log.
+        write_options = WriteOptions()
+        write_options.disable_wal = True  # type: ignore[method-assign, assignment]  # it is an attribute
+        self._db.set_write_options(write_options)
+        self.get = self._db.get
+
+    def write(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Put rows; those with None are deleted."""
+        batch = WriteBatch(raw_mode=True)
+        put, delete, count = batch.put, batch.delete, 0
+        for key, value in rows:
+            if value is None:
+                delete(key)
+            else:
+                put(key, value)
+            count += 1
+            if count == _BATCH:
+                self._write(batch)
+                batch = WriteBatch(raw_mode=True)
+                put, delete, count = batch.put, batch.delete, 0
+        if count:
+            self._write(batch)
+
+    def _write(self, batch: WriteBatch) -> None:
+        try:
+            self._db.write(batch)
+        except Exception as error:
+            raise StateError(f"state backend 'rocksdb' cannot write to {self.path}: {error}") from error
+
+    def delete_range(self, begin: bytes, end: bytes) -> None:
+        """Delete the rows from ``begin`` to before ``end``."""
+        self._db.delete_range(begin, end)
+
+    def rows(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The rows whose keys begin with ``prefix``, as of the first step."""
+        return rows_of(self._db, prefix)
+
+    def first_key(self, at_least: bytes) -> bytes | None:
+        """The least key that is not less."""
+        iterator = self._db.iter()
+        iterator.seek(at_least)
+        return bytes(iterator.key()) if iterator.valid() else None
+
+    def checkpoint(self, path: str) -> None:
+        """Make a copy of hard links. Other threads go on meanwhile."""
+        try:
+            self._db.flush(
+                True
+            )  # so that there is little left to be done by the next line, which lets nobody go on
+            Checkpoint(self._db).create_checkpoint(path)
+        except Exception as error:
+            raise StateError(
+                f"state backend 'rocksdb' cannot make a checkpoint of {self.path} in {path}: {error}"
+            ) from error
+
+    def close(self) -> None:
+        """Close it."""
+        self._db.close()
+
+    @staticmethod
+    def read_only(path: str, options: RocksDBOptions) -> Rdict:
+        """A database that nobody has open for writing.
+
+        Raises:
+            StateError: it cannot be opened; names the directory.
+        """
+        try:
+            return Rdict(path, _options(options), access_type=AccessType.read_only())
+        except Exception as error:
+            raise StateError(f"state backend 'rocksdb' cannot read the database in {path}: {error}") from error
+
+
+def rows_of(db: Any, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The rows whose keys begin with ``prefix``."""
+    end = upper(prefix)
+    iterator = db.iter()
+    iterator.seek(prefix)
+    while iterator.valid():
+        key = iterator.key()
+        if key[: len(end)] >= end:
+            return
+        yield key, iterator.value()
+        iterator.next()
+    iterator.status()
+
+
+_COMPRESSION: Final = {
+    "lz4": DBCompressionType.lz4,
+    "zstd": DBCompressionType.zstd,
+    "snappy": DBCompressionType.snappy,
+    "none": DBCompressionType.none,
+}
+
+
+def _options(given: RocksDBOptions) -> Options:
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_write_buffer_size(given.write_buffer)
+    options.set_max_write_buffer_number(3)
+    options.set_max_background_jobs(given.background_jobs)
+    options.set_compression_type(_COMPRESSION[given.compression]())
+    options.set_level_compaction_dynamic_level_bytes(True)
+    options.set_max_open_files(256)
+    options.set_keep_log_file_num(1)
+    options.set_max_log_file_size(1 << 20)
+    options.set_stats_dump_period_sec(0)
+    options.set_bytes_per_sync(1 << 20)
+    table = BlockBasedOptions()
+    table.set_block_cache(Cache(given.block_cache))
+    table.set_bloom_filter(10, False)
+    table.set_cache_index_and_filter_blocks(False)
+    table.set_block_size(8 << 10)
+    options.set_block_based_table_factory(table)
+    return options

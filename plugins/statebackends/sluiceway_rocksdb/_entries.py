@@ -1,0 +1,305 @@
+"""The objects that are in use: dicts before the database, written back in bulk.
+
+A mapping has layers, and the first that knows a key has the truth:
+
+- *young*: what was assigned and is not in the database yet; a removed key is there as :data:`MISSING`;
+- *frozen*: what was young when a snapshot was taken, until that is written; a value is never handed out from
+  there, only a copy of it;
+- *clean* and *older*: what the database has, too;
+- the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, ItemsView, Iterator, KeysView, MutableMapping, ValuesView
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Final
+
+from sluiceway_rocksdb._keys import pack_prefix
+
+if TYPE_CHECKING:
+    from sluiceway_rocksdb._table import RocksDBTable
+
+__all__ = ["MISSING", "CachedEntries", "KeyMapping"]
+
+MISSING: Final[Any] = object()
+_ATOMS: Final = frozenset({NoneType, bool, int, float, str, bytes})
+
+
+class CachedEntries(MutableMapping[Any, Any]):
+    """The values of a namespace by key.
+
+    Args:
+        table: whose they are.
+        name: the namespace.
+        namespace: as the database has it.
+        stored: whether the database may have rows of it.
+        groups: the key groups in which it has, or None if that is not known.
+
+    Attributes:
+        dropped: whether the namespace was dropped.
+        check: how large a layer may become before the backend is asked for room.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_get",
+        "_prefixes",
+        "check",
+        "clean",
+        "dropped",
+        "frozen",
+        "groups",
+        "name",
+        "namespace",
+        "older",
+        "stored",
+        "table",
+        "young",
+    )
+
+    def __init__(
+        self, table: RocksDBTable, name: Hashable, namespace: bytes, stored: bool, groups: set[int] | None
+    ) -> None:
+        self.table = table
+        self.name = name
+        self.namespace = namespace
+        self.stored = stored
+        self.groups = set[int]() if groups is None and not stored else groups
+        self._prefixes: dict[int, bytes] = {}
+        self.frozen: dict[Any, Any] | None = None
+        self.clean: dict[Any, Any] = {}
+        self.older: dict[Any, Any] = {}
+        self.dropped = False
+        self.check = 0
+        self.begin({})
+
+    def begin(self, young: dict[Any, Any]) -> None:
+        """Set the young layer."""
+        self.young = young
+        self._get = young.get
+
+    def prefix(self, group: int) -> bytes:
+        """What the keys of its rows in a key group begin with."""
+        found = self._prefixes.get(group)
+        if found is None:
+            found = self._prefixes[group] = pack_prefix(group, self.table.index, self.namespace)
+        return found
+
+    # -- what is called for each record --------------------------------------------------------------------------
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        found = self._get(key, MISSING)
+        if found is MISSING:
+            found = self._find(key)
+            if found is MISSING:
+                return default
+        return found
+
+    def __getitem__(self, key: Any) -> Any:
+        found = self._get(key, MISSING)
+        if found is MISSING:
+            found = self._find(key)
+            if found is MISSING:
+                raise KeyError(key)
+        return found
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        young = self.young
+        young[key] = value
+        if len(young) > self.check:
+            self.check = self.table.backend.make_room(self)
+
+    def __contains__(self, key: object) -> bool:
+        found = self._get(key, MISSING)
+        return found is not MISSING or self._find(key) is not MISSING
+
+    def __delitem__(self, key: Any) -> None:
+        self.pop(key)
+
+    def pop(self, key: Any, default: Any = MISSING) -> Any:
+        found = self._get(key, MISSING)
+        if found is MISSING:
+            found = self._find(key)
+            if found is MISSING:
+                if default is MISSING:
+                    raise KeyError(key)
+                return default
+        if self.stored or self.frozen is not None:
+            self[key] = MISSING
+        else:
+            self.young.pop(key, None)
+            self.clean.pop(key, None)
+            self.older.pop(key, None)
+        return found
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        found = self.get(key, MISSING)
+        if found is MISSING:
+            self[key] = found = default
+        return found
+
+    def _find(self, key: Any) -> Any:
+        if key in self.young:
+            return MISSING
+        if self.frozen is not None:
+            self.table.backend.settle_if_done()
+            frozen = self.frozen
+            if frozen is not None and key in frozen:
+                found = frozen[key]
+                if found is not MISSING:
+                    found = self._adopt(key, self._copy(found))
+                return found
+        found = self.clean.get(key, MISSING)
+        if found is not MISSING:
+            return found
+        found = self.older.pop(key, MISSING)
+        if found is MISSING:
+            if not self.stored:
+                return MISSING
+            data = self.table.load(self, key)
+            if data is None:
+                return MISSING
+            found = self.table.decode(data)
+        return self._adopt(key, found)
+
+    def _adopt(self, key: Any, value: Any) -> Any:
+        clean = self.clean
+        clean[key] = value
+        if len(clean) > self.check:
+            self.check = self.table.backend.make_room(self)
+        return value
+
+    def _copy(self, value: Any) -> Any:
+        cls = type(value)
+        if cls in _ATOMS or (cls is tuple and all(type(part) in _ATOMS for part in value)):
+            return value
+        return self.table.decode(self.table.encode(value))
+
+    # -- all of them ---------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Any]:
+        return (key for key, _ in self.walk(None))
+
+    def __len__(self) -> int:
+        if not self.stored and self.frozen is None:
+            return len(self.young) + len(self.clean.keys() - self.young.keys())
+        return sum(1 for _ in self.walk(None))
+
+    def __bool__(self) -> bool:
+        return any(True for _ in self.walk(None))
+
+    def keys(self) -> KeysView[Any]:
+        return KeysView(self)
+
+    def items(self) -> ItemsView[Any, Any]:
+        return _Items(self)
+
+    def values(self) -> ValuesView[Any]:
+        return _Values(self)
+
+    def clear(self) -> None:
+        for key in list(self):
+            del self[key]
+
+    def walk(self, decode: Callable[[bytes], Any] | None) -> Iterator[tuple[Any, Any]]:
+        """Keys with their values, as they are at the first step; with None for values if ``decode`` is None."""
+        self.table.backend.settle_if_done()
+        newest: dict[Any, Any] = dict(self.young)
+        frozen = self.frozen
+        if frozen is not None:
+            for key, value in frozen.items():
+                if key not in newest:
+                    # Of the copies that were handed out, the one in the clean layer may be changed already.
+                    copied = value if value is MISSING or decode is None else self._copy(value)
+                    newest[key] = copied
+        if not self.stored:
+            for layer in (self.clean, self.older):
+                for key, value in layer.items():
+                    newest.setdefault(key, value)
+            return ((key, value) for key, value in newest.items() if value is not MISSING)
+        return self._walk_stored(newest, decode)
+
+    def _walk_stored(
+        self, newest: dict[Any, Any], decode: Callable[[bytes], Any] | None
+    ) -> Iterator[tuple[Any, Any]]:
+        for key, data in self.table.stored(self):
+            if key not in newest:
+                yield key, None if decode is None else decode(data)
+        for key, value in newest.items():
+            if value is not MISSING:
+                yield key, value
+
+    def __repr__(self) -> str:
+        return repr(dict(self.items()))
+
+
+class _Items(ItemsView[Any, Any]):
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        entries: Any = self._mapping  # type: ignore[attr-defined]
+        return entries.walk(entries.table.decode)  # type: ignore[no-any-return]
+
+
+class _Values(ValuesView[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        entries: Any = self._mapping  # type: ignore[attr-defined]
+        return (value for _, value in entries.walk(entries.table.decode))
+
+
+class KeyMapping(MutableMapping[Any, Any]):
+    """The entries of one key of a map table: a dict of its own, assigned again after each change."""
+
+    __slots__ = ("_key", "_maps")
+
+    def __init__(self, maps: CachedEntries, key: Hashable) -> None:
+        self._maps = maps
+        self._key = key
+
+    def _entries(self) -> dict[Any, Any]:
+        return self._maps.get(self._key) or {}
+
+    def __getitem__(self, name: Any) -> Any:
+        return self._entries()[name]
+
+    def __setitem__(self, name: Any, value: Any) -> None:
+        entries = self._maps.get(self._key)
+        if entries is None:
+            hash(name)  # an unhashable name must not leave an empty mapping behind
+            entries = {}
+        entries[name] = value
+        self._maps[self._key] = entries
+
+    def __delitem__(self, name: Any) -> None:
+        entries = self._entries()
+        del entries[name]
+        if entries:
+            self._maps[self._key] = entries
+        else:
+            del self._maps[self._key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._entries())
+
+    def __len__(self) -> int:
+        return len(self._entries())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries()
+
+    def get(self, name: Any, default: Any = None) -> Any:
+        return self._entries().get(name, default)
+
+    def keys(self) -> KeysView[Any]:
+        return self._entries().keys()
+
+    def values(self) -> ValuesView[Any]:
+        return self._entries().values()
+
+    def items(self) -> ItemsView[Any, Any]:
+        return self._entries().items()
+
+    def clear(self) -> None:
+        self._maps.pop(self._key, None)
+
+    def __repr__(self) -> str:
+        return repr(self._entries())

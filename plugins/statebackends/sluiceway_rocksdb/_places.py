@@ -1,0 +1,109 @@
+"""Directories on the local disk that go when nobody needs them, also after their process was killed."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import threading
+import weakref
+from typing import Final
+
+from sluiceway.errors import StateError
+
+__all__ = ["Place", "new_place"]
+
+_PREFIX: Final = "sluiceway-rocksdb-"
+_LOCK: Final = "owner.lock"
+
+_guard = threading.Lock()
+
+
+class _Root:
+    """The directory of this process below a configured one; held by a lock that ends with the process."""
+
+    def __init__(self, directory: str) -> None:
+        self.path = tempfile.mkdtemp(prefix=_PREFIX, dir=directory)
+        self.pid = os.getpid()
+        self.places = 0
+        self.made = 0
+        self._lock = os.open(os.path.join(self.path, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+_roots: dict[str, _Root] = {}
+
+
+class Place:
+    """A directory. It is removed by :meth:`remove`, or when nothing refers to this object any more.
+
+    Attributes:
+        path: of the directory, which is not there yet.
+    """
+
+    def __init__(self, root: _Root, key: str, kind: str) -> None:
+        root.places += 1
+        root.made += 1
+        self.path = os.path.join(root.path, f"{kind}-{root.made}")
+        self._finalizer = weakref.finalize(self, _remove, root, key, self.path)
+
+    def remove(self) -> None:
+        """Remove it. Harmless a second time."""
+        self._finalizer()
+
+
+def new_place(directory: str, kind: str) -> Place:
+    """A new directory of this process, on the same file system as all others below ``directory``.
+
+    Raises:
+        StateError: there can be none.
+    """
+    with _guard:
+        root = _roots.get(directory)
+        if root is None or root.pid != os.getpid():
+            try:
+                os.makedirs(directory, exist_ok=True)
+                _sweep(directory)
+                root = _roots[directory] = _Root(directory)
+            except OSError as error:
+                raise StateError(
+                    f"state backend 'rocksdb' cannot use the directory {directory}: {error.strerror or error}. "
+                    "Set SLUICEWAY_ROCKSDB_DIRECTORY to another one"
+                ) from error
+        return Place(root, directory, kind)
+
+
+def _remove(root: _Root, key: str, path: str) -> None:
+    if root.pid != os.getpid():
+        return  # a forked child; these are its parent's
+    shutil.rmtree(path, ignore_errors=True)
+    with _guard:
+        root.places -= 1
+        if not root.places:
+            root.remove()
+            if _roots.get(key) is root:
+                del _roots[key]
+
+
+def _sweep(directory: str) -> None:
+    """Remove what processes have left behind that were killed: nobody holds the lock."""
+    for name in os.listdir(directory):
+        if not name.startswith(_PREFIX):
+            continue
+        path = os.path.join(directory, name)
+        try:
+            lock = os.open(os.path.join(path, _LOCK), os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            continue  # not ours, or just being made
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path, ignore_errors=True)
+        except OSError:
+            pass  # its process lives
+        finally:
+            os.close(lock)

@@ -1,0 +1,117 @@
+"""From snapshots into a new database: the files as they are where that goes, else row by row."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from sluiceway.errors import CorruptStreamError, StateError
+from sluiceway.serializers import decode_rows
+from sluiceway.state import KeyedSnapshot, NativeState, StateMeta
+from sluiceway_rocksdb._database import Database, rows_of
+from sluiceway_rocksdb._keys import encode_bucket
+from sluiceway_rocksdb._places import new_place
+from sluiceway_rocksdb._snapshots import FORMAT
+from sluiceway_rocksdb._table import put_row
+
+if TYPE_CHECKING:
+    from sluiceway_rocksdb._backend import RocksDBKeyedBackend
+
+__all__ = ["restore"]
+
+
+def restore(backend: RocksDBKeyedBackend, snapshots: list[KeyedSnapshot]) -> None:
+    """Load the key groups of a backend.
+
+    Raises:
+        StateError: the snapshots disagree, or are in the format of another backend.
+        CorruptStreamError: rows are damaged.
+    """
+    indices = [tuple(backend.register(meta) for meta in snapshot.tables) for snapshot in snapshots]
+    start, end = backend.key_groups
+    seen: set[int] = set()
+    for snapshot, index in zip(snapshots, indices, strict=True):
+        native = snapshot.native
+        if native is None or native.format != FORMAT:
+            groups = [group for group in snapshot.groups if start <= group < end]
+            _once(backend, seen, groups)
+            for group in groups:
+                _put_rows(backend, group, snapshot.groups[group], snapshot.tables, index)
+            continue
+        theirs = native.key_groups
+        groups = list(range(max(start, theirs.start), min(end, theirs.end)))
+        if not groups:
+            continue
+        _once(backend, seen, groups)
+        # The files serve as they are if they are all there is, and of exactly the own key groups.
+        if theirs == backend.key_groups and len(snapshots) == 1 and index == tuple(range(len(index))):
+            _adopt(backend, native)
+        else:
+            _copy(backend, native, groups, index)
+
+
+def _once(backend: RocksDBKeyedBackend, seen: set[int], groups: list[int]) -> None:
+    twice = next((group for group in groups if group in seen), None)
+    if twice is not None:
+        raise StateError(f"two snapshots of operator {backend.operator!r} hold key group {twice}")
+    seen.update(groups)
+
+
+def _put_rows(
+    backend: RocksDBKeyedBackend, group: int, data: bytes, metas: tuple[StateMeta, ...], index: tuple[int, ...]
+) -> None:
+    buckets: dict[bytes, list[tuple[bytes, bytes]]] = {}
+
+    def rows() -> Iterator[tuple[bytes, bytes]]:
+        for row in decode_rows(data):
+            if not 0 <= row.table < len(metas):
+                raise CorruptStreamError(
+                    f"key group {group} of operator {backend.operator!r} has a row of table {row.table}, there "
+                    f"are {len(metas)} tables"
+                )
+            place, own, value = put_row(group, index[row.table], metas[row.table], row, backend.operator)
+            if own:
+                buckets.setdefault(place, []).append((own, value))
+            else:
+                yield place, value
+        for place, entries in buckets.items():
+            yield place, encode_bucket(entries)
+
+    backend.database.write(rows())
+
+
+def _fetch(native: NativeState, directory: str) -> None:
+    """Have the files in a directory: those that never change shared, the others as copies."""
+    os.makedirs(directory)
+    for file in native.files:
+        path = os.path.join(directory, file.name)
+        native.fetch(file.name, path)
+        if not file.identity:
+            shutil.copyfile(path, path + ".copy")
+            os.replace(path + ".copy", path)
+
+
+def _adopt(backend: RocksDBKeyedBackend, native: NativeState) -> None:
+    _fetch(native, backend.place.path)
+    backend.adopted = {file.name: file.identity for file in native.files if file.identity}
+
+
+def _copy(backend: RocksDBKeyedBackend, native: NativeState, groups: list[int], index: tuple[int, ...]) -> None:
+    place = new_place(backend.options.directory, "restore")
+    try:
+        _fetch(native, place.path)
+        reader = Database.read_only(place.path, backend.options)
+        try:
+
+            def rows() -> Iterator[tuple[bytes, bytes]]:
+                for group in groups:
+                    for key, value in rows_of(reader, group.to_bytes(2)):
+                        yield key[:2] + index[int.from_bytes(key[2:4])].to_bytes(2) + key[4:], value
+
+            backend.database.write(rows())
+        finally:
+            reader.close()
+    finally:
+        place.remove()

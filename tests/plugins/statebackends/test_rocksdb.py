@@ -1,0 +1,567 @@
+"""The RocksDB state backend."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+import sluiceway_rocksdb._backend
+import sluiceway_rocksdb._table
+from sluiceway.checkpoints import StateReader, shared_files, write_subtask
+from sluiceway.errors import CheckpointError, ConfigurationError, SerializationError, StateError
+from sluiceway.keygroups import KeyGroupRange, key_group
+from sluiceway.operators import OperatorSnapshot
+from sluiceway.state import (
+    BackendContext,
+    KeyedSnapshot,
+    MapStateDescriptor,
+    StateBackend,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+from sluiceway.testing.conformance.state_backend import StateBackendConformance
+from sluiceway_filesystem._local import LocalStorage
+from sluiceway_rocksdb import sluiceway_state_backends
+from sluiceway_rocksdb._backend import RocksDBKeyedBackend, RocksDBStateBackend
+from sluiceway_rocksdb._options import RocksDBOptions
+
+
+class TestRocksDB(StateBackendConformance):
+    examples = 3
+
+    @pytest.fixture(autouse=True)
+    def _directory(self, tmp_path: Path) -> None:
+        self.directory = tmp_path
+
+    def make_backend(self) -> StateBackend:
+        return RocksDBStateBackend(RocksDBOptions(str(self.directory)))
+
+
+class TestRocksDBWithHardlyAnyMemory(TestRocksDB):
+    @pytest.fixture(autouse=True)
+    def _tight(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sluiceway_rocksdb._backend, "_LEAST", 2)
+
+    def make_backend(self) -> StateBackend:
+        return RocksDBStateBackend(RocksDBOptions(str(self.directory), cache=1, write_buffer=1 << 16))
+
+
+@pytest.mark.slow
+class TestRocksDBManyHistories(TestRocksDBWithHardlyAnyMemory):
+    examples = 40
+
+
+# -- helpers --------------------------------------------------------------------------------------------------
+
+VALUE = ValueStateDescriptor("value")
+COUNT = ValueStateDescriptor("count", int)
+MAP = MapStateDescriptor("map")
+ALL = KeyGroupRange(0, 8)
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> RocksDBOptions:
+    return RocksDBOptions(str(tmp_path / "databases"), cache=1 << 20)
+
+
+@pytest.fixture
+def make(options: RocksDBOptions) -> Iterator[Callable[..., RocksDBKeyedBackend]]:
+    made: list[RocksDBKeyedBackend] = []
+
+    def backend(
+        groups: KeyGroupRange = ALL, restore: list[KeyedSnapshot] | None = None, **changes: Any
+    ) -> RocksDBKeyedBackend:
+        context = BackendContext("uid-7", 3, groups, 8)
+        keyed = RocksDBStateBackend(replace(options, **changes)).create_keyed(context)
+        assert isinstance(keyed, RocksDBKeyedBackend)
+        made.append(keyed)
+        if restore is not None:
+            keyed.restore(restore)
+        return keyed
+
+    yield backend
+    for keyed in made:
+        keyed.close()
+
+
+Make = Callable[..., RocksDBKeyedBackend]
+
+
+def in_memory(backend: RocksDBKeyedBackend) -> int:
+    every = [e for table in backend._tables.values() for e in table.hot.values()]
+    return sum(len(e.young) + len(e.clean) + len(e.older) for e in every)
+
+
+# -- memory ---------------------------------------------------------------------------------------------------
+
+
+def test_state_is_larger_than_memory(make: Make) -> None:
+    backend = make(cache=50_000)
+    entries = backend.table(COUNT).entries()
+    most = 0
+    for i in range(20_000):
+        entries[f"key{i}"] = i
+        most = max(most, in_memory(backend))
+    assert 20 < most < 400
+    for i in range(0, 20_000, 7):
+        assert entries[f"key{i}"] == i
+        most = max(most, in_memory(backend))
+    assert most < 400
+    assert len(entries) == 20_000
+    assert sum(entries.values()) == sum(range(20_000))
+
+
+def test_large_values_take_the_place_of_many(make: Make) -> None:
+    backend = make(cache=1_000_000)
+    entries = backend.table(ValueStateDescriptor("v", bytes)).entries()
+    most = 0
+    for i in range(300):
+        entries[i] = bytes(100_000)
+        most = max(most, in_memory(backend))
+    assert most < 130, "the limit for objects of any size is 64, and it is looked at now and then"
+    assert len(entries[0]) == 100_000
+
+
+def test_many_namespaces_share_the_memory(make: Make) -> None:
+    backend = make(cache=50_000)
+    table = backend.table(COUNT)
+    most = 0
+    for namespace in range(300):
+        for key in range(10):
+            table.entries(namespace)[key] = namespace
+        most = max(most, in_memory(backend))
+    assert most < 1_000
+    assert sorted(table.namespaces()) == list(range(300))  # type: ignore[type-var]
+    for namespace in range(0, 300, 2):
+        table.drop(namespace)
+    assert sorted(table.namespaces()) == list(range(1, 300, 2))  # type: ignore[type-var]
+    assert all(dict(table.entries(n)) == dict.fromkeys(range(10), n) for n in range(1, 300, 2))
+    assert dict(table.entries(0)) == {}
+
+
+def test_a_mapping_that_was_handed_out_stays_good_when_its_objects_are_written_back(make: Make) -> None:
+    backend = make(cache=1)
+    table = backend.table(COUNT)
+    first = table.entries("first")
+    first["k"] = 1
+    for i in range(1_000):
+        table.entries(i)[i] = i
+    assert table.entries("first") is first
+    first["k"] += 1
+    for i in range(1_000):
+        table.entries(i)[i] += 1
+    assert first["k"] == table.entries("first")["k"] == 2
+    assert table.entries(5)[5] == 6
+
+
+def test_nothing_is_on_the_disk_before_it_has_to_be(make: Make, tmp_path: Path) -> None:
+    backend = make()
+    table = backend.table(COUNT)
+    for i in range(100):
+        table.entries(i)["k"] = i
+        table.drop(i)
+    assert not (tmp_path / "databases").exists()
+    assert backend.snapshot().groups == {}
+    assert not (tmp_path / "databases").exists()
+
+
+# -- keys -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Place:
+    x: float
+    y: Any = None
+
+
+class Text(str):
+    pass
+
+
+EQUAL: list[tuple[Any, ...]] = [
+    (1, 1.0, True, Decimal(1), Fraction(1), 1 + 0j),
+    (0, 0.0, -0.0, False),
+    ("a", Text("a")),
+    ((1, "x"), (1.0, "x"), (True, Text("x"))),
+    (Place(1), Place(1.0)),
+    (frozenset({1, 2, 3}), frozenset({3, 2, 1.0})),
+    (2**70, float(2**70), Decimal(2**70)),
+    (0.5, Fraction(1, 2), Decimal("0.5")),
+    ("\ud800",),
+    (None,),
+    (2**60,),  # as far as key groups go, the same as 0.5
+    (b"a",),
+    ((),),
+    (-1,),
+]
+
+
+def test_equal_keys_meet_in_one_row_whatever_their_types(make: Make) -> None:
+    backend = make(cache=1)
+    entries = backend.table(COUNT).entries()
+    for rounds in range(1, 4):
+        for number, keys in enumerate(EQUAL):
+            for key in keys:
+                entries[key] = entries.get(key, 100 * number) + 1
+                backend._write_back(list(backend._all()), 0)
+            assert entries[keys[0]] == 100 * number + rounds * len(keys)
+    assert len(list(entries)) == len(entries) == len(EQUAL)
+    again = make(restore=[backend.snapshot()]).table(COUNT).entries()
+    assert [again[keys[-1]] for keys in EQUAL] == [entries[keys[0]] for keys in EQUAL]
+    assert all(type(key) in [type(k) for keys in EQUAL if key in keys for k in keys] for key in again)
+    for keys in EQUAL:
+        assert entries.pop(keys[-1]) == again.pop(keys[0])
+        backend._write_back(list(backend._all()), 0)
+    assert list(entries) == list(again) == []
+    assert backend.snapshot().groups == {}
+
+
+def test_keys_of_one_hash_do_not_mix(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sluiceway_rocksdb._table, "stable_hash", lambda key: 5)
+    backend = make(cache=1)
+    entries = backend.table(COUNT).entries()
+    keys = [Place(i) for i in range(20)]
+    for _ in range(2):
+        for key in keys:
+            entries[key] = entries.get(key, 0) + 1
+            backend._write_back(list(backend._all()), 0)
+    assert dict(entries) == dict.fromkeys(keys, 2)
+    del entries[keys[3]]
+    backend._write_back(list(backend._all()), 0)
+    assert set(entries) == set(keys) - {keys[3]}
+    again = make(restore=[KeyedSnapshot(s.tables, dict(s.groups)) for s in [backend.snapshot()]])
+    assert dict(again.table(COUNT).entries()) == dict(entries)
+
+
+def test_a_key_of_another_subtask_is_found_when_it_is_written(make: Make) -> None:
+    backend = make(KeyGroupRange(0, 1))
+    entries = backend.table(COUNT).entries()
+    for key in range(100):
+        entries[key] = 1
+    with pytest.raises(StateError, match=r"state 'count' of operator 'uid-7' holds key \d+ of key group \d+, but"):
+        dict(backend.snapshot().groups)
+
+
+# -- snapshots ------------------------------------------------------------------------------------------------
+
+
+def restored(make: Make, snapshot: KeyedSnapshot, descriptor: StateDescriptor = VALUE) -> dict[Any, Any]:
+    return dict(make(restore=[snapshot]).table(descriptor).entries())
+
+
+def test_a_snapshot_may_be_made_while_processing_goes_on(make: Make) -> None:
+    backend = make(cache=200_000)
+    table = backend.table(VALUE)
+    entries, maps = table.entries(), backend.table(MAP)
+    keys = [f"key{i}" for i in range(2_000)]
+    for key in keys:
+        entries[key] = [0]
+        maps.mapping(key)["n"] = [0]
+    for round_ in range(1, 4):
+        snapshot = backend.snapshot()
+        taken: list[Any] = []
+        reader = Thread(target=lambda s=snapshot, t=taken: t.append(dict(s.groups)))
+        reader.start()
+        for key in keys:
+            value = entries[key]
+            value.append(round_)
+            entries[key] = value
+            inner = maps.mapping(key)["n"]
+            inner.append(round_)
+            maps.mapping(key)["n"] = inner
+        reader.join()
+        again = make(restore=[KeyedSnapshot(snapshot.tables, taken[0])])
+        assert dict(again.table(VALUE).entries()) == {key: list(range(round_)) for key in keys}
+        assert dict(again.table(MAP).mapping("key7")) == {"n": list(range(round_))}
+        assert entries["key7"] == list(range(round_ + 1))
+        snapshot.release()
+
+
+def test_the_task_only_waits_for_a_snapshot_when_it_must_write(make: Make) -> None:
+    backend = make(cache=1 << 20)
+    entries = backend.table(COUNT).entries()
+    for i in range(1_000):
+        entries[i] = i
+    snapshot = backend.snapshot()
+    pending = backend._pending
+    assert pending is not None
+    for i in range(1_000):
+        entries[i] += 1
+    assert len(entries) == 1_000
+    assert pending.state == "open"
+    for i in range(20_000):
+        entries[i] = -1
+    assert pending.state == "done"
+    assert restored(make, snapshot, COUNT) == {i: i for i in range(1_000)}
+    assert set(entries.values()) == {-1}
+
+
+def test_what_was_deleted_or_dropped_after_a_snapshot_is_in_it_and_gone(make: Make) -> None:
+    for finish_first in (False, True):
+        backend = make()
+        table = backend.table(VALUE)
+        for namespace in ("dropped", "again", "kept"):
+            for key in "abc":
+                table.entries(namespace)[key] = [namespace]
+        stored = backend.snapshot()
+        stored.groups.get(0)
+        snapshot = backend.snapshot()
+        if finish_first:
+            dict(snapshot.groups)
+        table.drop("dropped")
+        table.drop("again")
+        table.entries("again")["x"] = 1
+        del table.entries("kept")["a"]
+        assert sorted(map(str, table.namespaces())) == ["again", "kept"]
+        assert dict(table.entries("again")) == {"x": 1}
+        assert dict(table.entries("kept")) == {"b": ["kept"], "c": ["kept"]}
+        last = backend.snapshot()
+        then = make(restore=[snapshot]).table(VALUE)
+        assert {n: dict(then.entries(n)) for n in then.namespaces()} == {
+            n: {key: [n] for key in "abc"} for n in ("dropped", "again", "kept")
+        }
+        now = make(restore=[last]).table(VALUE)
+        assert {n: dict(now.entries(n)) for n in now.namespaces()} == {
+            "again": {"x": 1},
+            "kept": {"b": ["kept"], "c": ["kept"]},
+        }
+
+
+def test_a_snapshot_that_is_given_up_loses_nothing(make: Make) -> None:
+    backend = make()
+    entries = backend.table(VALUE).entries()
+    entries.update(a=[1], b=[1], c=[1])
+    snapshot = backend.snapshot()
+    entries["a"] = [2]
+    del entries["b"]
+    snapshot.release()
+    snapshot.release()
+    with pytest.raises(StateError, match="of operator 'uid-7' was given up or released"):
+        dict(snapshot.groups)
+    assert dict(entries) == {"a": [2], "c": [1]}
+    assert restored(make, backend.snapshot()) == {"a": [2], "c": [1]}
+
+
+def test_a_snapshot_that_fails_loses_nothing(make: Make) -> None:
+    backend = make()
+    entries = backend.table(VALUE).entries()
+    entries.update({i: [i] for i in range(100)})
+    entries["bad"] = lambda: None
+    snapshot = backend.snapshot()
+    with pytest.raises(SerializationError, match="state 'value' of operator 'uid-7', key 'bad'"):
+        dict(snapshot.groups)
+    entries["bad"] = "good"
+    assert restored(make, backend.snapshot()) == {**{i: [i] for i in range(100)}, "bad": "good"}
+
+
+def test_a_snapshot_outlives_its_backend(make: Make, tmp_path: Path) -> None:
+    backend = make()
+    backend.table(COUNT).entries()["a"] = 1
+    snapshot = backend.snapshot()
+    backend.close()
+    assert restored(make, snapshot, COUNT) == {"a": 1}
+
+
+def test_directories_go_with_what_they_are_for(make: Make, tmp_path: Path) -> None:
+    backend = make()
+    backend.table(COUNT).entries()["a"] = 1
+    one, two = backend.snapshot(), backend.snapshot()
+    dict(one.groups), dict(two.groups)
+    [root] = (tmp_path / "databases").iterdir()
+    assert sorted(p.name.split("-")[0] for p in root.iterdir()) == [
+        "database",
+        "owner.lock",
+        "snapshot",
+        "snapshot",
+    ]
+    one.release()
+    assert sorted(p.name.split("-")[0] for p in root.iterdir()) == ["database", "owner.lock", "snapshot"]
+    del two
+    gc.collect()
+    backend.close()
+    gc.collect()
+    assert list((tmp_path / "databases").iterdir()) == []
+
+
+def test_what_a_killed_process_has_left_is_removed(make: Make, tmp_path: Path) -> None:
+    code = """
+import os, signal, sys
+from sluiceway.keygroups import KeyGroupRange
+from sluiceway.state import BackendContext, ValueStateDescriptor
+from sluiceway_rocksdb._backend import RocksDBStateBackend
+from sluiceway_rocksdb._options import RocksDBOptions
+context = BackendContext("u", 0, KeyGroupRange(0, 8), 8)
+keyed = RocksDBStateBackend(RocksDBOptions(sys.argv[1])).create_keyed(context)
+keyed.table(ValueStateDescriptor("a")).entries()["k"] = 1
+dict(keyed.snapshot().groups)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    directory = tmp_path / "databases"
+    assert subprocess.run([sys.executable, "-c", code, str(directory)]).returncode == -9
+    [left] = directory.iterdir()
+    other = tmp_path / "databases" / "somebody-elses"
+    other.mkdir()
+    backend = make()
+    backend.table(COUNT).entries()["a"] = 1
+    dict(backend.snapshot().groups)
+    assert not left.exists()
+    assert other.exists()
+
+
+# -- in a storage ---------------------------------------------------------------------------------------------
+
+
+def stored(snapshot: KeyedSnapshot, storage: LocalStorage, id_: int, known: Any = None) -> Any:
+    directory = f"run/chk-{id_}"
+    return write_subtask(storage, directory, "0-3", 3, [OperatorSnapshot("uid-7", keyed=snapshot)], known=known)
+
+
+def loaded(storage: LocalStorage, id_: int, entry: Any) -> KeyedSnapshot:
+    [operator] = entry.operators
+    keyed = StateReader(storage, f"run/chk-{id_}").keyed("uid-7", operator.keyed)
+    copied: KeyedSnapshot = pickle.loads(pickle.dumps(keyed))
+    return copied
+
+
+def test_checkpoints_are_incremental_and_links(make: Make, tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path / "checkpoints"))
+    backend = make()
+    entries = backend.table(COUNT).entries()
+    for i in range(20_000):
+        entries[f"key{i}"] = i
+    first = stored(backend.snapshot(), storage, 1)
+    for i in range(10):
+        entries[f"key{i}"] = -1
+    second = stored(backend.snapshot(), storage, 2, shared_files(first))
+    assert second.written < 20_000 < 100_000 < second.size
+    assert first.written == first.size
+    shared = tmp_path / "checkpoints/run/shared"
+    names = sorted(p.name for p in shared.iterdir())
+    assert len(names) == len({*shared_files(first), *shared_files(second)})
+    assert any(p.stat().st_nlink > 1 for p in shared.iterdir()), "the database's own files, not copies of them"
+    backend.close()
+    assert len(list(tmp_path.glob("databases/*/*"))) == 0
+
+    # Restored, it goes on from these files, and need not store them again.
+    again = make(restore=[loaded(storage, 2, second)])
+    now = again.table(COUNT).entries()
+    assert (now["key0"], now["key19999"], len(now)) == (-1, 19_999, 20_000)
+    now["new"] = 1
+    third = stored(again.snapshot(), storage, 3, shared_files(second))
+    assert third.written < 20_000
+    assert make(restore=[loaded(storage, 1, first)]).table(COUNT).entries()["key0"] == 0
+    assert make(restore=[loaded(storage, 3, third)]).table(COUNT).entries()["new"] == 1
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+def test_files_in_a_storage_are_dealt_out_by_key_group(make: Make, tmp_path: Path, parallelism: int) -> None:
+    storage = LocalStorage(str(tmp_path / "checkpoints"))
+    kept = []
+    for subtask in range(2):
+        groups = KeyGroupRange.of_subtask(subtask, 2, 8)
+        backend = make(groups)
+        names = [VALUE, COUNT, MAP] if subtask else [MAP, COUNT, VALUE]
+        tables = {descriptor.name: backend.table(descriptor) for descriptor in names}
+        for i in range(200):
+            if groups.start <= key_group(i, 8) < groups.end:
+                tables["count"].entries("w")[i] = i
+                tables["value"].entries()[i] = [i]
+                tables["map"].mapping(i).update({"b": i, "a": i})
+        kept.append(loaded(storage, subtask, stored(backend.snapshot(), storage, subtask)))
+    found: dict[Any, Any] = {}
+    for subtask in range(parallelism):
+        backend = make(KeyGroupRange.of_subtask(subtask, parallelism, 8), kept)
+        assert list(backend.table(COUNT).namespaces()) == ["w"]
+        counts, values, maps = (
+            backend.table(COUNT).entries("w"),
+            backend.table(VALUE).entries(),
+            backend.table(MAP),
+        )
+        for i in counts:
+            assert i not in found
+            found[i] = counts[i], values[i], list(maps.mapping(i).items())
+    assert found == {i: (i, [i], [("b", i), ("a", i)]) for i in range(200)}
+
+
+def test_a_damaged_file_is_named(make: Make, tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path / "checkpoints"))
+    backend = make()
+    backend.table(COUNT).entries()["a"] = 1
+    entry = stored(backend.snapshot(), storage, 1)
+    [path] = (tmp_path / "checkpoints/run/shared").iterdir()
+    data = bytearray(path.read_bytes())
+    data[10] ^= 1
+    path.unlink()
+    path.write_bytes(data)
+    with pytest.raises(CheckpointError, match=rf"{path.name} is damaged"):
+        make(restore=[loaded(storage, 1, entry)])
+
+
+def test_rows_and_files_of_two_subtasks_may_be_mixed(make: Make, tmp_path: Path) -> None:
+    one, two = make(KeyGroupRange(0, 4)), make(KeyGroupRange(4, 8))
+    for i in range(100):
+        backend = one if key_group(i, 8) < 4 else two
+        backend.table(COUNT).entries()[i] = i
+    first, second = one.snapshot(), two.snapshot()
+    rows = KeyedSnapshot(second.tables, dict(second.groups))
+    assert dict(make(restore=[first, rows]).table(COUNT).entries()) == {i: i for i in range(100)}
+
+
+# -- settings -------------------------------------------------------------------------------------------------
+
+
+def test_settings_come_from_the_environment() -> None:
+    found = RocksDBOptions.from_environment(
+        {
+            "SLUICEWAY_ROCKSDB_DIRECTORY": "/fast",
+            "SLUICEWAY_ROCKSDB_CACHE": "1gb",
+            "SLUICEWAY_ROCKSDB_BLOCK_CACHE": "5 MB",
+            "SLUICEWAY_ROCKSDB_WRITE_BUFFER": "4096",
+            "SLUICEWAY_ROCKSDB_COMPRESSION": "zstd",
+            "SLUICEWAY_ROCKSDB_BACKGROUND_JOBS": "4",
+        }
+    )
+    assert found == RocksDBOptions("/fast", 1 << 30, 5 << 20, 4096, "zstd", 4)
+    assert replace(RocksDBOptions.from_environment({}), directory="") == RocksDBOptions()
+    assert Path(RocksDBOptions.from_environment({}).directory).is_dir()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("CACHE", "much"), ("CACHE", "0"), ("BLOCK_CACHE", "-1"), ("COMPRESSION", "zip"), ("BACKGROUND_JOBS", "0")],
+)
+def test_a_setting_that_cannot_be_used_is_named(name: str, value: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"SLUICEWAY_ROCKSDB_{name}='{value}' is not"):
+        RocksDBOptions.from_environment({f"SLUICEWAY_ROCKSDB_{name}": value})
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd", "snappy", "none"])
+def test_every_compression_is_there(make: Make, compression: str) -> None:
+    backend = make(compression=compression, cache=1)
+    backend.table(COUNT).entries().update({i: i for i in range(1000)})
+    assert restored(make, backend.snapshot(), COUNT) == {i: i for i in range(1000)}
+
+
+def test_a_directory_that_cannot_be_used_is_named(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    backend = make(directory=str(tmp_path / "file/sub"))
+    backend.table(COUNT).entries()["a"] = 1
+    with pytest.raises(StateError, match=r"'rocksdb' cannot use the directory .*file/sub: Not a directory"):
+        dict(backend.snapshot().groups)
+
+
+def test_the_hook_offers_it() -> None:
+    [offer] = sluiceway_state_backends()
+    assert (offer.name, offer.requires, offer.extra) == ("rocksdb", ("rocksdict",), "rocksdb")
+    assert offer.load() is RocksDBStateBackend
