@@ -23,6 +23,7 @@ BENCHMARKS = (
     "latency",
     "transports",
     "serializers",
+    "workers",
     "startup",
     "peers",
 )
@@ -30,7 +31,7 @@ BENCHMARKS = (
 
 def main() -> None:
     arguments = _parser().parse_args()
-    plan = Plan(runs=arguments.runs, quick=arguments.quick)
+    plan = Plan(runs=arguments.runs, quick=arguments.quick, seconds=arguments.seconds)
     facts = machine.facts()
     warnings = machine.warnings(facts)
     rows: list[Row] = []
@@ -49,6 +50,9 @@ def _parser() -> argparse.ArgumentParser:
         "--only", action="append", choices=BENCHMARKS, help="measure this one; may be given more than once"
     )
     parser.add_argument("--runs", type=_runs, default=5, help="how often each thing is measured (default: 5)")
+    parser.add_argument(
+        "--seconds", type=_runs, default=30, help="how long back-pressure is looked at (default: 30)"
+    )
     parser.add_argument("--quick", action="store_true", help="small sizes: shows that all works, measures nothing")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there, too")
     return parser

@@ -19,10 +19,12 @@ class Plan:
     Attributes:
         runs: how often each thing is measured.
         quick: small sizes, to see that everything works; the figures mean nothing.
+        seconds: how long back-pressure is looked at.
     """
 
     runs: int = 5
     quick: bool = False
+    seconds: float = 30.0
 
     def size(self, full: int, quick: int) -> int:
         return quick if self.quick else full
@@ -34,7 +36,8 @@ class Row:
 
     Attributes:
         name: what was measured.
-        unit: of the values: ``x loop`` is a ratio to the plain loop's speed, more is better; of others, less is.
+        unit: of the values: ``x loop`` is a ratio to the plain loop's speed, ``x speed`` to that of the other way
+            that the name tells: more is better; of others, less is.
         values: one per run; none if it could not be measured.
         aim: what the median should reach, or None if nobody has promised anything.
         floor: what it must reach, or None.
@@ -64,7 +67,7 @@ class Row:
         return "missed" if self.floor is None or not self._reaches(self.floor) else "above floor"
 
     def _reaches(self, bound: float) -> bool:
-        return self.median >= bound if self.unit == "x loop" else self.median <= bound
+        return self.median >= bound if self.unit in ("x loop", "x speed") else self.median <= bound
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,16 @@ ROWS = [
     "(str, int): encode one",
     "(str, int): decode one",
     *(f"sent: {kind}, against pickle" for kind in SENT),
+    *(
+        f"word count, {distinct} words: 2 workers against {other}"
+        for distinct in ("100", "20,000")
+        for other in ("one process", "one worker")
+    ),
+    "a record's hop through shared memory, beside one by reference",
+    "buffer timeout of 1 ms against 100 ms, 200 channels on 2 workers",
+    "back-pressure: growth of the workers",
+    "back-pressure: what the source reads",
+    "back-pressure: cancel",
     "sluiceway run of an empty job",
     "memory after an empty job",
     "word count, reduce, by bytewax",
@@ -156,6 +166,8 @@ def test_a_ratio_is_the_time_of_the_loop_over_ours(
     [
         ("x loop", (0.1, 0.9, 1.0), 0.9, 0.8, "reached"),
         ("x loop", (0.79,), 0.9, 0.8, "missed"),
+        ("x speed", (1.4, 1.6, 1.7), 1.5, None, "reached"),
+        ("x speed", (1.4,), 1.5, None, "missed"),
         ("ms", (4.0, 5.0, 90.0), 5.0, None, "reached"),
         ("ms", (5.1,), 5.0, None, "missed"),
         ("ms", (5.1,), None, None, ""),
