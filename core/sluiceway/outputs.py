@@ -133,6 +133,11 @@ class ResultPartition:
         for sender in self._senders:
             sender.close()
 
+    def discard(self) -> None:
+        """Nothing more will be sent, and what waits need not be: the subtask has ended before its time."""
+        for sender in self._senders:
+            sender.discard()
+
     def _send(self, index: int) -> None:
         held = self._pieces[index]
         # A piece by itself goes as it is; several are copied, as their lists may be shared with other edges.

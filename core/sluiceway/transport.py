@@ -105,6 +105,10 @@ class Sender(ABC):
     def close(self) -> None:
         """The producer is gone. What was sent may still be received."""
 
+    def discard(self) -> None:
+        """The producer is gone before its end: its consumers are ended, too, and what waits need not be sent."""
+        self.close()
+
     @abstractmethod
     def backlog(self) -> int:
         """Batches that wait for credit."""

@@ -215,8 +215,8 @@ class NetworkSender(Sender):
         self._closing = True
         self._forget_when_done()
 
-    def close_now(self) -> None:
-        """Drop everything."""
+    def discard(self) -> None:
+        """Drop everything, and do not wait for a consumer that may never come."""
         self._drop()
         self._closing = True
         self._forget_when_done()

@@ -85,7 +85,7 @@ class NetworkTransport(Transport):
         for link in list(self._to_producers.values()):
             link.drop()
         for sender in list(self._senders.values()):
-            sender.close_now()
+            sender.discard()
         self._senders.clear()
         self._partitions.clear()
         self._opened.clear()

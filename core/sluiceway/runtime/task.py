@@ -384,7 +384,10 @@ class Task(Tasklet):
             for partition in self._partitions:
                 partition.fail(cause)
         for partition in self._partitions:
-            partition.close()
+            if state is ExecutionState.FINISHED:
+                partition.close()
+            else:
+                partition.discard()
         self._rest_of_batch = None
         self._report(self.deployment.attempt_id, state, cause)
 

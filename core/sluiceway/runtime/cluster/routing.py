@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from weakref import WeakSet
 
 from sluiceway.serializers import Serializer
 from sluiceway.transport import ChannelId, CreditSource, Receiver, Sender, Transport
@@ -23,6 +24,7 @@ class RoutingTransport(Transport):
         self._worker = worker
         self._local = local
         self._network = network
+        self._senders: WeakSet[Sender] = WeakSet()
 
     def receiver(
         self, channel: ChannelId, credit: CreditSource, wake: Callable[[], None], serializer: Serializer
@@ -33,9 +35,17 @@ class RoutingTransport(Transport):
 
     def sender(self, channel: ChannelId, wake: Callable[[], None], serializer: Serializer) -> Sender:
         """Open the producer's end."""
-        way = self._local if channel.consumer_at == self._worker else self._network
-        return way.sender(channel, wake, serializer)
+        if channel.consumer_at == self._worker:
+            return self._local.sender(channel, wake, serializer)
+        sender = self._network.sender(channel, wake, serializer)
+        self._senders.add(sender)
+        return sender
 
     def close(self) -> None:
-        """Forget the channels inside the worker; the network serves other jobs, too."""
+        """Forget the job's channels; the network serves other jobs, too.
+
+        A producer may have finished before a consumer that was lost: nobody will come for what it has left.
+        """
         self._local.close()
+        for sender in self._senders:
+            sender.discard()
