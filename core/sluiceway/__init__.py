@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sluiceway.api.results import CloseableIterator
     from sluiceway.api.windowed import AllWindowedStream, WindowedStream
     from sluiceway.api.windowjoins import CoGroupedStreams, JoinedStreams, WindowedCoGroup, WindowedJoin
+    from sluiceway.committing import IdempotentSink, TwoPhaseCommitSink
     from sluiceway.config import Settings
     from sluiceway.connector import Sink, Source
     from sluiceway.connectors import Collected
@@ -154,6 +155,7 @@ __all__ = [
     "FunctionInitializationContext",
     "FunctionSnapshotContext",
     "GraphError",
+    "IdempotentSink",
     "IntervalJoin",
     "IntervalJoined",
     "IterativeStream",
@@ -202,6 +204,7 @@ __all__ = [
     "TimeDomain",
     "TimerService",
     "TimestampAssigner",
+    "TwoPhaseCommitSink",
     "UnknownNameError",
     "UnstableKeyError",
     "ValueState",
@@ -227,6 +230,7 @@ _HOMES = {
     "sluiceway.api.joins": "AsOfJoin IntervalJoin IntervalJoined",
     "sluiceway.api.windowed": "AllWindowedStream WindowedStream",
     "sluiceway.api.windowjoins": "CoGroupedStreams JoinedStreams WindowedCoGroup WindowedJoin",
+    "sluiceway.committing": "IdempotentSink TwoPhaseCommitSink",
     "sluiceway.config": "Settings",
     "sluiceway.connector": "Sink Source",
     "sluiceway.connectors": "Collected",

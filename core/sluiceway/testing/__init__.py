@@ -2,13 +2,15 @@
 
 :class:`OperatorHarness` for a step, :class:`TwoInputOperatorHarness` for one that connects two streams,
 :class:`PipelineHarness` and :func:`run_pipeline` for a pipeline, in virtual time; :func:`every_way` for whatever
-must not depend on how records come; :class:`SourceDriver` and :class:`SinkDriver` for connectors. The suites that
+must not depend on how records come; :class:`KeySequence`, :class:`FailOnce` and :class:`NumberFiles` for what
+happens when something fails; :class:`SourceDriver` and :class:`SinkDriver` for connectors. The suites that
 plugins show their contract with are in :mod:`sluiceway.testing.conformance`.
 """
 
 from sluiceway.clock import VirtualClock
 from sluiceway.testing.collecting import CollectingSink, Written
 from sluiceway.testing.drivers import SinkDriver, SourceDriver, SourceSnapshot, drive_sink, drive_source
+from sluiceway.testing.exactlyonce import FailOnce, InjectedError, KeySequence, NumberFiles
 from sluiceway.testing.operators import OperatorHarness
 from sluiceway.testing.pipelines import PipelineHarness, run_pipeline
 from sluiceway.testing.script import ABORT, EOF, PAUSE, TestSource
@@ -20,6 +22,10 @@ __all__ = [
     "EOF",
     "PAUSE",
     "CollectingSink",
+    "FailOnce",
+    "InjectedError",
+    "KeySequence",
+    "NumberFiles",
     "OperatorHarness",
     "PipelineHarness",
     "SinkDriver",

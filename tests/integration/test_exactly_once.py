@@ -1,0 +1,120 @@
+"""Failures at every kind of moment, and nothing is lost, counted twice or written twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sluiceway as sw
+from sluiceway.connectors.generator import GeneratorSource
+from sluiceway.engine import JobStatus
+from sluiceway.testing import FailOnce, KeySequence, NumberFiles
+
+COUNT = 30_000
+KEYS = 14
+RUNS = [pytest.param(0, id="in one process"), pytest.param(2, id="on two workers")]
+MOMENTS: list[dict[str, Any]] = [
+    {"at": (COUNT // 4, COUNT // 2 + 1)},
+    {"in_snapshots": (1, 3)},
+    {"at": (COUNT // 2,), "in_restore": True},
+    {"at_close": True},
+]
+
+
+def pipeline(marks: Path, out: NumberFiles, rate: float | None, failing: FailOnce) -> sw.Pipeline:
+    flow = sw.Pipeline("exactly once", parallelism=2)
+    numbers = flow.source(GeneratorSource(count=COUNT, rate=rate))
+    counted = numbers.key_by(lambda n: n % KEYS).map(KeySequence(KEYS)).uid("counted")
+    counted.map(failing).rebalance().map(lambda n: n).sink(out)
+    return flow
+
+
+@pytest.mark.parametrize("workers", RUNS)
+@pytest.mark.parametrize("moments", MOMENTS, ids=lambda moments: " and ".join(moments))
+def test_nothing_is_lost_or_comes_twice(workers: int, moments: dict[str, Any], tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    out = NumberFiles(tmp_path / "out")
+    flow = pipeline(marks, out, 60_000 if workers else None, FailOnce(marks, **moments))
+    result = flow.run(
+        workers=workers,
+        checkpoint_interval="20ms" if workers else "3ms",
+        checkpoint_tolerated_failures=3,
+        restart="fixed-delay:9:1ms",
+    )
+    assert result.status is JobStatus.FINISHED
+    assert list(marks.iterdir()), "it has failed"
+    report = out.report(COUNT)
+    assert (report.received, report.lost, report.duplicates) == (COUNT, 0, 0), report
+    left = {path.suffix for path in (tmp_path / "out").iterdir()}
+    assert left == {".done"}
+
+
+# ---- workers that are killed ---------------------------------------------------------------------------------
+
+
+def workers_of_this_process() -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                line = (entry / "cmdline").read_bytes()
+                above = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                if b"sluiceway.processes.worker" in line and above == os.getpid():
+                    found.append(int(entry.name))
+    return found
+
+
+@contextmanager
+def killing(seed: int, kills: int) -> Iterator[list[int]]:
+    """Kill workers at random, until the context is left or there were enough."""
+    killed: list[int] = []
+    over = threading.Event()
+
+    def kill() -> None:
+        lots = random.Random(seed)
+        while len(killed) < kills and not over.wait(lots.choice([0.1, 0.3, 0.6]) * lots.random()):
+            there = workers_of_this_process()
+            if there:
+                victim = lots.choice(there)
+                with suppress(ProcessLookupError):
+                    os.kill(victim, signal.SIGKILL)
+                    killed.append(victim)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        yield killed
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("KILL_SEEDS", "2"))))
+@pytest.mark.parametrize("where", ["in memory", "in files"])
+def test_killed_workers(seed: int, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    out = NumberFiles(tmp_path / "out")
+    flow = pipeline(marks, out, 15_000, FailOnce(marks))
+    with killing(seed, 4) as killed:
+        result = flow.run(
+            workers=2,
+            checkpoint_interval="30ms",
+            checkpoints=tmp_path / "kept" if where == "in files" else None,
+            restart="fixed-delay:30:10ms",
+        )
+    assert killed
+    assert result.status is JobStatus.FINISHED
+    report = out.report(COUNT)
+    assert (report.received, report.lost, report.duplicates) == (COUNT, 0, 0), report
