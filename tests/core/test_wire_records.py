@@ -130,6 +130,8 @@ def exactly(value: Any) -> Any:
             return type(value), exactly(vars(value))
         names = getattr(value, "__struct_fields__", None) or value.__slots__
         return type(value), [exactly(getattr(value, name)) for name in names]
+    if isinstance(value, uuid.UUID):
+        return type(value), value.int, value.is_safe
     if isinstance(value, (dt.datetime, dt.time)):
         return type(value), repr(value), value.fold
     return type(value), repr(value)
@@ -161,6 +163,7 @@ PICKLED: dict[str, Any] = {
     "a datetime with a fixed zone": lambda i: NOON.astimezone(dt.timezone(dt.timedelta(0), "Zulu")),
     "a datetime that comes twice": lambda i: NOON.replace(tzinfo=None, fold=1),
     "an object with its own say": lambda i: Careful("s", i),
+    "a UUID that is known to be safe": lambda i: uuid.UUID(int=i, is_safe=uuid.SafeUUID.safe),
     "a dict": lambda i: {"user": i, "tags": ["a"]},
     "an empty tuple": lambda i: ((), Point(1))[:0],
     "an empty dataclass": lambda i: dataclass_without_fields(),
@@ -246,6 +249,13 @@ def test_a_record_that_leads_back_to_itself_does_so_still() -> None:
     for tree in trees:
         tree.extra, tree.children = None, [Tree("leaf", extra=tree)]
     assert all(tree.children[0].extra is tree for tree in there_and_back(trees, columns=False))
+
+
+def test_a_text_that_is_called_like_the_class_does_no_harm() -> None:
+    trees = [Tree("Tree", extra={"Tree": i}) for i in range(MANY)]
+    assert there_and_back(trees, columns=False) == trees
+    trees = [Tree("a Tree", extra={"a": "a Tree"}) for i in range(MANY)]
+    assert there_and_back(trees) == trees
 
 
 def test_lists_without_end_are_left_to_pickle() -> None:
@@ -461,6 +471,7 @@ def test_numpy_arrays_and_scalars_come_back_as_they_were() -> None:
         [np.zeros(2, dtype=int if i % 2 else float) for i in range(MANY)],
         [np.array(None)] * MANY,
         [np.array(5)] * MANY,
+        [np.zeros(10_000)] * MANY,
         [np.zeros((3, 2)).T] * MANY,
         [np.zeros(1, dtype="i2,i4")] * MANY,
         [fixed] * MANY,

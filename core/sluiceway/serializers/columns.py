@@ -39,6 +39,7 @@ SCALARS: Final = frozenset({str, int, float, bool, bytes, type(None)})
 BY_MSGPACK: Final = frozenset({dt.date, dt.datetime, dt.time, dt.timedelta, Decimal, UUID})
 _SHORT: Final = 128  # characters or bytes
 _DEPTH: Final = 6
+_SMALL: Final = 1 << 16
 
 
 class Knotted(Exception):  # noqa: N818
@@ -176,7 +177,8 @@ def _numpy(cls: Any, values: Sequence[Any]) -> tuple[Shape, Any, bool] | None:
     if cls is np.ndarray:
         alike = len(set(map(attrgetter("dtype.str", "dtype.char", "shape"), values))) == 1
         usual = attrgetter("flags.c_contiguous", "flags.writeable")
-        if alike and values[0].ndim and {(True, True)}.issuperset(map(usual, values)):
+        small = values[0].ndim > 0 and values[0].nbytes <= _SMALL  # large ones had better not be copied once more
+        if alike and small and {(True, True)}.issuperset(map(usual, values)):
             return ("arrays",), np.stack(values), False
     elif issubclass(cls, np.generic) and len(set(map(attrgetter("dtype.str"), values))) == 1:
         return ("scalars",), np.array(values, dtype), False

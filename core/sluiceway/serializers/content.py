@@ -56,7 +56,7 @@ class ContentSerializer(Serializer):
         if len(value) >= _WORTH_A_SHAPE or (len(value) and _is_large(value[0])):
             try:
                 if is_plain(value[0]):
-                    return _pickled(value, True)
+                    return _pickled(value, is_plain(value[len(value) // 2]) and is_plain(value[-1]))
                 if (columns := self._in_columns(value)) is not None:
                     return columns
             except Exception:  # a knot, too large without a memo, odd classes: pickle has the last word
@@ -98,8 +98,8 @@ class ContentSerializer(Serializer):
             if len(self._shapes) < _MOST_SHAPES:
                 self._shapes[shape] = head
         body = _pickled(left, plain and len(values) >= _WORTH_A_PICKLER, len(values))
-        if not plain and any(cls.__qualname__.encode() in body for cls in classes_in(shape)):
-            raise Knotted
+        if not plain and any(_names(cls, body) for cls in classes_in(shape)):
+            raise Knotted  # what was left may lead back to the records
         return b"".join((bytes((_COLUMNS,)), len(head).to_bytes(4, "little"), head, body))
 
     def _shape(self, head: bytes) -> Shape:
@@ -109,6 +109,15 @@ class ContentSerializer(Serializer):
             if len(self._known) < _MOST_SHAPES:
                 self._known[head] = shape
         return shape
+
+
+def _names(cls: type, body: bytes) -> bool:
+    """Whether a pickle may have an object of a class in it: pickle writes the name of its class before it."""
+    for name in {cls.__name__, cls.__qualname__}:
+        text = name.encode()
+        if (text if len(text) > 255 else b"\x8c" + bytes((len(text),)) + text) in body:
+            return True
+    return False
 
 
 def _is_large(record: Any) -> bool:

@@ -10,11 +10,13 @@ import datetime as dt
 import typing
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import fields, is_dataclass
+from decimal import Decimal
 from enum import Enum, Flag
 from itertools import chain
 from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, Final
+from uuid import UUID, SafeUUID
 
 import msgspec
 
@@ -146,11 +148,14 @@ def _row_of(cls: Any, hints: Iterable[Any], outer: tuple[Any, ...]) -> _Check | 
 
 
 def _class(cls: Any, outer: tuple[Any, ...]) -> _Check | None:
-    module = cls.__module__
     if cls in JSON_SCALARS or cls in (NoneType, dt.date, dt.timedelta):
         return frozenset({cls})
-    if (module, cls.__qualname__) in (("decimal", "Decimal"), ("uuid", "UUID")):
+    if cls is Decimal:
         return frozenset({cls})
+    if cls is UUID:
+        # What is known of how one was made is no part of what msgpack writes.
+        safe, unknown, types = attrgetter("is_safe"), {SafeUUID.unknown}, {cls}
+        return lambda values: types.issuperset(map(type, values)) and unknown.issuperset(map(safe, values))
     if cls is dt.datetime or cls is dt.time:
         return _clock_times(cls)
     if issubclass(cls, Enum):
