@@ -9,7 +9,7 @@ from typing import Any
 
 from sluiceway.testing.simulation import Simulation
 
-FAULTS: dict[str, Any] = {"hangs": 2}
+FAULTS: dict[str, Any] = {"crashes": 1, "hangs": 1, "restart": "fixed-delay:9:1s", "heartbeat_timeout": "5s"}
 
 
 def digest(shape: Any, seed: int) -> str:
@@ -34,7 +34,7 @@ for seed in range(3):
     words = flow.from_collection(["to be or not to be", "be that as it may"] * 9).flat_map(str.split)
     words.key_by(lambda word: word).count().collect()
     result = Simulation(
-        flow, seed=seed, workers=3, parallelism=3, batch_size=2, hangs=2
+        flow, seed=seed, workers=3, parallelism=3, batch_size=2, crashes=2, restart="fixed-delay:9:1s"
     ).run()
     print(result.trace.digest)
 """

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
 from sluiceway.buffers import Buffer
 from sluiceway.carrier import Carrier, CarrierContext, Link, LinkLostError, Payload
+from sluiceway.network import frames
 from sluiceway.testing.simulation.loop import Node
 from sluiceway.testing.simulation.streams import Pipe
 
 __all__ = ["SimulatedCarrier"]
 
-_KINDS: Final = {1: "OPEN", 2: "DATA", 3: "ELEMENT", 4: "CREDIT", 5: "WAITING", 6: "FAIL", 7: "GONE"}
-_HEAD: Final = struct.Struct("<BI")
+_KINDS: Final = {
+    getattr(frames, name): name
+    for name in ("OPEN", "DATA", "SMALL", "ELEMENT", "URGENT", "CREDIT", "WAITING", "FAIL", "GONE")
+}
 
 
 class SimulatedCarrier(Carrier):
@@ -170,7 +172,7 @@ class SimulatedLink(Link):
             case _Open():
                 self._carrier.accepted(self)
             case _Frame():
-                kind, channel = _HEAD.unpack_from(thing.header)
+                kind, channel = frames.HEAD.unpack_from(thing.header)
                 self._node.world.note(
                     self._node.name, f"gets from {self.peer}: {_KINDS.get(kind, kind)} of channel {channel}"
                 )

@@ -14,7 +14,7 @@ from sluiceway.clock import Clock
 from sluiceway.engine import JobStatus, LifecycleListener, Services
 from sluiceway.plugins import default_manager
 from sluiceway.plugins.services import PluginServices
-from sluiceway.runtime.background import Background, Inline
+from sluiceway.runtime.background import Background
 from sluiceway.runtime.cluster.manager import JobManager
 from sluiceway.runtime.cluster.platform import Listener, Platform
 from sluiceway.runtime.cluster.processes import WorkerConfig, WorkerHandle
@@ -22,6 +22,7 @@ from sluiceway.runtime.cluster.worker import WorkerProcess
 from sluiceway.runtime.eventloop import EventLoop
 from sluiceway.runtime.poller import Poller
 from sluiceway.runtime.worker import Worker
+from sluiceway.testing.simulation.background import SimulatedBackground
 from sluiceway.testing.simulation.carrier import SimulatedCarrier
 from sluiceway.testing.simulation.errors import SimulationError
 from sluiceway.testing.simulation.faults import Crash, Fault, LoseJobManager
@@ -302,7 +303,7 @@ class _Platform(Platform):
         return NoEventLoop()
 
     def background(self, loop: Worker) -> Background:
-        return Inline(loop.soon)
+        return SimulatedBackground(self._node)
 
     def listen(self, directory: Path) -> Listener:
         return self.listener

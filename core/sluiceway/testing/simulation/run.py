@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -53,8 +54,8 @@ class SimulationResult:
         metrics: the last figures that the job manager had of the job.
         restarts: how often a part of the job was begun anew.
         faults: what went wrong; of what was asked for, that which came before the job's end.
-        steps: turns that the processes had together.
-        virtual_ms: how long it took, in virtual time.
+        steps: turns that the processes had together until the job's end.
+        virtual_ms: how long that took, in virtual time.
         trace: what happened, event by event.
     """
 
@@ -166,7 +167,8 @@ class Simulation:
             raise RuntimeError("a simulation runs once: make another one")
         self._begun = True
         try:
-            return self._run()
+            with _quiet():
+                return self._run()
         except BaseException as error:
             if isinstance(error, SimulationError):
                 error.add_note(f"the last events:\n{self.trace.tail(_TAIL)}")
@@ -197,10 +199,9 @@ class Simulation:
             world.run(lambda: run.status.ended or not cluster.node.alive)
             if not cluster.node.alive:
                 cluster.end_without_manager()
-                return self._result(
-                    cluster, run, JobManagerLostError("the job manager was lost, and the job with it")
-                )
-            ended_us = world.clock.us
+                lost = JobManagerLostError("the job manager was lost, and the job with it")
+                return self._result(cluster, run, lost, world.clock.us, world.step)
+            ended_us, steps = world.clock.us, world.step
             manager.ended(run)
             cluster.settle()
             cluster.check_nothing_is_held()
@@ -208,10 +209,10 @@ class Simulation:
         finally:
             cluster.let_go()
             sys.path[:] = path
-        return self._result(cluster, run, run.failure, ended_us)
+        return self._result(cluster, run, run.failure, ended_us, steps)
 
     def _result(
-        self, cluster: SimulatedCluster, run: JobRun, failure: BaseException | None, ended_us: int | None = None
+        self, cluster: SimulatedCluster, run: JobRun, failure: BaseException | None, ended_us: int, steps: int
     ) -> SimulationResult:
         return SimulationResult(
             seed=self.seed,
@@ -220,8 +221,8 @@ class Simulation:
             metrics=run.metrics(),
             restarts=run.master.restarts,
             faults=tuple(cluster.happened),
-            steps=self._world.step,
-            virtual_ms=(self._world.clock.us if ended_us is None else ended_us) // 1000,
+            steps=steps,
+            virtual_ms=ended_us // 1000,
             trace=self.trace,
         )
 
@@ -267,6 +268,20 @@ def _trial() -> Iterator[None]:
         yield
     finally:
         _in_trial.reset(token)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Nobody wants to read a thousand times on the screen that a worker was lost: it is in the trace."""
+    logger = logging.getLogger("sluiceway")
+    before, logger.propagate = logger.propagate, False
+    nowhere = logging.NullHandler()
+    logger.addHandler(nowhere)
+    try:
+        yield
+    finally:
+        logger.propagate = before
+        logger.removeHandler(nowhere)
 
 
 def _seed_of_environment() -> int | None:

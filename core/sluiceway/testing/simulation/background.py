@@ -1,0 +1,49 @@
+"""Work beside the loop of a simulated process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from sluiceway.runtime.background import Background
+from sluiceway.testing.simulation.loop import Node
+from sluiceway.testing.simulation.streams import Pipe
+
+__all__ = ["SimulatedBackground"]
+
+T = TypeVar("T")
+
+
+class SimulatedBackground(Background):
+    """Does the work a little later, one piece after the other, and tells of it later still.
+
+    A process that ends in between has done the work or has not, and never hears of it.
+
+    Args:
+        node: the process.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._coming: Pipe[Callable[[], None]] = Pipe(node.world, self._do)
+        self._done: Pipe[Callable[[], None]] = Pipe(node.world, self._tell)
+
+    def run(self, work: Callable[[], T], done: Callable[[T, BaseException | None], None]) -> None:
+        """Do it later."""
+        self._coming.put(partial(self._work, work, done))
+
+    def _work(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+        try:
+            result, error = work(), None
+        except Exception as raised:
+            result, error = None, raised
+        self._done.put(lambda: done(result, error))
+
+    def _do(self, work: Callable[[], None]) -> None:
+        if self._node.alive:
+            work()
+
+    def _tell(self, done: Callable[[], None]) -> None:
+        if self._node.alive:
+            self._node.loop.soon(done)
