@@ -210,9 +210,17 @@ class _NetworkReceiver(Receiver):
             if self._limited:
                 self._grant(self._ledger.backlog_announced(self._uncovered()))
         elif kind == FAIL:
-            self.fail(load_error(header[HEAD.size :]))
+            self.fail(self._producers_failure(header[HEAD.size :], load_error))
         else:
             self.fail(CorruptStreamError(f"channel {self._channel}: a frame of the unknown kind {kind}"))
+
+    def _producers_failure(self, dumped: bytes, load_error: Callable[[bytes], BaseException]) -> BaseException:
+        try:
+            return load_error(dumped)
+        except Exception as error:
+            return CorruptStreamError(
+                f"channel {self._channel}: its producer failed, and why cannot be read: {error}"
+            )
 
     def fail(self, cause: BaseException) -> None:
         """Nothing more will come; what has come is still received."""

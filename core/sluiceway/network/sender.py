@@ -101,6 +101,8 @@ class ProducerLink:
         kind = header[0]
         if kind == OPEN:
             number, channel, credit = unpack_open(header)
+            if number in self._channels:
+                raise ValueError(f"channel {number} opened twice")
             self._channels[number] = channel
             self._senders.consumer_opened(self, channel, number, credit)
         elif kind == CREDIT:

@@ -17,36 +17,64 @@ from __future__ import annotations
 
 import pickle
 import shutil
+import struct
 import tempfile
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import count
+from typing import cast
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from sluiceway.buffers import NetworkBufferPool
-from sluiceway.carrier import Carrier, CarrierContext
-from sluiceway.credit import GateCredits, Unlimited
-from sluiceway.elements import Batch, CheckpointBarrier, Element, EndOfData, EndOfPartition, Watermark
+from sluiceway.carrier import Carrier, CarrierContext, Link
+from sluiceway.credit import GateCredits
+from sluiceway.elements import Batch, CancelCheckpointMarker, Element
+from sluiceway.errors import CorruptStreamError, NoResourceAvailableError
 from sluiceway.network import NetworkTransport
+from sluiceway.network.frames import OPEN, pack_open
 from sluiceway.runtime.poller import SelectorPoller
-from sluiceway.serializers import PickleSerializer
-from sluiceway.transport import ChannelId, CreditSource, Receiver, Sender
+from sluiceway.testing.conformance.channels import SERIALIZER, ChannelConformance, Moves, Worker
+from sluiceway.transport import ChannelId
 
 __all__ = ["CarrierConformance", "Party"]
 
-_SERIALIZER = PickleSerializer()
 _SECRET = b"conformance" * 3
+
+_CHANNEL = b"nnnn"
+_NUMBERS = st.lists(st.sampled_from([0, 1, 2, 3, 255, 2**31, 2**32 - 1]), max_size=4)
+_BODIES = st.sampled_from([b"", b"\0", b"\1", b"\1\x80", b"\3\x91\1", b"\x94\xa1e\0\0\0", b"\xff" * 9])
+_LIKE_FRAMES = st.builds(
+    lambda kind, numbers, body, cut: (
+        bytes([kind]) + _CHANNEL + struct.pack(f"<{len(numbers)}I", *numbers) + body
+    )[:cut],
+    st.sampled_from(range(11)),
+    _NUMBERS,
+    _BODIES,
+    st.sampled_from((1, 4, 5, 8, 9, 12, 13, 14, 17, 40, 41, 42)),
+)
+_FRAMES = st.binary(max_size=40) | _LIKE_FRAMES
+"""What is no frame, and what is nearly one: about the channel whose number is put in the place of _CHANNEL."""
 
 
 class Party:
-    """A worker, as far as its network goes."""
+    """A worker, as far as its network goes.
+
+    Attributes:
+        listens: whether its transport is told of the links that peers make; if not, this is:
+        opened: links by which a peer has opened a channel, and its number.
+    """
 
     def __init__(
         self, name: str, carrier: Carrier, addresses: dict[str, str], directory: str, segments: int, size: int
     ) -> None:
         self.name = name
         self.poller = SelectorPoller()
+        self.opened: list[tuple[Link, bytes]] = []
+        self.listens = True
         self._soon: deque[Callable[[], None]] = deque()
         self.carrier = carrier
         self.address = carrier.start(
@@ -57,7 +85,7 @@ class Party:
                 watch=self.poller.keep,
                 unwatch=self.poller.drop,
                 soon=self._soon.append,
-                accepted=lambda link: self.transport.accepted(link),
+                accepted=lambda link: self.accepted(link),
             )
         )
         addresses[name] = self.address
@@ -65,6 +93,17 @@ class Party:
         self.transport = NetworkTransport(
             carrier, self.buffers, addresses.__getitem__, self._soon.append, pickle.dumps, pickle.loads
         )
+
+    def accepted(self, link: Link) -> None:
+        """A peer has made a link."""
+        if self.listens:
+            self.transport.accepted(link)
+        else:
+            link.on_frame = lambda header, payload: self._heard(link, header)
+
+    def _heard(self, link: Link, header: bytes) -> None:
+        if header[0] == OPEN:
+            self.opened.append((link, header[1:5]))
 
     def turn(self, timeout_s: float) -> None:
         """One turn of its loop."""
@@ -80,24 +119,26 @@ class Party:
         self.transport.close()
 
 
-class CarrierConformance(ABC):
+class CarrierConformance(ChannelConformance):
     """Subclass it, give it a name that pytest collects, and implement :meth:`make_carrier`.
 
     Attributes:
         segments: network buffers of each worker.
         segment_bytes: size of each.
-        rounds: how often the workers may find nothing to do, 1 ms apart, before they count as at rest.
-        patience: likewise, before something that is waited for counts as never coming.
+        breaks: whether :meth:`break_links` is implemented.
     """
 
-    segments = 32
+    segments = 256
     segment_bytes = 1024
-    rounds = 20
-    patience = 2000
+    breaks = False
 
     @abstractmethod
     def make_carrier(self) -> Carrier:
         """A new carrier."""
+
+    def break_links(self, one: Party, other: Party) -> None:
+        """Break what connects two workers, as a fault would, with neither of them doing it."""
+        raise NotImplementedError
 
     # ---- the stage ------------------------------------------------------------------------------------------
 
@@ -113,7 +154,7 @@ class CarrierConformance(ABC):
             party.poller.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 
-    def party(self, name: str) -> Party:
+    def worker(self, name: str) -> Party:
         """One more worker."""
         made = Party(
             name, self.make_carrier(), self._addresses, self._directory, self.segments, self.segment_bytes
@@ -121,194 +162,58 @@ class CarrierConformance(ABC):
         self._parties.append(made)
         return made
 
-    def settle(self, until: Callable[[], bool] | None = None) -> None:
-        """Run all workers until ``until`` says that it is enough, or else until nothing comes any more."""
-        quiet = 0
-        patience = self.rounds if until is None else self.patience
-        while quiet < patience:
-            if until is not None and until():
-                return
-            moved = False
-            for party in self._parties:
-                before = _Moves.count
-                party.turn(0.001)
-                moved |= before != _Moves.count
-            quiet = 0 if moved else quiet + 1
-        assert until is None or until(), "it never happened"
+    def workers(self) -> list[Worker]:
+        return list(self._parties)
 
-    def channel(
-        self,
-        producer: Party,
-        consumer: Party,
-        number: int = 0,
-        *,
-        credit: CreditSource | None = None,
-        edge: str = "edge",
-    ) -> tuple[Sender, Receiver]:
-        """A channel, its consumer's end first."""
-        id_ = ChannelId(edge, number, 0, producer_at=producer.name, consumer_at=consumer.name)
-        receiver = consumer.transport.receiver(
-            id_, GateCredits().channel() if credit is None else credit, _Moves.note, _SERIALIZER
-        )
-        return producer.transport.sender(id_, _Moves.note, _SERIALIZER), receiver
+    # ---- buffers --------------------------------------------------------------------------------------------
 
-    def receive(self, receiver: Receiver, count: int) -> list[Element]:
-        """The next elements, however long they take."""
-        got: list[Element] = []
-        while len(got) < count:
-            self.settle(lambda: receiver.queued() > 0)
-            element = receiver.receive()
-            assert element is not None
-            got.append(element)
-        return got
-
-    # ---- order and credit -----------------------------------------------------------------------------------
-
-    def test_elements_arrive_as_they_were_sent_and_in_order(self) -> None:
-        sender, receiver = self.channel(self.party("a"), self.party("b"))
-        sent: list[Element] = []
-        for n in range(50):
-            sent += [Batch([n, str(n)], [n, n + 1]), Batch([None]), Watermark(n), CheckpointBarrier(n, 0)]
-        sent += [EndOfData(), EndOfPartition()]
-        for element in sent:
-            sender.send(element)
-        assert self.receive(receiver, len(sent)) == sent
+    def test_a_record_may_need_more_buffers_than_there_are(self) -> None:
+        self.segments = 4
+        sender, receiver = self.channel(self.worker("a"), self.worker("b"))
+        record = bytes(range(256)) * 400
+        sender.send(Batch([record]))
+        sender.send_urgent(CancelCheckpointMarker(1))
+        assert self.receive(receiver, 2) == [CancelCheckpointMarker(1), Batch([record])]
         sender.close()
 
-    def test_either_end_may_come_first(self) -> None:
-        a, b = self.party("a"), self.party("b")
-        for number, first in enumerate(("producer", "consumer")):
-            id_ = ChannelId(first, number, 0, producer_at="a", consumer_at="b")
-            if first == "producer":
-                sender = a.transport.sender(id_, _Moves.note, _SERIALIZER)
-                sender.send(Batch([1]))
-                sender.send(Watermark(1))
-                assert not sender.available()
-                self.settle()
-                receiver = b.transport.receiver(id_, GateCredits().channel(), _Moves.note, _SERIALIZER)
-            else:
-                receiver = b.transport.receiver(id_, GateCredits().channel(), _Moves.note, _SERIALIZER)
-                self.settle()
-                sender = a.transport.sender(id_, _Moves.note, _SERIALIZER)
-                sender.send(Batch([1]))
-                sender.send(Watermark(1))
-            assert self.receive(receiver, 2) == [Batch([1]), Watermark(1)]
+    def test_more_channels_than_buffers_are_refused_with_what_to_do(self) -> None:
+        self.segments = 3
+        a = self.worker("a")
+        ids = [ChannelId("edge", 0, n, producer_at="a", consumer_at="b") for n in range(4)]
+        senders = [a.transport.sender(id_, Moves.note, SERIALIZER) for id_ in ids[:3]]
+        with pytest.raises(
+            NoResourceAvailableError,
+            match=r"edge\[0\] needs 4 network buffers, .* the worker's 3 .*: raise the option 'network-buffers'",
+        ):
+            a.transport.sender(ids[3], Moves.note, SERIALIZER)
+        for sender in senders:
+            sender.close()
+
+    def test_a_slow_consumer_takes_no_buffer_from_others_of_its_partition(self) -> None:
+        self.segments = 4
+        a, b = self.worker("a"), self.worker("b")
+        ends = []
+        for n in range(2):
+            id_ = ChannelId("edge", 0, n, producer_at="a", consumer_at="b")
+            credit = GateCredits(exclusive=10).channel()
+            receiver = b.transport.receiver(id_, credit, Moves.note, SERIALIZER)
+            ends.append((a.transport.sender(id_, Moves.note, SERIALIZER), receiver))
+        (slow, slow_end), (quick, quick_end) = ends
+        batch = Batch([b"x" * 900])
+        for _ in range(10):
+            slow.send(batch)
+        for _ in range(10):
+            quick.send(batch)
+            assert self.receive(quick_end, 1) == [batch]
+        assert self.receive(slow_end, 10) == [batch] * 10
+        for sender, receiver in ends:
             receiver.close()
             sender.close()
 
-    def test_without_credit_batches_wait_and_control_keeps_its_place(self) -> None:
-        credit = GateCredits(exclusive=1, floating=0)
-        sender, receiver = self.channel(self.party("a"), self.party("b"), credit=credit.channel())
-        sent: list[Element] = [Batch([1]), Watermark(1), Batch([2]), Watermark(2), Batch([3])]
-        for element in sent:
-            sender.send(element)
-        self.settle()
-        assert receiver.queued() == 2, "one batch, and what came right behind it"
-        assert sender.backlog() == 2
-        assert not sender.available()
-        assert self.receive(receiver, 5) == sent
-        self.settle(sender.available)
-        sender.close()
-
-    def test_what_is_under_way_never_exceeds_the_credit(self) -> None:
-        gate = GateCredits(exclusive=2, floating=3)
-        sender, receiver = self.channel(self.party("a"), self.party("b"), credit=gate.channel())
-        for n in range(40):
-            sender.send(Batch([n]))
-        got: list[Element | None] = []
-        while len(got) < 40:
-            self.settle(lambda: receiver.queued() > 0)
-            assert receiver.queued() <= 5
-            got.append(receiver.receive())
-        assert got == [Batch([n]) for n in range(40)]
-        # When the last batch comes, the producer may still have credit that it did not need.
-        receiver.close()
-        assert gate.free == 3, "no credit is lost, and none is made"
-        sender.close()
-
-    def test_a_channel_without_limit_takes_everything(self) -> None:
-        sender, receiver = self.channel(self.party("a"), self.party("b"), credit=Unlimited())
-        self.settle(sender.available)
-        for n in range(20):
-            sender.send(Batch([n]))
-        self.settle(lambda: receiver.queued() == 20)
-        receiver.close()
-        self.settle()
-        sender.close()
-
-    def test_a_slow_consumer_holds_up_nobody_else_on_the_link(self) -> None:
-        a, b = self.party("a"), self.party("b")
-        slow, slow_end = self.channel(a, b, 0)
-        quick, quick_end = self.channel(a, b, 1)
-        for n in range(100):
-            slow.send(Batch([n]))
-        for n in range(100):
-            quick.send(Batch([n]))
-            assert self.receive(quick_end, 1) == [Batch([n])]
-        assert slow.backlog() > 0
-        assert self.receive(slow_end, 100) == [Batch([n]) for n in range(100)]
-        slow.close()
-        quick.close()
-
-    def test_many_channels_over_one_link_both_ways(self) -> None:
-        self.segments = 256
-        a, b = self.party("a"), self.party("b")
-        there = [self.channel(a, b, n, edge="there") for n in range(100)]
-        back = [self.channel(b, a, n, edge="back") for n in range(100)]
-        for number, (sender, _) in enumerate([*there, *back]):
-            sender.send(Batch([number]))
-        for number, (_, receiver) in enumerate([*there, *back]):
-            assert self.receive(receiver, 1) == [Batch([number])]
-        for sender, _ in [*there, *back]:
-            sender.close()
-
-    # ---- size -----------------------------------------------------------------------------------------------
-
-    @pytest.mark.parametrize("size", [0, 1, 1023, 1024, 1025, 5000, 100_000])
-    def test_a_record_of_any_size_goes_through(self, size: int) -> None:
-        """Also one that needs more segments than there are."""
-        sender, receiver = self.channel(self.party("a"), self.party("b"))
-        record = bytes(range(256)) * (size // 256) + bytes(size % 256)
-        sender.send(Batch([record], [1]))
-        sender.send(Watermark(2))
-        assert self.receive(receiver, 2) == [Batch([record], [1]), Watermark(2)]
-        sender.close()
-
     # ---- the end --------------------------------------------------------------------------------------------
 
-    def test_what_was_sent_before_the_end_still_arrives(self) -> None:
-        sender, receiver = self.channel(self.party("a"), self.party("b"))
-        for n in range(30):
-            sender.send(Batch([n]))
-        sender.send(EndOfPartition())
-        sender.close()
-        assert self.receive(receiver, 31) == [*(Batch([n]) for n in range(30)), EndOfPartition()]
-
-    def test_a_consumer_that_goes_frees_the_producer(self) -> None:
-        sender, receiver = self.channel(self.party("a"), self.party("b"))
-        for n in range(30):
-            sender.send(Batch([n]))
-        self.settle()
-        assert not sender.available()
-        receiver.close()
-        self.settle(sender.available)
-        sender.send(Batch([1]))
-        assert sender.backlog() == 0
-        sender.close()
-
-    def test_a_producers_failure_comes_after_what_it_had_sent(self) -> None:
-        sender, receiver = self.channel(self.party("a"), self.party("b"))
-        sender.send(Batch([1]))
-        self.settle(lambda: receiver.queued() > 0)
-        sender.fail(ZeroDivisionError("by hand"))
-        sender.close()
-        assert self.receive(receiver, 1) == [Batch([1])]
-        self.settle(lambda: receiver.queued() > 0)
-        with pytest.raises(ZeroDivisionError, match="by hand"):
-            receiver.receive()
-
     def test_a_worker_that_dies_is_noticed_by_its_consumers(self) -> None:
-        a, b = self.party("a"), self.party("b")
+        a, b = self.worker("a"), self.worker("b")
         sender, receiver = self.channel(a, b)
         sender.send(Batch([1]))
         self.settle(lambda: receiver.queued() > 0)
@@ -319,7 +224,7 @@ class CarrierConformance(ABC):
             receiver.receive()
 
     def test_a_worker_that_dies_is_noticed_by_its_producers(self) -> None:
-        a, b = self.party("a"), self.party("b")
+        a, b = self.worker("a"), self.worker("b")
         sender, _ = self.channel(a, b)
         for n in range(30):
             sender.send(Batch([n]))
@@ -330,17 +235,17 @@ class CarrierConformance(ABC):
         sender.close()
 
     def test_a_worker_that_nobody_can_reach_is_named(self) -> None:
-        b = self.party("b")
-        gone = self.party("gone")
+        b = self.worker("b")
+        gone = self.worker("gone")
         gone.die()
         id_ = ChannelId("edge", 0, 0, producer_at="gone", consumer_at="b")
-        receiver = b.transport.receiver(id_, GateCredits().channel(), _Moves.note, _SERIALIZER)
+        receiver = b.transport.receiver(id_, GateCredits().channel(), Moves.note, SERIALIZER)
         self.settle(lambda: receiver.queued() > 0)
         with pytest.raises(ConnectionError, match="'gone'"):
             receiver.receive()
 
     def test_a_worker_serves_others_after_one_has_died(self) -> None:
-        a, b, c = self.party("a"), self.party("b"), self.party("c")
+        a, b, c = self.worker("a"), self.worker("b"), self.worker("c")
         dead, _ = self.channel(a, b)
         alive, receiver = self.channel(a, c, 1)
         dead.send(Batch([1]))
@@ -353,12 +258,101 @@ class CarrierConformance(ABC):
         alive.close()
         dead.close()
 
+    def test_a_link_that_breaks_is_told_and_another_can_be_made(self) -> None:
+        if not self.breaks:
+            pytest.skip("this suite does not break links")
+        a, b = self.worker("a"), self.worker("b")
+        sender, receiver = self.channel(a, b)
+        sent = [Batch([n, "x" * (n % 3 * 600)]) for n in range(200)]
+        for batch in sent:
+            sender.send(batch)
+        got = self.receive(receiver, 20)
+        self.break_links(a, b)
+        loss = None
+        while loss is None:
+            self.settle(lambda: receiver.queued() > 0)
+            try:
+                got.append(cast("Element", receiver.receive()))
+            except ConnectionError as error:
+                loss = error
+        assert "'a'" in str(loss)
+        assert len(got) < len(sent)
+        assert got == sent[: len(got)], "none is missing, none came twice"
+        self.settle(sender.available)
+        sender.send(Batch(["in vain"]))
+        assert sender.backlog() == 0
+        sender.close()
+        receiver.close()
+        again, again_end = self.channel(a, b, edge="again")
+        again.send(Batch([1]))
+        assert self.receive(again_end, 1) == [Batch([1])]
+        again.close()
 
-class _Moves:
-    """Counts that something has come, so that :meth:`CarrierConformance.settle` knows rest from work."""
+    # ---- what is no frame -----------------------------------------------------------------------------------
 
-    count = 0
+    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(frames=st.lists(_FRAMES, max_size=5))
+    def test_a_consumer_that_sends_anything_harms_nobody_else(self, frames: list[bytes]) -> None:
+        a, b, stranger = self._three()
+        edge = f"edge{next(self._edges)}"
+        id_ = ChannelId(edge, 0, 0, producer_at="a", consumer_at="stranger")
+        sender = a.transport.sender(id_, Moves.note, SERIALIZER)
+        link = stranger.carrier.connect("a", self._addresses["a"])
+        link.send(pack_open(7, id_, 2))
+        self.settle(sender.available)
+        sender.send(Batch([1]))
+        for frame in frames:
+            link.send(frame.replace(_CHANNEL, struct.pack("<I", 7)))
+        self.rounds = 2
+        self.settle()
+        link.close()
+        self.settle(sender.available)
+        sender.close()
+        self._still_works(a, b)
 
-    @classmethod
-    def note(cls) -> None:
-        cls.count += 1
+    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(frames=st.lists(st.tuples(_FRAMES, st.none() | st.binary(max_size=40)), max_size=5))
+    def test_a_producer_that_sends_anything_is_found_out(self, frames: list[tuple[bytes, bytes | None]]) -> None:
+        a, b, stranger = self._three()
+        edge = f"edge{next(self._edges)}"
+        id_ = ChannelId(edge, 0, 0, producer_at="stranger", consumer_at="b")
+        receiver = b.transport.receiver(id_, GateCredits().channel(), Moves.note, SERIALIZER)
+        self.settle(lambda: bool(stranger.opened))
+        link, number = stranger.opened.pop()
+        pool = stranger.buffers.create_pool(1, on_available=lambda: None)
+        for frame, data in frames:
+            payload = None if data is None else pool.request()
+            if payload is not None and data is not None:
+                payload.memory[: len(data)] = data
+                payload.size = len(data)
+            link.send(frame.replace(_CHANNEL, number), payload)
+        self.rounds = 2
+        self.settle()
+        while receiver.queued():
+            try:
+                receiver.receive()
+            except (CorruptStreamError, ConnectionError):
+                break
+        receiver.close()
+        self.settle()
+        pool.close()
+        self._still_works(a, b)
+
+    def _three(self) -> tuple[Party, Party, Party]:
+        """Two workers, and one that sends what it likes. For all examples of a test."""
+        if not self._parties:
+            self.worker("a")
+            self.worker("b")
+            self.worker("stranger").listens = False
+            self._edges = count()
+        a, b, stranger = self._parties
+        return a, b, stranger
+
+    def _still_works(self, a: Party, b: Party) -> None:
+        sender, receiver = self.channel(a, b, edge=f"edge{next(self._edges)}")
+        batch = Batch([bytes(3000)])
+        sender.send(batch)
+        assert self.receive(receiver, 1) == [batch]
+        sender.close()
+        receiver.close()
+        self.settle()
