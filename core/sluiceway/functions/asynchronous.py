@@ -181,6 +181,11 @@ class _Backoff(AsyncRetryStrategy):
             return isinstance(error, wanted)
         return bool(wanted(error))
 
+    def __repr__(self) -> str:
+        if self._multiplier == 1:
+            return f"fixed_delay({self._max_attempts}, {self._first_ms})"
+        return f"exponential_backoff({self._max_attempts}, {self._first_ms}, {self._most_ms}, {self._multiplier})"
+
 
 def _delay(what: str, given: timedelta | int | str) -> int:
     try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sluiceway.connector import Boundedness
 from sluiceway.graph.identity import function_name
 from sluiceway.graph.jobgraph import JobEdge, JobGraph, JobVertex, build_job_graph
+from sluiceway.graph.settings import settings_text
 from sluiceway.graph.slots import slots_required
 from sluiceway.serializers.edges import EdgeFormat, edge_format
 from sluiceway.steps import SourceStep
@@ -92,13 +93,14 @@ def boundedness(node: StreamNode) -> Boundedness | None:
 
 
 def facts(node: StreamNode) -> list[str]:
-    """What is worth saying of a step: boundedness, state, type, chaining."""
+    """What is worth saying of a step: boundedness, state, settings, type, chaining."""
     found = []
     bounds = boundedness(node)
     if bounds is not None:
         found.append(bounds.value)
     elif node.step.stateful:
         found.append("state")
+    found += settings_text(node.step)
     if node.output_type is not None:
         found.append(f"gives {type_name(node.output_type)}")
     if node.chaining in _CHAINING:

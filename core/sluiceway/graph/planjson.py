@@ -6,15 +6,17 @@ The format is versioned: within version 1 fields are only ever added.
      "tasks": [{"id", "name", "uid", "parallelism", "max_parallelism", "slot_sharing_group", "steps": [id]}],
      "steps": [{"id", "task", "uid", "uid_given", "name", "kind", "parallelism", "max_parallelism",
                 "slot_sharing_group", "chaining", "buffer_timeout_ms", "stateful", "boundedness",
-                "output_type", "location"}],
+                "output_type", "location", "settings": {name: value}}],
      "edges": [{"id", "source", "target", "port", "partitioner", "key", "side_output", "feedback", "chained",
                 "distribution", "serializer": {"name", "version", "encoding"}}]}
 
-``source`` and ``target`` of an edge are ids of steps. ``boundedness`` is ``bounded`` or ``unbounded`` for a
-source. ``port`` is the input of the target, 0 or 1. ``distribution`` is ``pointwise`` or ``all-to-all``, null
-for a chained edge; so is ``serializer``, which says what records go through where they go to another process:
-``encoding`` is ``plain``, ``columns`` or ``pickle`` for records of the declared type, ``content`` where none is
-declared, ``registered`` for a plugin's or the program's own serializer. What is not known is null.
+``settings`` has what is set of a step beyond its function, such as ``trigger``, ``allowed_lateness_ms`` or
+``bounds_ms``. ``source`` and ``target`` of an edge are ids of steps. ``boundedness`` is ``bounded`` or
+``unbounded`` for a source. ``port`` is the input of the target, 0 or 1. ``distribution`` is ``pointwise`` or
+``all-to-all``, null for a chained edge; so is ``serializer``, which says what records go through where they go
+to another process: ``encoding`` is ``plain``, ``columns`` or ``pickle`` for records of the declared type,
+``content`` where none is declared, ``registered`` for a plugin's or the program's own serializer. What is not
+known is null.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import json
 from typing import Any
 
 from sluiceway.graph.plan import Plan, boundedness, format_of, key_text
+from sluiceway.graph.settings import settings_of
 from sluiceway.graph.slots import slots_required
 from sluiceway.streamgraph import StreamEdge, StreamGraph, StreamNode
 from sluiceway.types import type_name
@@ -78,6 +81,7 @@ def _step(node: StreamNode, task: int) -> dict[str, Any]:
         "boundedness": None if bounds is None else bounds.value,
         "output_type": None if node.output_type is None else type_name(node.output_type),
         "location": node.location or None,
+        "settings": settings_of(node.step),
     }
 
 

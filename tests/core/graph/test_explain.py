@@ -149,6 +149,7 @@ class TestJson:
             "buffer_timeout_ms": 0,
             "boundedness": None,
             "location": None,
+            "settings": {},
         }
         assert json.loads(explain(program.graph(), "json")) == {
             "version": 1,

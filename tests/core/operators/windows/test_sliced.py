@@ -438,3 +438,12 @@ def test_sliding_windows_of_processing_time() -> None:
         assert h.advance(5) == ["a1 a2"]
         assert h.finish() == ["a2"]
         assert [stamp for _, stamp in h.records] == [4, 9, 14]
+
+
+def test_a_window_of_processing_time_is_not_over_before_its_last_ms_is() -> None:
+    with harness(SlidingProcessingTimeWindows.of(2, 1), start_ms=9) as h:
+        h.process("a1")
+        assert h.advance(1) == ["a1"]
+        assert [stamp for _, stamp in h.records] == [9]
+        assert h.advance(1) == ["a1"]
+        assert [stamp for _, stamp in h.records] == [9, 10]
