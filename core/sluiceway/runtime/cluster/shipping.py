@@ -24,6 +24,7 @@ from sluiceway.graph.check import find_unshippable
 __all__ = ["RemoteTraceback", "WorkerError", "check_shippable", "dump", "dump_error", "load", "load_error"]
 
 _NOT_SHIPPED: Final = {"__main__", "__mp_main__"}  # cloudpickle knows these
+_modules: Final[list[tuple[int, str]]] = []
 
 
 class WorkerError(SluicewayError):
@@ -166,6 +167,11 @@ def _said(error: BaseException) -> str:
 
 def _take_scripts_along() -> None:
     """Have what is defined in modules that nobody can import, such as scripts, pickled by value."""
+    # Each batch of results comes by here: look again only where there are others than the last time.
+    modules = len(sys.modules), next(reversed(sys.modules))
+    if _modules == [modules]:
+        return
+    _modules[:] = [modules]
     for module in list(sys.modules.values()):
         if type(module) is ModuleType and module.__spec__ is None and module.__name__ not in _NOT_SHIPPED:
             cloudpickle.register_pickle_by_value(module)
