@@ -85,7 +85,6 @@ SHAPES = [Shape("words", word_count), Shape("windows", windows), Shape("union", 
 SHAPES.append(Shape("iteration", iteration))
 
 
-@pytest.fixture(params=SHAPES, ids=lambda shape: shape.name)
+@pytest.fixture(params=[shape.name for shape in SHAPES])
 def shape(request: pytest.FixtureRequest) -> Shape:
-    made: Shape = request.param
-    return made
+    return next(shape for shape in SHAPES if shape.name == request.param)

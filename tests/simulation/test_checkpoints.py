@@ -1,0 +1,95 @@
+"""With checkpoints, state is as if nothing had happened, whatever crashes and whenever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+import sluiceway as sw
+from sluiceway.engine import JobStatus
+from sluiceway.testing.pytest_plugin import SimulationRunner
+from sluiceway.testing.simulation import Crash, Simulation, simulate
+
+OFTEN: dict[str, Any] = {"checkpoint_interval": "10ms", "restart": "fixed-delay:50:200ms"}
+KEYS = 5
+EACH = 24
+
+
+class InTurn(sw.KeyedProcessFunction[int, tuple[int, int], tuple[int, int]]):
+    """Wants the numbers of each key to come in turn, none lost and none twice."""
+
+    def open(self, context: sw.RuntimeContext) -> None:
+        self.next = context.get_state(sw.ValueStateDescriptor("next", int))
+
+    def process_element(
+        self, value: tuple[int, int], ctx: sw.KeyedProcessFunction.Context
+    ) -> Iterator[tuple[int, int]]:
+        key, number = value
+        wanted = self.next.value() or 0
+        if number != wanted:
+            raise AssertionError(f"key {key}: {number} came where {wanted} was to come")
+        self.next.update(wanted + 1)
+        yield key, number
+
+
+def numbers() -> tuple[sw.Pipeline, Sequence[tuple[int, int]]]:
+    flow = sw.Pipeline("numbers")
+    # One reader, so that the order of each key's numbers is the source's.
+    source = flow.from_collection([(key, number) for number in range(EACH) for key in range(KEYS)])
+    checked = source.set_parallelism(1).key_by(lambda pair: pair[0]).process(InTurn())
+    return flow, checked.collect()
+
+
+EXPECTED = {(key, number) for number in range(EACH) for key in range(KEYS)}
+
+
+def run_numbers(seed: int, **arguments: Any) -> None:
+    flow, results = numbers()
+    given = {"workers": 3, "parallelism": 3, "batch_size": 2, **OFTEN, **arguments}
+    result = Simulation(flow, seed=seed, **given).run()
+    assert result.status is JobStatus.FINISHED, result.failure
+    assert result.trace.matching("CheckpointOver")
+    assert set(results) == EXPECTED
+
+
+def test_no_record_is_lost_and_none_counts_twice(simulation: SimulationRunner) -> None:
+    simulation(lambda seed: run_numbers(seed, crashes=3, hangs=1, heartbeat_timeout="5s"), 12)
+
+
+def test_without_checkpoints_that_does_not_hold(simulation: SimulationRunner) -> None:
+    """So the test above does prove something: it is the checkpoints that make it so."""
+    flow, results = numbers()
+    restarts = {**OFTEN, "checkpoint_interval": 0}
+    result = simulate(flow, seed=1, workers=3, parallelism=3, batch_size=2, faults=[Crash(180)], **restarts)
+    assert result.restarts == 1
+    assert len(results) > len(EXPECTED)
+
+
+def test_a_crash_between_any_two_steps_of_a_checkpoint(simulation: SimulationRunner) -> None:
+    """The same run each time, but for the moment of the crash."""
+
+    def trial(seed: int) -> None:
+        run_numbers(5, faults=[Crash(90 + 7 * seed, "worker-1"), Crash(400 + 5 * seed)])
+
+    simulation(trial, 12)
+
+
+@pytest.mark.parametrize("shape", ["words", "windows"], indirect=True)
+def test_counts_and_windows_are_those_of_a_run_without_crashes(shape: Any, simulation: SimulationRunner) -> None:
+    expected = set(shape.expected())
+
+    def trial(seed: int) -> None:
+        flow, results = shape.build()
+        workers = 2 + seed % 2
+        simulate(flow, seed=seed, workers=workers, parallelism=workers, batch_size=3, crashes=2, **OFTEN)
+        assert set(results) == expected
+
+    simulation(trial, 6)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_no_record_is_lost_and_none_counts_twice_for_long(simulation: SimulationRunner) -> None:
+    simulation(lambda seed: run_numbers(seed, crashes=4, hangs=1, heartbeat_timeout="5s"), 3000)
