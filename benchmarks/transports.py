@@ -153,7 +153,7 @@ def _push(size: int, buffers: int, pings: int) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as directory, _other(_pushs_other_end, directory):
         context = zmq.Context()
         push, pull = context.socket(zmq.PUSH), context.socket(zmq.PULL)
-        push.sndhwm = WINDOW
+        push.sndhwm = WINDOW // 2
         push.bind(f"ipc://{directory}/there")
         pull.bind(f"ipc://{directory}/back")
         push.send(_PING)
@@ -182,7 +182,7 @@ def _pushs_other_end(directory: str) -> None:
 
     context = zmq.Context()
     pull, push = context.socket(zmq.PULL), context.socket(zmq.PUSH)
-    pull.rcvhwm = WINDOW
+    pull.rcvhwm = WINDOW // 2
     pull.connect(f"ipc://{directory}/there")
     push.connect(f"ipc://{directory}/back")
     while (said := pull.recv()) != _END:

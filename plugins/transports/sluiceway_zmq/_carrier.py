@@ -85,7 +85,7 @@ class ZmqCarrier(Carrier):
         self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._router.setsockopt(zmq.BACKLOG, _BACKLOG)
         self._life = watch_life(self._router, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
-        self._watch(self._router, self._ready)
+        self._watch(self._router, self._look)
         self._watch(self._life, self._ready)
         try:
             address = self._listen_on_tcp(context.secret) if self._bind else self._listen_on_path(context)
@@ -205,18 +205,16 @@ class ZmqCarrier(Carrier):
             self._reading = False
 
     def _read(self) -> None:
-        while not self._router.closed:
-            try:
-                sender = self._router.recv(zmq.NOBLOCK)
-            except zmq.Again:
-                return
+        router = self._router
+        while not router.closed and can_be_read(router):
+            sender = router.recv(zmq.NOBLOCK)
             link = self._accepted.get(sender)
             if link is not None:
-                said = self._router.recv(zmq.NOBLOCK)
-                link.received(said, *rest_of_message(self._router))
+                said = router.recv(zmq.NOBLOCK)
+                link.received(said, *rest_of_message(router))
             else:
-                frame = self._router.recv(zmq.NOBLOCK, copy=False)
-                if rest_of_message(self._router)[1] == 1:
+                frame = router.recv(zmq.NOBLOCK, copy=False)
+                if rest_of_message(router)[1] == 1:
                     self._greet(sender, frame)
 
     def _see_who_left(self) -> None:
@@ -287,5 +285,12 @@ class ZmqCarrier(Carrier):
 
     def _look(self) -> None:
         self._look_comes = False
-        if not self._router.closed and can_be_read(self._router):
+        if self._reading:
+            return
+        self._reading = True
+        try:
+            self._read()
+        finally:
+            self._reading = False
+        if self._gone:
             self._ready()

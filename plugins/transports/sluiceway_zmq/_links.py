@@ -36,7 +36,7 @@ class _ZmqPayload:
     __slots__ = ("data",)
 
     def __init__(self, frame: zmq.Frame) -> None:
-        self.data = memoryview(frame.buffer)
+        self.data: memoryview = frame.buffer
 
     def release(self) -> None:
         self.data.release()
@@ -215,8 +215,8 @@ class DialedLink(_ZmqLink):
         self._endpoint = endpoint
         self._life = watch_life(self._socket, zmq.EVENT_CONNECTED | _LOST | _REFUSED)
         self._filenos = int(self._socket.getsockopt(zmq.FD)), int(self._life.getsockopt(zmq.FD))
-        for fileno in self._filenos:
-            self._context.watch(fileno, False, self._ready)
+        for fileno, ready in zip(self._filenos, (self._look, self._ready), strict=True):
+            self._context.watch(fileno, False, ready)
         # ZeroMQ signals only what comes after a look that has found nothing.
         self._context.soon(self._ready)
         try:
@@ -260,12 +260,17 @@ class DialedLink(_ZmqLink):
             self._context.soon(self._look)
 
     def _look(self) -> None:
+        """Read what there is."""
         self._look_comes = False
-        if not self._closed and can_be_read(self._socket):
-            self._ready()
+        if not self._reading:
+            self._reading = True
+            try:
+                self._read()
+            finally:
+                self._reading = False
 
     def _ready(self) -> None:
-        """Read everything: ZeroMQ tells once that there is something, not how much."""
+        """See how the connection is, and read everything: ZeroMQ tells once that something is there, not what."""
         if self._reading or self._closed:
             return
         self._reading = True
@@ -292,13 +297,10 @@ class DialedLink(_ZmqLink):
         return None
 
     def _read(self) -> None:
-        receive = self._socket.recv
-        while not self._closed:
-            try:
-                said = receive(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            payload, parts = rest_of_message(self._socket)
+        socket = self._socket
+        while not self._closed and can_be_read(socket):
+            said = socket.recv(zmq.NOBLOCK)
+            payload, parts = rest_of_message(socket)
             if self._standing:
                 self.received(said, payload, parts)
             else:

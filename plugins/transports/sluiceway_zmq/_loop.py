@@ -45,8 +45,9 @@ def rest_of_message(socket: zmq.Socket[bytes]) -> tuple[zmq.Frame | None, int]:
         return None, 1
     second = socket.recv(zmq.NOBLOCK, copy=False)
     parts = 2
-    while socket.getsockopt(zmq.RCVMORE):
-        socket.recv(zmq.NOBLOCK)
+    more = second.more
+    while more:
+        more = socket.recv(zmq.NOBLOCK, copy=False).more
         parts += 1
     return second, parts
 
@@ -60,9 +61,8 @@ def watch_life(socket: zmq.Socket[bytes], events: int) -> zmq.Socket[bytes]:
 
 def read_event(life: zmq.Socket[bytes]) -> tuple[int, int] | None:
     """The next event, and the descriptor that it is about; None where there is none."""
-    try:
-        head, _ = life.recv_multipart(zmq.NOBLOCK)
-    except zmq.Again:
+    if not can_be_read(life):
         return None
+    head, _ = life.recv_multipart(zmq.NOBLOCK)
     kind, value = _EVENT.unpack(head)
     return kind, value
