@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sluiceway.engine import JobFailure, JobResult, JobStatus
     from sluiceway.errors import (
         CheckpointError,
+        CheckpointFailedError,
         ConfigurationError,
         ConnectorError,
         CorruptStreamError,
@@ -132,6 +133,7 @@ __all__ = [
     "BroadcastState",
     "BroadcastStream",
     "CheckpointError",
+    "CheckpointFailedError",
     "CheckpointListener",
     "CheckpointedFunction",
     "CloseableIterator",
@@ -236,9 +238,9 @@ _HOMES = {
     "sluiceway.connectors": "Collected",
     "sluiceway.elements": "Batch",
     "sluiceway.engine": "JobFailure JobResult JobStatus",
-    "sluiceway.errors": "CheckpointError ConfigurationError ConnectorError CorruptStreamError "
-    "FunctionContractError GraphError JobCancelledError MissingExtraError NotBuiltYetError PluginError "
-    "SerializationError SluicewayError StateError UnknownNameError UnstableKeyError",
+    "sluiceway.errors": "CheckpointError CheckpointFailedError ConfigurationError ConnectorError "
+    "CorruptStreamError FunctionContractError GraphError JobCancelledError MissingExtraError NotBuiltYetError "
+    "PluginError SerializationError SluicewayError StateError UnknownNameError UnstableKeyError",
     "sluiceway.eventtime": "TimestampAssigner WatermarkGenerator WatermarkOutput WatermarkStrategy",
     "sluiceway.functions": "AggregateFunction AllWindowFunction AsyncFunction AsyncRetryStrategy "
     "BatchProcessFunction KeyedBatchProcessFunction "

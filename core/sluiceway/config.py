@@ -50,7 +50,8 @@ class Settings:
         checkpoint_timeout_ms: a checkpoint that takes longer is given up.
         checkpoint_min_pause_ms: the least time between the end of a checkpoint and the next one.
         checkpoint_max_concurrent: how many may be under way at a time.
-        checkpoint_tolerated_failures: how many in a row may fail before the job does.
+        checkpoint_tolerated_failures: how many in a row may fail before the job does, and is begun anew if its
+            restart strategy says so.
         seed: for partitioners that draw lots; None: a new one for each run.
     """
 

@@ -11,6 +11,7 @@ from difflib import get_close_matches
 
 __all__ = [
     "CheckpointError",
+    "CheckpointFailedError",
     "ConfigurationError",
     "ConnectorError",
     "CorruptStreamError",
@@ -76,6 +77,10 @@ class StateError(SluicewayError):
 
 class CheckpointError(SluicewayError):
     """A checkpoint or savepoint cannot be written, found or read. Names the file."""
+
+
+class CheckpointFailedError(CheckpointError):
+    """A checkpoint was given up, and why; what the job goes on from stays the one before it."""
 
 
 class UnstableKeyError(SluicewayError, TypeError):

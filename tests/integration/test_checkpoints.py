@@ -127,3 +127,32 @@ def test_a_job_with_a_loop_is_refused() -> None:
     down.print()
     with pytest.raises(GraphError, match="checkpoints of a job with a feedback loop are not supported"):
         flow.run(checkpoint_interval="1s")
+
+
+class Buffering(sw.MapFunction[int, int], sw.CheckpointedFunction):
+    """Counts in the object itself, as people do, and keeps that with each checkpoint."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def initialize_state(self, context: sw.FunctionInitializationContext) -> None:
+        self._kept = context.operator_state_store.get_list_state(sw.ListStateDescriptor("count", int))
+        self.count += sum(self._kept.get())
+
+    def snapshot_state(self, context: sw.FunctionSnapshotContext) -> None:
+        self._kept.update([self.count])
+
+    def map(self, value: int) -> int:
+        self.count += 1
+        return self.count
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_an_attempt_knows_nothing_of_what_an_earlier_one_left_in_an_object(
+    parallelism: int, tmp_path: Path
+) -> None:
+    flow = sw.Pipeline("objects", parallelism=parallelism)
+    numbers = flow.source(GeneratorSource(count=COUNT)).map(failing_at((COUNT // 2,), tmp_path))
+    out = numbers.map(Buffering()).collect()
+    assert flow.run(checkpoint_interval="2ms", restart="fixed-delay:1:1ms").metrics.restarts == 1
+    assert max(out) == COUNT // parallelism

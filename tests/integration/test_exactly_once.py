@@ -17,6 +17,7 @@ import pytest
 import sluiceway as sw
 from sluiceway.connectors.generator import GeneratorSource
 from sluiceway.engine import JobStatus
+from sluiceway.errors import CheckpointFailedError
 from sluiceway.testing import FailOnce, KeySequence, NumberFiles
 
 COUNT = 30_000
@@ -118,3 +119,107 @@ def test_killed_workers(seed: int, where: str, tmp_path: Path, monkeypatch: pyte
     assert result.status is JobStatus.FINISHED
     report = out.report(COUNT)
     assert (report.received, report.lost, report.duplicates) == (COUNT, 0, 0), report
+
+
+# ---- where two-phase commit can break off --------------------------------------------------------------------
+
+
+class Breaking(NumberFiles):
+    """Fails once, just before or after one of its steps."""
+
+    def __init__(self, directory: Path, marks: Path, point: str) -> None:
+        super().__init__(directory)
+        self._marks = marks
+        self._point = point
+
+    def _at(self, point: str) -> None:
+        if point == self._point:
+            try:
+                os.close(os.open(self._marks / "broken", os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                return
+            raise OSError(f"broken {point}")
+
+    def begin_transaction(self) -> str:
+        if self._next > 2:
+            self._at("before a transaction begins")
+        return super().begin_transaction()
+
+    def write(self, transaction: str, values: Any, timestamps: Any) -> None:
+        self._at("before it writes")
+        super().write(transaction, values, timestamps)
+        self._at("after it has written")
+
+    def pre_commit(self, transaction: str) -> None:
+        self._at("before it pre-commits")
+        super().pre_commit(transaction)
+        self._at("after it has pre-committed")
+
+    def commit(self, transaction: str) -> None:
+        self._at("when the checkpoint is complete")
+        super().commit(transaction)
+        self._at("after it has committed")
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "before a transaction begins",
+        "before it writes",
+        "after it has written",
+        "before it pre-commits",
+        "after it has pre-committed",
+        "when the checkpoint is complete",
+        "after it has committed",
+    ],
+)
+def test_a_commit_that_breaks_off(point: str, tmp_path: Path) -> None:
+    out = Breaking(tmp_path / "out", tmp_path, point)
+    flow = pipeline(tmp_path, out, None, FailOnce(tmp_path))
+    result = flow.run(checkpoint_interval="3ms", checkpoint_tolerated_failures=3, restart="fixed-delay:3:1ms")
+    assert result.status is JobStatus.FINISHED
+    assert (tmp_path / "broken").exists()
+    report = out.report(COUNT)
+    assert (report.received, report.lost, report.duplicates) == (COUNT, 0, 0), report
+
+
+class LockOnce(sw.KeyedProcessFunction[int, int, int]):
+    """Puts something into its state that cannot be saved, in its first attempt."""
+
+    def __init__(self, marks: Path) -> None:
+        self._marks = marks
+
+    def open(self, context: sw.RuntimeContext) -> None:
+        self._state = context.get_state(sw.ValueStateDescriptor("state"))
+
+    def process_element(self, value: int, ctx: Any) -> Iterator[int]:
+        if self._state.value() is None:
+            try:
+                os.close(os.open(self._marks / "locked", os.O_CREAT | os.O_EXCL))
+                self._state.update(threading.Lock())
+            except FileExistsError:
+                self._state.update(1)
+        yield value
+
+
+def locking(marks: Path, out: NumberFiles) -> sw.Pipeline:
+    flow = sw.Pipeline("locking", parallelism=2)
+    numbers = flow.source(GeneratorSource(count=COUNT))
+    numbers.key_by(lambda n: n % KEYS).process(LockOnce(marks)).sink(out)
+    return flow
+
+
+def test_too_many_failed_checkpoints_begin_the_job_anew(tmp_path: Path) -> None:
+    out = NumberFiles(tmp_path / "out")
+    result = locking(tmp_path, out).run(checkpoint_interval="1ms", restart="fixed-delay:1:1ms")
+    assert result.metrics.restarts == 1
+    assert out.report(COUNT).received == COUNT
+    assert out.report(COUNT).duplicates == 0
+
+
+def test_too_many_failed_checkpoints_fail_a_job_that_is_not_restarted(tmp_path: Path) -> None:
+    told = r"checkpoint \d+ has failed: .*state 'state' .*That makes 2 in a row, and .*failures is 1"
+    with pytest.raises(CheckpointFailedError, match=told):
+        locking(tmp_path, NumberFiles(tmp_path / "out")).run(
+            checkpoint_interval="1ms", checkpoint_tolerated_failures=1, restart="none"
+        )

@@ -136,12 +136,16 @@ def own_copy(node: StreamNode, subtask: int) -> StreamNode:
             return copy.deepcopy(function)
         except Exception as error:
             raise GraphError(
-                f"step {node.name!r} runs {node.parallelism} times but its {type(function).__name__} cannot be "
-                f"copied ({error}): create what cannot be copied in open()"
+                f"step {node.name!r} {_why(node)} but its {type(function).__name__} cannot be copied ({error}): "
+                "create what cannot be copied in open()"
             ) from error
 
     step = node.step.with_own_functions(own)
     return node if step is node.step else replace(node, step=step)
+
+
+def _why(node: StreamNode) -> str:
+    return f"runs {node.parallelism} times" if node.parallelism > 1 else "may be restarted"
 
 
 def build_operators(

@@ -22,6 +22,7 @@ from sluiceway.graph import (
     slots_required,
 )
 from sluiceway.metrics import JobMetrics, MetricsReporter
+from sluiceway.operators import own_copy
 from sluiceway.partitioner import Distribution
 from sluiceway.partitioners import BUILT_IN
 from sluiceway.runtime.background import Background, HelperThread
@@ -39,7 +40,7 @@ from sluiceway.runtime.snapshotwriter import MemoryWriter, StorageWriter
 from sluiceway.runtime.task import Task
 from sluiceway.runtime.taskmanager import TaskManager
 from sluiceway.runtime.worker import Progress, Tasklet, Worker
-from sluiceway.streamgraph import StreamGraph
+from sluiceway.streamgraph import StreamGraph, StreamNode
 
 __all__ = ["LocalEngine", "LocalJob", "job_graph_of"]
 
@@ -64,15 +65,25 @@ class LocalEngine(Engine):
 class _Workers:
     """The job master's way to the one worker: by the worker's own mailbox, as it would be over a wire."""
 
-    def __init__(self, worker: Worker, tasks: TaskManager, clock: Clock) -> None:
+    def __init__(
+        self, worker: Worker, tasks: TaskManager, clock: Clock, unused: dict[int, list[StreamNode]] | None
+    ) -> None:
         self._worker = worker
         self._tasks = tasks
         self._clock = clock
+        self._unused = unused
 
     def submit(self, deployments: Sequence[TaskDeployment]) -> None:
-        # What is restored is restored again after a failure, as it was: nobody is given the objects themselves.
-        own = [replace(d, restored=tuple(map(with_own_objects, d.restored))) for d in deployments]
+        own = [self._own(d) for d in deployments]
         self._worker.soon(lambda: self._tasks.deploy(own))
+
+    def _own(self, deployment: TaskDeployment) -> TaskDeployment:
+        """With objects of its own: a later attempt must find them as this one does."""
+        restored = tuple(map(with_own_objects, deployment.restored))
+        if not deployment.attempt or self._unused is None:
+            return replace(deployment, restored=restored)
+        nodes = tuple(own_copy(node, 1) for node in self._unused[deployment.vertex.id])
+        return replace(deployment, restored=restored, vertex=replace(deployment.vertex, nodes=nodes))
 
     def cancel(self, attempt_id: str) -> None:
         self._worker.soon(lambda: self._tasks.cancel(attempt_id))
@@ -263,6 +274,9 @@ class LocalJob(Job):
         seed = self._settings.seed
         self._poller = self._make_poller()
         self._worker = Worker(clock, self._poller)
+        # What a failed attempt leaves in a function object must not be there in the next one.
+        may_restart = self._settings.restart != "none"
+        unused = {v.id: [own_copy(n, 1) for n in v.nodes] for v in self._graph.vertices} if may_restart else None
         self._started_at = clock.monotonic()
         # This process has as many slots as the job asks for: inside one thread they cost nothing.
         slots = SlotPool()
@@ -284,7 +298,7 @@ class LocalJob(Job):
         gateway.job = self._master = JobMaster(
             self._graph,
             self._settings,
-            _Workers(self._worker, self._tasks, clock),
+            _Workers(self._worker, self._tasks, clock, unused),
             clock=clock,
             listener=self.services.listener,
             slots=slots,

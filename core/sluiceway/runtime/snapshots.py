@@ -8,17 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sluiceway.checkpoints import SubtaskEntry
-from sluiceway.errors import SluicewayError, StateError
+from sluiceway.errors import StateError
 from sluiceway.graph import JobGraph, JobVertex
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.state import KeyedSnapshot
 
-__all__ = ["CheckpointFailedError", "JobSnapshot", "TaskSnapshot", "with_own_objects"]
-
-
-class CheckpointFailedError(SluicewayError):
-    """Why a checkpoint was given up."""
+__all__ = ["JobSnapshot", "TaskSnapshot", "with_own_objects"]
 
 
 @dataclass(frozen=True, slots=True)

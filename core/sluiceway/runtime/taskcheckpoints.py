@@ -8,9 +8,10 @@ from typing import Protocol
 from sluiceway.clock import Clock
 from sluiceway.connector import Wait
 from sluiceway.elements import CancelCheckpointMarker, CheckpointBarrier, Element
+from sluiceway.errors import CheckpointFailedError, SerializationError
 from sluiceway.operators import Operator, OperatorSnapshot
 from sluiceway.runtime.inputs import TaskInput
-from sluiceway.runtime.snapshots import CheckpointFailedError, TaskSnapshot, with_own_objects
+from sluiceway.runtime.snapshots import TaskSnapshot, with_own_objects
 
 __all__ = ["CheckpointReports", "TaskCheckpoints"]
 
@@ -93,7 +94,11 @@ class TaskCheckpoints:
             self.barrier = element
 
     def take(self) -> Wait | None:
-        """Take the checkpoint whose barrier has come; or what to wait for before calling this again."""
+        """Take the checkpoint whose barrier has come; or what to wait for before calling this again.
+
+        Raises:
+            Exception: what a function or a sink has raised on the way. The task has to fail with it.
+        """
         for operator in self.operators:
             operator.before_barrier()
         for operator in self.operators:
@@ -106,7 +111,8 @@ class TaskCheckpoints:
         began = self._clock.monotonic()
         try:
             taken = tuple(map(with_own_objects, self._snapshots(barrier.checkpoint_id)))
-        except Exception as error:
+        except SerializationError as error:
+            # The task is as it was. After anything else that functions and sinks raise here, nobody knows that.
             self._give_up(barrier.checkpoint_id, error)
             return None
         finally:

@@ -10,13 +10,14 @@ from typing import Any, Protocol
 from sluiceway.connector import Reader, ReaderContext
 from sluiceway.elements import CheckpointBarrier
 from sluiceway.engine import Services
+from sluiceway.errors import CheckpointFailedError
 from sluiceway.graph import ExecutionState
 from sluiceway.metrics import MetricGroup
 from sluiceway.runtime.background import Background
 from sluiceway.runtime.deployment import TaskDeployment
 from sluiceway.runtime.eventloop import EventLoop
 from sluiceway.runtime.inputs import SourceInput
-from sluiceway.runtime.snapshots import CheckpointFailedError, TaskSnapshot
+from sluiceway.runtime.snapshots import TaskSnapshot
 from sluiceway.runtime.snapshotwriter import SnapshotWriter
 from sluiceway.runtime.task import Task
 from sluiceway.runtime.taskcheckpoints import CheckpointReports

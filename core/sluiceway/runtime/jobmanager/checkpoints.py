@@ -10,7 +10,8 @@ from typing import Any, Final, Protocol
 
 from sluiceway.clock import Clock
 from sluiceway.config import Settings
-from sluiceway.runtime.snapshots import CheckpointFailedError, JobSnapshot, TaskSnapshot
+from sluiceway.errors import CheckpointFailedError
+from sluiceway.runtime.snapshots import JobSnapshot, TaskSnapshot
 
 __all__ = [
     "CheckpointCoordinator",

@@ -93,6 +93,29 @@ class Failover:
         self.ended(vertex)
         return True
 
+    def failed_everywhere(self, cause: BaseException) -> bool:
+        """The job has failed as a whole; whether all that has not finished will be restarted."""
+        now_ms = self._clock.now_ms()
+        delay_ms = self._strategy.delay_ms(now_ms)
+        regions = {r for v, r in self._region_of.items() if not v.state.ended and r not in self._due}
+        restarted = 0 if delay_ms is None else sum(map(len, regions))
+        self.history.append(JobFailure(now_ms, "", None, None, "", cause, restarted, delay_ms))
+        if delay_ms is None:
+            if self._strategy.reason:
+                self.given_up = f"the job is not restarted: {self._strategy.reason}"
+                cause.add_note(self.given_up)
+            return False
+        log(WARNING, "jobs", f"has failed: {cause}; it begins anew in {delay_ms} ms", job=self._job)
+        self.restarts += 1
+        for region in regions:
+            self._due[region] = self._clock.monotonic() + delay_ms / 1000
+        for each in [v for region in regions for v in region]:
+            if not each.state.ended:
+                self._cancel(each)
+        for region in regions:
+            self.ended(region[0])
+        return True
+
     def failed_otherwise(self, cause: BaseException) -> None:
         """The job fails with something that no subtask has done, or that no subtask may get over."""
         if not any(known.cause is cause for known in self.history):

@@ -126,7 +126,7 @@ class JobMaster:
             restored=restored,
             keeper=keeper or MemoryKeeper(),
             seed=seed,
-            fail=self.fail,
+            fail=self._fail_over,
         )
         self._waiting_for_slots: list[tuple[ExecutionVertex, ...]] = []
         self._failover = Failover(
@@ -182,6 +182,11 @@ class JobMaster:
     def fail(self, cause: BaseException) -> None:
         """End the job with a failure, whatever the restart strategy says."""
         if self.status in (JobStatus.CREATED, JobStatus.RUNNING):
+            self._fail(cause)
+
+    def _fail_over(self, cause: BaseException) -> None:
+        """Begin all anew, if the restart strategy says so."""
+        if self.status is JobStatus.RUNNING and not self._failover.failed_everywhere(cause):
             self._fail(cause)
 
     def report(self, attempt_id: str, state: ExecutionState, cause: BaseException | None) -> None:
