@@ -189,8 +189,10 @@ class JobMaster:
         if self.status is JobStatus.RUNNING and not self._failover.failed_everywhere(cause):
             self._fail(cause)
 
-    def report(self, attempt_id: str, state: ExecutionState, cause: BaseException | None) -> None:
-        """Take a worker's report about an attempt."""
+    def report(
+        self, attempt_id: str, state: ExecutionState, cause: BaseException | None, *, lost: bool = False
+    ) -> None:
+        """Take a worker's report about an attempt; ``lost``: it ended with its worker."""
         if not self.executions.update(attempt_id, state, self._clock.now_ms(), cause):
             return
         if state.ended:
@@ -206,6 +208,9 @@ class JobMaster:
         if vertex.current is execution:
             self.checkpoints.changed(vertex)
         if state is ExecutionState.FAILED and cause is not None:
+            if self.status is JobStatus.CANCELLING and (lost or isinstance(cause, LinkLostError)):
+                self._check_end()  # it was to end, and has
+                return
             if self.status is not JobStatus.RUNNING or not self._failover.failed(vertex, cause):
                 self._fail(cause)
             return
@@ -244,7 +249,7 @@ class JobMaster:
         for vertex in self.executions.subtasks():
             place = self._places.get((vertex.job_vertex.id, vertex.subtask))
             if place == worker and not vertex.state.ended:
-                self.report(vertex.current.attempt_id, ExecutionState.FAILED, cause)
+                self.report(vertex.current.attempt_id, ExecutionState.FAILED, cause, lost=True)
 
     def _reader_ready(self, vertex_id: int, subtask: int) -> None:
         coordinator = self._sources.get(vertex_id)
