@@ -85,6 +85,15 @@ class JobResult:
     metrics: JobMetrics
     failures: tuple[JobFailure, ...] = ()
 
+    def __repr__(self) -> str:
+        # A notebook shows what run() returns; all the metrics would be pages.
+        metrics = self.metrics
+        failed = f", {len(self.failures)} failures" if self.failures else ""
+        return (
+            f"<JobResult of {self.job_name!r}: {self.status.value} after {metrics.elapsed_s:.3g} s, "
+            f"{metrics.records_in:,} records in, {metrics.records_out:,} out{failed}>"
+        )
+
 
 class LifecycleListener(ABC):
     """Told about state changes, in the thread that made them. Must not raise and must not block."""

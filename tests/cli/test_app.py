@@ -366,3 +366,9 @@ def test_new_with_a_bad_name(sluiceway: Any) -> None:
     result = sluiceway("new", "pipeline", "Not A Name")
     assert result.exit_code == 2
     assert result.stderr.startswith("error: 'Not A Name' cannot be the name of a pipeline")
+
+
+def test_the_list_of_commands_says_each_in_one_line(sluiceway: Any) -> None:
+    listed = sluiceway("--help").stdout.split("Commands:\n")[1].split("\n\n")[0].splitlines()
+    assert len(listed) > 10
+    assert [line for line in listed if line.endswith("...") or line.startswith("     ")] == []

@@ -74,3 +74,11 @@ def test_what_is_written_is_in_good_style(template: str, tmp_path: Path) -> None
         ruff = [sys.executable, "-m", "ruff", *command, "--no-cache"]
         result = subprocess.run(ruff, cwd=tmp_path, capture_output=True, text=True)
         assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_a_new_pipeline_has_nothing_to_be_warned_of(tmp_path: Path) -> None:
+    instantiate("pipeline", "clicks", tmp_path)
+    check = [sys.executable, "-m", "sluiceway", "check", "clicks.pipeline:flow"]
+    result = subprocess.run(check, cwd=tmp_path, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "warning" not in result.stdout

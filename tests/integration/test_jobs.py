@@ -454,3 +454,11 @@ def test_a_job_runs_once() -> None:
     job.run()
     with pytest.raises(RuntimeError, match="a job runs once"):
         job.run()
+
+
+def test_a_result_is_shown_in_one_line() -> None:
+    flow = sw.Pipeline("wordcount")
+    flow.from_collection(LINES).flat_map(str.split).collect()
+    shown = repr(flow.run())
+    assert shown.startswith("<JobResult of 'wordcount': finished after ")
+    assert shown.endswith(" s, 4 records in, 14 out>")

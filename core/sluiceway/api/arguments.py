@@ -118,7 +118,8 @@ def check_function(
             )
         return
     kinds = " or ".join(kind.__name__ for kind in allowed)
-    wanted = kinds if objects_only else f"a callable or a {kinds}" if kinds else "a callable"
+    named = " or ".join(f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}" for kind in allowed)
+    wanted = named if objects_only else f"a callable or {named}" if named else "a callable"
     if isinstance(fn, type) and issubclass(fn, _KINDS):
         raise TypeError(f"{where} was given the class {fn.__name__}; give it an object: {fn.__name__}(...)")
     if isinstance(fn, _KINDS):

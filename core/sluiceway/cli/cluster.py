@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["cancel", "cluster", "list_jobs", "stop_job", "submit"]
 
 
-@click.group(cls=Group)
+@click.group(cls=Group, short_help="Start, look at and stop a cluster on this machine.")
 def cluster() -> None:
     """A job manager and workers that keep running on this machine, and run what is submitted."""
 
@@ -103,7 +103,7 @@ def submit(request: Request) -> None:
         click.echo(client.submit(graph.job_name, graph, settings))
 
 
-@click.command("list")
+@click.command("list", short_help="List the jobs of the running cluster.")
 @click.argument("job", required=False)
 @click.option("--json", "as_json", is_flag=True, help="As a JSON array.")
 def list_jobs(job: str | None, as_json: bool) -> None:
@@ -160,7 +160,7 @@ def cancel(job: str) -> None:
     print(f"cancelling {job}", file=sys.stderr)
 
 
-@click.command("stop")
+@click.command("stop", short_help="Stop a job's sources, and let it finish what they have read.")
 @click.argument("job")
 def stop_job(job: str) -> None:
     """End the sources of a job of the running cluster, and let it finish what they have read."""

@@ -22,7 +22,7 @@ _RANKS: Final = {name.upper(): rank for rank, name in enumerate(LOG_LEVELS)} | {
 _LAST_WORDS: Final = ("is finished", "is canceled", "failed")
 
 
-@click.command()
+@click.command(short_help="Show what the running cluster has logged.")
 @click.argument("name", metavar="[JOB|PROCESS]", required=False)
 @click.option("--follow", "-f", is_flag=True, help="Go on with what comes, until Ctrl-C or the end of JOB.")
 @click.option(

@@ -202,7 +202,7 @@ def _painted(text: str, paint: str, width: int, colour: bool) -> str:
     return "".join(f"\x1b[{c}m{p}\x1b[0m" if c else p for c, p in zip(colours, parts, strict=True)) + blank
 
 
-@click.command()
+@click.command(short_help="Show how the operators of the running cluster go.")
 @click.argument("job", required=False)
 @click.option("--once", is_flag=True, help="Print one table, of the time since the start, and end.")
 @click.option("--json", "as_json", is_flag=True, help="The same as a JSON object.")

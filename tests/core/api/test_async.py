@@ -96,7 +96,7 @@ def test_the_type_of_the_results_is_known(numbers: sw.DataStream[int]) -> None:
         (NotAsync(), r"NotAsync\.async_invoke is not a coroutine function: declare it as 'async def async_invoke"),
         (PlainOpen(), r"declare PlainOpen\.open as 'async def': it is awaited"),
         (Good, r"was given the class Good; give it an object: Good\(\.\.\.\)"),
-        (3, r"takes a callable or a AsyncFunction, not 3 \(int\)"),
+        (3, r"takes a callable or an AsyncFunction, not 3 \(int\)"),
     ],
 )
 def test_what_it_refuses(numbers: sw.DataStream[int], fn: Any, says: str) -> None:

@@ -144,7 +144,7 @@ REFUSED: list[tuple[Callable[[Any, Any], Any], type[Exception], str]] = [
         rf"flat_map\(\) {HERE} takes CoFlatMapFunction; Mapped is a CoMapFunction, for connect\(other\)\.map\(\)",
     ),
     (lambda a, b: a.connect(b).map(Mapped), TypeError, r"was given the class Mapped; give it an object"),
-    (lambda a, b: a.connect(b).map(3), TypeError, r"takes CoMapFunction, not 3 \(int\)"),
+    (lambda a, b: a.connect(b).map(3), TypeError, r"takes a CoMapFunction, not 3 \(int\)"),
     (lambda a, b: a.connect(b).map(same, later), TypeError, r"was given the async function later"),
     (
         lambda a, b: a.connect(b).process(emit, same),
@@ -228,7 +228,7 @@ REFUSED: list[tuple[Callable[[Any, Any], Any], type[Exception], str]] = [
     (
         lambda a, b: a.connect(b.broadcast(RULES)).process(emit),
         TypeError,
-        rf"process\(\) {HERE} takes BroadcastProcessFunction or KeyedBroadcastProcessFunction, not <function emit",
+        rf"process\(\) {HERE} takes a BroadcastProcessFunction or a KeyedBroadcastProcessFunction, not <function emit",
     ),
     (
         lambda a, b: a.connect(b.broadcast(RULES)).process(Processed()),

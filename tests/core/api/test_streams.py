@@ -239,7 +239,7 @@ async def later(value: int) -> int:
         ),
         (
             lambda s: s.key_by(lambda n: n).aggregate(len),
-            rf"aggregate\(\) {HERE} takes AggregateFunction, not <built-in function len>",
+            rf"aggregate\(\) {HERE} takes an AggregateFunction, not <built-in function len>",
         ),
         (
             lambda s: s.key_by(lambda n: n).sum(1.5),

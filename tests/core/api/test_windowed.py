@@ -229,7 +229,11 @@ ANY: Any = object()
         ),
         (lambda k: k.window(TEN).reduce(len), TypeError, r"reduce\(\) at .* calls its function with 2 arguments"),
         (lambda k: k.window(TEN).reduce(Length()), TypeError, r"reduce\(\) .*; Length is a AggregateFunction"),
-        (lambda k: k.window(TEN).aggregate(max), TypeError, r"aggregate\(\) at .* takes AggregateFunction, not"),
+        (
+            lambda k: k.window(TEN).aggregate(max),
+            TypeError,
+            r"aggregate\(\) at .* takes an AggregateFunction, not",
+        ),
         (lambda k: k.window(TEN).process(len), TypeError, r"process\(\) at .* with 3 arguments, but len"),
         (
             lambda k: k.window(TEN).process(Applied()),

@@ -26,13 +26,13 @@ def parse(line: str) -> list[View]:
 
 def count_views(lines: sw.DataStream[str]) -> sw.DataStream[tuple[str, int]]:
     """For each view the page and how often it was looked at so far."""
-    return lines.flat_map(parse).key_by(lambda view: view.page).count()
+    return lines.flat_map(parse).key_by(lambda view: view.page).count().uid("counts")
 
 
 def build(lines: Sequence[str]) -> sw.Pipeline:
     """The pipeline. A source takes the collection's place: ``pipeline.source("socket", host=..., port=...)``."""
     pipeline = sw.Pipeline("my-pipeline")
-    count_views(pipeline.from_collection(lines)).print()
+    count_views(pipeline.from_collection(lines).uid("lines")).print()
     return pipeline
 
 
