@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from inspect import signature
 from pathlib import Path
+from subprocess import CompletedProcess
 from textwrap import dedent
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -70,3 +75,52 @@ def start(place: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     for process in started:
         process.kill()
         process.communicate()
+
+
+class Cluster:
+    """``cluster("submit", "job.py")``: a command about the cluster of this test, which is in processes of its own.
+
+    The commands are run in this process: one of its own takes longer than what it does.
+    """
+
+    def __init__(self, sluiceway: Callable[..., Result]) -> None:
+        self._sluiceway = sluiceway
+
+    def __call__(self, *arguments: str) -> CompletedProcess[str]:
+        done = self._sluiceway(*arguments)
+        return CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self(*arguments, "--json").stdout)
+
+    def until(self, condition: Callable[[], Any]) -> Any:
+        pause = threading.Event()
+        for _ in range(600):
+            if found := condition():
+                return found
+            pause.wait(0.05)
+        pytest.fail("it never came to that")
+
+    def comes_to_be(self, job: str, *statuses: str) -> dict[str, Any]:
+        """Wait until a job has one of these statuses; what is told of it then."""
+
+        def look() -> dict[str, Any] | None:
+            jobs = {j["job"]: j for j in self.json("list")}
+            return jobs[job] if jobs[job]["status"] in statuses else None
+
+        return dict(self.until(look))
+
+    def ended(self, job: str) -> dict[str, Any]:
+        return self.comes_to_be(job, "finished", "failed", "canceled")
+
+
+@pytest.fixture
+def cluster(sluiceway: Callable[..., Result], place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """The cluster of this test; nothing is left of it at its end."""
+    monkeypatch.setenv("SLUICEWAY_HOME", str(place / "home"))
+    monkeypatch.setenv("TMPDIR", str(place))
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    made = Cluster(sluiceway)
+    yield made
+    made("cluster", "stop")
+    made.until(lambda: not [p for p in place.iterdir() if p.name.startswith("sluiceway-")])

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
+import select
 import signal
-import subprocess
-import sys
-import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -67,52 +63,13 @@ PROGRAMS = {
 }
 
 
-class Cluster:
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.environ = {**os.environ, "SLUICEWAY_HOME": str(directory / "home"), "TMPDIR": str(directory)}
-        for name, text in PROGRAMS.items():
-            (directory / f"{name}.py").write_text(dedent(text))
-
-    def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "sluiceway", *arguments],
-            cwd=self.directory,
-            env=self.environ,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-
-    def json(self, *arguments: str) -> Any:
-        return json.loads(self(*arguments, "--json").stdout)
-
-    def until(self, condition: Callable[[], Any]) -> Any:
-        pause = threading.Event()
-        for _ in range(200):
-            if found := condition():
-                return found
-            pause.wait(0.05)
-        pytest.fail("it never came to that")
-
-    def ended(self, job: str) -> dict[str, Any]:
-        def look() -> dict[str, Any] | None:
-            jobs = {j["job"]: j for j in self.json("list")}
-            return jobs[job] if jobs[job]["status"] in ("finished", "failed", "canceled") else None
-
-        return dict(self.until(look))
+@pytest.fixture(autouse=True)
+def programs(place: Path) -> None:
+    for name, text in PROGRAMS.items():
+        (place / f"{name}.py").write_text(dedent(text))
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    made = Cluster(tmp_path)
-    yield made
-    made("cluster", "stop")
-    made.until(lambda: not [p for p in tmp_path.iterdir() if p.name.startswith("sluiceway-")])
-
-
-def test_idle_workers_are_released_and_come_again(cluster: Cluster) -> None:
+def test_idle_workers_are_released_and_come_again(cluster: Any, place: Path) -> None:
     assert "not a duration" in cluster("cluster", "start", "--release-after", "soon").stderr
     assert cluster("cluster", "start", "--release-after", "200ms").returncode == 0
     for number in (1, 2):
@@ -123,7 +80,7 @@ def test_idle_workers_are_released_and_come_again(cluster: Cluster) -> None:
     assert cluster.json("cluster", "status")["slots"] == 0
 
 
-def test_jobs_wait_for_slots_in_order_and_one_that_is_cancelled_holds_up_nobody(cluster: Cluster) -> None:
+def test_jobs_wait_for_slots_in_order_and_one_that_is_cancelled_holds_up_nobody(cluster: Any, place: Path) -> None:
     cluster("cluster", "start", "--workers", "1", "--slots", "2")
     gated = cluster("submit", "gated.py").stdout.strip()
     cluster.until(lambda: cluster.json("list")[0]["status"] == "running")
@@ -134,13 +91,13 @@ def test_jobs_wait_for_slots_in_order_and_one_that_is_cancelled_holds_up_nobody(
         third: "waiting",
     }
     assert cluster("cancel", second).returncode == 0
-    (cluster.directory / "go").touch()
+    (place / "go").touch()
     assert cluster.ended(gated)["status"] == "finished"
     assert cluster.ended(third)["status"] == "finished"
     assert cluster.ended(second)["status"] == "canceled"
 
 
-def test_failures_are_remembered_and_a_killed_worker_is_replaced(cluster: Cluster) -> None:
+def test_failures_are_remembered_and_a_killed_worker_is_replaced(cluster: Any, place: Path) -> None:
     cluster("cluster", "start", "--workers", "1")
     flaky = cluster("submit", "--restart", "fixed-delay:5:0ms", "flaky.py").stdout.strip()
     told = cluster.ended(flaky)
@@ -164,13 +121,13 @@ def test_failures_are_remembered_and_a_killed_worker_is_replaced(cluster: Cluste
     gated = cluster("submit", "--restart", "fixed-delay:5:0ms", "gated.py").stdout.strip()
     worker = cluster.until(lambda: cluster.json("cluster", "status")["workers"])[0]
     os.kill(worker["pid"], signal.SIGKILL)
-    (cluster.directory / "go").touch()
+    (place / "go").touch()
     told = cluster.ended(gated)
     assert told["status"] == "finished"
     assert any("was killed by SIGKILL" in f["cause"] for f in told["failures"]), told
 
 
-def test_a_job_that_is_stopped_finishes_what_was_read(cluster: Cluster) -> None:
+def test_a_job_that_is_stopped_finishes_what_was_read(cluster: Any, place: Path) -> None:
     cluster("cluster", "start", "--workers", "1")
     job = cluster("submit", "endless.py").stdout.strip()
     cluster.until(lambda: cluster.json("list")[0]["records_out"] > 0)
@@ -181,7 +138,7 @@ def test_a_job_that_is_stopped_finishes_what_was_read(cluster: Cluster) -> None:
     assert f"job {job!r} is finished already" in cluster("stop", job).stderr
 
 
-def test_what_a_cluster_cannot_take_is_refused_at_once(cluster: Cluster) -> None:
+def test_what_a_cluster_cannot_take_is_refused_at_once(cluster: Any, place: Path) -> None:
     cluster("cluster", "start")
     refused = cluster("submit", "collects.py")
     assert "and this job runs in a cluster: write to a sink" in refused.stderr
@@ -191,9 +148,7 @@ def test_what_a_cluster_cannot_take_is_refused_at_once(cluster: Cluster) -> None
     assert cluster.json("list") == []
 
 
-def test_after_a_cluster_that_was_killed_as_a_whole_the_next_tidies_up(
-    cluster: Cluster,
-) -> None:
+def test_after_a_cluster_that_was_killed_as_a_whole_the_next_tidies_up(cluster: Any, place: Path) -> None:
     cluster("cluster", "start", "--workers", "1")
     cluster("submit", "endless.py")
     before = cluster.until(lambda: (s := cluster.json("cluster", "status"))["workers"] and s)
@@ -201,11 +156,14 @@ def test_after_a_cluster_that_was_killed_as_a_whole_the_next_tidies_up(
     for pid in everybody:
         os.kill(pid, signal.SIGSTOP)  # so that none of them notices how the others end
     for pid in everybody:
+        process = os.pidfd_open(pid)
         os.kill(pid, signal.SIGKILL)
-    cluster.until(lambda: cluster("list").returncode == 3)
-    (left,) = cluster.directory.glob("sluiceway-*")
+        assert select.select([process], [], [], 30)[0]
+        os.close(process)
+    assert cluster("list").returncode == 3
+    (left,) = place.glob("sluiceway-*")
     assert (left / "manager").exists()
     assert cluster("cluster", "start").returncode == 0
     assert not left.exists()
-    assert len(list(cluster.directory.glob("sluiceway-*"))) == 1
+    assert len(list(place.glob("sluiceway-*"))) == 1
     assert cluster.json("cluster", "status")["epoch"] == before["epoch"] + 1

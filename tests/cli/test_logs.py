@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import pytest
-
-Command = Callable[..., subprocess.CompletedProcess[str]]
 
 TALKS = """
     import logging
@@ -42,25 +37,10 @@ FAILS = """
 """
 
 
-@pytest.fixture
-def command(tmp_path: Path) -> Iterator[Command]:
-    environ = {**os.environ, "SLUICEWAY_HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path)}
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "sluiceway", *arguments],
-            cwd=tmp_path,
-            env=environ,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-
-    (tmp_path / "talks.py").write_text(dedent(TALKS))
-    (tmp_path / "fails.py").write_text(dedent(FAILS))
-    yield run
-    run("cluster", "stop")
+@pytest.fixture(autouse=True)
+def programs(place: Path) -> None:
+    (place / "talks.py").write_text(dedent(TALKS))
+    (place / "fails.py").write_text(dedent(FAILS))
 
 
 def lines(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
@@ -68,15 +48,15 @@ def lines(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_logs_of_a_cluster_are_put_together_filtered_and_kept(command: Command, tmp_path: Path) -> None:
-    nothing = command("logs")
+def test_logs_of_a_cluster_are_put_together_filtered_and_kept(cluster: Any, place: Path) -> None:
+    nothing = cluster("logs")
     assert (nothing.returncode, nothing.stdout) == (3, "")
     assert nothing.stderr == "error: no cluster has logged anything: start one with sluiceway cluster start\n"
 
-    command("cluster", "start", "--workers", "2", "--slots", "1")
-    assert command("submit", "talks.py", "--log-level", "debug").stdout == "talks-1\n"
+    cluster("cluster", "start", "--workers", "2", "--slots", "1")
+    assert cluster("submit", "talks.py", "--log-level", "debug").stdout == "talks-1\n"
     # Following a job ends with the job.
-    told = lines(command("logs", "talks-1", "--follow", "--json"))
+    told = lines(cluster("logs", "talks-1", "--follow", "--json"))
     times = [line["time"] for line in told]
     assert times == sorted(times)
     assert {line["job"] for line in told} == {"talks-1"}
@@ -92,48 +72,49 @@ def test_logs_of_a_cluster_are_put_together_filtered_and_kept(command: Command, 
     ]
     assert told[-1]["message"] == "is finished, was running"
 
-    assert command("submit", "fails.py").stdout == "fails-2\n"
-    failed = lines(command("logs", "fails-2", "--follow", "--json"))[-1]
+    assert cluster("submit", "fails.py").stdout == "fails-2\n"
+    failed = lines(cluster("logs", "fails-2", "--follow", "--json"))[-1]
     assert (failed["level"], failed["message"], failed["process"]) == ("ERROR", "failed", "jobmanager")
     assert "ValueError: no good" in failed["traceback"]
 
-    assert command("submit", "talks.py").stdout == "talks-3\n"
-    second = lines(command("logs", "talks-3", "-f", "--json", "--operator", "talker"))
+    assert cluster("submit", "talks.py").stdout == "talks-3\n"
+    second = lines(cluster("logs", "talks-3", "-f", "--json", "--operator", "talker"))
     assert {line["message"].partition(" ")[0] for line in second} == {"info", "warning", "printed"}, "no debug"
-    loud = lines(command("logs", "talks-3", "--level", "warning", "--json", "--operator", "talker"))
+    loud = lines(cluster("logs", "talks-3", "--level", "warning", "--json", "--operator", "talker"))
     assert {line["level"] for line in loud} == {"WARNING"}
-    one = lines(command("logs", where["process"], "--json"))
+    one = lines(cluster("logs", where["process"], "--json"))
     assert {line["process"] for line in one} == {where["process"]}
-    text = command("logs", "--last", "1", "talks-1").stdout
+    text = cluster("logs", "--last", "1", "talks-1").stdout
     assert text.endswith("INFO    [jobmanager, talks-1] sluiceway.jobs: is finished, was running\n")
 
-    wrong = command("logs", "nobody")
+    wrong = cluster("logs", "nobody")
     assert wrong.returncode == 2
     assert (
         "nobody called 'nobody' has logged anything; there are talks-1, fails-2, talks-3, jobmanager"
         in wrong.stderr
     )
 
-    assert command("cluster", "stop").returncode == 0
-    assert lines(command("logs", "talks-1", "--json"))[: len(told)] == told, "they are still there"
-    assert not (tmp_path / "home" / "cluster.json").exists()
-    command("cluster", "start")
-    assert "talks" not in command("logs").stdout
-    assert (tmp_path / "home" / "logs.1" / "jobmanager.jsonl").exists()
+    assert cluster("cluster", "stop").returncode == 0
+    assert lines(cluster("logs", "talks-1", "--json"))[: len(told)] == told, "they are still there"
+    assert not (place / "home" / "cluster.json").exists()
+    cluster("cluster", "start")
+    assert "talks" not in cluster("logs").stdout
+    assert (place / "home" / "logs.1" / "jobmanager.jsonl").exists()
 
 
-def test_workers_of_a_run_log_to_its_stderr_and_print_to_its_stdout(command: Command) -> None:
-    done = command("run", "--workers", "2", "-q", "--log-format", "json", "talks.py")
-    assert done.returncode == 0
-    told = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+def test_workers_of_a_run_log_to_its_stderr_and_print_to_its_stdout(start: Any) -> None:
+    process = start("run", "--workers", "2", "-q", "--log-format", "json", "talks.py")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0
+    told = [json.loads(line) for line in err.splitlines() if line.startswith("{")]
     mine = {line["message"]: line for line in told if line["logger"] == "mine"}
     assert "warning 1" in mine
     assert "info 1" not in mine
     assert mine["warning 1"]["job"] == "talks"
     assert mine["warning 1"]["operator"] == "talker"
     assert mine["warning 1"]["process"] in ("worker-1", "worker-2")
-    assert "printed 1" in done.stdout
-    more = command("run", "--workers", "2", "-q", "--log-level", "info", "talks.py")
-    assert "'talker' " in more.stderr
-    assert "mine: info 1" in more.stderr
-    assert "debug" not in more.stderr
+    assert "printed 1" in out
+    _, err = start("run", "--workers", "2", "-q", "--log-level", "info", "talks.py").communicate(timeout=60)
+    assert "'talker' " in err
+    assert "mine: info 1" in err
+    assert "debug" not in err

@@ -20,6 +20,8 @@ def main() -> None:
     """Serve clients until one says that it is enough, or a signal does."""
     told = json.loads(sys.stdin.readline())
     ready = told.pop("ready", None)
+    if ready is not None and os.fork():
+        os._exit(0)  # whoever has started this is nobody's parent, and waits for what is said on the line
     config = ClusterConfig(**told)
     lock = lock_directory(Path(config.directory))
     if config.logs:
@@ -28,7 +30,7 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: dispatcher.stop())
     if ready is not None:
-        os.write(ready, b".")
+        os.write(ready, f"{os.getpid()}\n".encode())
         os.close(ready)
     dispatcher.serve()
     lock.close()

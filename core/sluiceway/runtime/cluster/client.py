@@ -106,12 +106,13 @@ def start_cluster(workers: int, slots: int, transport: str, idle_s: float = 30.0
         assert process.stdin is not None
         with suppress(BrokenPipeError), process.stdin as told:  # it has ended already, which the line tells
             told.write(json.dumps({**asdict(config), "ready": says_ready}).encode() + b"\n")
-        if select.select([line], [], [], _START_S)[0] and line.read(1):
-            known = {"directory": str(directory), "secret": secret, "pid": process.pid, "log": log.name}
-            _write_privately(file, json.dumps(known))
-            return process.pid
-    process.kill()
-    process.wait()
+        process.wait()  # it leaves its work to a process that is nobody's child
+        said_ready = line.read(100) if select.select([line], [], [], _START_S)[0] else b""
+    if said_ready:
+        pid = int(said_ready)
+        known = {"directory": str(directory), "secret": secret, "pid": pid, "log": log.name}
+        _write_privately(file, json.dumps(known))
+        return pid
     shutil.rmtree(directory, ignore_errors=True)
     said = Path(log.name).read_text(errors="replace").strip()
     raise ConnectorError(f"the cluster did not come up; what it said is in {log.name}: {said[-2000:]}")
@@ -147,6 +148,16 @@ def _write_privately(file: Path, text: str) -> None:
     part.replace(file)
 
 
+def _connected(path: Path) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.connect(str(path))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
 class ClusterClient:
     """Talks to the running cluster of this user. For one thread.
 
@@ -158,8 +169,7 @@ class ClusterClient:
         file = cluster_file()
         try:
             known = json.loads(file.read_text())
-            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            sock.connect(str(Path(known["directory"]) / "manager"))
+            sock = _connected(Path(known["directory"]) / "manager")
         except (OSError, ValueError, KeyError) as error:
             raise ConnectorError("no cluster is running: start one with sluiceway cluster start") from error
         self.log = Path(known["log"])
@@ -232,11 +242,12 @@ class ClusterClient:
         process = None
         with suppress(OSError, AttributeError):  # it has ended; or not Linux, where nothing can be waited for
             process = os.pidfd_open(self.status().pid)
-        self._done(ShutDown(next(self._requests)))
-        if process is not None:
-            try:
+        try:
+            self._done(ShutDown(next(self._requests)))
+            if process is not None:
                 select.select([process], [], [], _START_S)
-            finally:
+        finally:
+            if process is not None:
                 os.close(process)
         cluster_file().unlink(missing_ok=True)
 

@@ -105,6 +105,7 @@ class Dispatcher:
             while not self._stopped:
                 self._manager.turn()
                 self._look_after_jobs()
+            self._manager.loop.run_ready(4)  # the last answer goes out, also where no worker is there to wait for
             self._manager.close()
         finally:
             self._manager.abandon()

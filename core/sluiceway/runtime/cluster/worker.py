@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sluiceway.buffers import NetworkBufferPool
@@ -96,7 +96,7 @@ class _Master:
         error = b"" if cause is None else dump_error(cause)
         self._worker.send(ReportTask(self._job, self._epoch, attempt_id, state.value, error))
         if state.ended:
-            self._worker.drop_task(self._job, attempt_id)
+            self._worker.task_ended(self._job, attempt_id)
 
     def request_split(self, vertex_id: int, subtask: int) -> None:
         self._worker.send(RequestSplit(self._job, self._epoch, vertex_id, subtask))
@@ -125,6 +125,7 @@ class _JobHere:
     tasks: TaskManager
     master: _Master
     handle: Callable[[int], _Handle]
+    over: set[str] = field(default_factory=set)
 
 
 class WorkerProcess:
@@ -215,18 +216,20 @@ class WorkerProcess:
         """Tell the job manager something."""
         self._connection.send(message)
 
-    def drop_task(self, name: str, attempt_id: str) -> None:
-        """Forget a task that has ended; its last figures are sent."""
+    def task_ended(self, name: str, attempt_id: str) -> None:
+        """A task has ended; it is forgotten when all that it has sent is taken, and that is told."""
         job = self._jobs.get(name)
         if job is not None:
-            job.tasks.drop(attempt_id)
+            job.over.add(attempt_id)
 
-    def send_metrics(self, name: str) -> None:
-        """Send the figures of a job's tasks here."""
+    def send_metrics(self, name: str) -> list[TaskFigures]:
+        """Send the figures of a job's tasks here; which they are."""
         job = self._jobs.get(name)
-        if job is not None:
-            figures = [TaskFigures.of(task, self._config.name) for task in job.tasks.tasks]
-            self.send(ReportMetrics(name, job.epoch, dump(figures)))
+        if job is None:
+            return []
+        figures = [TaskFigures.of(task, self._config.name) for task in job.tasks.tasks]
+        self.send(ReportMetrics(name, job.epoch, dump(figures)))
+        return figures
 
     # ---- the connection -------------------------------------------------------------------------------------
 
@@ -249,8 +252,11 @@ class WorkerProcess:
 
     def _measure(self) -> None:
         if not self._ended:
-            for name in self._jobs:
-                self.send_metrics(name)
+            for name, job in self._jobs.items():
+                taken = {f.attempt_id for f in self.send_metrics(name) if not f.metrics.buffers_in_use}
+                for attempt_id in job.over & taken:
+                    job.over.discard(attempt_id)
+                    job.tasks.drop(attempt_id)
             self._loop.at(self._clock.monotonic() + METRICS_S, self._measure)
 
     def _message(self, connection: Connection, message: Message) -> None:
