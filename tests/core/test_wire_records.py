@@ -251,6 +251,15 @@ def test_a_record_that_leads_back_to_itself_does_so_still() -> None:
     assert all(tree.children[0].extra is tree for tree in there_and_back(trees, columns=False))
 
 
+def test_trees_are_left_to_pickle() -> None:
+    trees = [Tree("root", [Tree("leaf")]) for _ in range(MANY)]
+    assert there_and_back(trees, columns=False) == trees
+    deep: Any = Point(1)
+    for _ in range(9):
+        deep = [deep]
+    assert there_and_back([deep] * MANY, columns=False) == [deep] * MANY
+
+
 def test_a_text_that_is_called_like_the_class_does_no_harm() -> None:
     trees = [Tree("Tree", extra={"Tree": i}) for i in range(MANY)]
     assert there_and_back(trees, columns=False) == trees
@@ -323,8 +332,26 @@ def test_classes_that_are_copied_in_a_way_of_their_own_are_left_alone() -> None:
     class Both(Pair):
         pass
 
+    class Reduced:
+        def __reduce_ex__(self, protocol: Any) -> Any:
+            return Reduced, ()
+
+    class Elsewhere:
+        @property
+        def __dict__(self) -> Any:  # type: ignore[override]
+            return {"a": 1}
+
+    @dataclass(slots=True)
+    class Patched:
+        a: int
+
+    Patched.a = property(lambda self: 1)  # type: ignore[assignment, misc]
+
     for cls in (
         State,
+        Reduced,
+        Elsewhere,
+        Patched,
         New,
         Slots,
         Number,
@@ -357,6 +384,13 @@ def test_properties_are_not_set() -> None:
     record = Guarded()
     record.__dict__["a"] = 5
     assert layouts.names_of("attributes", record) == ()
+
+
+def test_attributes_without_a_name_are_kept() -> None:
+    sheets = [Sheet("a", i) for i in range(MANY)]
+    for sheet in sheets:
+        vars(sheet)[5] = "five"
+    assert vars(there_and_back(sheets, columns=False)[3]) == vars(sheets[3])
 
 
 def test_what_cannot_be_sent_is_refused_with_the_reason() -> None:
@@ -472,6 +506,7 @@ def test_numpy_arrays_and_scalars_come_back_as_they_were() -> None:
         [np.array(None)] * MANY,
         [np.array(5)] * MANY,
         [np.zeros(10_000)] * MANY,
+        [np.zeros(1, dtype=np.dtype("f8", metadata={"unit": "m"}))] * MANY,
         [np.zeros((3, 2)).T] * MANY,
         [np.zeros(1, dtype="i2,i4")] * MANY,
         [fixed] * MANY,

@@ -42,7 +42,7 @@ class ContentSerializer(Serializer):
     - Whatever else there is, is pickled. So is a batch in which a single record is unlike the others: how a batch
       is encoded never changes what is in it.
 
-    Records are values: an object that two records of a batch share may come out as two equal ones.
+    Records are values: an object that is in two places of a batch may come out as two equal ones.
     """
 
     name = "content"
@@ -83,10 +83,9 @@ class ContentSerializer(Serializer):
         shape = self._shape(bytes(view[5:until]))
         left = PICKLE.loads(view[until:])  # type: ignore[arg-type]
         try:
-            values = rebuild(shape, left)
+            return rebuild(shape, left)
         except Exception as error:
             raise SerializationError(f"{len(data)} bytes cannot be read as columns: {error!r}") from error
-        return values if type(values) is list else list(values)
 
     def _in_columns(self, values: Any) -> bytes | None:
         shape, left, plain = shrink(values)
