@@ -461,4 +461,4 @@ def test_a_result_is_shown_in_one_line() -> None:
     flow.from_collection(LINES).flat_map(str.split).collect()
     shown = repr(flow.run())
     assert shown.startswith("<JobResult of 'wordcount': finished after ")
-    assert shown.endswith(" s, 4 records in, 14 out>")
+    assert shown.endswith(" s, 4 records in, 15 out>")

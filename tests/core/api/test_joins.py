@@ -220,7 +220,7 @@ def test_functions_of_the_wrong_kind(flow: sw.Pipeline) -> None:
     with pytest.raises(TypeError, match=r"takes a callable or a ProcessJoinFunction, not 5 \(int\)$"):
         near.process(5)
     with pytest.raises(
-        TypeError, match=r"takes a callable or a JoinFunction or FlatJoinFunction; Watch is a Process"
+        TypeError, match=r"takes a callable or a JoinFunction or a FlatJoinFunction; Watch is a Process"
     ):
         near.apply(Watch())
     for join in (near, asof):

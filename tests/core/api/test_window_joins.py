@@ -184,7 +184,7 @@ def test_functions_must_fit(flow: sw.Pipeline) -> None:
     join: Any = windowed(pairs(flow).join(pairs(flow)))
     group: Any = windowed(pairs(flow).co_group(pairs(flow)))
     with pytest.raises(
-        TypeError, match=r"takes a callable or a JoinFunction or FlatJoinFunction; Grouped is a CoGroup"
+        TypeError, match=r"takes a callable or a JoinFunction or a FlatJoinFunction; Grouped is a CoGroup"
     ):
         join.apply(Grouped())
     with pytest.raises(TypeError, match=r"takes a callable or a CoGroupFunction; Strings is a FlatJoinFunction"):
