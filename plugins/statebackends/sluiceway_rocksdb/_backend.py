@@ -193,10 +193,11 @@ class RocksDBKeyedBackend(KeyedStateBackend):
             "same key for the same record every time"
         )
 
-    def measure(self, key: bytes, data: bytes | None) -> None:
-        """Learn how large entries are."""
-        if data is not None:
-            self._average += (len(key) + len(data) - self._average) / 64
+    def measure(self, count: int, size: int) -> None:
+        """Learn how large so many entries are."""
+        if count:
+            weight = max(count / (count + 1000), 1 / 64)
+            self._average += (size / count - self._average) * weight
 
     def make_room(self, entries: CachedEntries) -> int:
         """A namespace has grown: write back and forget, if it is too much. Returns when to call again."""
@@ -206,34 +207,34 @@ class RocksDBKeyedBackend(KeyedStateBackend):
         if entries.young:
             key = next(reversed(entries.young))
             if (value := entries.young[key]) is not MISSING:
-                self.measure(b"", entries.table.encode_of(key, value))
-        limit = max(_LEAST, int(self.options.cache / (2 * self._average + _OBJECT)))
-        every = list(self._all())
-        total = sum(len(e.young) + len(e.clean) + len(e.older) for e in every)
+                self.measure(1, len(entries.table.encode_of(key, value)))
+        # Two generations: when the newer one is full, it takes the place of the older one.
+        limit = max(_LEAST, int(self.options.cache / (2 * self._average + _OBJECT))) // 2
+        every = self._all()
+        total = sum(len(e.young) + len(e.clean) for e in every)
         if total >= limit:
-            self._write_back(every, limit)
+            for e in every:
+                e.forget_twice()
+            total = sum(len(e.young) + len(e.clean) for e in every)
+        if total >= limit:
+            self._write_back(every)
             if entries.table.hot.get(entries.name) is not entries:
                 return 0
-            total = sum(len(e.clean) + len(e.older) for e in every)
+            total = 0
         room = max((limit - total) // (2 * len(every)), limit // 64, 1)
         size = max(len(entries.young), len(entries.clean))
         return size + min(room, max(size, 16))
 
-    def _write_back(self, every: list[CachedEntries], limit: int) -> None:
+    def _write_back(self, every: list[CachedEntries]) -> None:
         self.settle()
-        dirty = [(entries, entries.young) for entries in every if entries.young]
-        for entries, layer in dirty:
-            self.database.write(entries.table.write(entries, layer))
-            entries.begin({})
-            _thaw(entries, layer)
-        if sum(len(e.clean) for e in every) > limit // 2:
-            for entries in every:
-                entries.older, entries.clean = entries.clean, {}
-        elif sum(len(e.clean) + len(e.older) for e in every) >= limit:
-            for entries in every:
-                entries.older = {}
         for entries in every:
-            if not entries.clean and not entries.older:
+            if entries.young:
+                layer = entries.young
+                self.database.write(entries.table.write(entries, layer))
+                entries.begin({})
+                _thaw(entries, layer)
+            entries.older, entries.clean = entries.clean, {}
+            if not entries.older:
                 entries.table.cool(entries)
 
     def drop(self, entries: CachedEntries) -> None:
@@ -294,7 +295,7 @@ class RocksDBKeyedBackend(KeyedStateBackend):
         for entries in doomed:
             entries.table.delete_rows(entries)
 
-    def _all(self) -> Iterable[CachedEntries]:
+    def _all(self) -> list[CachedEntries]:
         return [entries for table in self._tables.values() for entries in table.hot.values()]
 
     def _check_open(self) -> None:

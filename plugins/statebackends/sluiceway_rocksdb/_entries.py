@@ -79,6 +79,12 @@ class CachedEntries(MutableMapping[Any, Any]):
         self.young = young
         self._get = young.get
 
+    def forget_twice(self) -> None:
+        """Forget clean objects that have been assigned since."""
+        young = self.young
+        if len(self.clean.keys() & young.keys()):
+            self.clean = {key: value for key, value in self.clean.items() if key not in young}
+
     def prefix(self, group: int) -> bytes:
         """What the keys of its rows in a key group begin with."""
         found = self._prefixes.get(group)

@@ -132,9 +132,11 @@ class RocksDBTable(StateTable):
         try:
             return self.encode(value)
         except SerializationError as error:
-            raise SerializationError(
-                f"state {self.schema.meta.name!r} of operator {self.backend.operator!r}, key {key!r}: {error}"
-            ) from error
+            raise self._named(key, error) from error
+
+    def _named(self, key: Hashable, error: SerializationError) -> SerializationError:
+        state, operator = self.schema.meta.name, self.backend.operator
+        return SerializationError(f"state {state!r} of operator {operator!r}, key {key!r}: {error}")
 
     def decode(self, data: bytes) -> Any:
         """The value again, an object of its own."""
@@ -165,8 +167,9 @@ class RocksDBTable(StateTable):
     def write(self, entries: CachedEntries, layer: dict[Any, Any]) -> Iterator[tuple[bytes, bytes | None]]:
         """The rows for a layer of a namespace. May run in another thread than the task's."""
         start, end = self.backend.key_groups
-        most, prefix, encode = self.backend.max_parallelism, entries.prefix, self.encode_of
-        groups = entries.groups
+        most, prefix = self.backend.max_parallelism, entries.prefix
+        encode = self.encode if self._is_map else self._dumps
+        groups, count, size = entries.groups, 0, 0
         buckets: dict[bytes, list[tuple[Any, bytes, bytes | None]]] = {}
         for key, value in layer.items():
             hashed = stable_hash(key)
@@ -176,8 +179,15 @@ class RocksDBTable(StateTable):
             if groups is not None:
                 groups.add(group)
             tail, own = row_key(key, hashed)
-            data = None if value is MISSING else encode(key, value)
-            self.backend.measure(tail, data)
+            if value is MISSING:
+                data = None
+            else:
+                try:
+                    data = encode(value)
+                except SerializationError as error:
+                    raise self._named(key, error) from error
+                count += 1
+                size += len(tail) + len(data)
             if tail[:1] == BUCKET:
                 assert own is not None
                 buckets.setdefault(prefix(group) + tail, []).append((key, own, data))
@@ -187,6 +197,7 @@ class RocksDBTable(StateTable):
                 yield prefix(group) + tail, _PLAIN + data
             else:
                 yield prefix(group) + tail, b"%b%b%b%b" % (_OWN_KEY, len(own).to_bytes(4), own, data)
+        self.backend.measure(count, size)
         for place, changes in buckets.items():
             yield place, self._bucket(place, changes)
 

@@ -214,7 +214,7 @@ def test_equal_keys_meet_in_one_row_whatever_their_types(make: Make) -> None:
         for number, keys in enumerate(EQUAL):
             for key in keys:
                 entries[key] = entries.get(key, 100 * number) + 1
-                backend._write_back(list(backend._all()), 0)
+                backend._write_back(backend._all())
             assert entries[keys[0]] == 100 * number + rounds * len(keys)
     assert len(list(entries)) == len(entries) == len(EQUAL)
     again = make(restore=[backend.snapshot()]).table(COUNT).entries()
@@ -222,7 +222,7 @@ def test_equal_keys_meet_in_one_row_whatever_their_types(make: Make) -> None:
     assert all(type(key) in [type(k) for keys in EQUAL if key in keys for k in keys] for key in again)
     for keys in EQUAL:
         assert entries.pop(keys[-1]) == again.pop(keys[0])
-        backend._write_back(list(backend._all()), 0)
+        backend._write_back(backend._all())
     assert list(entries) == list(again) == []
     assert backend.snapshot().groups == {}
 
@@ -235,10 +235,10 @@ def test_keys_of_one_hash_do_not_mix(make: Make, monkeypatch: pytest.MonkeyPatch
     for _ in range(2):
         for key in keys:
             entries[key] = entries.get(key, 0) + 1
-            backend._write_back(list(backend._all()), 0)
+            backend._write_back(backend._all())
     assert dict(entries) == dict.fromkeys(keys, 2)
     del entries[keys[3]]
-    backend._write_back(list(backend._all()), 0)
+    backend._write_back(backend._all())
     assert set(entries) == set(keys) - {keys[3]}
     again = make(restore=[KeyedSnapshot(s.tables, dict(s.groups)) for s in [backend.snapshot()]])
     assert dict(again.table(COUNT).entries()) == dict(entries)
