@@ -238,6 +238,8 @@ class Page:
             time.sleep(0.01)  # polls
 
     def close(self) -> None:
+        if Path(self.environment["HOME"], ".sluiceway", "cluster.json").exists():  # a page that failed half way
+            subprocess.run([sys.executable, "-m", "sluiceway", "cluster", "stop"], env=self.environment)
         for process in self.background:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
