@@ -103,4 +103,4 @@ class Carrier(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close all links and free everything, also what the file system has of it."""
+        """Close all links and free everything, also what the file system has of it. Harmless a second time."""
