@@ -55,6 +55,7 @@ class StreamNode:
         chaining: its chaining strategy.
         output_type: type of its records where it is known, else None.
         location: ``file.py:12`` where the user wrote it, for messages; may be empty.
+        co_location_group: subtask i of each step of the group runs in the same slot; None: in none.
     """
 
     id: int
@@ -69,6 +70,7 @@ class StreamNode:
     chaining: ChainingStrategy = ChainingStrategy.ALWAYS
     output_type: Any = None
     location: str = ""
+    co_location_group: str | None = None
 
 
 @dataclass(frozen=True)

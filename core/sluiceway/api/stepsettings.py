@@ -60,6 +60,15 @@ class StepSettings:
         self._settable("slot_sharing_group").slot_sharing_group = check_text("slot_sharing_group()", group)
         return self
 
+    def co_location_group(self, group: str) -> Self:
+        """Have subtasks of the same index share a slot, and so a process, with those of the group's other steps.
+
+        Slot sharing does so by itself where it can; this is for steps that rely on it. They must have the same
+        parallelism and be in one slot-sharing group: else the pipeline is refused with a GraphError.
+        """
+        self._settable("co_location_group").co_location_group = check_text("co_location_group()", group)
+        return self
+
     def start_new_chain(self) -> Self:
         """Never run the step in one task with the step before it; those after it may join."""
         self._settable("start_new_chain").chaining = ChainingStrategy.HEAD

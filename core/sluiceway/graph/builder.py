@@ -124,6 +124,7 @@ class _Builder:
             self._check_side_outputs()
         uids = self._uids()
         nodes = tuple(self._node(i, t, uids[t]) for i, t in enumerate(self._order))
+        self._check_co_location()
         ids = {t: i for i, t in enumerate(self._order)}
         edges = tuple(self._edges(ids, uids))
         graph = StreamGraph(self._job_name, nodes, edges, chaining=self._settings.chaining)
@@ -402,7 +403,31 @@ class _Builder:
             chaining=t.chaining,
             output_type=self._type(t),
             location=t.location,
+            co_location_group=t.co_location_group,
         )
+
+    def _check_co_location(self) -> None:
+        """What shares slots has to be in one slot-sharing group, and to have as many subtasks."""
+        first: dict[str, Transformation] = {}
+        for t in self._order:
+            group = t.co_location_group
+            if group is None or (other := first.setdefault(group, t)) is t:
+                continue
+            together = f"{self._label(other)} and {self._label(t)} are in co-location group {group!r}"
+            if self._parallelism[t] != self._parallelism[other]:
+                self._error(
+                    "co-location",
+                    t,
+                    f"{together}, but have parallelism {self._parallelism[other]} and {self._parallelism[t]}:"
+                    " subtasks of the same index are to share a slot, so give both the same parallelism",
+                )
+            if self._groups[t] != self._groups[other]:
+                self._error(
+                    "co-location",
+                    t,
+                    f"{together}, but in slot-sharing groups {self._groups[other]!r} and {self._groups[t]!r},"
+                    " which never share a slot: put both into one slot-sharing group",
+                )
 
     def _own(self, t: Transformation) -> Step:
         """The step, with function objects of its own: one given to two steps would mix up their state."""

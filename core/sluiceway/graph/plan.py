@@ -103,6 +103,8 @@ def facts(node: StreamNode) -> list[str]:
     found += settings_text(node.step)
     if node.output_type is not None:
         found.append(f"gives {type_name(node.output_type)}")
+    if node.co_location_group is not None:
+        found.append(f"co-location group {node.co_location_group!r}")
     if node.chaining in _CHAINING:
         found.append(_CHAINING[node.chaining])
     if node.buffer_timeout_ms:

@@ -5,8 +5,8 @@ The format is versioned: within version 1 fields are only ever added.
     {"version": 1, "job": name, "chaining": bool, "slots": {group: count},
      "tasks": [{"id", "name", "uid", "parallelism", "max_parallelism", "slot_sharing_group", "steps": [id]}],
      "steps": [{"id", "task", "uid", "uid_given", "name", "kind", "parallelism", "max_parallelism",
-                "slot_sharing_group", "chaining", "buffer_timeout_ms", "stateful", "boundedness",
-                "output_type", "location", "settings": {name: value}}],
+                "slot_sharing_group", "co_location_group", "chaining", "buffer_timeout_ms", "stateful",
+                "boundedness", "output_type", "location", "settings": {name: value}}],
      "edges": [{"id", "source", "target", "port", "partitioner", "key", "side_output", "feedback", "chained",
                 "distribution", "serializer": {"name", "version", "encoding"}}]}
 
@@ -75,6 +75,7 @@ def _step(node: StreamNode, task: int) -> dict[str, Any]:
         "parallelism": node.parallelism,
         "max_parallelism": node.max_parallelism,
         "slot_sharing_group": node.slot_sharing_group,
+        "co_location_group": node.co_location_group,
         "chaining": node.chaining.value,
         "buffer_timeout_ms": node.buffer_timeout_ms,
         "stateful": node.step.stateful,

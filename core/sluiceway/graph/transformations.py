@@ -44,6 +44,7 @@ class Transformation:
         max_parallelism: number of key groups.
         buffer_timeout_ms: how long a record may wait for company on the way out.
         slot_sharing_group: the group; None: the group of its inputs if they share one, else ``default``.
+        co_location_group: of steps whose subtasks of the same index must share a slot; None: of none.
         chaining: its chaining strategy.
         output_type: type of its records; None: taken from the function's hints where they say.
         side_output_tags: the side outputs that the program takes from it.
@@ -59,6 +60,7 @@ class Transformation:
     max_parallelism: int | None = None
     buffer_timeout_ms: int | None = None
     slot_sharing_group: str | None = None
+    co_location_group: str | None = None
     chaining: ChainingStrategy = ChainingStrategy.ALWAYS
     output_type: Any = None
     side_output_tags: list[OutputTag[Any]] = field(default_factory=list)

@@ -74,6 +74,7 @@ def test_settings_reach_the_node(flow: sw.Pipeline, numbers: sw.DataStream[int])
         .set_parallelism(3)
         .set_max_parallelism(64)
         .slot_sharing_group("mine")
+        .co_location_group("ours")
         .set_buffer_timeout(timedelta(seconds=1))
         .start_new_chain()
         .returns(str)
@@ -87,6 +88,7 @@ def test_settings_reach_the_node(flow: sw.Pipeline, numbers: sw.DataStream[int])
         1000,
         ChainingStrategy.HEAD,
     )
+    assert made.co_location_group == "ours"
     assert made.output_type is str
     stream.disable_chaining().set_buffer_timeout(-1)
     assert node(flow, "text").chaining is ChainingStrategy.NEVER

@@ -145,6 +145,7 @@ class TestJson:
         step = {
             **common,
             "uid_given": True,
+            "co_location_group": None,
             "chaining": "always",
             "buffer_timeout_ms": 0,
             "boundedness": None,
