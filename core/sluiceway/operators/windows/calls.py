@@ -14,7 +14,7 @@ from sluiceway.functions import (
 )
 from sluiceway.windowing import Window
 
-__all__ = ["WindowCall", "caller", "wants_context"]
+__all__ = ["WindowCall", "caller", "clear_of", "wants_context"]
 
 WindowCall: TypeAlias = Callable[[Any, Window, list[Any]], Any]
 """With a key, a window and its elements."""
@@ -23,6 +23,14 @@ WindowCall: TypeAlias = Callable[[Any, Window, list[Any]], Any]
 def wants_context(function: object) -> bool:
     """Whether it is given more than a key, a window and elements."""
     return isinstance(function, ProcessWindowFunction | ProcessAllWindowFunction)
+
+
+def clear_of(function: object) -> Callable[[Any], None] | None:
+    """What is called with the context when a window is over; None where that would do nothing."""
+    for kind in (ProcessWindowFunction, ProcessAllWindowFunction):
+        if isinstance(function, kind) and type(function).clear is not kind.clear:
+            return function.clear
+    return None
 
 
 def caller(function: Any, ctx: WindowContext | None, all_windows: bool) -> WindowCall | None:

@@ -6,7 +6,6 @@ from typing import Any
 
 from sluiceway.functions import AggregateFunction
 from sluiceway.operators.base import OperatorContext
-from sluiceway.operators.windows.calls import wants_context
 from sluiceway.operators.windows.sliced import SlicedWindowOperator
 from sluiceway.operators.windows.slices import Slices
 from sluiceway.operators.windows.sliding import SlidingOperator
@@ -31,7 +30,7 @@ def sliced_operator(context: OperatorContext) -> SlicedWindowOperator | None:
     step = context.node.step
     assert isinstance(step, WindowStep)
     assigner: Any = step.assigner
-    if step.contents is WindowContents.ELEMENTS or wants_context(step.window_fn) or step.evictor is not None:
+    if step.contents is WindowContents.ELEMENTS or step.evictor is not None:
         return None
     if step.trigger is not None and type(step.trigger) is not type(assigner.default_trigger()):
         return None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sluiceway.elements import Batch
 from sluiceway.errors import FunctionContractError, StateError
 from sluiceway.functions import OutputTag, WindowContext, WindowState
+from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.operators.windows.tables import BoundState, WindowTables, refuse_state_of_merging_windows
 from sluiceway.state import ReducingState, ReducingStateDescriptor, ValueState, ValueStateDescriptor
 from sluiceway.windowing import (
@@ -125,7 +126,7 @@ class FunctionContext(WindowContext):
         sides: what went to side outputs and was not emitted yet: by name, records and their timestamps.
     """
 
-    def __init__(self, operator: WindowOperator, tables: WindowTables | None) -> None:
+    def __init__(self, operator: KeyedOperator, tables: WindowTables | None) -> None:
         self._operator = operator
         self._tables = tables
         self._global_state = BoundState(operator.store)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 from sluiceway.elements import MAX_WATERMARK, Batch
 from sluiceway.errors import FunctionContractError, StateError
 from sluiceway.faults import MISSING, record_loop
-from sluiceway.functions import ProcessAllWindowFunction, ProcessWindowFunction, TimeDomain
+from sluiceway.functions import TimeDomain
 from sluiceway.operators.base import OperatorContext, OperatorSnapshot
 from sluiceway.operators.results import check_results
 from sluiceway.operators.timed import TimedKeyedOperator
 from sluiceway.operators.windows.assigning import assign_by
-from sluiceway.operators.windows.calls import caller
+from sluiceway.operators.windows.calls import caller, clear_of
 from sluiceway.operators.windows.contents import Entries, contents_for
 from sluiceway.operators.windows.contexts import FunctionContext, Times, TriggerAccess, namespace_of
 from sluiceway.operators.windows.kept import Kept, windows
@@ -80,11 +80,7 @@ class WindowOperator(TimedKeyedOperator):
         self._access = TriggerAccess(self, self._trigger_tables)
         self._ctx = FunctionContext(self, self._function_tables)
         self._call = caller(window_fn, self._ctx, self._step.all_windows)
-        clears = isinstance(window_fn, ProcessWindowFunction | ProcessAllWindowFunction)
-        self._clear_function: Callable[[FunctionContext], None] | None = (
-            window_fn.clear if clears else None  # type: ignore[union-attr]
-        )
-
+        self._clear_function = clear_of(window_fn)
         if self._found:
             self._go_on()
 

@@ -8,7 +8,7 @@ order of the windows' ends.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Literal
 
 from sluiceway.elements import MAX_WATERMARK, Batch, Watermark
@@ -19,11 +19,13 @@ from sluiceway.keygroups import stable_hash
 from sluiceway.operators.base import OperatorContext, OperatorSnapshot, TimedOperator
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.operators.results import check_results
-from sluiceway.operators.windows.calls import WindowCall, caller
+from sluiceway.operators.windows.calls import WindowCall, caller, clear_of, wants_context
+from sluiceway.operators.windows.contexts import FunctionContext, namespace_of
 from sluiceway.operators.windows.kept import Kept
 from sluiceway.operators.windows.loops import slicing_loop
 from sluiceway.operators.windows.parts import END_OF_TIME, NEVER, Entries, Item
 from sluiceway.operators.windows.slices import Slices
+from sluiceway.operators.windows.tables import WindowTables
 from sluiceway.state import StateTable
 from sluiceway.steps import WindowContents, WindowStep
 from sluiceway.windowing import TimeWindow
@@ -53,8 +55,9 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         self._arithmetic = slices
         fn: Any = step.fn
         self._window_fn = step.window_fn
-        self._call = caller(step.window_fn, None, step.all_windows)
-        self._with_key = step.with_key or self._call is not None
+        self._call: WindowCall | None = None
+        self._clear: Callable[[FunctionContext], None] | None = None
+        self._with_key = step.with_key or step.window_fn is not None
         self._lateness = step.allowed_lateness_ms
         self._late_tag = None if step.late_tag is None else step.late_tag.name
         self._late: tuple[list[Any], list[int]] = ([], [])
@@ -85,6 +88,10 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         """Bind the slices that are in the state."""
         super().open()
         self._opened.open(self._window_fn, self.context, self.store)
+        self._function_tables = WindowTables(self.store, self.backend, "window")
+        self._ctx = FunctionContext(self, self._function_tables)
+        self._call = caller(self._window_fn, self._ctx, self._step.all_windows)
+        self._clear = clear_of(self._window_fn)
         self._found.check(merging=False)
         self._table = self._find_table()
         arithmetic = self._arithmetic
@@ -214,27 +221,51 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         if self._call is None:
             return results
         try:
-            return self._evaluate(self._call, results, TimeWindow(end - self._arithmetic.size, end))
+            window = self._ctx.current_window = TimeWindow(end - self._arithmetic.size, end)
+            return self._evaluate(self._call, results, window)
         finally:
             self.store.clear_current_key()
 
     @record_loop
     def _evaluate(self, call: WindowCall, results: list[Item], window: TimeWindow) -> list[Any]:
-        store = self.store
+        store, ctx = self.store, self._ctx
+        clear = None if self._lateness else self._clear
         out: list[Any] = []
         kind: type = list
         for key, result in results:
             store.current_key = key
             returned = call(key, window, [result])
-            if returned is None:
-                continue
-            if type(returned) is not kind:
-                kind = check_results(f"the window function of step {self.step_name!r}", returned)
-            out.extend(returned)  # a generator runs here
+            if returned is not None:
+                if type(returned) is not kind:
+                    kind = check_results(f"the window function of step {self.step_name!r}", returned)
+                out.extend(returned)  # a generator runs here
+            if clear is not None:
+                clear(ctx)
         return out
+
+    def _end(self, end: int, keys: Iterable[Any]) -> None:
+        """The window with that end is over for good, for its ``keys``: let go of what its function has of it."""
+        if not wants_context(self._window_fn):
+            return
+        window = self._ctx.current_window = TimeWindow(end - self._arithmetic.size, end)
+        if self._clear is not None and self._lateness:
+            self._clear_keys(self._clear, keys)
+        self._function_tables.release(namespace_of(window), all_keys_done=True)
+
+    @record_loop
+    def _clear_keys(self, clear: Callable[[FunctionContext], None], keys: Iterable[Any]) -> None:
+        try:
+            for key in keys:
+                self.store.current_key = key
+                clear(self._ctx)
+        finally:
+            self.store.clear_current_key()
+        self._ctx.emit_sides()
 
     def _emit(self, results: list[Any], end: int) -> None:
         """Emit results of the window with that end."""
         results = self._last_word(results, end)
         if results:
             self.output.emit(Batch(results, [min(end - 1, MAX_WATERMARK)] * len(results)))
+        if self._ctx.sides:
+            self._ctx.emit_sides()

@@ -99,6 +99,7 @@ class SlidingOperator(SlicedWindowOperator):
                 yield
             self._burst = None
             self._over = end
+            self._end(end, ())
             while starts and starts[0] < end - arithmetic.size + arithmetic.slide:
                 self._drop(heappop(starts))
             self._due_at = self._next_end(starts[0]) - 1 if starts else NEVER

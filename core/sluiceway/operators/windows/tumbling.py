@@ -45,6 +45,8 @@ class TumblingOperator(SlicedWindowOperator):
         if self._again[0]:
             again, self._again = self._again, ([], [])
             self.output.emit(Batch(*again))
+        if self._ctx.sides:
+            self._ctx.emit_sides()
 
     def _make(self, start: int) -> Entries:
         self._due_at = min(self._due_at, start + self._size - 1)
@@ -102,9 +104,11 @@ class TumblingOperator(SlicedWindowOperator):
             if lateness:
                 self._keep(start)
             else:
+                self._end(start + size, ())
                 self._drop(start)
         for start in [start for start in kept if start + size - 1 + lateness <= until]:
             kept.remove(start)
+            self._end(start + size, self._slices[start])
             self._drop(start)
         dues = (start + size - 1 + (lateness if start in kept else 0) for start in self._slices)
         self._due_at = min(dues, default=NEVER)

@@ -68,8 +68,8 @@ def held(harness: OperatorHarness) -> list[Any]:
     return [
         *((name, namespace) for name, table in tables.items() for namespace in table._namespaces if namespace),
         *((name, namespace) for name, table in tables.items() for namespace in table.namespaces()),
-        *operator.event_timers.timers(),
-        *operator.processing_timers.timers(),
+        *(operator.event_timers.timers() if hasattr(operator, "event_timers") else ()),
+        *(operator.processing_timers.timers() if hasattr(operator, "event_timers") else ()),
         *getattr(operator, "_windows", ()),
     ]
 

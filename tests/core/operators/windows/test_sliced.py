@@ -117,7 +117,7 @@ def operator_of(h: OperatorHarness) -> Any:
         (TUMBLING, lambda w: w.process(lambda key, window, elements: elements), WindowOperator),
         (TUMBLING, lambda w: w.reduce(concatenated, lambda key, window, elements: elements), TumblingOperator),
         (SLIDING, lambda w: w.aggregate(Join(), lambda key, window, elements: elements), SlidingOperator),
-        (SLIDING, lambda w: w.aggregate(Join(), NeedsContext()), WindowOperator),
+        (SLIDING, lambda w: w.aggregate(Join(), NeedsContext()), SlidingOperator),
     ],
 )
 def test_slices_where_they_do(windows: Any, fn: Callable[[Any], Any], operator: type) -> None:

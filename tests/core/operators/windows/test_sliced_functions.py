@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from random import Random
 from typing import Any
 
@@ -62,6 +63,26 @@ class Tell(sw.WindowFunction[str, Any, Any]):
         Tell.closed += 1
 
 
+class Talk(sw.ProcessWindowFunction[str, Any, Any]):
+    """With state of the key and of the window, side outputs, and an end of each window."""
+
+    times = sw.ValueStateDescriptor("times", int, default=0)
+
+    def process(self, key: str, ctx: sw.ProcessWindowFunction.Context, elements: list[Any]) -> Iterator[Any]:
+        counted = []
+        for state in (ctx.window_state(), ctx.global_state()):
+            times = state.get_state(self.times)
+            times.update(times.value() + 1)
+            counted.append(times.value())
+        ctx.output(SAID, (key, ctx.window(), elements))
+        yield key, ctx.window(), counted, elements, ctx.current_watermark() >= ctx.window().max_timestamp
+
+    def clear(self, ctx: sw.ProcessWindowFunction.Context) -> None:
+        times = ctx.window_state().get_state(self.times)
+        ctx.output(SAID, ("over", ctx.window(), times.value()))
+        times.clear()
+
+
 class OneByOne(TumblingEventTimeWindows):
     """A subclass might assign in a way of its own, so it is not put into slices."""
 
@@ -70,28 +91,45 @@ class SlidingOneByOne(SlidingEventTimeWindows):
     """So here."""
 
 
+SAID = sw.OutputTag[Any]("said")
 TUMBLING = TumblingEventTimeWindows.of(10), OneByOne.of(10)
 SLIDING = SlidingEventTimeWindows.of(10, 4), SlidingOneByOne.of(10, 4)
 
 Finish = Callable[[sw.WindowedStream[Any, Any]], sw.DataStream[Any]]
 
 
-def run(assigner: Any, finish: Finish, kind: type, seed: int) -> list[tuple[Any, int | None]]:
+def run(assigner: Any, finish: Finish, kind: type, seed: int, *, restores: bool = False) -> list[Any]:
+    """What comes out, to the side output too."""
     random = Random(seed)
     watermark = 0
+    seen: list[Any] = []
 
     def program(stream: sw.DataStream[Any]) -> sw.DataStream[Any]:
         return finish(stream.key_by(lambda record: record[0]).window(assigner))
 
-    with OperatorHarness(program) as harness:
+    harness = OperatorHarness(program)
+    with ExitStack() as stack:
+        stack.callback(lambda: harness.close())
         assert isinstance(harness._subtasks[0].operators[0], kind)
-        for _ in range(30):
+        for step in range(30):
+            if restores and step % 7 == 6:
+                seen += [*harness.records, *harness.side_records(SAID)]
+                taken = harness.snapshot()
+                harness.close()
+                harness = OperatorHarness(program, restored=taken)
+                harness.process_watermark(watermark)
             records = [(random.choice("abc"), random.randrange(6)) for _ in range(random.randrange(1, 5))]
             harness.process_batch(records, [watermark + random.randrange(-12, 15) for _ in records])
             watermark += random.randrange(4)
             harness.process_watermark(watermark)
         harness.process_watermark(watermark + 100)
-        return harness.records
+        assert [name for name, namespace in window_state(harness) if namespace] == []
+        return [*seen, *harness.records, *harness.side_records(SAID)]
+
+
+def window_state(harness: OperatorHarness) -> list[tuple[str, Any]]:
+    tables = harness._subtasks[0].operators[0].backend._tables  # type: ignore[attr-defined]
+    return [(name, namespace) for name, table in tables.items() for namespace in table._namespaces]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -101,13 +139,17 @@ def run(assigner: Any, finish: Finish, kind: type, seed: int) -> list[tuple[Any,
         lambda w: w.aggregate(Total(), tell),
         lambda w: w.reduce(larger, tell),
         lambda w: w.aggregate(Total(), Tell()),
+        lambda w: w.aggregate(Total(), Talk()),
     ],
-    ids=["aggregate", "reduce", "function object"],
+    ids=["aggregate", "reduce", "function object", "with a context"],
 )
+@pytest.mark.parametrize("restores", [False, True])
 @pytest.mark.parametrize("pair", [TUMBLING, SLIDING], ids=["tumbling", "sliding"])
-def test_slices_call_it_as_windows_one_by_one_do(pair: tuple[Any, Any], finish: Finish, seed: int) -> None:
+def test_slices_call_it_as_windows_one_by_one_do(
+    pair: tuple[Any, Any], finish: Finish, restores: bool, seed: int
+) -> None:
     sliced, one_by_one = (
-        run(assigner, finish, kind, seed)
+        run(assigner, finish, kind, seed, restores=restores)
         for assigner, kind in zip(pair, (SlicedWindowOperator, WindowOperator), strict=True)
     )
     assert sorted(map(repr, sliced)) == sorted(map(repr, one_by_one))
@@ -115,12 +157,17 @@ def test_slices_call_it_as_windows_one_by_one_do(pair: tuple[Any, Any], finish: 
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_late_records_have_it_called_again(seed: int) -> None:
+@pytest.mark.parametrize("function", [tell, Talk()], ids=["callable", "with a context"])
+@pytest.mark.parametrize("restores", [False, True])
+def test_late_records_have_it_called_again(function: Any, restores: bool, seed: int) -> None:
     def finish(windowed: sw.WindowedStream[Any, Any]) -> sw.DataStream[Any]:
-        return windowed.allowed_lateness(8).aggregate(Total(), tell)
+        return windowed.allowed_lateness(8).aggregate(Total(), function)
 
-    sliced = run(TUMBLING[0], finish, SlicedWindowOperator, seed)
-    assert sorted(map(repr, sliced)) == sorted(map(repr, run(TUMBLING[1], finish, WindowOperator, seed)))
+    sliced, one_by_one = (
+        run(assigner, finish, kind, seed, restores=restores)
+        for assigner, kind in zip(TUMBLING, (SlicedWindowOperator, WindowOperator), strict=True)
+    )
+    assert sorted(map(repr, sliced)) == sorted(map(repr, one_by_one))
 
 
 def test_it_is_closed_once() -> None:
