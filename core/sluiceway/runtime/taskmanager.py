@@ -128,6 +128,8 @@ class TaskManager:
         except Exception as error:
             for deployment in deployments:
                 self._master.report(deployment.attempt_id, ExecutionState.FAILED, error)
+            for task in tasks:
+                self._cancel(task)  # they have channels already
             return
         for task in tasks:
             self._worker.add(task)

@@ -16,7 +16,7 @@ from sluiceway.partitioners import make_partitioner
 from sluiceway.runtime.deployment import OutputDescriptor, TaskDeployment
 from sluiceway.runtime.inputs import SourceInput
 from sluiceway.steps import SourceStep
-from sluiceway.transport import Transport
+from sluiceway.transport import Sender, Transport
 from sluiceway.wire import edge_serializer
 
 __all__ = ["EdgeOutput", "open_gate", "open_partition", "open_source"]
@@ -123,6 +123,13 @@ def open_partition(
     partitioner = make_partitioner(output.partitioner, output.consumer_max_parallelism, services.partitioner)
     partitioner.setup(deployment.subtask, len(output.channels), deployment.seed + deployment.subtask)
     serializer = edge_serializer(output.record_type, deployment.serializers)
-    senders = [transport.sender(c, credit_came, serializer) for c in output.channels]
+    senders: list[Sender] = []
+    try:
+        for channel in output.channels:
+            senders.append(transport.sender(channel, credit_came, serializer))
+    except BaseException:
+        for sender in senders:
+            sender.discard()
+        raise
     node = next(n for n in deployment.vertex.nodes if n.id == output.node)
     return ResultPartition(partitioner, senders, node.buffer_timeout_ms, deployment.settings.batch_size)
