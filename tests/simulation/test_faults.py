@@ -12,9 +12,11 @@ import pytest
 
 import sluiceway as sw
 from sluiceway.engine import JobStatus
+from sluiceway.errors import NoResourceAvailableError
 from sluiceway.runtime.cluster.resources import WorkerLostError
 from sluiceway.testing.pytest_plugin import SimulationRunner
 from sluiceway.testing.simulation import (
+    CancelJob,
     Crash,
     Fault,
     Hang,
@@ -151,6 +153,43 @@ def test_a_job_that_fails_again_and_again_is_given_up() -> None:
     assert result.restarts == 2
     assert isinstance(result.failure, WorkerLostError)
     assert any("the job is not restarted" in note for note in result.failure.__notes__)
+
+
+def test_a_job_that_is_cancelled_is_cancelled_whatever_happens_then(simulation: SimulationRunner) -> None:
+    def trial(seed: int) -> None:
+        flow, _ = few_words()
+        at = 1 + seed * 37 % 60
+        faults = [CancelJob(at), [Crash(at + 5), Hang(at + 5, 60_000), Crash(at - 5)][seed % 3]]
+        result = run(flow, seed, batch_size=1, faults=faults, heartbeat_timeout="5s", **RESTARTS)
+        assert result.status is JobStatus.CANCELED
+
+    simulation(trial, 40)
+
+
+def test_where_buffers_are_short_nothing_is_held_afterwards(shape: Any, simulation: SimulationRunner) -> None:
+    def trial(seed: int) -> None:
+        flow, _ = shape.build()
+        result = run(flow, seed, parallelism=6, network_buffers=2 + seed, restart="fixed-delay:2:1s")
+        assert isinstance(result.failure, NoResourceAvailableError)
+        assert "network buffers" in str(result.failure)
+
+    simulation(trial, 3)
+
+
+def test_what_a_function_raises_fails_the_job_and_nothing_is_held(simulation: SimulationRunner) -> None:
+    def trial(seed: int) -> None:
+        def check(number: int) -> tuple[int, int]:
+            if number == 3 * seed:
+                raise ValueError(number)
+            return number % 5, number
+
+        flow = sw.Pipeline("check")
+        pairs = flow.from_collection(range(60)).map(check).key_by(lambda pair: pair[0])
+        pairs.reduce(lambda a, b: (a[0], a[1] + b[1])).rebalance().map(lambda pair: pair).collect()
+        result = run(flow, seed, restart="fixed-delay:1:1s" if seed % 2 else "none")
+        assert isinstance(result.failure, ValueError)
+
+    simulation(trial, 20)
 
 
 def test_without_their_job_manager_workers_end_by_themselves(simulation: SimulationRunner) -> None:

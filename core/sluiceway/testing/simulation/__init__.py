@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from sluiceway.testing.simulation.errors import JobManagerLostError, SimulationError
-from sluiceway.testing.simulation.faults import Crash, Fault, Hang, LoseJobManager
+from sluiceway.testing.simulation.faults import CancelJob, Crash, Fault, Hang, LoseJobManager
 from sluiceway.testing.simulation.run import SEED_VARIABLE, Simulation, SimulationResult, for_seeds, simulate
 from sluiceway.testing.simulation.trace import Event, Trace
 
 __all__ = [
     "SEED_VARIABLE",
+    "CancelJob",
     "Crash",
     "Event",
     "Fault",

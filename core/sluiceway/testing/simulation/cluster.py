@@ -25,7 +25,7 @@ from sluiceway.runtime.worker import Worker
 from sluiceway.testing.simulation.background import SimulatedBackground
 from sluiceway.testing.simulation.carrier import SimulatedCarrier
 from sluiceway.testing.simulation.errors import SimulationError
-from sluiceway.testing.simulation.faults import Crash, Fault, LoseJobManager
+from sluiceway.testing.simulation.faults import CancelJob, Crash, Fault, LoseJobManager
 from sluiceway.testing.simulation.loop import Node, NoEventLoop
 from sluiceway.testing.simulation.streams import SimulatedListener, connect
 from sluiceway.testing.simulation.world import World
@@ -175,6 +175,12 @@ class SimulatedCluster(LifecycleListener):
                 self.world.note(MANAGER, "is lost")
                 self.happened.append(fault)
                 self.node.end(cleanly=False)
+                continue
+            if isinstance(fault, CancelJob):
+                self.world.note(MANAGER, "is asked to cancel the job")
+                self.happened.append(fault)
+                for run in self.manager.jobs.values():
+                    self.node.loop.soon(run.cancel)
                 continue
             candidates = [p for p in self.living if fault.worker in (None, p.node.name)]
             if not candidates:

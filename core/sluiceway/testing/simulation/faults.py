@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, TypeAlias
 
-__all__ = ["Crash", "Fault", "Hang", "LoseJobManager", "draw_faults"]
+__all__ = ["CancelJob", "Crash", "Fault", "Hang", "LoseJobManager", "draw_faults"]
 
 _FIRST: Final = 5
 _OCTAVES: Final = 9
@@ -53,7 +53,18 @@ class LoseJobManager:
     step: int
 
 
-Fault: TypeAlias = Crash | Hang | LoseJobManager
+@dataclass(frozen=True, slots=True)
+class CancelJob:
+    """Somebody cancels the job.
+
+    Attributes:
+        step: before this turn of a process, counted over all of them from 1.
+    """
+
+    step: int
+
+
+Fault: TypeAlias = Crash | Hang | LoseJobManager | CancelJob
 
 
 def draw_faults(chance: Random, crashes: int, hangs: int) -> list[Fault]:

@@ -37,7 +37,7 @@ SEED_VARIABLE: Final = "SLUICEWAY_SIMULATION_SEED"
 """Names the seed that is run instead of those that a program or a test asks for."""
 
 _TAIL: Final = 20
-_SEGMENTS: Final = 64
+_MOST_BUFFERS: Final = 64  # few enough to be short of them now and then
 _SEGMENT_BYTES: Final = (128, 1024, 32 * 1024)
 
 _in_trial: ContextVar[bool] = ContextVar("sluiceway_in_trial", default=False)
@@ -188,7 +188,7 @@ class Simulation:
             workers=self._workers,
             slots=-(-sum(slots_required(self._graph).values()) // self._workers),
             heartbeat_timeout_s=self._settings.heartbeat_timeout_ms / 1000,
-            segments=_SEGMENTS,
+            segments=min(_MOST_BUFFERS, self._settings.network_buffers),
             segment_bytes=self._segment_bytes,
             faults=self._faults,
         )
