@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
-import sys
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -97,38 +92,23 @@ flow.generate(count=10**12).map(abs).rebalance().sink(DiscardSink())
 """
 
 
-def test_a_running_cluster(tmp_path: Path) -> None:
-    environ = {**os.environ, "SLUICEWAY_HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path)}
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "sluiceway", *arguments],
-            cwd=tmp_path,
-            env=environ,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-
-    (tmp_path / "endless.py").write_text(ENDLESS)
-    assert run("cluster", "start", "--workers", "1").returncode == 0
-    try:
-        assert run("top").stdout == "no job is running\n"
-        wrong = run("top", "other-1")
-        assert (wrong.returncode, "there is no job 'other-1'" in wrong.stderr) == (2, True)
-        run("submit", "endless.py")
-        pause = threading.Event()
-        for _ in range(200):
-            told = json.loads(run("top", "--json").stdout)["endless-1"]
-            if told["records_in"]:
-                break
-            pause.wait(0.05)
-        assert [row["operator"].partition("(")[0] for row in told["operators"]] == ["source", "sink"]
-        assert told["operators"][0]["busy"] > 0
-        lines = run("top", "--once", "endless-1").stdout.splitlines()
-        assert lines[0].startswith("endless-1: running for ")
-        assert lines[1].startswith("operator ")
-        assert len(lines) == 4
-    finally:
-        run("cluster", "stop")
+def test_a_running_cluster(cluster: Any, place: Path) -> None:
+    (place / "endless.py").write_text(ENDLESS)
+    assert cluster("cluster", "start", "--workers", "1").returncode == 0
+    assert cluster("top").stdout == "no job is running\n"
+    wrong = cluster("top", "other-1")
+    assert (wrong.returncode, "there is no job 'other-1'" in wrong.stderr) == (2, True)
+    for _ in range(2):
+        cluster("submit", "endless.py")
+    told = cluster.until(lambda: (t := cluster.json("top")["endless-2"])["records_in"] and t)
+    assert [row["operator"].partition("(")[0] for row in told["operators"]] == ["source", "sink"]
+    assert told["operators"][0]["busy"] > 0
+    lines = cluster("top", "--once", "endless-1").stdout.splitlines()
+    assert lines[0].startswith("endless-1: running for ")
+    assert lines[1].startswith("operator ")
+    assert len(lines) == 4
+    both = cluster("top", "--once").stdout
+    assert both.count("operator ") == 2
+    cluster("cancel", "endless-1")
+    cluster.comes_to_be("endless-1", "canceled")
+    assert "endless-1" not in cluster("top", "--once").stdout

@@ -47,8 +47,8 @@ def test_its_steps_need_one_slot_sharing_group(program: Any) -> None:
     source = program.source(co_location_group="pair", name="numbers", slot_sharing_group="io")
     program.sink(program.map(source, co_location_group="pair", name="next", slot_sharing_group="default"))
     assert (
-        "'numbers' and 'next' are in co-location group 'pair', but in slot-sharing groups 'io' and 'default', which"
-        " never share a slot: put both into one slot-sharing group"
+        "'numbers' and 'next' are in co-location group 'pair', but in slot-sharing groups 'io' and 'default',"
+        " which never share a slot: put both into one slot-sharing group"
     ) in error(program)
 
 
