@@ -61,6 +61,19 @@ class _Message(msgspec.Struct, frozen=True, tag=True):
     pass
 
 
+class _OfJob(_Message, frozen=True):
+    """Of a job, as the job master of an epoch knows it."""
+
+    job: str
+    epoch: int
+
+
+class _OfTask(_OfJob, frozen=True):
+    """Of one attempt to run a task."""
+
+    attempt: str
+
+
 class Hello(_Message, frozen=True):
     """First of all, from both sides: who speaks, and what the other side has to sign."""
 
@@ -95,128 +108,86 @@ class Heartbeat(_Message, frozen=True):
     count: int
 
 
-class SubmitJob(_Message, frozen=True):
+class SubmitJob(_OfJob, frozen=True):
     """Job manager to worker: a program. ``epoch`` is that of the job master that leads the job."""
 
-    job: str
-    epoch: int
     program: bytes
 
 
-class DeployTasks(_Message, frozen=True):
+class DeployTasks(_OfJob, frozen=True):
     """Job manager to worker: run these attempts. ``peers`` says where the workers they talk to can be reached."""
 
-    job: str
-    epoch: int
     attempts: list[str]
     deployments: bytes
     peers: dict[str, str]
 
 
-class CancelTask(_Message, frozen=True):
+class CancelTask(_OfTask, frozen=True):
     """Job manager to worker."""
 
-    job: str
-    epoch: int
-    attempt: str
 
-
-class AssignSplits(_Message, frozen=True):
+class AssignSplits(_OfTask, frozen=True):
     """Job manager to worker: splits for a reader."""
 
-    job: str
-    epoch: int
-    attempt: str
     splits: bytes
 
 
-class NoMoreSplits(_Message, frozen=True):
+class NoMoreSplits(_OfTask, frozen=True):
     """Job manager to worker: a reader has all the splits that it will get."""
 
-    job: str
-    epoch: int
-    attempt: str
 
-
-class AnnounceWatermark(_Message, frozen=True):
+class AnnounceWatermark(_OfTask, frozen=True):
     """Job manager to worker: where the slowest of a reader's alignment group is, in ms; None: nowhere."""
 
-    job: str
-    epoch: int
-    attempt: str
     mark: int | None
 
 
-class StopSource(_Message, frozen=True):
+class StopSource(_OfTask, frozen=True):
     """Job manager to worker: a reader comes to its end, as if its source had ended there."""
 
-    job: str
-    epoch: int
-    attempt: str
 
-
-class TriggerCheckpoint(_Message, frozen=True):
+class TriggerCheckpoint(_OfTask, frozen=True):
     """Job manager to worker: begin a checkpoint in a task."""
 
-    job: str
-    epoch: int
-    attempt: str
     checkpoint: int
     timestamp_ms: int
 
 
-class CheckpointOver(_Message, frozen=True):
+class CheckpointOver(_OfJob, frozen=True):
     """Job manager to worker: a checkpoint is complete, or was given up."""
 
-    job: str
-    epoch: int
     attempts: list[str]
     checkpoint: int
     completed: bool
 
 
-class AcknowledgeCheckpoint(_Message, frozen=True):
+class AcknowledgeCheckpoint(_OfTask, frozen=True):
     """Worker to job manager: a task has done its part. ``snapshot`` is pickled."""
 
-    job: str
-    epoch: int
-    attempt: str
     checkpoint: int
     snapshot: bytes
 
 
-class DeclineCheckpoint(_Message, frozen=True):
+class DeclineCheckpoint(_OfTask, frozen=True):
     """Worker to job manager: a task does not take part. ``cause`` is a pickled exception."""
 
-    job: str
-    epoch: int
-    attempt: str
     checkpoint: int
     cause: bytes
 
 
-class Drained(_Message, frozen=True):
+class Drained(_OfTask, frozen=True):
     """Worker to job manager: a task has come to the end of its input, and waits for a checkpoint."""
 
-    job: str
-    epoch: int
-    attempt: str
 
-
-class HoldResults(_Message, frozen=True):
+class HoldResults(_OfJob, frozen=True):
     """Job manager to worker: the program that runs the job has enough records for now, or wants more again."""
 
-    job: str
-    epoch: int
     number: int
     hold: bool
 
 
-class JobEnded(_Message, frozen=True):
+class JobEnded(_OfJob, frozen=True):
     """Job manager to worker: forget the job."""
-
-    job: str
-    epoch: int
 
 
 class StopWorker(_Message, frozen=True):
@@ -225,48 +196,36 @@ class StopWorker(_Message, frozen=True):
     epoch: int = 0
 
 
-class ReportTask(_Message, frozen=True):
+class ReportTask(_OfTask, frozen=True):
     """Worker to job manager: a task has changed its state. ``cause`` is a pickled exception, or empty."""
 
-    job: str
-    epoch: int
-    attempt: str
     state: str
     cause: bytes = b""
 
 
-class RequestSplit(_Message, frozen=True):
+class RequestSplit(_OfJob, frozen=True):
     """Worker to job manager: a reader wants a split."""
 
-    job: str
-    epoch: int
     vertex: int
     subtask: int
 
 
-class ReportWatermark(_Message, frozen=True):
+class ReportWatermark(_OfTask, frozen=True):
     """Worker to job manager: how far a reader of an alignment group is, in ms; None: it does not count."""
 
-    job: str
-    epoch: int
-    attempt: str
     group: str
     mark: int | None
 
 
-class ReportMetrics(_Message, frozen=True):
+class ReportMetrics(_OfJob, frozen=True):
     """Worker to job manager: figures of a job's tasks on that worker, pickled."""
 
-    job: str
-    epoch: int
     figures: bytes
 
 
-class Results(_Message, frozen=True):
+class Results(_OfJob, frozen=True):
     """Worker to job manager: pickled records for an object of the program that runs the job."""
 
-    job: str
-    epoch: int
     number: int
     records: bytes
 
