@@ -41,13 +41,20 @@ def cluster() -> None:
     help="End a worker that has had nothing to do for so long; it comes again when there is a job for it.",
 )
 @click.option(
+    "--network-buffers",
+    type=click.IntRange(2),
+    default=512,
+    show_default=True,
+    help="Buffers of 32 KiB in each worker, for what it sends to others.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(LOG_LEVELS, case_sensitive=False),
     default="info",
     show_default=True,
     help="What is logged, where a job is not submitted with a level of its own.",
 )
-def start(workers: int, slots: int, release_after: str, log_level: str) -> None:
+def start(workers: int, slots: int, release_after: str, network_buffers: int, log_level: str) -> None:
     """Start a cluster in the background. Its workers come when there is a job for them."""
     from sluiceway.runtime.cluster.client import logs_directory, start_cluster
 
@@ -55,7 +62,7 @@ def start(workers: int, slots: int, release_after: str, log_level: str) -> None:
         idle_s = duration_ms(release_after) / 1000
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--release-after") from None
-    pid = start_cluster(workers, slots, "shm", idle_s, log_level.lower())
+    pid = start_cluster(workers, slots, "shm", idle_s, log_level.lower(), network_buffers)
     click.echo(f"cluster started (process {pid}), with up to {workers} workers of {slots} slots")
     click.echo(f"sluiceway logs shows its logs, which are in {logs_directory()}")
 

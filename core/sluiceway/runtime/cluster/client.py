@@ -57,7 +57,14 @@ def logs_directory() -> Path:
     return cluster_file().parent / "logs"
 
 
-def start_cluster(workers: int, slots: int, transport: str, idle_s: float = 30.0, log_level: str = "info") -> int:
+def start_cluster(
+    workers: int,
+    slots: int,
+    transport: str,
+    idle_s: float = 30.0,
+    log_level: str = "info",
+    network_buffers: int = 512,
+) -> int:
     """Start a cluster in the background; returns the process id of its job manager when it answers.
 
     Raises:
@@ -88,6 +95,7 @@ def start_cluster(workers: int, slots: int, transport: str, idle_s: float = 30.0
         idle_s=idle_s,
         logs=str(logs),
         log_level=log_level,
+        network_buffers=network_buffers,
         epoch=_next_epoch(),
     )
     ready, says_ready = os.pipe()

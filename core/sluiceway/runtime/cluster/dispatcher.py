@@ -50,6 +50,7 @@ class ClusterConfig:
         transport: name of the transport between them.
         heartbeat_timeout_s: a worker that gives no sign of life for longer is killed.
         idle_s: a worker without tasks is ended after so long.
+        network_buffers: how many each worker has.
         logs: directory of the log files of its processes.
         log_level: the lowest level that is logged, where a job does not say.
         epoch: higher than that of any job manager before.
@@ -62,6 +63,7 @@ class ClusterConfig:
     transport: str
     heartbeat_timeout_s: float = 50.0
     idle_s: float = 30.0
+    network_buffers: int = 512
     logs: str = ""
     log_level: str = "info"
     epoch: int = 1
@@ -88,6 +90,7 @@ class Dispatcher:
             max_workers=config.workers,
             heartbeat_timeout_s=config.heartbeat_timeout_s,
             idle_s=config.idle_s,
+            network_buffers=config.network_buffers,
             on_client=self._message,
             logs=WorkerLogging(config.logs, config.log_level),
             epoch=config.epoch,
