@@ -77,7 +77,7 @@ class Packet(msgspec.Struct, frozen=True):
 class Sheet:
     """Nothing but attributes."""
 
-    def __init__(self, name: str, cells: int) -> None:
+    def __init__(self, name: str, cells: Any) -> None:
         self.name = name
         self.cells = cells
 
@@ -149,7 +149,7 @@ MAKERS: dict[str, Any] = {
     "a datetime": lambda i: NOON + dt.timedelta(microseconds=i),
     "a datetime without a zone": lambda i: NOON.replace(tzinfo=None, microsecond=i),
     "a date": lambda i: dt.date(2026, 1, 1) + dt.timedelta(days=i),
-    "a time": lambda i: dt.time(1, 2, i),
+    "a time": lambda i: dt.time(1, 2, 3, i),
     "a duration": lambda i: dt.timedelta(days=-i, microseconds=i),
     "a decimal": lambda i: Decimal(i).scaleb(-i),
     "a UUID": lambda i: uuid.UUID(int=i),
@@ -249,6 +249,41 @@ def test_a_record_that_leads_back_to_itself_does_so_still() -> None:
     for tree in trees:
         tree.extra, tree.children = None, [Tree("leaf", extra=tree)]
     assert all(tree.children[0].extra is tree for tree in there_and_back(trees, columns=False))
+
+
+def test_records_of_a_few_classes_are_sorted_by_class_and_back() -> None:
+    def one(i: int) -> Any:
+        return [Order("u", i), None, Point(i), Pair(i, Point(i)), "text", Packet(i, b"")][i % 7 % 6]
+
+    for values in (
+        [Order("u", i) if i % 3 else Point(i) for i in range(8 * MANY)],
+        [Order("u", i) if i % 3 else None for i in range(8 * MANY)],
+        [Order("u", i) for i in range(8 * MANY)] + [1],
+        [one(i) for i in range(8 * MANY)],
+        [(i, Point(i) if i % 2 else None) for i in range(8 * MANY)],
+        [Pair(i, [None, Point(i), Order("u", i)][i % 3]) for i in range(8 * MANY)],
+    ):
+        assert exactly(there_and_back(values)) == exactly(values)
+
+
+def test_records_of_many_classes_are_pickled() -> None:
+    cases: list[Any] = [Point, Pair, Packet, Decimal, dt.timedelta, lambda i: Sheet("s", i), lambda i: Old(i, i)]
+    cases += [lambda i: uuid.UUID(int=i), lambda i: NOON]
+    packets = [Packet(i, b"") if make is Packet else make(i) for i in range(MANY) for make in cases]
+    assert exactly(there_and_back(packets, columns=False)) == exactly(packets)
+    values = [value for value in packets if type(value) is not Old]
+    assert exactly(there_and_back(values)) == exactly(values)
+
+
+def test_a_way_back_that_only_some_records_have_is_kept() -> None:
+    for first in (None, 1, "a", {}):
+        pairs = [Sheet(str(i), first if i == 0 else None) for i in range(MANY)]
+        for pair in pairs[1:]:
+            pair.cells = {"parent": pair}
+        assert all(pair.cells["parent"] is pair for pair in there_and_back(pairs, columns=False)[1:])
+        for pair in pairs[1:]:
+            pair.cells = pair
+        assert all(pair.cells is pair for pair in there_and_back(pairs, columns=False)[1:])
 
 
 def test_trees_are_left_to_pickle() -> None:

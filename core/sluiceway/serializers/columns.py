@@ -8,6 +8,7 @@ shape                                      left to pickle
 ``("record", kind, class, names, shapes)`` a list with what is left of each field's column
 ``("tuple", shapes)``                      likewise
 ``("list", shape)``                        the lengths, and what is left of all that is in the lists
+``("mixed", shapes)``                      which class each is of (bytes), and what is left of each class
 ``("msgpack", class)``                     bytes: msgpack's rendering of the column
 ``("arrays",)``                            one numpy array with all of them along its first axis
 ``("scalars",)``                           one numpy array of them
@@ -40,6 +41,8 @@ BY_MSGPACK: Final = frozenset({dt.date, dt.datetime, dt.time, dt.timedelta, Deci
 _SHORT: Final = 128  # characters or bytes
 _DEPTH: Final = 6
 _SMALL: Final = 1 << 16
+_FEW: Final = 8  # classes
+_ENOUGH: Final = 128  # values of them
 
 
 class Knotted(Exception):  # noqa: N818
@@ -60,15 +63,17 @@ def shrink(values: Sequence[Any], path: tuple[Any, ...] = ()) -> tuple[Shape, An
         return None, values, True
     first = values[0]
     cls = type(first)
-    if cls in SCALARS or (cls is tuple and SCALARS.issuperset(map(type, first))):
+    # Where the first is None, the others may be anything.
+    scalars = first if cls is tuple else (first,)
+    if SCALARS.issuperset(map(type, scalars)) and None not in scalars:
         return None, values, is_plain(first)
-    if countOf(map(type, values), cls) == len(values):
-        if len(path) > _DEPTH:
-            raise Knotted
-        found = _of_class(cls, values, path)
-        if found is not None:
-            return found
-    return None, values, False
+    if len(path) > _DEPTH:
+        raise Knotted
+    alike = countOf(map(type, values), cls) == len(values)
+    if alike and first is None:
+        return None, values, True
+    found = _of_class(cls, values, path) if alike else _mixed(values, path)
+    return (None, values, False) if found is None else found
 
 
 def _of_class(cls: Any, values: Sequence[Any], path: tuple[Any, ...]) -> tuple[Shape, Any, bool] | None:
@@ -95,6 +100,22 @@ def _of_class(cls: Any, values: Sequence[Any], path: tuple[Any, ...]) -> tuple[S
         return None
     shapes, left, plain = _shrink_all(columns, (*path, cls))
     return ("record", kind, cls, names, shapes), left, plain
+
+
+def _mixed(values: Sequence[Any], path: tuple[Any, ...]) -> tuple[Shape, Any, bool] | None:
+    """Values of a few classes, class by class, with the number of its class for each."""
+    if len(values) < _ENOUGH:
+        return None
+    groups: dict[type, list[Any]] = {cls: [] for cls in dict.fromkeys(map(type, values))}
+    if len(groups) > _FEW:
+        return None
+    for value in values:
+        groups[type(value)].append(value)
+    shapes, left, plain = _shrink_all(list(groups.values()), path)
+    if not any(shapes):
+        return None
+    numbers = {cls: number for number, cls in enumerate(groups)}
+    return ("mixed", shapes), [bytes(map(numbers.__getitem__, map(type, values))), left], plain
 
 
 def _shrink_all(
@@ -147,6 +168,10 @@ def rebuild(shape: Shape, left: Any) -> Sequence[Any]:
         lengths, inside = left
         rest = iter(rebuild(shape[1], inside))
         return [list(islice(rest, length)) for length in lengths]
+    if what == "mixed":
+        of_class, inside = left
+        groups = [iter(rebuild(*each)) for each in zip(shape[1], inside, strict=True)]
+        return [next(groups[number]) for number in of_class]
     if what == "msgpack":
         return _decoder_of(shape[1])(left)
     if what == "arrays":
@@ -158,7 +183,7 @@ def rebuild(shape: Shape, left: Any) -> Sequence[Any]:
 
 def classes_in(shape: Shape) -> list[type]:
     """The classes of the records that were taken apart."""
-    if shape is None or shape[0] not in ("record", "tuple", "list"):
+    if shape is None or shape[0] not in ("record", "tuple", "list", "mixed"):
         return []
     own = [shape[2]] if shape[0] == "record" else []
     inner = (shape[1],) if shape[0] == "list" else shape[-1]

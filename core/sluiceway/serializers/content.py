@@ -36,11 +36,10 @@ class ContentSerializer(Serializer):
 
     - Plain records, which are scalars and tuples of them, are pickled without the memo that pickle keeps of what
       it has seen: a quarter less work for both ends.
-    - Records of one class (dataclasses, named tuples, msgspec structs, pydantic models, objects with the same
+    - Records of a few classes (dataclasses, named tuples, msgspec structs, pydantic models, objects with the same
       attributes), dates, times, decimals, UUIDs, enums, numpy arrays and scalars, Arrow tables and batches, and
       tuples and lists of these, are taken apart into columns.
-    - Whatever else there is, is pickled. So is a batch in which a single record is unlike the others: how a batch
-      is encoded never changes what is in it.
+    - Whatever else there is, is pickled. How a batch is encoded never changes what is in it.
 
     Records are values: an object that is in two places of a batch may come out as two equal ones.
     """
@@ -56,7 +55,10 @@ class ContentSerializer(Serializer):
         if len(value) >= _WORTH_A_SHAPE or (len(value) and _is_large(value[0])):
             try:
                 if is_plain(value[0]):
-                    return _pickled(value, is_plain(value[len(value) // 2]) and is_plain(value[-1]))
+                    if len(value) < _WORTH_A_PICKLER:
+                        return PICKLE.dumps(value)
+                    if is_plain(value[len(value) // 2]) and is_plain(value[-1]):
+                        return _pickled(value, True)
                 if (columns := self._in_columns(value)) is not None:
                     return columns
             except Exception:  # a knot, too large without a memo, odd classes: pickle has the last word
@@ -97,7 +99,7 @@ class ContentSerializer(Serializer):
             if len(self._shapes) < _MOST_SHAPES:
                 self._shapes[shape] = head
         body = _pickled(left, plain and len(values) >= _WORTH_A_PICKLER, len(values))
-        if not plain and any(_names(cls, body) for cls in classes_in(shape)):
+        if any(_names(cls, body) for cls in classes_in(shape)):
             raise Knotted  # what was left may lead back to the records
         return b"".join((bytes((_COLUMNS,)), len(head).to_bytes(4, "little"), head, body))
 

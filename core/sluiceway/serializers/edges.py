@@ -127,7 +127,9 @@ def _expected(hint: Any) -> tuple[str, str | None]:
     if _is_plain(hint):
         return "plain", None
     if len(alternatives) > 1:
-        return _MIXED, None
+        each = [_expected(alternative) for alternative in alternatives]
+        problem = next((problem for _, problem in each if problem), None)
+        return ("columns" if any(encoding == "columns" for encoding, _ in each) else _MIXED), problem
     only = alternatives[0]
     origin, args = typing.get_origin(only) or only, typing.get_args(only)
     if origin is tuple or origin is list:
