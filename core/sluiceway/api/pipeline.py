@@ -270,9 +270,12 @@ class Pipeline:
         Raises:
             GraphError: the program has no plan; missing sinks do not matter here.
             UnknownNameError: there is no such format.
+            PluginError: a serializer that a plugin offers is broken.
         """
         from sluiceway.graph.explain import explain
+        from sluiceway.plugins import default_manager
 
+        default_manager().register_serializers()
         return explain(self._unfinished_graph(resolve(options).settings), format)
 
     def check(self, **options: Any) -> list[Finding]:
@@ -280,9 +283,14 @@ class Pipeline:
 
         Args:
             options: as for :meth:`run`.
+
+        Raises:
+            PluginError: a serializer that a plugin offers is broken.
         """
         from sluiceway.graph.check import check
+        from sluiceway.plugins import default_manager
 
+        default_manager().register_serializers()
         return check(
             self._transformations,
             self._effective(resolve(options).settings),

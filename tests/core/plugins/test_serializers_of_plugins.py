@@ -62,3 +62,21 @@ def test_a_name_that_is_taken_is_refused(site: Any, manage: Any) -> None:
     site.install("ratios", code(name="pickle").replace('Offer("ratio"', 'Offer("pickle"'))
     with pytest.raises(PluginError, match=r"'pickle' of .*: there is another serializer 'pickle'"):
         manage().services()
+
+
+def test_plans_and_checks_know_them(site: Any, manage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sluiceway as sw
+
+    def half(n: int) -> Fraction:
+        return Fraction(n, 2)
+
+    flow = sw.Pipeline("halves")
+    flow.from_collection([1]).map(half).key_by(lambda ratio: ratio).map(str).print()
+    codes = [finding.code for finding in flow.check()]
+    assert "hash by lambda, pickled" in flow.explain()
+    assert "pickled" in codes
+    site.install("ratios", code())
+    monkeypatch.setattr("sluiceway.plugins.default_manager", manage)
+    assert "hash by lambda, by serializer ratio 1" in flow.explain()
+    monkeypatch.setattr(registry, "_FORMATS", {})
+    assert "pickled" not in [finding.code for finding in flow.check()]
