@@ -463,7 +463,8 @@ class StateTable(ABC):
     """One named state of one subtask. Used only from the task's thread.
 
     The mappings it returns are live and stay valid until :meth:`drop` of their namespace, so an operator may
-    bind ``entries().get`` once and use it for every record. An entry comes into being by assignment; the
+    keep ``entries()``. It may bind ``entries().get`` for a batch of records, but not beyond a snapshot; nor may it
+    keep a value that can be changed. An entry comes into being by assignment; the
     caller has checked the key's hash by then (:func:`sluiceway.keygroups.key_group`).
     """
 

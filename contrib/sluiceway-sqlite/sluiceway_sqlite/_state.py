@@ -108,12 +108,12 @@ class _SqliteKeyedBackend(KeyedStateBackend):
                         f"the snapshots of operator {operator!r} disagree about state {meta.name!r}: one holds "
                         f"{known}, another {meta}"
                     )
-            for group, data in snapshot.groups.items():
+            for group in snapshot.groups:
                 if start <= group < end:
                     if group in seen:
                         raise StateError(f"two snapshots of operator {operator!r} hold key group {group}")
                     seen.add(group)
-                    self._take(snapshot.tables, group, decode_rows(data))
+                    self._take(snapshot.tables, group, decode_rows(snapshot.groups[group]))
 
     def _take(self, tables: tuple[StateMeta, ...], group: int, rows: list[Row]) -> None:
         for row in rows:

@@ -166,17 +166,16 @@ class ExpiringEntries(MutableMapping[Any, Any]):
     Getting an entry that has expired removes it.
     """
 
-    __slots__ = ("_entries", "_expiry", "_get")
+    __slots__ = ("_entries", "_expiry")
 
     def __init__(self, entries: MutableMapping[Any, Any], expiry: Expiry) -> None:
         self._entries = entries
-        self._get = entries.get
         self._expiry = expiry
 
     def get(self, key: Any, default: Any = None) -> Any:
         expiry = self._expiry
         now = expiry.accessed()
-        held = self._get(key)
+        held = self._entries.get(key)
         if held is None:
             return default
         touched, value = held
@@ -200,7 +199,7 @@ class ExpiringEntries(MutableMapping[Any, Any]):
         del self._entries[key]
 
     def __contains__(self, key: object) -> bool:
-        held = self._get(key)
+        held = self._entries.get(key)
         return held is not None and held[0] > self._expiry.since(self._expiry.now_ms())
 
     def __iter__(self) -> Iterator[Any]:

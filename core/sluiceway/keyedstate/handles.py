@@ -50,20 +50,19 @@ class BulkState:
 class _EntryHandle(BulkState):
     """What the four kinds over a VALUE table have in common."""
 
-    __slots__ = ("_entries", "_get", "_name", "_store")
+    __slots__ = ("_entries", "_name", "_store")
 
     def __init__(self, store: KeyedStateStore, name: str, entries: MutableMapping[Any, Any]) -> None:
         self._store = store
         self._name = name
         self._entries = entries
-        self._get = entries.get
 
     def bulk(self) -> MutableMapping[Any, Any]:
         return self._entries
 
     def _lookup(self) -> Any:
         try:
-            return self._get(self._store.current_key, MISSING)
+            return self._entries.get(self._store.current_key, MISSING)
         except (AttributeError, TypeError) as error:
             raise self._store.explain(self._name, error) from None
 
@@ -94,7 +93,7 @@ class TableValueState(_EntryHandle, ValueState[Any]):
 
     def value(self) -> Any:
         try:
-            value = self._get(self._store.current_key, self._default)
+            value = self._entries.get(self._store.current_key, self._default)
         except (AttributeError, TypeError) as error:
             raise self._store.explain(self._name, error) from None
         return deepcopy(self._copied_default) if value is MISSING else value

@@ -1,14 +1,13 @@
-"""Tables as plain dicts, so that operators loop at the speed of a dict."""
+"""Tables as dicts, so that operators loop at the speed of a dict."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Hashable, ItemsView, Iterable, Iterator, KeysView, MutableMapping, ValuesView
+from collections.abc import Hashable, ItemsView, Iterable, Iterator, KeysView, MutableMapping, ValuesView
 from typing import Any
 
 from sluiceway.errors import CorruptStreamError, SerializationError, StateError
-from sluiceway.keygroups import KeyGroupRange, key_group
-from sluiceway.serializers import KEY_SERIALIZER, Row, Serializer, decode_rows, encode_rows
+from sluiceway.keygroups import KeyGroupRange
+from sluiceway.serializers import KEY_SERIALIZER, Row, Serializer, decode_rows
 from sluiceway.state import (
     VOID_NAMESPACE,
     BackendContext,
@@ -21,6 +20,8 @@ from sluiceway.state import (
     TableKind,
     TableSchema,
 )
+from sluiceway_memory._heap import HeapEntries
+from sluiceway_memory._snapshots import HeapSnapshot, Layer
 
 __all__ = ["MemoryStateBackend"]
 
@@ -93,9 +94,9 @@ class _MemoryTable(StateTable):
     def __init__(self, schema: TableSchema, operator: str) -> None:
         self.schema = schema
         self._operator = operator
-        self._namespaces: dict[Hashable, dict[Any, Any]] = {}
+        self._namespaces: dict[Hashable, HeapEntries] = {}
 
-    def _in(self, namespace: Hashable, kind: TableKind) -> dict[Any, Any]:
+    def _in(self, namespace: Hashable, kind: TableKind) -> HeapEntries:
         meta = self.schema.meta
         if meta.kind is not kind:
             raise StateError(
@@ -103,7 +104,7 @@ class _MemoryTable(StateTable):
             )
         found = self._namespaces.get(namespace)
         if found is None:
-            found = self._namespaces[namespace] = {}
+            found = self._namespaces[namespace] = HeapEntries()
         return found
 
     def entries(self, namespace: Hashable = VOID_NAMESPACE) -> dict[Any, Any]:
@@ -121,21 +122,20 @@ class _MemoryTable(StateTable):
     def drop(self, namespace: Hashable) -> None:
         self._namespaces.pop(namespace, None)
 
-    def rows(self, index: int, group_of: Callable[[str, Any], int]) -> Iterator[tuple[int, Row]]:
-        """Every row with its key group, the values serialized now."""
-        dumps, dump_key = self.schema.serializer.dumps, KEY_SERIALIZER.dumps
-        is_map = self.schema.meta.kind is TableKind.MAP
-        for namespace, entries in self._namespaces.items():
-            namespace_bytes = dump_key(namespace)
-            for key, value in entries.items():
-                group = group_of(self.schema.meta.name, key)
-                try:
-                    data = [dumps(entry) for entry in value.items()] if is_map else dumps(value)
-                except SerializationError as error:
-                    raise SerializationError(
-                        f"state {self.schema.meta.name!r} of operator {self._operator!r}, key {key!r}: {error}"
-                    ) from error
-                yield group, Row(index, namespace_bytes, dump_key(key), data)
+    def freeze(self, index: int) -> list[Layer]:
+        """All there is, as it is now."""
+        return [
+            Layer(index, self.schema, namespace, entries.freeze(self.encode))
+            for namespace, entries in self._namespaces.items()
+            if entries
+        ]
+
+    def encode(self, value: Any) -> bytes | list[bytes]:
+        """A value as a row has it."""
+        dumps = self.schema.serializer.dumps
+        return (
+            [dumps(entry) for entry in value.items()] if self.schema.meta.kind is TableKind.MAP else dumps(value)
+        )
 
     def load(self, rows: Iterable[Row], reader: Serializer) -> None:
         """Fill the table from a snapshot."""
@@ -148,7 +148,10 @@ class _MemoryTable(StateTable):
                 )
             try:
                 value = dict(map(loads, row.value)) if is_map else loads(row.value)  # type: ignore[arg-type]
-                self._namespaces.setdefault(load_key(row.namespace), {})[load_key(row.key)] = value
+                namespace = load_key(row.namespace)
+                if (entries := self._namespaces.get(namespace)) is None:
+                    entries = self._namespaces[namespace] = HeapEntries()
+                entries[load_key(row.key)] = value
             except SerializationError as error:
                 raise StateError(
                     f"state {self.schema.meta.name!r} of operator {self._operator!r} cannot be restored as "
@@ -184,28 +187,16 @@ class _MemoryKeyedBackend(KeyedStateBackend):
     def snapshot(self) -> KeyedSnapshot:
         self._check_open()
         metas: list[StateMeta] = []
-        groups: defaultdict[int, list[Row]] = defaultdict(list)
+        layers: list[Layer] = []
+        rows: list[tuple[int, Row]] = []
         for table in self._tables.values():
-            for group, row in table.rows(len(metas), self._own_group):
-                groups[group].append(row)
+            layers += table.freeze(len(metas))
             metas.append(table.schema.meta)
-        for meta, rows in self._unclaimed.values():
-            for group, row in rows:
-                groups[group].append(row._replace(table=len(metas)))
+        for meta, unclaimed in self._unclaimed.values():
+            rows += [(group, row._replace(table=len(metas))) for group, row in unclaimed]
             metas.append(meta)
-        return KeyedSnapshot(tuple(metas), {group: encode_rows(rows) for group, rows in groups.items()})
-
-    def _own_group(self, state: str, key: Any) -> int:
-        context = self._context
-        group = key_group(key, context.max_parallelism)
-        start, end = context.key_groups
-        if start <= group < end:
-            return group
-        raise StateError(
-            f"state {state!r} of operator {context.operator!r} holds key {key!r} of key group {group}, but "
-            f"subtask {context.subtask} owns the groups {start} to {end - 1}: a key selector must give the same "
-            "key for the same record every time"
-        )
+        taken = HeapSnapshot(self._context, layers, rows)
+        return KeyedSnapshot(tuple(metas), taken, None, taken.release)
 
     def restore(self, snapshots: Iterable[KeyedSnapshot]) -> None:
         self._check_open()
@@ -225,13 +216,13 @@ class _MemoryKeyedBackend(KeyedStateBackend):
                     f"the snapshots of operator {operator!r} disagree about state {meta.name!r}: one holds "
                     f"{known}, another {meta}"
                 )
-        for group, data in snapshot.groups.items():
+        for group in snapshot.groups:
             if not own.start <= group < own.end:
                 continue
             if group in seen:
                 raise StateError(f"two snapshots of operator {operator!r} hold key group {group}")
             seen.add(group)
-            for row in decode_rows(data):
+            for row in decode_rows(snapshot.groups[group]):
                 if not 0 <= row.table < len(snapshot.tables):
                     raise CorruptStreamError(
                         f"key group {group} of operator {operator!r} has a row of table {row.table}, there are "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -59,6 +60,45 @@ class SnapshotTests(StateBackendSuite):
         second = backend.snapshot()
         for snapshot, value in ((first, 1), (second, 2), (first, 1)):
             assert self.keyed(restore=[snapshot]).table(VALUE).entries()["a"] == value
+
+    def test_a_snapshot_is_read_by_another_thread_while_state_changes(self) -> None:
+        backend = self.keyed()
+        entries, maps = backend.table(VALUE).entries(), backend.table(MAP)
+        keys = [f"key{i}" for i in range(500)]
+        for key in keys:
+            entries[key] = [0]
+            maps.mapping(key)["x"] = [0]
+        for round_ in range(1, 4):
+            snapshot = backend.snapshot()
+            groups: dict[int, bytes] = {}
+            reader = Thread(target=lambda taken=snapshot, into=groups: into.update(taken.groups))
+            reader.start()
+            for key in keys:
+                value = entries[key]
+                value.append(round_)
+                entries[key] = value
+                mapping = maps.mapping(key)
+                inner = mapping["x"]
+                inner.append(round_)
+                mapping["x"] = inner
+            reader.join()
+            snapshot.release()
+            snapshot.release()
+            again = self.keyed(restore=[KeyedSnapshot(snapshot.tables, groups)])
+            assert dict(again.table(VALUE).entries()) == {key: list(range(round_)) for key in keys}
+            assert dict(again.table(MAP).mapping("key7")) == {"x": list(range(round_))}
+            assert entries["key7"] == list(range(round_ + 1))
+
+    def test_a_snapshot_that_nobody_reads_changes_nothing(self) -> None:
+        backend = self.keyed()
+        entries = backend.table(VALUE).entries()
+        entries.update(a=[1], b=[1], c=[1])
+        snapshot = backend.snapshot()
+        entries["a"] = [2]
+        del entries["b"]
+        snapshot.release()
+        assert dict(entries) == {"a": [2], "c": [1]}
+        assert dict(self.keyed(restore=[backend.snapshot()]).table(VALUE).entries()) == {"a": [2], "c": [1]}
 
     def test_a_snapshot_is_organised_by_key_group(self) -> None:
         backend = self.keyed()

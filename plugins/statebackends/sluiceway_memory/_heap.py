@@ -1,0 +1,141 @@
+"""Dicts of which a snapshot can be taken in passing.
+
+A snapshot is a copy of the dict, which refers to the same values. A value that can be changed in place must be
+serialized before the next one gets hold of it; so while a snapshot is being read, the dict is of a class whose
+lookups see to that. Else they are those of dict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import NoneType
+from typing import Any, Final, TypeAlias
+from weakref import ref
+
+__all__ = ["Frozen", "HeapEntries"]
+
+_ATOMS: Final = frozenset({NoneType, bool, int, float, str, bytes})
+_ABSENT: Final[Any] = object()
+
+Encode: TypeAlias = "Callable[[Any], bytes | list[bytes]]"
+
+
+class Frozen:
+    """A dict as it was.
+
+    Args:
+        values: by key; also looked at by the task's thread.
+        encode: for its values.
+
+    Attributes:
+        kept: what was serialized, because somebody got hold of the value later.
+        failed: by key, why it could not be.
+    """
+
+    __slots__ = ("__weakref__", "encode", "failed", "kept", "values")
+
+    def __init__(self, values: dict[Any, Any], encode: Encode) -> None:
+        self.values = values
+        self.encode = encode
+        self.kept: dict[Any, bytes | list[bytes]] = {}
+        self.failed: dict[Any, Exception] = {}
+
+    def keep(self, key: Any, value: Any) -> None:
+        """The value is handed out now, in the task's thread, and may be changed."""
+        if key not in self.kept and key not in self.failed and self.values.get(key, _ABSENT) is value:
+            try:
+                self.kept[key] = self.encode(value)
+            except Exception as error:  # for whoever reads the snapshot
+                self.failed[key] = error
+
+    def encoded(self, key: Any, value: Any) -> bytes | list[bytes]:
+        """The value as it was, in any thread."""
+        try:
+            data = self.encode(value)
+        except Exception as error:
+            if (kept := self.kept.get(key)) is not None:
+                return kept  # it was being changed
+            raise self.failed.get(key, error) from None
+        # Whoever has changed it meanwhile has had it kept before.
+        if key in self.failed:
+            raise self.failed[key]
+        return self.kept.get(key, data)
+
+
+class HeapEntries(dict[Any, Any]):
+    """A dict."""
+
+    __slots__ = ("_watching",)
+
+    _watching: list[ref[Frozen]]
+
+    def freeze(self, encode: Encode) -> Frozen:
+        """As it is now; for as long as somebody has the result."""
+        watching = [known for known in self._watching if known() is not None] if type(self) is _Watched else []
+        self.__class__ = HeapEntries  # with the lookups of dict it is copied at once
+        frozen = Frozen(dict.copy(self), encode)
+        self._watching = [*watching, ref(frozen)]
+        self.__class__ = _Watched
+        return frozen
+
+
+class _Watched(HeapEntries):
+    """Its values are kept as they are before anybody gets hold of them."""
+
+    __slots__ = ()
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        found = dict.get(self, key, _ABSENT)
+        return default if found is _ABSENT else _keep(self, key, found)
+
+    def __getitem__(self, key: Any) -> Any:
+        return _keep(self, key, dict.__getitem__(self, key))
+
+    def pop(self, key: Any, *default: Any) -> Any:
+        found = dict.pop(self, key, _ABSENT)
+        if found is not _ABSENT:
+            return _keep(self, key, found)
+        if not default:
+            raise KeyError(key)
+        return default[0]
+
+    def popitem(self) -> tuple[Any, Any]:
+        key, value = dict.popitem(self)
+        return key, _keep(self, key, value)
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        return _keep(self, key, dict.setdefault(self, key, default))
+
+    def items(self) -> Any:
+        for key, value in dict.items(self):
+            _keep(self, key, value)
+        return dict.items(self)
+
+    def values(self) -> Any:
+        self.items()
+        return dict.values(self)
+
+    def copy(self) -> dict[Any, Any]:
+        return dict(self.items())
+
+    def __iter__(self) -> Iterator[Any]:
+        # With one of its own, dict(entries) and the like go by __getitem__.
+        return dict.__iter__(self)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _keep(entries: HeapEntries, key: Any, value: Any) -> Any:
+    """The value, which is handed out now. The snapshots may be over: then so is the watch."""
+    watching = entries._watching
+    if watching[-1]() is None:
+        watching = entries._watching = [known for known in watching if known() is not None] or watching
+        if watching[-1]() is None:
+            entries.__class__ = HeapEntries
+            return value
+    cls = type(value)
+    if cls not in _ATOMS and (cls is not tuple or not all(type(part) in _ATOMS for part in value)):
+        for known in watching:
+            if (frozen := known()) is not None:
+                frozen.keep(key, value)
+    return value
