@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from sluiceway.errors import ConfigurationError, NotBuiltYetError, UnknownNameError, choose
-from sluiceway.options import NOT_BUILT_YET, OPTIONS, Option, UnfitError, duration_ms
+from sluiceway.errors import ConfigurationError, UnknownNameError, choose
+from sluiceway.options import OPTIONS, Option, UnfitError, duration_ms
 
 __all__ = ["OPTIONS", "Option", "Resolved", "Settings", "duration_ms", "resolve"]
 
@@ -44,6 +44,7 @@ class Settings:
         log_format: of log lines on standard error, ``text`` or ``json``.
         checkpoint_interval_ms: time from one checkpoint to the next; 0: none are taken.
         checkpoints: path or URL of the place where checkpoints are kept; None: in the memory of the job manager.
+        from_checkpoint: path or URL of a checkpoint to begin with; None: at the beginning.
         checkpoint_retained: how many completed ones are kept.
         checkpoint_mode: ``exactly-once``, or ``at-least-once``: no channel waits for others meanwhile, and what it
             brings is processed a second time after a failure.
@@ -77,6 +78,7 @@ class Settings:
     log_format: str = "text"
     checkpoint_interval_ms: int = 0
     checkpoints: str | None = None
+    from_checkpoint: str | None = None
     checkpoint_retained: int = 1
     checkpoint_mode: str = "exactly-once"
     checkpoint_timeout_ms: int = 600_000
@@ -123,7 +125,6 @@ def resolve(
         UnknownNameError: an option that does not exist.
         ConfigurationError: a value that an option cannot take, options that contradict each other, or a file
             that cannot be read. Names the flag, the variable or the file.
-        NotBuiltYetError: the option is part of the design, not of this version.
     """
     environ = os.environ if environ is None else environ
     file, table = _find_file(_here() if directory is None else Path(directory).absolute())
@@ -143,10 +144,6 @@ def resolve(
                 raise ConfigurationError(f"{shown} is not {option.expects}") from None
             origins[name] = origin
             break
-    for layer in layers:
-        for name, what in NOT_BUILT_YET.items():
-            if name in layer:
-                raise NotBuiltYetError(f"{layer[name][1]}: {what} are not built yet; leave it out")
     if values.get("checkpoint_interval_ms") and origins["restart"] == "default":
         values["restart"] = _RESTART_FROM_CHECKPOINTS
         origins["restart"] = "default with checkpoints"
@@ -163,7 +160,8 @@ _Layer: TypeAlias = dict[str, tuple[object, str, str]]
 
 
 def _of_given(given: Mapping[str, object], flag: Callable[[str], str]) -> _Layer:
-    keywords = {name.replace("-", "_"): name for name in (*OPTIONS, *NOT_BUILT_YET)}
+    keywords = {name.replace("-", "_"): name for name in OPTIONS}
+    keywords["from_checkpoint"] = "from"  # which Python keeps for itself
     layer: _Layer = {}
     for key, value in given.items():
         if key not in keywords:
@@ -175,7 +173,6 @@ def _of_given(given: Mapping[str, object], flag: Callable[[str], str]) -> _Layer
 
 def _of_environment(environ: Mapping[str, str]) -> _Layer:
     variables = [o.variable for o in OPTIONS.values()]
-    variables += ["SLUICEWAY_" + name.upper().replace("-", "_") for name in NOT_BUILT_YET]
     return {
         variable.removeprefix("SLUICEWAY_").lower().replace("_", "-"): (value, variable, f"{variable}={value!r}")
         for variable in variables
@@ -187,7 +184,7 @@ def _of_file(file: Path | None, table: Mapping[str, object]) -> _Layer:
     layer: _Layer = {}
     for key, value in table.items():
         name = key.replace("_", "-")
-        if name not in OPTIONS and name not in NOT_BUILT_YET:
+        if name not in OPTIONS:
             raise UnknownNameError(f"{file}: {choose('option', name, OPTIONS)}")
         if name in layer:
             raise ConfigurationError(f"{file} gives {name} twice, with '-' and with '_': take one away")

@@ -10,7 +10,7 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-__all__ = ["LOG_LEVELS", "NOT_BUILT_YET", "OPTIONS", "Option", "UnfitError", "duration_ms"]
+__all__ = ["LOG_LEVELS", "OPTIONS", "Option", "UnfitError", "duration_ms"]
 
 
 class UnfitError(Exception):
@@ -180,6 +180,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
         Option("log-format", "log_format", "text or json", _one_of("text", "json")),
         Option("checkpoint-interval", "checkpoint_interval_ms", _A_DURATION, _duration(0)),
         Option("checkpoints", "checkpoints", "a path or URL", _place),
+        Option("from", "from_checkpoint", "a path or URL", _place),
         Option("checkpoint-retained", "checkpoint_retained", "a whole number >= 1", _whole(1)),
         Option(
             "checkpoint-mode",
@@ -195,6 +196,3 @@ OPTIONS: Final[Mapping[str, Option]] = {
     )
 }
 """Every option of a run, by name."""
-
-NOT_BUILT_YET: Final = {"from": "checkpoints"}
-"""Names with a place in the design, and what they are waiting for."""

@@ -333,7 +333,6 @@ def test_environment_and_file_count_too(
         (["--restart", "fixed-delay"], "Write fixed-delay:ATTEMPTS:DELAY"),
         (["--metrics", "lgo"], "there is no metrics reporter 'lgo'. Did you mean 'log'? Known: 'jsonl', 'log'"),
         (["--scheduler", "late"], "'late'"),
-        (["--from", "/tmp"], "--from: checkpoints are not built yet"),
         (["--metrics", "jsonl"], "metrics reporter 'jsonl' needs a file: set SLUICEWAY_METRICS_FILE to its path"),
     ],
 )
@@ -357,7 +356,7 @@ def test_an_unknown_engine_is_told_before_the_pipelines_own_code_runs(write: Any
 def test_what_is_not_built_yet_is_not_in_the_help(sluiceway: Any) -> None:
     told = sluiceway("run", "--help").stdout
     assert "--parallelism" in told
-    for hidden in ("--from", "spark"):
+    for hidden in ("spark",):
         assert hidden not in told
 
 

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sluiceway.config import OPTIONS, Resolved, Settings, duration_ms, resolve
-from sluiceway.errors import ConfigurationError, NotBuiltYetError, UnknownNameError
+from sluiceway.errors import ConfigurationError, UnknownNameError
 
 
 def look(folder: Path, chosen: dict[str, object] | None = None, **environ: str) -> Resolved:
@@ -102,13 +102,12 @@ def test_the_search_begins_in_the_working_directory(tmp_path: Path, monkeypatch:
         ("batch-size = 1\nbatch_size = 2", "{} gives batch-size twice, with '-' and with '_': take one away"),
         ("[parallelism]\nx = 1", "parallelism = {{'x': 1}} in {} is not a whole number >= 1"),
         ("metrics = [1]", "metrics = [1] in {} is not a list of names of metrics reporters"),
-        ("from = '/tmp'", "from in {}: checkpoints are not built yet; leave it out"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_told_with_its_name(tmp_path: Path, text: str, says: str) -> None:
     file = tmp_path / "sluiceway.toml"
     file.write_text(text)
-    with pytest.raises((ConfigurationError, NotBuiltYetError)) as caught:
+    with pytest.raises(ConfigurationError) as caught:
         look(tmp_path)
     assert says.format(file) in str(caught.value)
     assert str(file) in str(caught.value)
@@ -167,7 +166,6 @@ def test_an_argument_that_does_not_exist_is_told_with_the_one_that_was_meant(tmp
     assert str(caught.value).startswith(
         "there is no option 'bufer_timeout'. Did you mean 'buffer_timeout'? Known: 'auto_watermark_interval', "
     )
-    assert "'from'" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -199,23 +197,10 @@ def test_settings_that_contradict_each_other_are_told_with_both_origins(tmp_path
     )
 
 
-@pytest.mark.parametrize(
-    ("chosen", "environ", "says"),
-    [
-        (
-            {},
-            {"SLUICEWAY_FROM": "/x"},
-            "SLUICEWAY_FROM: checkpoints are not built yet; leave it out",
-        ),
-        ({"from": "/x"}, {}, "--from: checkpoints are not built yet; leave it out"),
-    ],
-)
-def test_what_is_not_built_yet_says_so(
-    tmp_path: Path, chosen: dict[str, object], environ: dict[str, str], says: str
-) -> None:
-    with pytest.raises(NotBuiltYetError) as caught:
-        look(tmp_path, chosen, **environ)
-    assert str(caught.value) == says
+def test_the_checkpoint_to_begin_with_has_a_keyword_of_its_own(tmp_path: Path) -> None:
+    assert look(tmp_path, {"from_checkpoint": "/x"}).settings.from_checkpoint == "/x"
+    assert look(tmp_path, SLUICEWAY_FROM="s3://bucket/x").settings.from_checkpoint == "s3://bucket/x"
+    assert look(tmp_path, {"checkpoints": "here"}).settings.checkpoints == str(Path("here").absolute())
 
 
 def test_a_variable_that_looks_like_a_slip_is_hinted_at(tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ import sluiceway as sw
 from sluiceway.checkpoints import load_metadata, read_operators
 from sluiceway.connectors.generator import GeneratorSource
 from sluiceway.engine import JobStatus
-from sluiceway.errors import GraphError
+from sluiceway.errors import CheckpointError, GraphError, StateError
 from sluiceway.plugins import default_manager
+from sluiceway.testing import FailOnce, InjectedError, KeySequence, NumberFiles
 
 COUNT = 40_000
 KEYS = 7
@@ -156,3 +157,38 @@ def test_an_attempt_knows_nothing_of_what_an_earlier_one_left_in_an_object(
     out = numbers.map(Buffering()).collect()
     assert flow.run(checkpoint_interval="2ms", restart="fixed-delay:1:1ms").metrics.restarts == 1
     assert max(out) == COUNT // parallelism
+
+
+@pytest.mark.parametrize("workers", RUNS)
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+def test_another_run_goes_on_from_the_newest_checkpoint(workers: int, parallelism: int, tmp_path: Path) -> None:
+    def flow(parallelism: int, marks: Path) -> tuple[sw.Pipeline, NumberFiles]:
+        flow = sw.Pipeline("again", parallelism=parallelism, max_parallelism=16)
+        out = NumberFiles(tmp_path / "out")
+        numbers = flow.source(GeneratorSource(count=20_000, rate=40_000)).uid("numbers")
+        counted = numbers.key_by(lambda n: n % 12).map(KeySequence(12)).uid("counted")
+        counted.map(FailOnce(marks, at=(12_001,))).uid("failing").sink(out).uid("out")
+        return flow, out
+
+    first, _ = flow(2, tmp_path)
+    with pytest.raises(InjectedError):
+        first.run(checkpoint_interval="20ms", checkpoints=tmp_path / "kept", restart="none")
+    second, out = flow(parallelism, tmp_path)
+    second.run(workers=workers, from_checkpoint=tmp_path / "kept", checkpoint_interval="20ms")
+    report = out.report(20_000)
+    assert (report.received, report.lost, report.duplicates) == (20_000, 0, 0), report
+
+
+def test_a_checkpoint_that_does_not_fit_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    def flow(uid: str, max_parallelism: int) -> sw.Pipeline:
+        flow = sw.Pipeline("fits", max_parallelism=max_parallelism)
+        flow.from_collection([1]).uid("numbers").key_by(lambda v: v).count().uid(uid).print()
+        return flow
+
+    flow("counted", 16).run(checkpoint_interval="1h", checkpoints=tmp_path)
+    with pytest.raises(StateError, match="state of 'counted', which no step of job 'fits' goes by"):
+        flow("other", 16).run(from_checkpoint=tmp_path)
+    with pytest.raises(StateError, match="saved in 16 key groups, and the job divides it into 32: set max-para"):
+        flow("counted", 32).run(from_checkpoint=tmp_path)
+    with pytest.raises(CheckpointError, match=r"there is no complete checkpoint in .*nowhere"):
+        flow("counted", 16).run(from_checkpoint=tmp_path / "nowhere")

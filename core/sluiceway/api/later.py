@@ -46,13 +46,13 @@ STREAM_OTHERWISE: Final[Mapping[str, str]] = {
 }
 
 PIPELINE_LATER: Final[Mapping[str, str]] = {
-    "enable_checkpointing": "checkpoints are",
     "add_jars": "running on a JVM is",
     "register_job_listener": "job listeners outside plugins are",
 }
 
 PIPELINE_OTHERWISE: Final[Mapping[str, str]] = {
     "execute": "run()",
+    "enable_checkpointing": "run(checkpoint_interval=...)",
     "execute_async": "start()",
     "add_source": "source()",
     "from_source": "source(source, watermark_strategy=...)",

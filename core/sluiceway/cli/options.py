@@ -57,6 +57,7 @@ _SETTINGS: Final = (
     click.Option(["--seed"], metavar="N", help="For partitioners that draw lots, to repeat a run."),
     click.Option(["--checkpoint-interval"], metavar="TIME", help="Time between checkpoints; 0: none."),
     click.Option(["--checkpoints"], metavar="PLACE", help="Path or URL where checkpoints are kept."),
+    click.Option(["--from"], metavar="PLACE", help="A checkpoint to begin with: the newest one in that place."),
     click.Option(["--checkpoint-retained"], metavar="N", help="Completed checkpoints that are kept."),
     click.Option(["--checkpoint-mode"], metavar="MODE", help="exactly-once, or at-least-once."),
     click.Option(["--checkpoint-timeout"], metavar="TIME", help="A checkpoint that takes longer is given up."),
@@ -65,8 +66,6 @@ _SETTINGS: Final = (
     click.Option(
         ["--checkpoint-tolerated-failures"], metavar="N", help="Checkpoints that may fail in a row before the job."
     ),
-    # These have a place in the design and no code yet; naming them says so instead of "no such option".
-    click.Option(["--from"], hidden=True),
 )
 _NAMES: Final = tuple(option.name or "" for option in _SETTINGS)
 

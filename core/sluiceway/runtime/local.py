@@ -35,6 +35,7 @@ from sluiceway.runtime.jobmanager.master import JobMaster
 from sluiceway.runtime.loops import check_checkpoints, check_iterations
 from sluiceway.runtime.poller import Poller, SelectorPoller
 from sluiceway.runtime.reporting import JobFigures, Reporting, TaskFigures
+from sluiceway.runtime.restoring import restore_from
 from sluiceway.runtime.snapshots import JobSnapshot, TaskSnapshot, with_own_objects
 from sluiceway.runtime.snapshotwriter import MemoryWriter, StorageWriter
 from sluiceway.runtime.task import Task
@@ -59,7 +60,9 @@ class LocalEngine(Engine):
             job_graph = job_graph_of(graph, services)
             check_checkpoints(job_graph, settings)
             return ClusterJob(job_graph, settings, services)
-        return LocalJob(graph, settings, services)
+        job_graph = job_graph_of(graph, services)
+        restored = restore_from(settings.from_checkpoint, job_graph, services)
+        return LocalJob(graph, settings, services, restored=restored)
 
 
 class _Workers:

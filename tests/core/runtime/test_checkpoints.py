@@ -241,6 +241,33 @@ def test_a_task_that_fails_ends_what_is_pending_and_that_is_no_failure_of_the_ch
     assert job.failure is None
 
 
+def test_one_that_all_have_acknowledged_is_completed_though_a_task_fails_meanwhile() -> None:
+    job = Job().started()
+    job.stores_at_once = False
+    job.until_triggered(1)
+    job.acknowledge(1)
+    job.coordinator.task_ended("sink", failed=True)
+    assert job.told == []
+    assert job.stored is not None
+    job.stored(None)
+    assert job.told == [("completed", 1)]
+
+
+@pytest.mark.parametrize("problem", [None, OSError("disk full")])
+def test_one_that_is_not_stored_before_tasks_begin_anew_is_undone_when_it_can_be(problem: OSError | None) -> None:
+    job = Job().started()
+    job.stores_at_once = False
+    job.until_triggered(1)
+    job.acknowledge(1)
+    job.coordinator.restarting()
+    assert job.told == [("aborted", 1)]
+    assert (job.vain, job.discarded) == ([], []), "its files may just be written"
+    assert job.stored is not None
+    job.stored(problem)
+    assert job.coordinator.latest is None
+    assert (len(job.vain), job.discarded) == ((0, [1]) if problem is None else (2, []))
+
+
 def test_nothing_is_triggered_until_all_tasks_run() -> None:
     job = Job().started()
     job.all_running = False

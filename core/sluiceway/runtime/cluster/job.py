@@ -16,6 +16,7 @@ from sluiceway.runtime.cluster.manager import JobManager, WorkerLogging
 from sluiceway.runtime.cluster.shipping import check_shippable
 from sluiceway.runtime.enginelog import job_logging
 from sluiceway.runtime.reporting import Reporting
+from sluiceway.runtime.restoring import restore_from
 
 __all__ = ["ClusterJob"]
 
@@ -37,6 +38,7 @@ class ClusterJob(Job):
         self._transport = "shm" if settings.transport == "auto" else settings.transport
         services.carrier(self._transport)
         services.state_backend(settings.state_backend)
+        restore_from(settings.from_checkpoint, graph, services)
         if settings.checkpoints is not None:
             services.checkpoint_storage(settings.checkpoints)
         check_shippable(graph)

@@ -42,6 +42,7 @@ from sluiceway.runtime.deployment import TaskDeployment
 from sluiceway.runtime.jobmanager.keeping import keeper_of
 from sluiceway.runtime.jobmanager.master import JobMaster
 from sluiceway.runtime.reporting import JobFigures
+from sluiceway.runtime.snapshots import JobSnapshot
 from sluiceway.runtime.worker import Worker
 from sluiceway.storage import CheckpointStorage
 
@@ -66,6 +67,7 @@ class JobRun:
         on_slots_wanted: told when something that is to begin anew finds no slots.
         background: does what blocks.
         storage: where checkpoints are kept; None: in memory.
+        restored: what the job begins with; None: at the beginning.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class JobRun:
         on_slots_wanted: Callable[[], None],
         background: Background,
         storage: CheckpointStorage | None = None,
+        restored: JobSnapshot | None = None,
     ) -> None:
         self.job = job
         self.graph = graph
@@ -107,6 +110,7 @@ class JobRun:
             listener=listener,
             slots=resources.slots,
             seed=seed,
+            restored=restored,
             keeper=keeper_of(storage, graph, job, clock, seed, background),
             job=job,
             on_slots_wanted=on_slots_wanted,

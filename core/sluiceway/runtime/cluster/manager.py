@@ -29,6 +29,7 @@ from sluiceway.runtime.cluster.messages import (
 from sluiceway.runtime.cluster.platform import Platform
 from sluiceway.runtime.cluster.processes import WorkerConfig, WorkerHandle, start_worker
 from sluiceway.runtime.cluster.resources import ResourceManager, WorkerLostError
+from sluiceway.runtime.restoring import restore_from
 
 __all__ = ["JobManager", "WorkerLogging"]
 
@@ -180,6 +181,8 @@ class JobManager:
 
         Raises:
             SerializationError: the job cannot be sent to workers; names what is in the way.
+            CheckpointError: the checkpoint that it is to begin with cannot be read.
+            StateError: that checkpoint does not fit the job.
         """
         location = settings.checkpoints
         run = JobRun(
@@ -194,6 +197,7 @@ class JobManager:
             on_slots_wanted=lambda: self.loop.soon(self._start_what_can),
             background=self._background,
             storage=None if location is None else self._services.checkpoint_storage(location),
+            restored=restore_from(settings.from_checkpoint, graph, self._services),
         )
         self.jobs[job] = run
         self._waiting.append(run)

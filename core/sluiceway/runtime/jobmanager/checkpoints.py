@@ -238,10 +238,11 @@ class CheckpointCoordinator:
             self._call_at_interval(self._policy.interval_ms * self._random.random())
 
     def stop(self) -> None:
-        """Take none any more."""
+        """Take none any more. One that all have acknowledged is still completed."""
         self._stopped = True
         for pending in list(self._pending.values()):
-            self._abort(pending, CheckpointFailedError("the job has ended"), counts=False)
+            if not pending.storing:
+                self._abort(pending, CheckpointFailedError("the job has ended"), counts=False)
 
     def _call_at_interval(self, delay_ms: float) -> None:
         self._later(self._due, delay_ms / 1000)
@@ -321,14 +322,19 @@ class CheckpointCoordinator:
         self.look()
 
     def task_ended(self, attempt_id: str, *, failed: bool) -> None:
-        """A task has ended; if not by itself, what is pending will never be complete."""
+        """A task has ended; if not by itself, what it has not acknowledged will never be complete."""
         self._drained.discard(attempt_id)
         self._leaving.discard(attempt_id)
         ended = CheckpointFailedError("a task has ended before it was complete")
         for pending in list(self._pending.values()):
-            if failed or attempt_id in pending.waits_for:
+            if (failed and not pending.storing) or attempt_id in pending.waits_for:
                 self._abort(pending, ended, counts=False)
         self.look()
+
+    def restarting(self) -> None:
+        """Tasks begin anew, from :attr:`latest`: what was not complete by now must not become it."""
+        for pending in list(self._pending.values()):
+            self._abort(pending, CheckpointFailedError("tasks have begun anew before it was stored"), counts=False)
 
     # ---- the end of one -------------------------------------------------------------------------------------
 
@@ -340,10 +346,14 @@ class CheckpointCoordinator:
 
     def _stored(self, pending: _Pending, checkpoint: CompletedCheckpoint, problem: BaseException | None) -> None:
         if pending.id not in self._pending:
+            # Given up while it was being stored: only now can it be undone.
             if problem is None:
-                self._job.discard(checkpoint)  # given up while it was being stored
+                self._job.discard(checkpoint)
+            else:
+                self._discard_parts(pending)
             return
         if problem is not None:
+            pending.storing = False
             self._abort(pending, problem, counts=True)
             return
         subsumed = CheckpointFailedError(f"checkpoint {pending.id} was complete before it")
@@ -371,8 +381,8 @@ class CheckpointCoordinator:
 
     def _abort(self, pending: _Pending, cause: BaseException, *, counts: bool) -> None:
         del self._pending[pending.id]
-        for snapshot in pending.tasks.values():
-            self._job.discard_part(pending.id, snapshot)
+        if not pending.storing:
+            self._discard_parts(pending)
         self._ended()
         self._record(pending, "failed", f"{cause}" or type(cause).__name__)
         self._job.aborted(pending.id, cause)
@@ -383,6 +393,10 @@ class CheckpointCoordinator:
             if self._failures > self._policy.tolerated_failures and not self._stopped:
                 self._fail(pending.id, cause)
         self.look()
+
+    def _discard_parts(self, pending: _Pending) -> None:
+        for snapshot in pending.tasks.values():
+            self._job.discard_part(pending.id, snapshot)
 
     def _fail(self, checkpoint_id: int, cause: BaseException) -> None:
         failures, self._failures = self._failures, 0
