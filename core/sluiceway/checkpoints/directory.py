@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sluiceway.checkpoints.metadata import CheckpointMetadata, Section, decode_metadata, encode_metadata
-from sluiceway.checkpoints.subtasks import SHARED, SectionWriter, join
+from sluiceway.checkpoints.stored import join
+from sluiceway.checkpoints.subtasks import SHARED, SectionWriter
 from sluiceway.errors import CheckpointError
 from sluiceway.storage import CheckpointStorage, StoredFile
 

@@ -14,19 +14,17 @@ from sluiceway.checkpoints.metadata import (
     GroupEntry,
     KeyedEntry,
     ListEntry,
-    NativeEntry,
     OperatorEntry,
     Section,
     SubtaskEntry,
     TableEntry,
 )
-from sluiceway.checkpoints.subtasks import join
+from sluiceway.checkpoints.stored import StoredFiles, join
 from sluiceway.errors import CheckpointError, SerializationError, StateError
-from sluiceway.keygroups import KeyGroupRange
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.operators.operatorstate import ListMode, ListSnapshot
 from sluiceway.serializers import MsgspecSerializer
-from sluiceway.state import KeyedSnapshot, NativeFile, NativeState, StateMeta, TableKind
+from sluiceway.state import KeyedSnapshot, NativeState, StateMeta, TableKind
 from sluiceway.storage import CheckpointStorage
 
 __all__ = ["StateReader", "read_enumerators", "read_operators"]
@@ -114,7 +112,7 @@ class StateReader:
         """Keyed state of a step in one subtask; read when it is asked for."""
         tables = tuple(map(_meta, entry.tables))
         if entry.native is not None:
-            native = _StoredFiles(self, uid, entry.native)
+            native = StoredFiles(self.storage, self.directory, entry.native)
             return KeyedSnapshot(tables, _NoRows(native, self.shown("")), native)
         return KeyedSnapshot(tables, _StoredRows(self, entry))
 
@@ -224,35 +222,3 @@ class _NoRows(Mapping[int, bytes]):
     def __len__(self) -> int:
         start, end = self._native.key_groups
         return end - start
-
-
-class _StoredFiles(NativeState):
-    """A backend's files in a storage."""
-
-    def __init__(self, reader: StateReader, uid: str, entry: NativeEntry) -> None:
-        self._reader = reader
-        self._uid = uid
-        self._entries = {file.name: file for file in entry.files}
-        self.format = entry.format
-        self.key_groups = KeyGroupRange(entry.start, entry.end)
-        self.files = tuple(
-            NativeFile(f.name, f.size, f.file.rpartition("/")[2] if f.shared else "") for f in entry.files
-        )
-        self.properties = entry.properties
-
-    def fetch(self, name: str, path: str) -> None:
-        entry = self._entries[name]
-        self._reader.storage.fetch_file(join(self._reader.directory, entry.file), path)
-        size, checksum = 0, 0
-        with open(path, "rb") as file:
-            while part := file.read(1 << 20):
-                size += len(part)
-                checksum = crc32(part, checksum)
-        if (size, checksum) != (entry.size, entry.crc32):
-            raise CheckpointError(
-                f"{self._reader.shown(entry.file)} is damaged: {size} bytes with checksum {checksum:08x}, "
-                f"{entry.size} bytes with {entry.crc32:08x} were written"
-            )
-
-    def local_path(self, name: str) -> str:
-        raise StateError(f"{self._reader.shown(self._entries[name].file)} is in a storage, not on this machine")

@@ -20,13 +20,14 @@ from sluiceway.checkpoints.metadata import (
     SubtaskEntry,
     TableEntry,
 )
+from sluiceway.checkpoints.stored import StoredFiles, join
 from sluiceway.errors import SerializationError
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.serializers import MsgspecSerializer
 from sluiceway.state import KeyedSnapshot, NativeState, StateMeta
 from sluiceway.storage import CheckpointStorage
 
-__all__ = ["SHARED", "SectionWriter", "decode_subtask", "encode_subtask", "join", "shared_files", "write_subtask"]
+__all__ = ["SHARED", "SectionWriter", "decode_subtask", "encode_subtask", "shared_files", "write_subtask"]
 
 SHARED: Final = "shared"
 """The directory, beside those of the checkpoints, of the files that several of them may refer to."""
@@ -35,17 +36,6 @@ _MAGIC: Final = b"sluiceway state 1\n"
 _ENOUGH: Final = 1 << 18
 _PLAIN: Final = MsgspecSerializer()
 _encode: Final = msgspec.msgpack.Encoder().encode
-
-
-def join(directory: str, name: str) -> str:
-    """A name that is relative to the directory of a checkpoint, as the storage knows it."""
-    parts = directory.split("/") if directory else []
-    for part in name.split("/"):
-        if part == "..":
-            parts = parts[:-1]
-        else:
-            parts.append(part)
-    return "/".join(parts)
 
 
 class SectionWriter:
@@ -130,7 +120,8 @@ def write_subtask(
         snapshots: of its steps.
         attachments: other bytes to keep, by name.
         finished: whether the subtask has finished.
-        canonical: as rows by key group in any case, independent of the backend, as a savepoint is.
+        canonical: as a savepoint is: with nothing outside the directory, and as rows by key group, independent of
+            the backend (but for what was read from a checkpoint as files of a backend, which it stays).
         known: files that never change and that are stored already, by identity
             (:func:`sluiceway.checkpoints.shared_files` of the subtask's entry in a *completed* checkpoint of the
             same directory). They are referred to instead of being written again.
@@ -188,8 +179,11 @@ def _write_operator(
 ) -> Generator[None, None, OperatorEntry]:
     keyed = None
     if snapshot.keyed is not None:
-        if snapshot.keyed.native is not None and not canonical:
-            keyed = native.write(snapshot.keyed, snapshot.keyed.native)
+        files = snapshot.keyed.native
+        if isinstance(files, StoredFiles):
+            keyed = native.copy(snapshot.keyed, files, alone=canonical)
+        elif files is not None and not canonical:
+            keyed = native.write(snapshot.keyed, files)
         else:
             keyed = yield from _write_rows(writer, snapshot.keyed)
     splits = writer.add_values(snapshot.splits)
@@ -295,16 +289,34 @@ class _NativeWriter:
                 self.written += size
             self.size += entry.size
             files.append(entry)
-        return KeyedEntry(
-            tables=tuple(map(_table_entry, snapshot.tables)),
-            native=NativeEntry(
-                format=native.format,
-                start=native.key_groups.start,
-                end=native.key_groups.end,
-                files=tuple(files),
-                properties=dict(native.properties),
-            ),
-        )
+        return _native_entry(snapshot, native, files)
+
+    def copy(self, snapshot: KeyedSnapshot, native: StoredFiles, *, alone: bool) -> KeyedEntry:
+        """What is stored already; with ``alone``, with nothing outside the own directory."""
+        files = []
+        for entry in native.entries:
+            if not entry.shared or alone:
+                stored = f"{self._name}.{self._count}"
+                self._count += 1
+                self._storage.write(join(self._directory, stored), native.parts(entry))
+                entry = msgspec.structs.replace(entry, file=stored, shared=False)
+                self.written += entry.size
+            self.size += entry.size
+            files.append(entry)
+        return _native_entry(snapshot, native, files)
+
+
+def _native_entry(snapshot: KeyedSnapshot, native: NativeState, files: list[NativeFileEntry]) -> KeyedEntry:
+    return KeyedEntry(
+        tables=tuple(map(_table_entry, snapshot.tables)),
+        native=NativeEntry(
+            format=native.format,
+            start=native.key_groups.start,
+            end=native.key_groups.end,
+            files=tuple(files),
+            properties=dict(native.properties),
+        ),
+    )
 
 
 def _safe(identity: str) -> str:

@@ -31,7 +31,7 @@ from sluiceway.checkpoints import (
     write_enumerators,
     write_subtask,
 )
-from sluiceway.checkpoints.subtasks import join
+from sluiceway.checkpoints.stored import join
 from sluiceway.errors import CheckpointError, SerializationError, StateError
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.operators import OperatorSnapshot
@@ -293,6 +293,23 @@ def test_what_is_stored_already_is_not_written_again(storage: LocalStorage, tmp_
     assert back.keyed.native is not None
     back.keyed.native.fetch("s2", str(tmp_path / "fetched"))
     assert (tmp_path / "fetched").read_bytes() == b"two"
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_what_was_read_can_be_written_again(storage: LocalStorage, tmp_path: Path, alone: bool) -> None:
+    first = write_subtask(storage, "run/chk-1", "0-0", 0, native(tmp_path / "db", s1=b"one", m=b"12"))
+    again = write_subtask(
+        storage, "run/chk-2", "0-0", 0, read_operators(storage, "run/chk-1", metadata(first)), canonical=alone
+    )
+    assert (again.size, again.written) == (5, 5 if alone else 2)
+    assert metadata(again).files() == ({"0-0.0", "0-0.1"} if alone else {"../shared/db-s1", "0-0.0"})
+    storage.delete([f.name for f in storage.files("run/chk-1")])
+    [back] = read_operators(storage, "run/chk-2", metadata(again))
+    assert back.keyed is not None
+    assert back.keyed.native is not None
+    for name, content in (("s1", b"one"), ("m", b"12")):
+        back.keyed.native.fetch(name, str(tmp_path / f"fetched-{name}"))
+        assert (tmp_path / f"fetched-{name}").read_bytes() == content
 
 
 # -- metadata -------------------------------------------------------------------------------------------------
