@@ -7,7 +7,7 @@ it can make its own, and refuses the rest: no window is lost without a word.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeAlias
 
 from sluiceway.elements import MIN_WATERMARK
@@ -21,7 +21,17 @@ from sluiceway.state import KeyedStateBackend, StateDescriptor, StateTable, Valu
 from sluiceway.steps import WindowContents, WindowStep
 from sluiceway.windowing import TimeWindow
 
-__all__ = ["EVALUATED", "EVALUATED_UP_TO", "MERGING", "Held", "Kept", "merge_function", "slices", "windows"]
+__all__ = [
+    "EVALUATED",
+    "EVALUATED_UP_TO",
+    "MERGING",
+    "Held",
+    "Kept",
+    "evaluated_before",
+    "merge_function",
+    "slices",
+    "windows",
+]
 
 Held: TypeAlias = tuple[TimeWindow, TimeWindow]
 """A window of a key, and its place: the window under whose name its contents are kept."""
@@ -68,6 +78,25 @@ def merge_function(step: WindowStep) -> Callable[[Any, Any], Any]:
         return fn.merge
     reduce: Callable[[Any, Any], Any] = fn.reduce if isinstance(fn, ReduceFunction) else fn
     return reduce
+
+
+def evaluated_before(
+    keys: Iterable[Any],
+    window: tuple[int, int],
+    marked: set[Any],
+    timers: Mapping[tuple[Any, Hashable], list[int]] | None,
+) -> set[Any]:
+    """The keys of a window for which it was evaluated before the snapshot.
+
+    Args:
+        keys: those that have anything in it.
+        window: its start and end.
+        marked: those for which tumbling windows in slices say so.
+        timers: those of the general operator, which has one for what it has not evaluated; None: it was another.
+    """
+    if timers is None:
+        return marked
+    return marked | {key for key in keys if min(timers.get((key, window), window)) >= window[1]}
 
 
 class Kept:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NoReturn
 
 from sluiceway.elements import MAX_WATERMARK, Batch, Watermark
 from sluiceway.errors import StateError
@@ -96,10 +96,13 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         self._table = self._find_table()
         arithmetic = self._arithmetic
         spans: Any = self._table.namespaces()
-        for start, end in sorted(spans):
-            if end - start != arithmetic.width or start != arithmetic.start_of(start):
-                self._found.refuse(f"they have borders at other times than those of {self._step.assigner!r}")
-            self._make(start)
+        for span in sorted(spans):
+            if not span or span[1] - span[0] != arithmetic.width or span[0] != arithmetic.start_of(span[0]):
+                self._refuse_borders()
+            self._make(span[0])
+
+    def _refuse_borders(self) -> NoReturn:
+        self._found.refuse(f"they have borders at other times than those of {self._step.assigner!r}")
 
     @abstractmethod
     def _find_table(self) -> StateTable:

@@ -8,10 +8,17 @@ from itertools import islice
 from typing import Any
 
 from sluiceway.elements import MIN_WATERMARK
+from sluiceway.faults import MISSING, record_loop
 from sluiceway.operators.base import OperatorContext, OperatorSnapshot
-from sluiceway.operators.windows.kept import EVALUATED_UP_TO, merge_function, slices, windows
+from sluiceway.operators.windows.kept import (
+    EVALUATED_UP_TO,
+    evaluated_before,
+    merge_function,
+    slices,
+    windows,
+)
 from sluiceway.operators.windows.owning import merge_of_copies, own, unchangeable
-from sluiceway.operators.windows.parts import NEVER, Entries
+from sluiceway.operators.windows.parts import NEVER, Entries, Item
 from sluiceway.operators.windows.running import RunningWindow
 from sluiceway.operators.windows.sliced import BURST, SlicedWindowOperator
 from sluiceway.operators.windows.slices import Slices
@@ -39,6 +46,8 @@ class SlidingOperator(SlicedWindowOperator):
         self._over = MIN_WATERMARK
         # Keys whose windows were evaluated before the state was restored: up to which end.
         self._ahead: dict[Any, int] = {}
+        # Windows that another operator has kept one by one, by their ends: what was in them before the restore.
+        self._inherited: dict[int, Entries] = {}
         # The end of the window that is being evaluated, and how many of its results are out.
         self._burst: tuple[int, int] | None = None
 
@@ -93,7 +102,7 @@ class SlidingOperator(SlicedWindowOperator):
                 self._check_sharing(self._open.pop(number).values())
             yield from window.move_to(end - arithmetic.size, end)
             self._burst = (end, 0)
-            for results in window.results(self._result, BURST, self._wanted(end), with_key=self._with_key):
+            for results in self._results(end):
                 self._emit(results, end)
                 self._burst = (end, self._burst[1] + len(results))
                 yield
@@ -102,8 +111,40 @@ class SlidingOperator(SlicedWindowOperator):
             self._end(end, ())
             while starts and starts[0] < end - arithmetic.size + arithmetic.slide:
                 self._drop(heappop(starts))
-            self._due_at = self._next_end(starts[0]) - 1 if starts else NEVER
+            self._due_at = min(self._next_end(starts[0]) - 1 if starts else NEVER, self._next_inherited())
         self._over = until + 1
+
+    def _results(self, end: int) -> Iterator[list[Any]]:
+        """The results of a window, a part at a time."""
+        wanted = self._wanted(end)
+        if end not in self._inherited:
+            yield from self._window.results(self._result, BURST, wanted, with_key=self._with_key)
+            return
+        before = self._inherited[end]
+        for items in self._window.results(None, BURST, wanted, with_key=True):
+            yield self._with_inherited(items, before)
+        while items := list(islice(before.items(), BURST)):
+            for key, _ in items:
+                del before[key]
+            yield self._with_inherited(items, {})
+        del self._inherited[end]
+        self._inherited_table.drop((end - self._arithmetic.size, end))
+
+    @record_loop
+    def _with_inherited(self, items: Iterable[Item], before: Entries) -> list[Any]:
+        """The results for keys whose accumulators may have begun before the restore."""
+        merge, result, with_key = self._window.merge, self._result, self._with_key
+        out: list[Any] = []
+        for key, accumulator in items:
+            older = before.pop(key, MISSING)
+            if older is not MISSING:
+                accumulator = merge(older, accumulator)
+            made = accumulator if result is None else result(accumulator)
+            out.append((key, made) if with_key else made)
+        return out
+
+    def _next_inherited(self) -> int:
+        return min(self._inherited, default=NEVER + 1) - 1
 
     def _wanted(self, end: int) -> Callable[[Any], bool] | None:
         ahead = self._ahead
@@ -124,12 +165,26 @@ class SlidingOperator(SlicedWindowOperator):
         self._evaluated.clear()
 
     def _find_table(self) -> StateTable:
-        if self._found.table(windows(self._step)) is not None:
-            self._found.refuse(
-                "they are kept one by one, as they are with a trigger, an evictor, allowed lateness or another "
-                "assigner, and without these they would share slices"
-            )
+        kept = self._found.table(windows(self._step))
+        if kept is not None:
+            self._inherit(kept)
         return self.backend.table(slices(self._step))
+
+    def _inherit(self, kept: StateTable) -> None:
+        """Go on with windows that were kept one by one: what comes from now on is put into slices."""
+        self._inherited_table = kept
+        evaluated, timers = self._found.evaluated(), self._found.timers()
+        size, slide, offset = self._arithmetic.size, self._arithmetic.slide, self._arithmetic.offset
+        spans: Any = kept.namespaces()
+        for window in list(spans):
+            if not window or window[1] - window[0] != size or (window[0] - offset) % slide:
+                self._refuse_borders()
+            entries = kept.entries(window)
+            for key in evaluated_before(entries, window, evaluated.get(window, set()), timers):
+                del entries[key]
+            if entries:
+                self._inherited[window[1]] = entries
+        self._due_at = self._next_inherited()
 
     def snapshot(self) -> OperatorSnapshot:
         """All slices, and how far each key's windows are evaluated."""

@@ -9,7 +9,7 @@ from typing import Any
 from sluiceway.elements import Batch
 from sluiceway.faults import record_loop
 from sluiceway.operators.base import OperatorContext, OperatorSnapshot
-from sluiceway.operators.windows.kept import EVALUATED, windows
+from sluiceway.operators.windows.kept import EVALUATED, evaluated_before, windows
 from sluiceway.operators.windows.parts import NEVER, Entries, Item
 from sluiceway.operators.windows.sliced import BURST, SlicedWindowOperator
 from sluiceway.operators.windows.slices import Slices
@@ -131,10 +131,7 @@ class TumblingOperator(SlicedWindowOperator):
         self._evaluated = self.backend.table(EVALUATED)
         for start, entries in self._slices.items():
             window = (start, start + self._size)
-            done = evaluated.get(window, set())
-            if timers is not None:
-                # The general operator has a timer for what it has not evaluated.
-                done |= {key for key in entries if min(timers.get((key, window), (start,))) >= window[1]}
+            done = evaluated_before(entries, window, evaluated.get(window, set()), timers)
             if self._lateness:
                 self._done[start] = done
             else:

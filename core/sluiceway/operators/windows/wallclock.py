@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
-from sluiceway.operators.windows.parts import Entries
+from sluiceway.operators.windows.parts import NEVER, Entries
 from sluiceway.operators.windows.sliced import SlicedWindowOperator
 from sluiceway.operators.windows.sliding import SlidingOperator
 from sluiceway.operators.windows.tumbling import TumblingOperator
@@ -32,7 +32,7 @@ class _ByProcessingTime(SlicedWindowOperator):
 
     def next_processing_time(self) -> int | None:
         """The ms after the last one of the earliest window."""
-        return self._due_at + 1 if self._slices else None
+        return None if self._due_at == NEVER else self._due_at + 1
 
     def on_processing_time(self, now_ms: int) -> None:
         """Evaluate what is due, a part at a time."""

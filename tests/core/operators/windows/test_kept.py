@@ -10,6 +10,7 @@ import pytest
 import sluiceway as sw
 from sluiceway.errors import StateError
 from sluiceway.functions import AggregateFunction
+from sluiceway.operators.windows import sliding
 from sluiceway.runtime.snapshots import JobSnapshot
 from sluiceway.testing import EOF, OperatorHarness, PipelineHarness, TestSource
 from sluiceway.windows import (
@@ -58,6 +59,14 @@ class Asked(EventTimeTrigger):
 Finish = Callable[[Any], Any]
 
 
+def sorted_words(a: str, b: str) -> str:
+    return " ".join(sorted([*a.split(), *b.split()]))
+
+
+def told(key: str, window: Any, elements: list[str]) -> list[str]:
+    return [f"{key} {window.start} {element}" for element in elements]
+
+
 def of(windows: Any, finish: Finish) -> Finish:
     return lambda stream: finish(stream.key_by(lambda r: r[0]).window(windows)).uid("w").name("windows")
 
@@ -67,7 +76,7 @@ def joined(windows: Any, **settings: Any) -> Finish:
 
 
 def reduced(windows: Any, **settings: Any) -> Finish:
-    return of(windows, lambda w: with_settings(w, **settings).reduce(lambda a, b: f"{a} {b}"))
+    return of(windows, lambda w: with_settings(w, **settings).reduce(sorted_words))
 
 
 def listed(windows: Any, **settings: Any) -> Finish:
@@ -134,6 +143,10 @@ SAME = [
     (reduced(TUMBLING, trigger=Asked()), reduced(TUMBLING)),
     (joined(SLIDING, trigger=Asked()), joined(SLIDING, lateness=3)),
     (joined(SLIDING, lateness=3), joined(SLIDING, trigger=Asked())),
+    (joined(SLIDING, trigger=Asked()), joined(SLIDING)),
+    (joined(SLIDING, lateness=3), joined(SLIDING)),
+    (reduced(SLIDING, trigger=Asked(), lateness=3), reduced(SLIDING)),
+    (joined(SLIDING, trigger=Asked()), of(SLIDING, lambda w: w.aggregate(Joined(), told))),
     (listed(SLIDING), listed(SLIDING, trigger=Asked())),
     (listed(SLIDING, trigger=Asked(), lateness=3), listed(SLIDING)),
     (joined(SESSIONS), joined(SESSIONS, trigger=Asked())),
@@ -186,6 +199,7 @@ def test_windows_that_were_evaluated_are_not_evaluated_again_after_lateness_was_
         (joined(TUMBLING, lateness=50), joined(TUMBLING, trigger=Asked(), lateness=50)),
         (joined(TUMBLING, trigger=Asked(), lateness=50), joined(TUMBLING, lateness=50)),
         (joined(SLIDING), joined(SLIDING, lateness=50)),
+        (joined(SLIDING, lateness=50), joined(SLIDING)),
         (joined(SLIDING, lateness=50), joined(SLIDING, lateness=60)),
         (joined(SESSIONS, lateness=50), joined(SESSIONS, trigger=Asked(), lateness=50)),
         (joined(SESSIONS, trigger=Asked(), lateness=50), joined(SESSIONS, lateness=50)),
@@ -241,7 +255,8 @@ def test_slices_become_windows_of_another_size() -> None:
 
 
 @pytest.mark.parametrize("windows", [TumblingProcessingTimeWindows.of(10), SlidingProcessingTimeWindows.of(10, 5)])
-def test_the_wall_clock(windows: Any) -> None:
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_the_wall_clock(windows: Any, goes_on: bool) -> None:
     class Asks(ProcessingTimeTrigger):
         """Is not taken for the default trigger."""
 
@@ -251,7 +266,8 @@ def test_the_wall_clock(windows: Any) -> None:
             h.process("a1")
             taken = h.snapshot()
         with OperatorHarness(now, restored=taken, start_ms=8) as h:
-            h.process("a2")
+            if goes_on:
+                h.process("a2")
             seen = h.advance(3)
             h.finish()
             return [seen, *h.values]
@@ -260,8 +276,7 @@ def test_the_wall_clock(windows: Any) -> None:
     expected = results(in_slices, in_slices)
     assert results(in_slices, one_by_one) == expected
     assert results(one_by_one, one_by_one) == expected
-    if isinstance(windows, TumblingProcessingTimeWindows):
-        assert results(one_by_one, in_slices) == expected
+    assert results(one_by_one, in_slices) == expected
 
 
 @pytest.mark.parametrize("lateness", [0, 3])
@@ -273,6 +288,32 @@ def test_a_session_that_has_grown_is_given_a_trigger(lateness: int) -> None:
         assert rows_of(h) == {}
 
 
+def test_tumbling_windows_are_among_those_that_slide() -> None:
+    results = after(joined(SLIDING), before(joined(TUMBLING)))
+    assert ("a1 a2 a4", 9) in results
+    assert ("a3 a5", 19) in results
+
+
+@pytest.mark.parametrize("turns", range(9))
+def test_a_snapshot_within_a_burst_of_inherited_windows(turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sliding, "BURST", 2)
+    early, late = [(f"{key}1", 8) for key in "abcde"], [(f"{key}2", 9) for key in "dcgh"]
+    with OperatorHarness(joined(SLIDING), restored=before(joined(SLIDING, trigger=Asked()), records=early)) as h:
+        feed(h, late)
+        operator: Any = h._subtasks[0].operators[0]
+        operator.control(sw.elements.Watermark(END))
+        for _ in range(turns):
+            if operator.has_work:
+                operator.work()
+        out, taken = list(h.records), h.snapshot()
+    with OperatorHarness(joined(SLIDING), restored=taken) as h:
+        h.process_watermark(END)
+        out += h.records
+        assert h._subtasks[0].operators[0]._inherited == {}  # type: ignore[attr-defined]
+    expected = ["a1", "b1", "c1 c2", "d1 d2", "e1", "g2", "h2"]
+    assert sorted(out) == sorted((value, end) for value in expected for end in (9, 14))
+
+
 # ---- what is refused -------------------------------------------------------------------------------------------
 
 BORDERS = "they have borders at other times than those of "
@@ -281,12 +322,6 @@ BORDERS = "they have borders at other times than those of "
 @pytest.mark.parametrize(
     ("was", "now", "why"),
     [
-        (
-            joined(SLIDING, trigger=Asked()),
-            joined(SLIDING),
-            "they are kept one by one, as they are with a trigger, an evictor, allowed lateness or another "
-            "assigner, and without these they would share slices",
-        ),
         (
             joined(SLIDING),
             joined(SLIDING, evictor=CountEvictor.of(3)),
@@ -315,6 +350,22 @@ BORDERS = "they have borders at other times than those of "
         ),
         (joined(SLIDING), joined(SlidingEventTimeWindows.of(9, 3), trigger=Asked()), BORDERS + "Sliding"),
         (joined(SLIDING), joined(TumblingEventTimeWindows.of(12)), BORDERS + "TumblingEventTimeWindows(12ms)"),
+        (joined(SLIDING, trigger=Asked()), joined(SlidingEventTimeWindows.of(15, 5)), BORDERS + "Sliding"),
+        (
+            joined(TUMBLING),
+            joined(SlidingEventTimeWindows.of(20, 5)),
+            BORDERS + "SlidingEventTimeWindows(20ms, 5ms)",
+        ),
+        (
+            joined(GlobalWindows.create(), trigger=CountTrigger.of(9)),
+            joined(TUMBLING),
+            BORDERS + "TumblingEventTimeWindows(10ms)",
+        ),
+        (
+            joined(GlobalWindows.create(), trigger=CountTrigger.of(9)),
+            joined(SLIDING),
+            BORDERS + "SlidingEventTimeWindows(10ms, 5ms)",
+        ),
         (joined(SESSIONS), joined(TUMBLING), "they merge, unlike those of TumblingEventTimeWindows(10ms)"),
         (joined(TUMBLING), joined(SESSIONS), "they do not merge, unlike those of EventTimeSessionWindows"),
         (joined(SLIDING), joined(SESSIONS), "they do not merge, unlike those of EventTimeSessionWindows"),

@@ -197,8 +197,7 @@ def test_event_time(data: st.DataObject) -> None:
         TumblingEventTimeWindows(size, offset) if size == slide else SlidingEventTimeWindows(size, slide, offset)
     )
     both = Both(windows, data.draw(st.sampled_from(FINISHES), "function"), lateness)
-    # Slices cannot be made of sliding windows.
-    orders = [(0, 1), (0, 0), (1, 1), (1, 0)] if size == slide else [(0, 1), (0, 0)]
+    orders = [(0, 1), (0, 0), (1, 1), (1, 0)]
     model = Model(size, slide, offset, lateness)
     watermark = number = 0
     model.advance(watermark)
@@ -249,7 +248,7 @@ def test_processing_time(data: st.DataObject) -> None:
                 step = data.draw(st.sampled_from([1, 2, 5, 30]), "step")
                 both.do("advance", step)
             case _:
-                orders = [(0, 1), (0, 0), (1, 1), (1, 0)] if size == slide else [(0, 1), (0, 0)]
+                orders = [(0, 1), (0, 0), (1, 1), (1, 0)]
                 both.restart(
                     data.draw(st.integers(1, 3), "parallelism"), data.draw(st.sampled_from(orders), "order")
                 )
