@@ -24,6 +24,8 @@ from sluiceway.runtime.poller import Poller
 __all__ = ["Progress", "Tasklet", "Worker", "acting_for", "stepping"]
 
 _ROUNDS_BETWEEN_POLLS = 16
+_PATIENCE_S = 0.002
+"""After so long, mails are read, and files are looked at, though not all tasklets have had their turn."""
 
 
 class Progress(Enum):
@@ -178,12 +180,14 @@ class Worker:
         """Run what is ready, without sleeping.
 
         Args:
-            rounds: how many times each tasklet may have its turn; None: until none is ready.
+            rounds: how many times each tasklet may have its turn, unless they take long: who has sent something
+                is waiting to be heard then. None: until none is ready.
 
         Returns:
             whether anything ran.
         """
         ran = False
+        began = self._monotonic()
         while rounds is None or rounds > 0:
             while self._mails:
                 ran = True
@@ -196,8 +200,12 @@ class Worker:
             ran = True
             for _ in range(len(ready)):
                 self._step(ready.popleft())
+                if self._mails and self._monotonic() - began >= _PATIENCE_S:
+                    break  # what a step has for others must not wait for all the other steps
             if rounds is not None:
                 rounds -= 1
+                if self._monotonic() - began >= _PATIENCE_S:
+                    break
         return ran
 
     def _step(self, tasklet: Tasklet) -> None:

@@ -46,6 +46,29 @@ def test_tasklets_run_in_turn_until_all_are_done(worker: Worker) -> None:
     assert not worker.alive()
 
 
+def test_mails_and_files_do_not_wait_for_long_steps_of_others() -> None:
+    clock, poller = VirtualClock(), SelectorPoller()
+    worker = Worker(clock, poller)
+    seen: list[str] = []
+
+    def long(name: str) -> Callable[[], Progress]:
+        def step() -> Progress:
+            seen.append(name)
+            worker.soon(lambda: seen.append(f"{name}'s mail"))
+            clock.advance(3)
+            return Progress.AGAIN
+
+        return step
+
+    for name in "ab":
+        worker.add(Scripted(*[long(name)] * 2))
+    assert worker.run_ready(16)
+    assert seen == ["a"]
+    worker.run()
+    poller.close()
+    assert seen == [said for name in "abab" for said in (name, f"{name}'s mail")]
+
+
 def test_a_wake_up_during_a_step_is_not_lost(worker: Worker) -> None:
     tasklet = Scripted()
 
