@@ -117,6 +117,7 @@ NOTHING = "there is no Pipeline at the top of the module; write flow = Pipeline(
             "job.py has no 'flow': the Pipelines there are job.py:a, job.py:b; name one of them, or call",
         ),
         ("a = sw.Pipeline()", "job.py:b", "job.py has no 'b': the Pipelines there are job.py:a; name one of them"),
+        ("flow = sw.Pipeline()", "job.py:b", "the Pipelines there are job.py:flow; name one of them\n"),
         (
             "flow = 7",
             "job.py",

@@ -216,7 +216,8 @@ def _others(module: ModuleType, where: str) -> str:
     names = sorted(name for name, value in vars(module).items() if isinstance(value, Pipeline))
     if names:
         listed = ", ".join(f"{where}:{name}" for name in names)
-        return f"the Pipelines there are {listed}; name one of them, or call it {_ATTRIBUTE!r}"
+        renamed = "" if _ATTRIBUTE in names else f", or call it {_ATTRIBUTE!r}"
+        return f"the Pipelines there are {listed}; name one of them{renamed}"
     return (
         f"there is no Pipeline at the top of the module; write {_ATTRIBUTE} = Pipeline(...), "
         f"or a function {_ATTRIBUTE}() that returns one"
