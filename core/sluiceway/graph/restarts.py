@@ -157,8 +157,12 @@ _FORMS: Final = {
 }
 
 
-def restart_strategy(text: str) -> RestartStrategy:
+def restart_strategy(text: str, random: Random | None = None) -> RestartStrategy:
     """The strategy of an option's text.
+
+    Args:
+        text: the option's.
+        random: draws what is left to chance; None: one of its own.
 
     Raises:
         UnknownNameError: there is no strategy of that name; lists those that there are.
@@ -176,7 +180,7 @@ def restart_strategy(text: str) -> RestartStrategy:
             case "exponential", [first, longest]:
                 if not 0 < duration_ms(first) <= duration_ms(longest):
                     raise ValueError("the first delay must be more than 0 and no longer than the longest")
-                return ExponentialDelay(duration_ms(first), duration_ms(longest))
+                return ExponentialDelay(duration_ms(first), duration_ms(longest), random=random)
             case "failure-rate", [failures, interval, delay]:
                 return FailureRate(_count(failures), duration_ms(interval), duration_ms(delay))
             case _:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from random import Random
 from typing import Any, Protocol
 
 from sluiceway.carrier import LinkLostError
@@ -131,7 +132,7 @@ class JobMaster:
         self._waiting_for_slots: list[tuple[ExecutionVertex, ...]] = []
         self._failover = Failover(
             self.executions,
-            restart_strategy(settings.restart),
+            restart_strategy(settings.restart, Random(f"{seed}/{job}")),
             clock,
             cancel=self._cancel_task,
             restart=self._restart,
