@@ -12,6 +12,8 @@ import sluiceway as sw
 from sluiceway.clock import VirtualClock
 from sluiceway.config import Settings
 from sluiceway.errors import ConfigurationError
+from sluiceway.metrics import SubtaskMetrics
+from sluiceway.runtime.reporting import JobFigures, TaskFigures
 from sluiceway.runtime.task import Task
 from sluiceway.runtime.worker import Progress
 
@@ -122,3 +124,13 @@ def test_histograms_of_functions_are_told(workers: int) -> None:
     assert (task.user["waited_count"], task.user["waited_max"]) == (100, 3.0)
     assert task.user["waited_p50"] == pytest.approx(0.1, rel=0.12)
     assert task.user["waited_p99"] == pytest.approx(0.1, rel=0.12)
+
+
+def test_a_job_that_is_over_has_nothing_in_its_channels_whatever_was_told_last() -> None:
+    told = SubtaskMetrics("map", 0, "running", queued=1, backlog=2, buffers=16, buffers_in_use=3)
+    figures = JobFigures()
+    figures.take([TaskFigures("a", told, False, 0, {})])
+    (last,) = figures.metrics("job", "running", 1.0, None).subtasks
+    assert (last.queued, last.backlog, last.buffers_in_use) == (1, 2, 3)
+    (last,) = figures.metrics("job", "finished", 1.0, None).subtasks
+    assert (last.queued, last.backlog, last.buffers_in_use, last.buffers) == (0, 0, 0, 16)

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from sluiceway.clock import Clock
+from sluiceway.engine import JobStatus
 from sluiceway.graph import ExecutionGraph, ExecutionState
 from sluiceway.metrics import JobMetrics, MetricsReporter, SubtaskMetrics
 from sluiceway.runtime.inputs import SourceInput
@@ -92,15 +93,19 @@ class JobFigures:
             elapsed_s=elapsed_s,
             records_in=self._earlier_in + sum(f.metrics.records_in for f in figures if f.is_source),
             records_out=self._earlier_out + sum(f.records_to_sinks for f in figures),
-            subtasks=tuple(_with_state(f, executions) for f in figures),
+            subtasks=tuple(_with_state(f, executions, JobStatus(status).ended) for f in figures),
             latency_ms=latency,
             restarts=restarts,
         )
 
 
-def _with_state(figures: TaskFigures, executions: ExecutionGraph | None) -> SubtaskMetrics:
+def _with_state(figures: TaskFigures, executions: ExecutionGraph | None, over: bool) -> SubtaskMetrics:
+    """The figures, with what the job master knows better: in a job that is over no buffer is in use any more."""
+    metrics = figures.metrics
     execution = None if executions is None else executions.execution(figures.attempt_id)
-    return figures.metrics if execution is None else replace(figures.metrics, state=execution.state.value)
+    if execution is not None:
+        metrics = replace(metrics, state=execution.state.value)
+    return replace(metrics, queued=0, backlog=0, buffers_in_use=0) if over else metrics
 
 
 class Reporting:
