@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sluiceway.api.handle import JobHandle
     from sluiceway.api.joins import AsOfJoin, IntervalJoin, IntervalJoined
     from sluiceway.api.results import CloseableIterator
+    from sluiceway.api.statedata import StateRows, read_state
     from sluiceway.api.windowed import AllWindowedStream, WindowedStream
     from sluiceway.api.windowjoins import CoGroupedStreams, JoinedStreams, WindowedCoGroup, WindowedJoin
     from sluiceway.committing import IdempotentSink, TwoPhaseCommitSink
@@ -200,6 +201,7 @@ __all__ = [
     "SluicewayError",
     "Source",
     "StateError",
+    "StateRows",
     "StateTtlConfig",
     "TaggedUnion",
     "TaskLogFilter",
@@ -219,6 +221,7 @@ __all__ = [
     "WindowedJoin",
     "WindowedStream",
     "__version__",
+    "read_state",
 ]
 
 # Looked up when first used: this module is imported before every other one of the package, also by plugins
@@ -229,6 +232,7 @@ _HOMES = {
     "sluiceway.api.asynchronous": "AsyncDataStream",
     "sluiceway.api.handle": "JobHandle",
     "sluiceway.api.results": "CloseableIterator",
+    "sluiceway.api.statedata": "StateRows read_state",
     "sluiceway.api.joins": "AsOfJoin IntervalJoin IntervalJoined",
     "sluiceway.api.windowed": "AllWindowedStream WindowedStream",
     "sluiceway.api.windowjoins": "CoGroupedStreams JoinedStreams WindowedCoGroup WindowedJoin",

@@ -25,6 +25,8 @@ COMMANDS: Final = {
     "submit": "sluiceway.cli.cluster:submit",
     "list": "sluiceway.cli.cluster:list_jobs",
     "cancel": "sluiceway.cli.cluster:cancel",
+    "checkpoints": "sluiceway.cli.checkpoints:checkpoints",
+    "state": "sluiceway.cli.checkpoints:state",
     "logs": "sluiceway.cli.logs:logs",
     "top": "sluiceway.cli.top:top",
     "stop": "sluiceway.cli.cluster:stop_job",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from sluiceway.errors import (
+    CheckpointError,
     ConfigurationError,
     ConnectorError,
     GraphError,
@@ -29,7 +30,7 @@ EXPLAINED: Final = {
     FAILED: "the pipeline's own code failed, while it was loaded or while it ran",
     USAGE: "a wrong command, option or setting, or a pipeline that cannot run as it is written",
     OUTSIDE: "something outside the pipeline: a connector cannot reach, read or write its other side, "
-    "or a plugin is missing or broken",
+    "a checkpoint cannot be written or read, or a plugin is missing or broken",
     CANCELLED: "cancelled with Ctrl-C",
     BROKEN_PIPE: "whoever read the output went away (as in '| head')",
     TERMINATED: "cancelled with SIGTERM",
@@ -42,7 +43,7 @@ def of(error: BaseException) -> int:
     match error:
         case KeyboardInterrupt() | JobCancelledError():
             return CANCELLED
-        case PluginError() | ConnectorError():
+        case PluginError() | ConnectorError() | CheckpointError():
             return OUTSIDE
         case ConfigurationError() | GraphError() | NotBuiltYetError():
             return USAGE

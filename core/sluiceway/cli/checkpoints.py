@@ -1,0 +1,260 @@
+"""``sluiceway checkpoints`` and ``sluiceway state``: what is in a place for checkpoints, without a job's code."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+import click
+
+from sluiceway.cli.groups import Group
+from sluiceway.cli.manager import manager
+from sluiceway.cli.tables import print_table
+from sluiceway.errors import ConfigurationError
+
+__all__ = ["checkpoints", "state"]
+
+_json_flag = click.option("--json", "as_json", is_flag=True, help="As a JSON object.")
+
+
+@click.group(cls=Group)
+def checkpoints() -> None:
+    """See what checkpoints a place has, and clean up."""
+
+
+@checkpoints.command("list")
+@click.argument("place")
+@_json_flag
+def list_(place: str, as_json: bool) -> None:
+    """List the complete checkpoints in the directory or URL PLACE, those of each run from old to new."""
+    from sluiceway.checkpoints import find_checkpoints, load_metadata
+
+    storage = manager().checkpoint_storage(place)
+    found = [(directory, load_metadata(storage, directory)) for directory in find_checkpoints(storage)]
+    found.sort(key=lambda one: (one[0].rpartition("/")[0], one[1].checkpoint_id))
+    if as_json:
+        facts = [
+            {
+                "path": storage.shown(directory) if directory else storage.location,
+                "job": m.job_name,
+                "checkpoint": m.checkpoint_id,
+                "kind": m.kind,
+                "triggered_ms": m.triggered_ms,
+                "completed_ms": m.completed_ms,
+                "size": m.size,
+                "written": m.written,
+            }
+            for directory, m in found
+        ]
+        click.echo(json.dumps(facts, indent=2))
+        return
+    if not found:
+        click.echo(f"There is no complete checkpoint in {storage.location}.")
+        return
+    rows = [
+        (
+            m.job_name,
+            str(m.checkpoint_id),
+            m.kind,
+            _time(m.completed_ms),
+            f"{m.completed_ms - m.triggered_ms} ms",
+            _size(m.size),
+            _size(m.written),
+            directory or ".",
+        )
+        for directory, m in found
+    ]
+    print_table(("JOB", "CHECKPOINT", "KIND", "COMPLETED", "TOOK", "SIZE", "WRITTEN", "DIRECTORY"), rows)
+
+
+@checkpoints.command()
+@click.argument("path")
+@_json_flag
+def show(path: str, as_json: bool) -> None:
+    """Show what the checkpoint in the directory or URL PATH has: steps, states, types, sizes."""
+    from sluiceway.checkpoints import load_metadata, split_location
+
+    place, directory = split_location(path)
+    storage = manager().checkpoint_storage(place)
+    metadata = load_metadata(storage, directory)
+    if as_json:
+        import msgspec
+
+        click.echo(json.dumps(msgspec.to_builtins(metadata), indent=2))
+        return
+    took = metadata.completed_ms - metadata.triggered_ms
+    click.echo(f"{metadata.kind} {metadata.checkpoint_id} of job {metadata.job_name!r}")
+    click.echo(f"  completed: {_time(metadata.completed_ms)}, after {took} ms")
+    click.echo(f"  size:      {_size(metadata.size)}, of which {_size(metadata.written)} were written for it")
+    for vertex in metadata.vertices:
+        click.echo(f"\n{vertex.name}: {vertex.parallelism} of {vertex.max_parallelism}")
+        print_table(("UID", "STATE", "KIND", "TYPE", "SERIALIZER", "SUBTASKS"), _states(vertex))
+
+
+@checkpoints.command()
+@click.argument("old")
+@click.argument("new")
+@_json_flag
+def diff(old: str, new: str, as_json: bool) -> None:
+    """Show which states the checkpoint NEW has that OLD has not, and the other way round."""
+    from sluiceway.checkpoints import load_metadata, split_location
+
+    sides = []
+    for path in (old, new):
+        place, directory = split_location(path)
+        metadata = load_metadata(manager().checkpoint_storage(place), directory)
+        rows = [row for vertex in metadata.vertices for row in _states(vertex)]
+        sides.append({(row[0], row[1]): list(row[2:5]) for row in rows if row[2] not in ("split", "pending")})
+    before, after = sides
+    changes = []
+    for place_ in sorted(before.keys() | after.keys()):
+        had, has = before.get(place_), after.get(place_)
+        if had != has:
+            what = "added" if had is None else "removed" if has is None else "changed"
+            changes.append((what, *place_, _described(had), _described(has)))
+    if as_json:
+        names = ("what", "uid", "state", "old", "new")
+        click.echo(json.dumps([dict(zip(names, change, strict=True)) for change in changes], indent=2))
+    elif changes:
+        print_table(("WHAT", "UID", "STATE", "OLD", "NEW"), changes)
+    else:
+        click.echo("Both have the same states.")
+
+
+@checkpoints.command()
+@click.argument("path")
+def delete(path: str) -> None:
+    """Delete the checkpoint in the directory or URL PATH, but for what others share with it."""
+    from sluiceway.checkpoints import CheckpointDirectory, load_metadata, split_location
+
+    place, directory = split_location(path)
+    storage = manager().checkpoint_storage(place)
+    metadata = load_metadata(storage, directory)
+    run = CheckpointDirectory(storage)
+    if run.directory(metadata.checkpoint_id) != directory:
+        raise ConfigurationError(
+            f"{path} has checkpoint {metadata.checkpoint_id} and is not called chk-{metadata.checkpoint_id}: it "
+            "was moved by hand, so remove its directory by hand, too"
+        )
+    run.discard(metadata.checkpoint_id)
+    click.echo(f"Deleted {path}: {_size(metadata.size)} of state, what others share with it excepted.")
+
+
+@checkpoints.command()
+@click.argument("place")
+@click.option("--older-than", default="1h", metavar="TIME", help="Keep younger files; default: 1h.")
+@click.option("--dry-run", is_flag=True, help="Delete nothing, only say what would be.")
+@_json_flag
+def gc(place: str, older_than: str, dry_run: bool, as_json: bool) -> None:
+    """Delete files in PLACE that no complete checkpoint refers to: what broken writes and killed jobs have left.
+
+    A checkpoint that is under way has such files, too: so keep those that are younger than one can take.
+    """
+    from sluiceway.checkpoints import CheckpointDirectory
+    from sluiceway.clock import SystemClock
+    from sluiceway.config import duration_ms
+
+    try:
+        age_ms = duration_ms(older_than)
+    except ValueError as error:
+        raise ConfigurationError(f"--older-than: {error}") from None
+    storage = manager().checkpoint_storage(place)
+    found = CheckpointDirectory(storage).collect(SystemClock().now_ms(), age_ms, dry_run=dry_run)
+    if as_json:
+        facts = {
+            "deleted": [] if dry_run else [file.name for file in found.files],
+            "orphans": [file.name for file in found.files],
+            "too_young": [file.name for file in found.kept],
+            "size": found.size,
+        }
+        click.echo(json.dumps(facts, indent=2))
+        return
+    for file in found.files:
+        click.echo(f"{'would delete' if dry_run else 'deleted'} {file.name} ({_size(file.size)})")
+    kept = f"; {len(found.kept)} more may be of a checkpoint that is under way" if found.kept else ""
+    click.echo(f"{len(found.files)} files, {_size(found.size)}{kept}.")
+
+
+@click.group(cls=Group)
+def state() -> None:
+    """Look into the state in checkpoints."""
+
+
+@state.command("show")
+@click.argument("path")
+@click.option("--uid", metavar="UID", help="Only of the step with this uid.")
+@click.option("--state", "name", metavar="NAME", help="Only the state of this name.")
+@click.option("--limit", type=click.IntRange(0), default=100, help="At most so many rows; 0: all. Default: 100.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON object a line.")
+def show_state(path: str, uid: str | None, name: str | None, limit: int, as_json: bool) -> None:
+    """Show the state in the checkpoint in the directory or URL PATH. Nothing is unpickled that could run code."""
+    from dataclasses import asdict
+
+    from sluiceway.api.statedata import StateRows
+    from sluiceway.api.statedata import as_json as encoded
+
+    found = iter(StateRows(path, uid, name, False, manager()))
+    rows = list(islice(found, limit or None))
+    more = limit and next(found, None) is not None
+    if as_json:
+        for row in rows:
+            click.echo(encoded(asdict(row) | {"key": row.key, "namespace": row.namespace, "value": row.value}))
+    else:
+        cells = [
+            (
+                row.uid,
+                row.state,
+                "-" if row.key_group is None else encoded(row.key),
+                encoded(row.namespace) if row.namespace not in (None, ()) else "-",
+                "-" if row.name is None else encoded(row.name),
+                encoded(row.value),
+            )
+            for row in rows
+        ]
+        print_table(("UID", "STATE", "KEY", "NAMESPACE", "ENTRY", "VALUE"), cells)
+    if more:
+        click.echo(f"There is more than these {limit} rows: --limit 0 shows all.", err=True)
+
+
+def _states(vertex: Any) -> list[tuple[str, str, str, str, str, str]]:
+    """The states of a vertex: uid, name, kind, type, serializer, in how many subtasks."""
+    found: dict[tuple[str, str, str, str, str], set[int]] = {}
+    for subtask in vertex.subtasks:
+        for operator in subtask.operators:
+            rows: list[tuple[str, str, str, str]] = []
+            if operator.keyed is not None:
+                for table in operator.keyed.tables:
+                    ttl = "" if table.ttl_ms is None else f", for {table.ttl_ms} ms"
+                    written = f"{table.serializer} {table.version}"
+                    rows.append((table.name, f"{table.kind or table.table}{ttl}", table.type or "-", written))
+            for kept in operator.lists:
+                kind = "operator list" if kept.mode == "list" else kept.mode
+                rows.append((kept.name, kind, kept.type or "-", f"{kept.serializer} {kept.version}"))
+            if operator.broadcast is not None:
+                rows.append(("broadcast state", "broadcast", "-", "-"))
+            if operator.splits is not None:
+                rows.append(("splits", "split", "-", "-"))
+            if operator.pending is not None:
+                rows.append(("pending records", "pending", "-", "-"))
+            for row in rows:
+                found.setdefault((operator.uid, *row), set()).add(subtask.index)
+    return [(*what, str(len(subtasks))) for what, subtasks in found.items()]
+
+
+def _described(state: list[str] | None) -> str:
+    return "-" if state is None else ", ".join(part for part in state if part != "-")
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _size(size: int) -> str:
+    amount = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024 or unit == "GiB":
+            break
+        amount /= 1024
+    return f"{size} B" if unit == "B" else f"{amount:.1f} {unit}"
