@@ -290,7 +290,7 @@ class CarrierConformance(ChannelConformance):
 
     # ---- what is no frame -----------------------------------------------------------------------------------
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
     @given(frames=st.lists(_FRAMES, max_size=5))
     def test_a_consumer_that_sends_anything_harms_nobody_else(self, frames: list[bytes]) -> None:
         a, b, stranger = self._three()
@@ -310,7 +310,7 @@ class CarrierConformance(ChannelConformance):
         sender.close()
         self._still_works(a, b)
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
     @given(frames=st.lists(st.tuples(_FRAMES, st.none() | st.binary(max_size=40)), max_size=5))
     def test_a_producer_that_sends_anything_is_found_out(self, frames: list[tuple[bytes, bytes | None]]) -> None:
         a, b, stranger = self._three()

@@ -159,6 +159,7 @@ class ChannelConformance(ABC):
         sent: list[Element] = [Batch([1]), Watermark(1), Batch([2]), Watermark(2), Batch([3])]
         for element in sent:
             sender.send(element)
+        self.settle(lambda: receiver.queued() == 2)
         self.settle()
         assert receiver.queued() == 2, "one batch, and what came right behind it"
         assert sender.backlog() == 2
@@ -227,11 +228,8 @@ class ChannelConformance(ABC):
         for turn in range(5):
             for number, (sender, _) in enumerate(ends):
                 sender.send(Batch([turn, number]))
-            for _ in range(20):
-                for worker in self.workers():
-                    worker.turn(0.001)
+            self.settle(lambda: all(receiver.queued() == 1 for _, receiver in ends))
             for number, (_, receiver) in enumerate(ends):
-                assert receiver.queued() == 1, "after 20 turns, in which there was nothing else to do"
                 assert receiver.receive() == Batch([turn, number])
         for sender, receiver in ends:
             sender.close()
