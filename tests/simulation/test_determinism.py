@@ -7,6 +7,7 @@ import subprocess
 import sys
 from typing import Any
 
+import sluiceway as sw
 from sluiceway.testing.simulation import Simulation
 
 FAULTS: dict[str, Any] = {"crashes": 1, "hangs": 1, "restart": "fixed-delay:9:1s", "heartbeat_timeout": "5s"}
@@ -26,6 +27,7 @@ def test_a_seed_gives_the_same_run_event_by_event_each_time(shape: Any) -> None:
 
 
 PROGRAM = """
+import sluiceway as sw
 import sluiceway as sw
 from sluiceway.testing.simulation import Simulation
 
@@ -54,3 +56,22 @@ def test_the_hashes_of_strings_have_no_say_in_it() -> None:
     assert [process.returncode for process in processes] == [0, 0]
     assert len(one.split()) == 3
     assert one == other
+
+
+def test_with_checkpoints_and_the_restarts_that_come_with_them_too() -> None:
+    def digest(seed: int) -> str:
+        flow, _ = word_count()
+        arguments = {"workers": 2, "parallelism": 2, "crashes": 2, "checkpoint_interval": "10ms"}
+        result = Simulation(flow, seed=seed, **arguments).run()
+        restarts.append(result.restarts)
+        return result.trace.digest
+
+    restarts: list[int] = []
+    assert [digest(seed) for seed in range(4)] == [digest(seed) for seed in range(4)]
+    assert sum(restarts) > 0
+
+
+def word_count() -> tuple[sw.Pipeline, object]:
+    flow = sw.Pipeline("words")
+    words = flow.from_collection(["to be or not to be", "be that as it may"] * 9).flat_map(str.split)
+    return flow, words.key_by(lambda word: word).count().collect()

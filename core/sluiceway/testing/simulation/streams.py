@@ -126,7 +126,7 @@ class SimulatedStream:
     # ---- the other side -------------------------------------------------------------------------------------
 
     def _came(self, data: bytes | None) -> None:
-        if self._closed or not self.node.alive:
+        if self._closed or self._ended or not self.node.alive:
             return
         if data is None:
             self._ended = "closed"
