@@ -23,6 +23,7 @@ BENCHMARKS = (
     "latency",
     "transports",
     "serializers",
+    "state",
     "workers",
     "startup",
     "peers",

@@ -60,6 +60,12 @@ ROWS = [
     "(str, int): encode one",
     "(str, int): decode one",
     *(f"sent: {kind}, against pickle" for kind in SENT),
+    *(f"keyed count on RocksDB, {way}" for way in ("Zipf, exponent 1.2", "Zipf, exponent 1", "uniform")),
+    *(
+        f"{row}, {backend}"
+        for backend in ("memory", "rocksdb")
+        for row in ("pause for a snapshot", "making the snapshot beside the processing", "restore")
+    ),
     *(
         f"word count, {distinct} words: 2 workers against {other}"
         for distinct in ("100", "20,000")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
+from threading import Lock
 from typing import Any, Final
 
 from sluiceway.errors import StateError
@@ -74,6 +75,7 @@ class RocksDBKeyedBackend(KeyedStateBackend):
         self._id = secrets.token_hex(8)
         self._place: Place | None = None
         self._database: Database | None = None
+        self._opening = Lock()
         self._metas: list[StateMeta] = []
         self._index: dict[str, int] = {}
         self._tables: dict[str, RocksDBTable] = {}
@@ -95,8 +97,10 @@ class RocksDBKeyedBackend(KeyedStateBackend):
     def database(self) -> Database:
         """The database, opened when it is needed first."""
         if self._database is None:
-            self._check_open()
-            self._database = Database(self.place.path, self.options)
+            with self._opening:
+                if self._database is None:
+                    self._check_open()
+                    self._database = Database(self.place.path, self.options)
         return self._database
 
     def identity(self, name: str) -> str:

@@ -54,7 +54,7 @@ class Taken:
         self.state = OPEN
         self._identity: Callable[[str], str] = backend.identity
         self._operator = backend.operator
-        self._database: Database | None = backend.database
+        self._backend: RocksDBKeyedBackend | None = backend
         self._lock = threading.Lock()
         self._place: Place | None = None
         self._reader: Any = None
@@ -68,9 +68,9 @@ class Taken:
         """
         with self._lock:
             if self.state is OPEN:
-                database = self._database
-                assert database is not None
+                assert self._backend is not None
                 try:
+                    database = self._backend.database  # maybe opened now, so not in the task's thread
                     database.write(chain.from_iterable(e.table.write(e, layer) for e, layer in self.layers))
                     place = new_place(self.options.directory, "snapshot")
                     database.checkpoint(place.path)
@@ -78,7 +78,7 @@ class Taken:
                     self.state = FAILED
                     raise
                 self._place = place
-                self._database = None
+                self._backend = None
                 self.state = DONE
             if self._place is None:
                 raise StateError(
