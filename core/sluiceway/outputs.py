@@ -43,8 +43,6 @@ class ResultPartition:
         self._at_once = buffer_timeout_ms == 0
         self._hold_s = _AT_ONCE_S if self._at_once else buffer_timeout_ms / 1000
         self._full = full
-        # To have a large piece wait gains little, and putting it together with others costs a copy of it.
-        self._large = full // 2 if self._at_once else full
         self._pieces: list[list[Batch[Any]]] = [[] for _ in self._senders]
         self._records = [0] * len(self._senders)
         self._due: float | None = None
@@ -85,13 +83,13 @@ class ResultPartition:
 
     def emit(self, batch: Batch[Any], now: float) -> None:
         """Partition a batch and send the parts, or have them wait. ``now`` is monotonic seconds."""
-        pieces, records, full, large = self._pieces, self._records, self._full, self._large
+        pieces, records, full = self._pieces, self._records, self._full
         waits = False
         for index, part in self._partition(batch):
             held = pieces[index]
             size = len(part.values)
             if not held:
-                if size >= large:
+                if size >= full:
                     self._senders[index].send(part)
                     continue
             elif not _alike(held[0], part):

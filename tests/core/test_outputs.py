@@ -77,7 +77,7 @@ def test_with_timeout_zero_they_wait_for_5_ms_at_most() -> None:
 
 def test_with_timeout_zero_a_large_piece_goes_as_it_is() -> None:
     out, (sent,) = partition(0, full=10)
-    large = Batch([1, 2, 3, 4, 5])
+    large = Batch(list(range(10)))
     out.emit(large, now=5.0)
     assert sent.elements[0] is large
     assert out.due is None

@@ -64,6 +64,9 @@ _FIRST = 16
 """Records of the first part: nobody knows yet how long they take."""
 _LONG_S = 0.1
 """A step that takes longer has its input cut, so that other tasks and messages have their turn."""
+_STEPS_OF_CONSUMERS = 4
+"""In a turn. Several producers may send to one consumer, which has to keep up with them all: records that wait
+long are in no cache any more when they are processed."""
 
 
 class Phase(Enum):
@@ -150,6 +153,7 @@ class Task(Tasklet):
             reader, report = make_reader(self), self._report_watermark
             return open_source(d, step, self.clock, reader, lambda: self.blocked_s, report)
         began = lambda: self.checkpoints.alignment_began()  # noqa: E731 (there are none yet)
+        self.steps_a_turn = _STEPS_OF_CONSUMERS
         return GateInput(open_gate(d, self._transport, self._data_came, began))
 
     def connect(self) -> None:

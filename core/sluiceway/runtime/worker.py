@@ -26,6 +26,8 @@ __all__ = ["Progress", "Tasklet", "Worker", "acting_for", "stepping"]
 _ROUNDS_BETWEEN_POLLS = 16
 _PATIENCE_S = 0.002
 """After so long, mails are read, and files are looked at, though not all tasklets have had their turn."""
+_SHORT_TURN_S = 0.001
+"""A turn that has taken so long is over."""
 
 
 class Progress(Enum):
@@ -49,7 +51,10 @@ class Tasklet(ABC):
         busy_s: seconds spent in steps.
         blocked_s: seconds at rest because its output was blocked.
         idle_s: seconds at rest because it had no input.
+        steps_a_turn: how many steps it may make in a row, while they are short.
     """
+
+    steps_a_turn = 1
 
     def __init__(self) -> None:
         self.scheduled = False
@@ -222,9 +227,14 @@ class Worker:
         before = stepping.set(tasklet)
         try:
             progress = tasklet.step()
+            ended = self._monotonic()
+            for _ in range(1, tasklet.steps_a_turn):
+                if progress is not Progress.AGAIN or ended - started >= _SHORT_TURN_S or self._mails:
+                    break
+                progress = tasklet.step()
+                ended = self._monotonic()
         finally:
             stepping.reset(before)
-        ended = self._monotonic()
         tasklet.busy_s += ended - started
         tasklet.rest_since = ended
         tasklet.rest = progress

@@ -46,6 +46,48 @@ def test_tasklets_run_in_turn_until_all_are_done(worker: Worker) -> None:
     assert not worker.alive()
 
 
+@pytest.mark.parametrize(
+    ("takes_s", "interrupted", "expected"),
+    [
+        (0.0, False, ["a", "a", "a", "b", "a", "a", "b", "b"]),
+        (0.0006, False, ["a", "a", "b", "a", "a", "b", "a", "b"]),
+        (0.001, False, ["a", "b", "a", "b", "a", "b", "a", "a"]),
+        (0.0, True, ["a", "b", "a", "b", "a", "b", "a", "a"]),
+    ],
+    ids=["short steps", "until the turn has been long enough", "a long step", "a mail"],
+)
+def test_a_tasklet_may_make_several_short_steps_a_turn(
+    takes_s: float, interrupted: bool, expected: list[str]
+) -> None:
+    class Hand(VirtualClock):
+        at = 0.0
+
+        def monotonic(self) -> float:
+            return self.at
+
+    clock, poller = Hand(), SelectorPoller()
+    worker = Worker(clock, poller)
+    seen: list[str] = []
+
+    def say(name: str) -> Callable[[], Progress]:
+        def step() -> Progress:
+            seen.append(name)
+            clock.at += takes_s
+            if interrupted:
+                worker.soon(lambda: None)
+            return Progress.AGAIN
+
+        return step
+
+    eager = Scripted(*[say("a")] * 5)
+    eager.steps_a_turn = 3
+    worker.add(eager)
+    worker.add(Scripted(*[say("b")] * 3))
+    worker.run()
+    poller.close()
+    assert seen == expected
+
+
 def test_mails_and_files_do_not_wait_for_long_steps_of_others() -> None:
     clock, poller = VirtualClock(), SelectorPoller()
     worker = Worker(clock, poller)
