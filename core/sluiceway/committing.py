@@ -42,7 +42,7 @@ class TwoPhaseCommitSink(Sink[T], ABC, Generic[T, X]):
 
     @abstractmethod
     def begin_transaction(self) -> X:
-        """Begin one, and return its handle."""
+        """Begin one, and return its handle, which no other transaction may ever have had, of any attempt."""
 
     @abstractmethod
     def write(self, transaction: X, values: Sequence[T], timestamps: Sequence[int] | None) -> None:

@@ -58,6 +58,7 @@ ReportWatermark = Callable[[str, str, int | None], None]
 MakeReader = Callable[["Task"], Callable[[], Reader[Any]]]
 
 _UNTIL_WOKEN = Wait()
+_CHECKPOINT = (CheckpointBarrier, CancelCheckpointMarker)
 _MUCH = 2
 """A step may make this many batches of one before its input is cut into smaller parts."""
 _FIRST = 16
@@ -288,7 +289,7 @@ class Task(Tasklet):
             return self._rest(element, Progress.IDLE)
         elif type(element) is EndOfData:
             self._end_of_data()
-        elif isinstance(element, CheckpointBarrier | CancelCheckpointMarker):
+        elif isinstance(element, _CHECKPOINT):
             self.checkpoints.came(element)
         elif type(element) is not EndOfPartition:
             self._entry.control(element)
@@ -352,7 +353,7 @@ class Task(Tasklet):
             return Progress.AGAIN if wait is None else self._rest(wait, Progress.BLOCKED, 0)
         else:
             element = self.input.poll()
-            if isinstance(element, CheckpointBarrier | CancelCheckpointMarker):
+            if isinstance(element, _CHECKPOINT):
                 self.checkpoints.came(element)
             elif isinstance(element, Wait):
                 return self._rest(_UNTIL_WOKEN, Progress.IDLE, 0)
@@ -440,7 +441,8 @@ class Task(Tasklet):
         take: go on with work that is left, do what processing time has made due, a part of it at a time.
         """
         self._wake_up()
-        self._read_mails()
+        if self._mails:
+            self._read_mails()
         for partition in self._partitions:
             if not partition.available():
                 return self._rest(_UNTIL_WOKEN, Progress.BLOCKED, 0)

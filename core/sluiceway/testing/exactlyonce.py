@@ -144,16 +144,18 @@ class NumberFiles(TwoPhaseCommitSink[int, str]):
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self._directory = os.fspath(directory)
         self._subtask = 0
+        self._attempt = ""
         self._next = 0
 
     def open(self, context: WriterContext) -> None:
         """Find out what is there."""
         os.makedirs(self._directory, exist_ok=True)
         self._subtask = context.subtask
+        self._attempt = os.urandom(4).hex()
 
     def begin_transaction(self) -> str:
-        """The name of the next file."""
-        name = f"{self._subtask:04}-{self._next:08}"
+        """The name of the next file: no other attempt may come upon the same."""
+        name = f"{self._subtask:04}-{self._next:08}-{self._attempt}"
         self._next += 1
         return name
 
@@ -183,7 +185,7 @@ class NumberFiles(TwoPhaseCommitSink[int, str]):
         for name in os.listdir(self._directory):
             if name.startswith(f"{self._subtask:04}-"):
                 if name.endswith(_DONE):
-                    self._next = max(self._next, int(name.removesuffix(_DONE).rpartition("-")[2]) + 1)
+                    self._next = max(self._next, int(name.split("-")[1]) + 1)
                 else:
                     os.remove(os.path.join(self._directory, name))
 
