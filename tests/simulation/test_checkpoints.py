@@ -55,7 +55,7 @@ def run_numbers(seed: int, **arguments: Any) -> None:
 
 
 def test_no_record_is_lost_and_none_counts_twice(simulation: SimulationRunner) -> None:
-    simulation(lambda seed: run_numbers(seed, crashes=3, hangs=1, heartbeat_timeout="5s"), 12)
+    simulation(lambda seed: run_numbers(seed, crashes=3, hangs=1, heartbeat_timeout="5s"), 10)
 
 
 def test_without_checkpoints_that_does_not_hold(simulation: SimulationRunner) -> None:
@@ -73,7 +73,7 @@ def test_a_crash_between_any_two_steps_of_a_checkpoint(simulation: SimulationRun
     def trial(seed: int) -> None:
         run_numbers(5, faults=[Crash(90 + 7 * seed, "worker-1"), Crash(400 + 5 * seed)])
 
-    simulation(trial, 12)
+    simulation(trial, 10)
 
 
 @pytest.mark.parametrize("shape", ["words", "windows"], indirect=True)

@@ -31,7 +31,7 @@ import sluiceway as sw
 import sluiceway as sw
 from sluiceway.testing.simulation import Simulation
 
-for seed in range(3):
+for seed in range(2):
     flow = sw.Pipeline("words")
     words = flow.from_collection(["to be or not to be", "be that as it may"] * 9).flat_map(str.split)
     words.key_by(lambda word: word).count().collect()
@@ -54,7 +54,7 @@ def test_the_hashes_of_strings_have_no_say_in_it() -> None:
     ]
     one, other = (process.communicate()[0] for process in processes)
     assert [process.returncode for process in processes] == [0, 0]
-    assert len(one.split()) == 3
+    assert len(one.split()) == 2
     assert one == other
 
 

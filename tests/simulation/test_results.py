@@ -25,7 +25,7 @@ def check(shape: Any, simulation: SimulationRunner, seeds: int) -> None:
 
 
 def test_any_order_and_any_delay_gives_the_same_results(shape: Any, simulation: SimulationRunner) -> None:
-    check(shape, simulation, 25)
+    check(shape, simulation, 16)
 
 
 @pytest.mark.soak

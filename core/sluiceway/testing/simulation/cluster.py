@@ -104,7 +104,7 @@ class SimulatedCluster(LifecycleListener):
     def settle(self) -> None:
         """Nothing goes wrong from now on; let what is still on its way arrive."""
         self._due.clear()
-        self.world.run(lambda: not any(process.node.hung for process in self.living))
+        self._wait_for_hangs()
         self.world.run(lambda: False, _GOES_ON_FOR_US)
 
     def check_nothing_is_held(self) -> None:
@@ -136,7 +136,12 @@ class SimulatedCluster(LifecycleListener):
         self.end_without_manager()
 
     def end_without_manager(self) -> None:
-        """Wait for the workers to end by themselves."""
+        """Wait for the workers to end by themselves.
+
+        Raises:
+            SimulationError: one does not.
+        """
+        self._wait_for_hangs()
         if not self.world.run(lambda: not self.living, 60_000_000):
             names = ", ".join(process.node.name for process in self.living)
             raise SimulationError(f"the job manager is gone, and workers go on without it: {names}")
@@ -161,6 +166,9 @@ class SimulatedCluster(LifecycleListener):
         """For the trace."""
         self.world.note(MANAGER, f"{vertex} [{subtask}] is {new}")
         self.services.listener.task_state_changed(job_name, vertex, subtask, old, new)
+
+    def _wait_for_hangs(self) -> None:
+        self.world.run(lambda: not any(process.node.hung for process in self.living))
 
     def _start(self, config: WorkerConfig) -> WorkerHandle:
         config = replace(config, segments=self.segments, segment_bytes=self.segment_bytes)
