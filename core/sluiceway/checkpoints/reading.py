@@ -212,8 +212,7 @@ class _NoRows(Mapping[int, bytes]):
     def __getitem__(self, group: int) -> bytes:
         raise StateError(
             f"the keyed state in {self._where} is in the format of state backend "
-            f"{self._native.format.partition(' ')[0]!r}, which no other reads: go on with that backend, or take a "
-            "savepoint, which any backend can start from"
+            f"{self._native.format.partition(' ')[0]!r}, which no other reads: go on with that backend"
         )
 
     def __iter__(self) -> Iterator[int]:

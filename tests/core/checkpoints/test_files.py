@@ -261,7 +261,7 @@ def test_another_backend_cannot_read_them_and_says_so(storage: LocalStorage, tmp
     assert back.keyed is not None
     assert back.keyed.groups, "there is state"
     with pytest.raises(
-        StateError, match=r"run/chk-1/ is in the format of state backend 'rocks'.*take a savepoint"
+        StateError, match=r"run/chk-1/ is in the format of state backend 'rocks'.*go on with that backend"
     ):
         dict(back.keyed.groups)
 
