@@ -65,12 +65,12 @@ def test_the_step_that_logs_is_named_in_a_chain_and_in_its_whole_life(own: Own) 
     assert own.lines[-1] == "||||here|after"
     assert sorted(own.lines[1:-1]) == sorted(
         [
-            "logs|first -> second|0|0|here|open",
+            "logs|first|0|0|here|open",
             "logs|first|0|0|here|map 1",
             "logs|first|0|0|here|map 2",
             "logs|second|0|0|here|filter 1",
             "logs|second|0|0|here|filter 2",
-            "logs|first -> second|0|0|here|close",
+            "logs|first|0|0|here|close",
         ]
     )
 
