@@ -314,6 +314,8 @@ class JobMaster:
 
     def _deploy(self, vertices: Sequence[ExecutionVertex]) -> None:
         deployments = []
+        if vertices:
+            self.checkpoints.snapshot()  # if it cannot be read nothing is on its way yet
         for vertex in vertices:
             execution = vertex.current
             now = self._clock.now_ms()
