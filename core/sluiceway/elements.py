@@ -104,10 +104,19 @@ class LatencyMarker:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointBarrier:
-    """What comes before it belongs to checkpoint ``checkpoint_id``, what comes after does not."""
+    """What comes before it belongs to checkpoint ``checkpoint_id``, what comes after does not.
+
+    Attributes:
+        checkpoint_id: the number of the checkpoint.
+        timestamp_ms: when it was triggered, ms since the epoch.
+        savepoint: path or URL of the savepoint's own directory; empty: it is no savepoint.
+        stops: whether the job ends with it: tasks stand still behind it until it is complete.
+    """
 
     checkpoint_id: int
     timestamp_ms: int
+    savepoint: str = ""
+    stops: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ _CONTROLS: Final[dict[int, tuple[type[Any], tuple[Any, ...]]]] = {
     3: (Watermark, (int,)),
     4: (WatermarkStatus, (bool,)),
     5: (LatencyMarker, (float, str, int)),
-    6: (CheckpointBarrier, (int, int)),
+    6: (CheckpointBarrier, (int, int, str, bool)),
     7: (CancelCheckpointMarker, (int,)),
     8: (QuietProbe, (str, int)),
     9: (EndOfData, ()),

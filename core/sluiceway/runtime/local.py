@@ -10,6 +10,7 @@ from typing import Any
 
 from sluiceway.clock import Clock
 from sluiceway.config import Settings
+from sluiceway.elements import CheckpointBarrier
 from sluiceway.engine import Engine, Job, JobFailure, JobResult, JobStatus, Services
 from sluiceway.errors import StateError, choose
 from sluiceway.graph import (
@@ -103,8 +104,8 @@ class _Workers:
     def stop_source(self, attempt_id: str) -> None:
         self._worker.soon(lambda: self._tasks.stop_source(attempt_id))
 
-    def trigger_checkpoint(self, attempt_id: str, checkpoint_id: int, timestamp_ms: int) -> None:
-        self._worker.soon(lambda: self._tasks.trigger_checkpoint(attempt_id, checkpoint_id, timestamp_ms))
+    def trigger_checkpoint(self, attempt_id: str, barrier: CheckpointBarrier) -> None:
+        self._worker.soon(lambda: self._tasks.trigger_checkpoint(attempt_id, barrier))
 
     def checkpoint_completed(self, attempt_ids: Sequence[str], checkpoint_id: int) -> None:
         self._worker.soon(lambda: self._tasks.checkpoint_completed(attempt_ids, checkpoint_id))

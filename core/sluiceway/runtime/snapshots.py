@@ -31,6 +31,7 @@ class TaskSnapshot:
         async_ms: how long it took to read and write it, while the task went on.
         checkpoint_id: the checkpoint that it was taken for.
         entry: where the state is, if it was written into a storage; then there are no ``operators``.
+        savepoint: path or URL of the savepoint that it is for; empty: it is for a checkpoint.
     """
 
     operators: tuple[OperatorSnapshot, ...]
@@ -42,6 +43,7 @@ class TaskSnapshot:
     async_ms: int = 0
     checkpoint_id: int = 0
     entry: SubtaskEntry | None = None
+    savepoint: str = ""
 
     @property
     def size(self) -> int:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from sluiceway.checkpoints import NativeFileEntry, SubtaskEntry, shared_files, write_subtask
+from sluiceway.checkpoints import NativeFileEntry, SubtaskEntry, shared_files, split_location, write_subtask
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.runtime.deployment import TaskDeployment
 from sluiceway.runtime.snapshots import TaskSnapshot
 from sluiceway.state import KeyedSnapshot
 from sluiceway.storage import CheckpointStorage
 
-__all__ = ["MemoryWriter", "SnapshotWriter", "StorageWriter"]
+__all__ = ["MemoryWriter", "SavepointWriter", "SnapshotWriter", "StorageWriter"]
 
 
 class SnapshotWriter(ABC):
@@ -81,3 +81,29 @@ class StorageWriter(SnapshotWriter):
                 del self._written[attempt_id, id_]
         for attempt_id in self._known.keys() - attempt_ids:
             del self._known[attempt_id]
+
+
+class SavepointWriter(SnapshotWriter):
+    """Writes the state into the savepoint that it was taken for: as rows, which any backend can read.
+
+    Args:
+        open_storage: opens the storage at a path or URL.
+    """
+
+    def __init__(self, open_storage: Callable[[str], CheckpointStorage]) -> None:
+        self._open_storage = open_storage
+
+    def write(self, deployment: TaskDeployment, checkpoint_id: int, snapshot: TaskSnapshot) -> TaskSnapshot:
+        """In a file of the task's own."""
+        d = deployment
+        place, directory = split_location(snapshot.savepoint)
+        entry = write_subtask(
+            self._open_storage(place),
+            directory,
+            f"{d.vertex.id}-{d.subtask}-{d.attempt}.state",
+            d.subtask,
+            snapshot.operators,
+            finished=snapshot.drained,
+            canonical=True,
+        )
+        return replace(snapshot, operators=(), entry=entry)

@@ -77,6 +77,7 @@ class Phase(Enum):
     RUNNING = "running"
     FINISHING = "finishing"
     AWAITING = "awaiting the final checkpoint"
+    STANDING = "standing still until the savepoint is complete that the job ends with"
     DRAINING = "draining"
     ENDED = "ended"
 
@@ -238,6 +239,8 @@ class Task(Tasklet):
                     return self._finish_next()
                 case Phase.AWAITING:
                     return self._await_final_checkpoint()
+                case Phase.STANDING:
+                    return self._stand_still()
                 case Phase.DRAINING:
                     return self._drain()
                 case Phase.ENDED:
@@ -298,7 +301,21 @@ class Task(Tasklet):
 
     def _take_checkpoint(self) -> Progress:
         wait = self.checkpoints.take()
+        if self.checkpoints.standing_still:
+            self._phase = Phase.STANDING
         return Progress.AGAIN if wait is None else self._rest(wait, Progress.BLOCKED)
+
+    def _stand_still(self) -> Progress:
+        """What is done from now on would be done again by who goes on with the savepoint: do nothing."""
+        self._wake_up()
+        self._read_mails()
+        if self.checkpoints.finished:
+            self._end_partitions()
+        elif not self.checkpoints.standing_still:
+            self._phase = Phase.RUNNING
+        else:
+            return self._rest(_UNTIL_WOKEN, Progress.IDLE, 0)
+        return Progress.AGAIN
 
     def _end_of_data(self) -> None:
         if isinstance(self._entry, IterationHeadOperator):

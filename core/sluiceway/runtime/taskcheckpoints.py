@@ -48,7 +48,9 @@ class TaskCheckpoints:
         barrier: the one that has come and was not passed on yet.
         operators: the chain, head first.
         drained: whether the task has processed all its input.
-        finished: whether a checkpoint is complete that holds the state at the end of the input.
+        finished: whether a checkpoint is complete that holds the state at the end of the input, or the job ends
+            with it.
+        standing_still: whether the job is to end with the savepoint that was taken last, when it is complete.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class TaskCheckpoints:
         self.operators: Sequence[Operator] = ()
         self.drained = False
         self.finished = False
+        self.standing_still = False
         self._attempt_id = attempt_id
         self._clock = clock
         self._source = source
@@ -71,6 +74,7 @@ class TaskCheckpoints:
         self._snapshots = snapshots
         self._reports = reports
         self._drained_in: int | None = None
+        self._stops_with: int | None = None
         self._came_at = 0.0
         self._alignment_began: float | None = None
         self._alignment_s = 0.0
@@ -120,6 +124,8 @@ class TaskCheckpoints:
         self._send(barrier)
         if self.drained and self._drained_in is None:
             self._drained_in = barrier.checkpoint_id
+        if barrier.stops:
+            self._stops_with, self.standing_still = barrier.checkpoint_id, True
         snapshot = TaskSnapshot(
             taken,
             drained=self.drained,
@@ -128,6 +134,7 @@ class TaskCheckpoints:
             flush_ms=round((began - self._came_at) * 1000),
             sync_ms=round((self._clock.monotonic() - began) * 1000),
             checkpoint_id=barrier.checkpoint_id,
+            savepoint=barrier.savepoint,
         )
         self._reports.acknowledge(self._attempt_id, barrier.checkpoint_id, snapshot)
         return None
@@ -146,12 +153,15 @@ class TaskCheckpoints:
         """A checkpoint is complete: what waited for that may become visible."""
         for operator in self.operators:
             operator.checkpoint_completed(checkpoint_id)
-        if self._drained_in is not None and checkpoint_id >= self._drained_in:
+        at_the_end = self._drained_in is not None and checkpoint_id >= self._drained_in
+        if at_the_end or checkpoint_id == self._stops_with:
             self.finished = True
 
     def aborted(self, checkpoint_id: int) -> None:
         """A checkpoint is given up, whatever this task has done for it."""
         self._source.abort_checkpoint(checkpoint_id)
+        if checkpoint_id == self._stops_with:
+            self._stops_with, self.standing_still = None, False
         if self.barrier is not None and self.barrier.checkpoint_id == checkpoint_id:
             self.barrier = None
             self._source.checkpoint_taken()

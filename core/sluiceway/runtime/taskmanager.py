@@ -18,7 +18,7 @@ from sluiceway.runtime.deployment import TaskDeployment
 from sluiceway.runtime.eventloop import EventLoop
 from sluiceway.runtime.inputs import SourceInput
 from sluiceway.runtime.snapshots import TaskSnapshot
-from sluiceway.runtime.snapshotwriter import SnapshotWriter
+from sluiceway.runtime.snapshotwriter import SavepointWriter, SnapshotWriter
 from sluiceway.runtime.task import Task
 from sluiceway.runtime.taskcheckpoints import CheckpointReports
 from sluiceway.runtime.worker import Worker, acting_for
@@ -93,6 +93,7 @@ class TaskManager:
         self._event_loop = event_loop
         self._master = master
         self._writer = writer
+        self._savepoints = SavepointWriter(services.checkpoint_storage)
         self._background = background
         self._on_dropped = on_dropped
         self._tasks: dict[str, Task] = {}
@@ -177,13 +178,14 @@ class TaskManager:
         """Have a reader come to its end, between its batches."""
         self._tell_source(attempt_id, SourceInput.stop)
 
-    def trigger_checkpoint(self, attempt_id: str, checkpoint_id: int, timestamp_ms: int) -> None:
+    def trigger_checkpoint(self, attempt_id: str, barrier: CheckpointBarrier) -> None:
         """Begin a checkpoint in a task, between its batches."""
         task = self._tasks.get(attempt_id)
         if task is None or task.ended:
-            self._master.decline(attempt_id, checkpoint_id, CheckpointFailedError("a task has ended before it"))
+            ended = CheckpointFailedError("a task has ended before it")
+            self._master.decline(attempt_id, barrier.checkpoint_id, ended)
         else:
-            task.mail(partial(task.checkpoints.start, CheckpointBarrier(checkpoint_id, timestamp_ms)))
+            task.mail(partial(task.checkpoints.start, barrier))
 
     def checkpoint_completed(self, attempt_ids: Sequence[str], checkpoint_id: int) -> None:
         """Tell tasks, between their batches."""
@@ -199,10 +201,11 @@ class TaskManager:
     def _write(self, deployment: TaskDeployment, checkpoint_id: int, taken: TaskSnapshot) -> None:
         """Read what was taken while the task goes on, then acknowledge the checkpoint."""
         monotonic = self._services.clock.monotonic
+        writer = self._savepoints if taken.savepoint else self._writer
 
         def work() -> TaskSnapshot:
             began = monotonic()
-            written = self._writer.write(deployment, checkpoint_id, taken)
+            written = writer.write(deployment, checkpoint_id, taken)
             return replace(written, async_ms=round((monotonic() - began) * 1000))
 
         def done(written: TaskSnapshot, problem: BaseException | None) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from sluiceway.clock import VirtualClock
+from sluiceway.elements import CheckpointBarrier
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.runtime.jobmanager.checkpoints import (
     CheckpointCoordinator,
@@ -63,9 +64,9 @@ class Job:
     def enumerators(self, checkpoint_id: int) -> dict[str, Any]:
         return {"source": self.enumerator()}
 
-    def trigger(self, attempt_id: str, checkpoint_id: int, timestamp_ms: int) -> None:
+    def trigger(self, attempt_id: str, barrier: CheckpointBarrier) -> None:
         assert attempt_id == next(iter(self.running))
-        self.triggered.append(checkpoint_id)
+        self.triggered.append(barrier.checkpoint_id)
 
     def store(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
         self.stored = stored

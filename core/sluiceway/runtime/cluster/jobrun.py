@@ -10,6 +10,7 @@ from typing import Any
 from sluiceway.clock import Clock
 from sluiceway.config import Settings
 from sluiceway.connectors.process_local import living
+from sluiceway.elements import CheckpointBarrier
 from sluiceway.engine import JobStatus, LifecycleListener
 from sluiceway.graph import ExecutionState, JobGraph
 from sluiceway.metrics import JobMetrics
@@ -281,12 +282,18 @@ class _Gateway:
         """Have a reader come to its end."""
         self._run.resources.send(self._place(attempt_id), StopSource(self._run.job, self._run.epoch, attempt_id))
 
-    def trigger_checkpoint(self, attempt_id: str, checkpoint_id: int, timestamp_ms: int) -> None:
+    def trigger_checkpoint(self, attempt_id: str, barrier: CheckpointBarrier) -> None:
         """Begin a checkpoint in a task."""
-        self._run.resources.send(
-            self._place(attempt_id),
-            TriggerCheckpoint(self._run.job, self._run.epoch, attempt_id, checkpoint_id, timestamp_ms),
+        message = TriggerCheckpoint(
+            self._run.job,
+            self._run.epoch,
+            attempt_id,
+            barrier.checkpoint_id,
+            barrier.timestamp_ms,
+            barrier.savepoint,
+            barrier.stops,
         )
+        self._run.resources.send(self._place(attempt_id), message)
 
     def checkpoint_completed(self, attempt_ids: Sequence[str], checkpoint_id: int) -> None:
         """Tell tasks."""

@@ -147,10 +147,12 @@ class StopSource(_OfTask, frozen=True):
 
 
 class TriggerCheckpoint(_OfTask, frozen=True):
-    """Job manager to worker: begin a checkpoint in a task."""
+    """Job manager to worker: begin a checkpoint, or a savepoint, in a task."""
 
     checkpoint: int
     timestamp_ms: int
+    savepoint: str = ""
+    stops: bool = False
 
 
 class CheckpointOver(_OfJob, frozen=True):

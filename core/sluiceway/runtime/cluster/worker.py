@@ -13,6 +13,7 @@ from sluiceway.buffers import NetworkBufferPool
 from sluiceway.carrier import Carrier, CarrierContext
 from sluiceway.config import Settings
 from sluiceway.connector import WriterContext
+from sluiceway.elements import CheckpointBarrier
 from sluiceway.engine import Services
 from sluiceway.errors import SerializationError
 from sluiceway.graph import ExecutionState
@@ -302,7 +303,9 @@ class WorkerProcess:
             case StopSource():
                 job.tasks.stop_source(message.attempt)
             case TriggerCheckpoint():
-                job.tasks.trigger_checkpoint(message.attempt, message.checkpoint, message.timestamp_ms)
+                m = message
+                barrier = CheckpointBarrier(m.checkpoint, m.timestamp_ms, m.savepoint, m.stops)
+                job.tasks.trigger_checkpoint(m.attempt, barrier)
             case CheckpointOver():
                 tell = job.tasks.checkpoint_completed if message.completed else job.tasks.checkpoint_aborted
                 tell(message.attempts, message.checkpoint)

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 
 from sluiceway.clock import Clock
 from sluiceway.config import Settings
+from sluiceway.elements import CheckpointBarrier
 from sluiceway.errors import CheckpointFailedError
 from sluiceway.runtime.snapshots import JobSnapshot, TaskSnapshot
 
@@ -133,7 +134,7 @@ class CheckpointedJob(Protocol):
     def enumerators(self, checkpoint_id: int) -> dict[str, Any]:
         """What the enumerators of the sources have to say, just before the sources are triggered."""
 
-    def trigger(self, attempt_id: str, checkpoint_id: int, timestamp_ms: int) -> None:
+    def trigger(self, attempt_id: str, barrier: CheckpointBarrier) -> None:
         """Begin a checkpoint in a task."""
 
     def store(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
@@ -290,8 +291,9 @@ class CheckpointCoordinator:
         except Exception as error:
             self._abort(pending, error, counts=True)
             return
+        barrier = CheckpointBarrier(pending.id, pending.timestamp_ms)
         for attempt_id in who.first:
-            self._job.trigger(attempt_id, pending.id, pending.timestamp_ms)
+            self._job.trigger(attempt_id, barrier)
         self._later(lambda: self._time_is_up(pending), self._policy.timeout_ms / 1000)
 
     # ---- what tasks say -------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from sluiceway.clock import Clock
 from sluiceway.config import Settings
+from sluiceway.elements import CheckpointBarrier
 from sluiceway.engine import LifecycleListener
 from sluiceway.graph import ExecutionGraph, ExecutionState, ExecutionVertex
 from sluiceway.runtime.jobmanager.checkpoints import (
@@ -27,7 +28,7 @@ __all__ = ["CheckpointGateway", "CheckpointKeeper", "JobCheckpoints", "MemoryKee
 class CheckpointGateway(Protocol):
     """How checkpoints reach the tasks. Calls return at once; answers come as reports."""
 
-    def trigger_checkpoint(self, attempt_id: str, checkpoint_id: int, timestamp_ms: int) -> None:
+    def trigger_checkpoint(self, attempt_id: str, barrier: CheckpointBarrier) -> None:
         """Begin a checkpoint in a task that has no producer that still runs."""
 
     def checkpoint_completed(self, attempt_ids: Sequence[str], checkpoint_id: int) -> None:
@@ -178,9 +179,9 @@ class JobCheckpoints:
         graph = self._executions.job_graph
         return {graph.vertex(id_).uid: c.checkpoint(checkpoint_id) for id_, c in self._sources.items()}
 
-    def trigger(self, attempt_id: str, checkpoint_id: int, timestamp_ms: int) -> None:
+    def trigger(self, attempt_id: str, barrier: CheckpointBarrier) -> None:
         """Tell a task."""
-        self._gateway.trigger_checkpoint(attempt_id, checkpoint_id, timestamp_ms)
+        self._gateway.trigger_checkpoint(attempt_id, barrier)
 
     def store(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
         """Keep it."""
