@@ -163,10 +163,9 @@ class CachedEntries(MutableMapping[Any, Any]):
         if found is MISSING:
             if not self.stored:
                 return MISSING
-            data = self.table.load(self, key)
-            if data is None:
+            found = self.table.load(self, key)
+            if found is MISSING:
                 return MISSING
-            found = self.table.decode(data)
         return self._adopt(key, found)
 
     def _adopt(self, key: Any, value: Any) -> Any:

@@ -34,6 +34,7 @@ _bins: Final = msgspec.msgpack.Decoder(list[bytes]).decode
 _MANY: Final = 100_000
 """So many namespaces are remembered as being in the database; of more than that, nothing is known."""
 
+_BUCKET: Final = BUCKET[0]
 _PLAIN: Final = b"\x00"
 _OWN_KEY: Final = b"\x01"
 
@@ -60,6 +61,7 @@ class RocksDBTable(StateTable):
         self.index = index
         self.where = where
         self._is_map = schema.meta.kind is TableKind.MAP
+        self._most = backend.max_parallelism
         self._dumps, self._loads = schema.serializer.dumps, schema.serializer.loads
         # Those with something in memory, and those that somebody may have in his hands.
         self.hot: dict[Hashable, CachedEntries] = {}
@@ -150,19 +152,19 @@ class RocksDBTable(StateTable):
                 f"{self.schema.meta}: {error}"
             ) from error
 
-    def load(self, entries: CachedEntries, key: Hashable) -> bytes | None:
-        """The value of a key in the database, or None."""
+    def load(self, entries: CachedEntries, key: Hashable) -> Any:
+        """The value of a key in the database, or MISSING."""
         hashed = stable_hash(key)
         tail, _ = row_key(key, hashed)
-        data = self.backend.database.get(entries.prefix(hashed % self.backend.max_parallelism) + tail)
+        data = self.backend.database.get(entries.prefix(hashed % self._most) + tail)
         if data is None:
-            return None
-        if tail[:1] == BUCKET:
+            return MISSING
+        if tail[0] == _BUCKET:
             for own, value in decode_bucket(data):
                 if KEY_SERIALIZER.loads(own) == key:
-                    return value
-            return None
-        return _value_of(data)
+                    return self.decode(value)
+            return MISSING
+        return self.decode(_value_of(data) if data[0] else data[1:])
 
     def write(self, entries: CachedEntries, layer: dict[Any, Any]) -> Iterator[tuple[bytes, bytes | None]]:
         """The rows for a layer of a namespace. May run in another thread than the task's."""
