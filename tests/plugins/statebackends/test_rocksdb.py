@@ -19,7 +19,7 @@ import pytest
 import sluiceway_rocksdb._backend
 import sluiceway_rocksdb._table
 from sluiceway.checkpoints import StateReader, shared_files, write_subtask
-from sluiceway.errors import CheckpointError, ConfigurationError, SerializationError, StateError
+from sluiceway.errors import CheckpointError, SerializationError, StateError
 from sluiceway.keygroups import KeyGroupRange, key_group
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.state import (
@@ -32,7 +32,6 @@ from sluiceway.state import (
 )
 from sluiceway.testing.conformance.state_backend import StateBackendConformance
 from sluiceway_filesystem._local import LocalStorage
-from sluiceway_rocksdb import sluiceway_state_backends
 from sluiceway_rocksdb._backend import RocksDBKeyedBackend, RocksDBStateBackend
 from sluiceway_rocksdb._options import RocksDBOptions
 
@@ -419,6 +418,43 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert other.exists()
 
 
+FULL_DISK = """
+import resource, signal, sys
+from sluiceway.keygroups import KeyGroupRange
+from sluiceway.state import BackendContext, ValueStateDescriptor
+from sluiceway_rocksdb._backend import RocksDBStateBackend
+from sluiceway_rocksdb._options import RocksDBOptions
+backend = RocksDBStateBackend(RocksDBOptions(sys.argv[1], compression="none"))
+keyed = backend.create_keyed(BackendContext("u", 0, KeyGroupRange(0, 8), 8))
+entries = keyed.table(ValueStateDescriptor("a")).entries()
+entries["k"] = "small"
+print(len(keyed.snapshot().groups))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+entries.update({i: "x" * 5000 for i in range(100)})
+try:
+    dict(keyed.snapshot().groups)
+except Exception as error:
+    print(type(error).__name__, error)
+print(len(entries), entries["k"], {len(entries[i]) for i in range(100)})
+keyed.close()
+"""
+
+
+def test_a_snapshot_on_a_full_disk_fails_and_loses_nothing(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(tmp_path / "databases")], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    first, failed, kept = done.stdout.splitlines()
+    assert first == "1"
+    assert failed.startswith("StateError state backend 'rocksdb' cannot ")
+    assert str(tmp_path / "databases") in failed
+    assert failed.endswith("File too large")
+    assert kept == "101 small {5000}"
+    assert list((tmp_path / "databases").iterdir()) == []
+
+
 # -- in a storage ---------------------------------------------------------------------------------------------
 
 
@@ -516,52 +552,3 @@ def test_rows_and_files_of_two_subtasks_may_be_mixed(make: Make, tmp_path: Path)
     first, second = one.snapshot(), two.snapshot()
     rows = KeyedSnapshot(second.tables, dict(second.groups))
     assert dict(make(restore=[first, rows]).table(COUNT).entries()) == {i: i for i in range(100)}
-
-
-# -- settings -------------------------------------------------------------------------------------------------
-
-
-def test_settings_come_from_the_environment() -> None:
-    found = RocksDBOptions.from_environment(
-        {
-            "SLUICEWAY_ROCKSDB_DIRECTORY": "/fast",
-            "SLUICEWAY_ROCKSDB_CACHE": "1gb",
-            "SLUICEWAY_ROCKSDB_BLOCK_CACHE": "5 MB",
-            "SLUICEWAY_ROCKSDB_WRITE_BUFFER": "4096",
-            "SLUICEWAY_ROCKSDB_COMPRESSION": "zstd",
-            "SLUICEWAY_ROCKSDB_BACKGROUND_JOBS": "4",
-        }
-    )
-    assert found == RocksDBOptions("/fast", 1 << 30, 5 << 20, 4096, "zstd", 4)
-    assert replace(RocksDBOptions.from_environment({}), directory="") == RocksDBOptions()
-    assert Path(RocksDBOptions.from_environment({}).directory).is_dir()
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("CACHE", "much"), ("CACHE", "0"), ("BLOCK_CACHE", "-1"), ("COMPRESSION", "zip"), ("BACKGROUND_JOBS", "0")],
-)
-def test_a_setting_that_cannot_be_used_is_named(name: str, value: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"SLUICEWAY_ROCKSDB_{name}='{value}' is not"):
-        RocksDBOptions.from_environment({f"SLUICEWAY_ROCKSDB_{name}": value})
-
-
-@pytest.mark.parametrize("compression", ["lz4", "zstd", "snappy", "none"])
-def test_every_compression_is_there(make: Make, compression: str) -> None:
-    backend = make(compression=compression, cache=1)
-    backend.table(COUNT).entries().update({i: i for i in range(1000)})
-    assert restored(make, backend.snapshot(), COUNT) == {i: i for i in range(1000)}
-
-
-def test_a_directory_that_cannot_be_used_is_named(make: Make, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    backend = make(directory=str(tmp_path / "file/sub"))
-    backend.table(COUNT).entries()["a"] = 1
-    with pytest.raises(StateError, match=r"'rocksdb' cannot use the directory .*file/sub: Not a directory"):
-        dict(backend.snapshot().groups)
-
-
-def test_the_hook_offers_it() -> None:
-    [offer] = sluiceway_state_backends()
-    assert (offer.name, offer.requires, offer.extra) == ("rocksdb", ("rocksdict",), "rocksdb")
-    assert offer.load() is RocksDBStateBackend
