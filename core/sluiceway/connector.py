@@ -406,6 +406,10 @@ class WriterContext:
         clock: the runtime's clock.
         wake: makes the runtime ask :meth:`SinkWriter.blocked` soon; may be called from any thread.
         metrics: the writer's own metrics.
+        job_name: the pipeline's name.
+        uid: the uid of the sink's step, by which state finds its step again.
+        has_checkpoints: whether the job takes checkpoints.
+        is_restored: whether the job goes on from a checkpoint, of an earlier attempt or of an earlier run.
     """
 
     subtask: int
@@ -413,6 +417,10 @@ class WriterContext:
     clock: Clock
     wake: Callable[[], None]
     metrics: MetricGroup
+    job_name: str = ""
+    uid: str = ""
+    has_checkpoints: bool = False
+    is_restored: bool = False
 
 
 class SinkWriter(ABC, Generic[T_contra]):

@@ -38,6 +38,10 @@ class SinkOperator(Operator):
                 clock=context.clock,
                 wake=context.wake,
                 metrics=context.metrics,
+                job_name=context.job_name,
+                uid=context.node.uid,
+                has_checkpoints=bool(context.settings.checkpoint_interval_ms),
+                is_restored=bool(restored),
             )
         )
 

@@ -16,6 +16,7 @@ from typing import Any
 from sluiceway.clock import Clock, SystemClock
 from sluiceway.connector import (
     END_OF_INPUT,
+    CommittingSinkWriter,
     Enumerator,
     EnumeratorContext,
     Reader,
@@ -315,6 +316,8 @@ class SinkDriver:
         sink: what to run.
         parallelism: number of writers.
         clock: None: the system's. A virtual one goes on by itself when a writer waits for it.
+        checkpoints: whether the job takes checkpoints: those of :meth:`checkpoint` and :meth:`complete`.
+        restored: what :meth:`checkpoint` has returned, of a driver whose job this one goes on with.
 
     Attributes:
         metrics: the metrics of each writer.
@@ -324,9 +327,20 @@ class SinkDriver:
         AssertionError: the sink breaks its contract, or waits for what does not come.
     """
 
-    def __init__(self, sink: Sink[Any], parallelism: int = 1, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        sink: Sink[Any],
+        parallelism: int = 1,
+        *,
+        clock: Clock | None = None,
+        checkpoints: bool = False,
+        restored: Sequence[Sequence[Any]] | None = None,
+    ) -> None:
         self.parallelism = parallelism
         self.clock: Clock = SystemClock() if clock is None else clock
+        self._checkpoints = checkpoints
+        self._last_checkpoint = 0
+        self._ready: list[list[list[Any]]] = [[] for _ in range(parallelism)]  # by writer and checkpoint
         self.metrics = [MetricGroup() for _ in range(parallelism)]
         self.waited = 0
         self._waker = Waker()
@@ -339,11 +353,18 @@ class SinkDriver:
                     clock=self.clock,
                     wake=self._wake_for(index),
                     metrics=self.metrics[index],
+                    job_name="driven",
+                    uid="sink",
+                    has_checkpoints=checkpoints,
+                    is_restored=restored is not None,
                 )
                 self._writers.append(sink.create_writer(context))
-            for writer in self._writers:
+            for index, writer in enumerate(self._writers):
                 assert writer is not None
                 writer.open()
+                if isinstance(writer, CommittingSinkWriter):
+                    earlier = (restored or [])[index::parallelism]
+                    writer.recover(pickle.loads(pickle.dumps([c for some in earlier for c in some])))
         except BaseException:
             self.close()
             raise
@@ -379,12 +400,36 @@ class SinkDriver:
         self.writer(subtask).flush()
         self.wait(subtask)
 
+    def checkpoint(self) -> list[list[Any]]:
+        """Take one: flush, and have everything made ready that was written.
+
+        Returns:
+            what it keeps of each writer, that of earlier ones included which are not complete.
+        """
+        assert self._checkpoints, "SinkDriver(checkpoints=True) takes checkpoints"
+        self._last_checkpoint += 1
+        for subtask in range(self.parallelism):
+            self.flush(subtask)
+            self._prepare(subtask)
+        return [[c for some in ready for c in some] for ready in self._ready]
+
+    def complete(self) -> None:
+        """The last checkpoint is complete: commit what was ready by then."""
+        for subtask in range(self.parallelism):
+            self._commit(subtask)
+
     def finish(self) -> None:
-        """End all inputs, wait until everything has gone."""
+        """End all inputs, wait until everything has gone. With checkpoints, take the last and complete it."""
         for subtask in range(self.parallelism):
             self.wait(subtask)
             self.writer(subtask).finish()
             self.wait(subtask)
+            if not self._checkpoints:
+                self._prepare(subtask)
+                self._commit(subtask)
+        if self._checkpoints:
+            self.checkpoint()
+            self.complete()
 
     def close(self) -> None:
         """Close the writers. Harmless a second time."""
@@ -405,6 +450,18 @@ class SinkDriver:
         writer = self._writers[subtask]
         assert writer is not None, "the writers are closed"
         return writer
+
+    def _prepare(self, subtask: int) -> None:
+        writer = self.writer(subtask)
+        if isinstance(writer, CommittingSinkWriter):
+            self._ready[subtask].append(writer.prepare_commit(self._last_checkpoint))
+
+    def _commit(self, subtask: int) -> None:
+        ready, self._ready[subtask] = self._ready[subtask], []
+        committables = [c for some in ready for c in some]
+        writer = self.writer(subtask)
+        if committables and isinstance(writer, CommittingSinkWriter):
+            writer.commit(pickle.loads(pickle.dumps(committables)))
 
     def _wake_for(self, index: int) -> Callable[[], None]:
         return lambda: self._waker.wake(index)

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from datetime import timedelta
 from typing import Any, Final
 
-from fsspec.implementations.local import LocalFileSystem
-
 from sluiceway.connector import DeliveryGuarantee, Sink, SinkWriter, WriterContext
-from sluiceway.errors import ConfigurationError, ConnectorError, choose
+from sluiceway.errors import ConfigurationError, choose
 from sluiceway.lines import check_encoding
+from sluiceway.options import duration_ms
 from sluiceway_files import _compression
-from sluiceway_files._compression import SUFFIXES, Compression
-from sluiceway_files._encoders import (
-    CsvFormat,
-    FileEncoder,
-    JsonLinesFormat,
-    ParquetFormat,
-    SinkFormat,
-    TextFormat,
-)
+from sluiceway_files._compression import Compression
+from sluiceway_files._encoders import CsvFormat, JsonLinesFormat, ParquetFormat, SinkFormat, TextFormat
+from sluiceway_files._output import Output
 from sluiceway_files._parquet import need_pyarrow
-from sluiceway_files._places import PathLike, failing_with, open_filesystem, paths_of, shown
+from sluiceway_files._places import PathLike, paths_of
+from sluiceway_files._writers import CommittingFilesWriter, FilesWriter
 
 __all__ = ["FilesSink"]
 
@@ -34,13 +27,23 @@ _CODECS: Final = ("snappy", "gzip", "brotli", "zstd", "lz4", "none")
 class FilesSink(Sink[Any]):
     """Writes records into files in one directory. Made by one of its class methods, one per format.
 
-    Subtask i writes ``part-i-0``, then (with ``roll_size``) ``part-i-1`` and so on, each with the suffix of
-    its format and compression. A file has a name that begins with ``.`` while it is written, and gets its
-    own when it is complete: when it is large enough, and at the end of the input. If the job fails or is
-    cancelled, the file that was being written is removed; complete ones stay. A subtask without records
-    writes no file.
+    A file has a hidden name, which begins with ``.``, while it is written, and gets its own at once and whole.
+    It is complete when it is large enough (``roll_size``) or old enough (``roll_interval``), at each checkpoint
+    unless ``roll_on_checkpoint`` is false, and at the end of the input. A subtask without records writes no file.
 
-    Files are written in the task's thread: a slow filesystem holds up everything else in its worker.
+    With checkpoints the output is exactly-once: a complete file gets its name when a checkpoint that knows of it
+    is complete, and after a failure what no completed checkpoint knows of is dropped. Of a file that goes on over
+    checkpoints (``roll_on_checkpoint=False``) the part that belongs to the checkpoint becomes a file. Subtask i
+    writes ``part-i-0-`` and eight digits that are its attempt's own, ``part-i-1-...`` and so on, with the suffix
+    of format and compression. Jobs that write into one directory at the same time must have different names. On
+    local disks the files are durable by then; elsewhere as much as the filesystem makes of a closed file, and of a
+    move, which may be a copy.
+
+    Without checkpoints a file, ``part-i-0`` and so on, gets its name as soon as it is complete. If the job fails
+    or is cancelled, the file that was being written is removed; complete ones stay.
+
+    Files are written in the task's thread: a slow filesystem holds up everything else in its worker. How old a
+    file is is looked at when records come, when the input pauses, and at each checkpoint.
     """
 
     def __init__(
@@ -50,6 +53,8 @@ class FilesSink(Sink[Any]):
         *,
         compression: Compression | None = None,
         roll_size: int | None = None,
+        roll_interval: timedelta | int | str | None = None,
+        roll_on_checkpoint: bool = True,
         append: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -57,15 +62,22 @@ class FilesSink(Sink[Any]):
             raise ConfigurationError(
                 "FilesSink is made by FilesSink.text, .csv, .json_lines or .parquet, which take the directory"
             )
-        (self._directory,) = paths_of([directory])
+        (where,) = paths_of([directory])
         _compression.check(compression)
         if roll_size is not None and (not isinstance(roll_size, int) or roll_size < 1):
             raise ConfigurationError(f"roll_size={roll_size!r} must be a number of bytes, at least 1, or None")
-        self._format = form
-        self._compression = compression
-        self._roll_size = roll_size
-        self._append = append
-        self._options = dict(storage_options or {})
+        if not roll_on_checkpoint:
+            _check_resumable(where, compression)
+        self._output = Output(
+            where,
+            form,
+            compression,
+            roll_size,
+            _interval_ms(roll_interval),
+            roll_on_checkpoint,
+            append,
+            dict(storage_options or {}),
+        )
 
     @classmethod
     def text(
@@ -76,6 +88,8 @@ class FilesSink(Sink[Any]):
         encoding: str = "utf-8",
         compression: Compression | None = None,
         roll_size: int | None = None,
+        roll_interval: timedelta | int | str | None = None,
+        roll_on_checkpoint: bool = True,
         append: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> FilesSink:
@@ -87,6 +101,9 @@ class FilesSink(Sink[Any]):
             encoding: how the text is encoded.
             compression: None or one of ``gzip``, ``bz2``, ``xz``, ``zstd``.
             roll_size: bytes (before compression) after which a subtask begins another file; None: never.
+            roll_interval: age at which it does: a timedelta, ms, or a text such as ``10min``; None: never.
+            roll_on_checkpoint: whether it does at each checkpoint, too. If not, a file is seen when it is large or
+                old enough; this takes a local directory, and no compression.
             append: whether to write beside the files of an earlier run; otherwise finding some fails the job.
             storage_options: passed to the filesystem.
 
@@ -102,6 +119,8 @@ class FilesSink(Sink[Any]):
             TextFormat(encoding, to_text),
             compression=compression,
             roll_size=roll_size,
+            roll_interval=roll_interval,
+            roll_on_checkpoint=roll_on_checkpoint,
             append=append,
             storage_options=storage_options,
         )
@@ -113,6 +132,8 @@ class FilesSink(Sink[Any]):
         *,
         compression: Compression | None = None,
         roll_size: int | None = None,
+        roll_interval: timedelta | int | str | None = None,
+        roll_on_checkpoint: bool = True,
         append: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> FilesSink:
@@ -122,6 +143,8 @@ class FilesSink(Sink[Any]):
             JsonLinesFormat(),
             compression=compression,
             roll_size=roll_size,
+            roll_interval=roll_interval,
+            roll_on_checkpoint=roll_on_checkpoint,
             append=append,
             storage_options=storage_options,
         )
@@ -138,6 +161,8 @@ class FilesSink(Sink[Any]):
         encoding: str = "utf-8",
         compression: Compression | None = None,
         roll_size: int | None = None,
+        roll_interval: timedelta | int | str | None = None,
+        roll_on_checkpoint: bool = True,
         append: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> FilesSink:
@@ -154,6 +179,8 @@ class FilesSink(Sink[Any]):
             encoding: how the text is encoded.
             compression: None or one of ``gzip``, ``bz2``, ``xz``, ``zstd``.
             roll_size: bytes after which a subtask begins another file.
+            roll_interval: age at which it does.
+            roll_on_checkpoint: whether it does at each checkpoint, too.
             append: whether to write beside the files of an earlier run.
             storage_options: passed to the filesystem.
 
@@ -170,6 +197,8 @@ class FilesSink(Sink[Any]):
             CsvFormat(None if columns is None else tuple(columns), header, delimiter, quotechar, encoding),
             compression=compression,
             roll_size=roll_size,
+            roll_interval=roll_interval,
+            roll_on_checkpoint=roll_on_checkpoint,
             append=append,
             storage_options=storage_options,
         )
@@ -183,6 +212,7 @@ class FilesSink(Sink[Any]):
         row_group_size: int = _ROW_GROUP_SIZE,
         codec: str = "snappy",
         roll_size: int | None = None,
+        roll_interval: timedelta | int | str | None = None,
         append: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> FilesSink:
@@ -194,6 +224,7 @@ class FilesSink(Sink[Any]):
             row_group_size: rows that are kept in memory and written together.
             codec: compression inside the file: ``snappy``, ``gzip``, ``brotli``, ``zstd``, ``lz4`` or ``none``.
             roll_size: bytes (in memory) after which a subtask begins another file, at the end of a row group.
+            roll_interval: age at which it does, as for :meth:`text`. With checkpoints, it does at each of them.
             append: whether to write beside the files of an earlier run.
             storage_options: passed to the filesystem.
 
@@ -210,6 +241,7 @@ class FilesSink(Sink[Any]):
             directory,
             ParquetFormat(schema, row_group_size, codec),
             roll_size=roll_size,
+            roll_interval=roll_interval,
             append=append,
             storage_options=storage_options,
         )
@@ -224,116 +256,38 @@ class FilesSink(Sink[Any]):
         return formats[format](directory, **options)
 
     def __repr__(self) -> str:
-        return f"FilesSink({self._directory!r})"
+        return f"FilesSink({self._output.directory!r})"
 
     @property
     def guarantee(self) -> DeliveryGuarantee:
-        """None: what a failed job had not completed is removed."""
-        return DeliveryGuarantee.NONE
+        """Exactly-once."""
+        return DeliveryGuarantee.EXACTLY_ONCE
 
     def create_writer(self, context: WriterContext) -> SinkWriter[Any]:
         """Make the writer of one subtask."""
-        return _FilesWriter(self, context.subtask)
+        kind = CommittingFilesWriter if context.has_checkpoints else FilesWriter
+        return kind(self._output, context)
 
 
-class _FilesWriter(SinkWriter[Any]):
-    def __init__(self, sink: FilesSink, subtask: int) -> None:
-        self._sink = sink
-        self._prefix = f"part-{subtask}-"
-        self._suffix = sink._format.suffix + (SUFFIXES[sink._compression] if sink._compression else "")
-        self._number = 0
-        self._filesystem: Any = None
-        self._directory = ""
-        self._raw: Any = None
-        self._file: Any = None
-        self._encoder: FileEncoder | None = None
-        self._size = 0
+def _interval_ms(value: timedelta | int | str | None) -> int | None:
+    if value is None:
+        return None
+    try:
+        ms = duration_ms(value)
+    except ValueError as error:
+        raise ConfigurationError(f"roll_interval={value!r}: {error}") from None
+    if ms < 1:
+        raise ConfigurationError(f"roll_interval={value!r} must be at least 1 ms, or None")
+    return ms
 
-    def open(self) -> None:
-        self._filesystem, path = open_filesystem(self._sink._directory, self._sink._options)
-        self._directory = path.rstrip("/")
-        place = shown(self._filesystem, self._directory)
-        with failing_with(f"write to {place}"):
-            if self._filesystem.isfile(self._directory):
-                raise ConnectorError(f"cannot write to {place}: it is a file; FilesSink writes into a directory")
-            self._filesystem.makedirs(self._directory, exist_ok=True)
-            names = [str(path).rsplit("/", 1)[-1] for path in self._filesystem.ls(self._directory, detail=False)]
-        earlier = [name for name in names if name.startswith(self._prefix)]
-        if earlier and not self._sink._append:
-            raise ConnectorError(
-                f"{place} already holds {min(earlier)} from an earlier run. Take another directory, or "
-                "append=True to write beside it"
-            )
-        numbers = [name.removeprefix(self._prefix).split(".")[0] for name in earlier]
-        self._number = max((int(n) + 1 for n in numbers if n.isdecimal()), default=0)
 
-    def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
-        if not values:
-            return
-        if self._encoder is None:
-            with failing_with(f"write {self._shown()}"):
-                self._encoder = self._begin()
-        data = self._encoder.encode(values)
-        self._size += len(data)
-        with failing_with(f"write {self._shown()}"):
-            self._file.write(data)
-            roll_size = self._sink._roll_size
-            if roll_size is not None and self._size + self._encoder.written >= roll_size:
-                self._complete()
-
-    def flush(self) -> None:
-        if self._raw is not None and self._raw is self._file:
-            with failing_with(f"write {self._shown()}"):
-                self._raw.flush()
-
-    def finish(self) -> None:
-        if self._encoder is not None:
-            with failing_with(f"write {self._shown()}"):
-                self._complete()
-
-    def close(self) -> None:
-        if self._raw is None:
-            return
-        try:
-            with suppress(Exception):  # it is to be removed
-                if self._encoder is not None:
-                    self._encoder.abandon()
-            with suppress(Exception):
-                self._close_files()
-        finally:
-            with suppress(FileNotFoundError):
-                self._filesystem.rm_file(self._path(in_progress=True))
-
-    def _begin(self) -> FileEncoder:
-        self._raw = self._filesystem.open(self._path(in_progress=True), "wb")
-        self._file = _compression.compressing(self._raw, self._sink._compression)
-        return self._sink._format.encoder(self._file, self._shown())
-
-    def _complete(self) -> None:
-        assert self._encoder is not None
-        self._encoder.finish()
-        self._close_files()
-        written, final = self._path(in_progress=True), self._path()
-        if isinstance(self._filesystem, LocalFileSystem):
-            os.replace(written, final)
-        else:
-            self._filesystem.mv(written, final)
-        self._number += 1
-        self._size = 0
-
-    def _close_files(self) -> None:
-        raw, file = self._raw, self._file
-        self._encoder = self._file = None
-        try:
-            if file is not None and file is not raw:
-                file.close()
-        finally:
-            raw.close()
-        self._raw = None
-
-    def _path(self, in_progress: bool = False) -> str:
-        name = f"{self._prefix}{self._number}{self._suffix}"
-        return f"{self._directory}/.{name}.in-progress" if in_progress else f"{self._directory}/{name}"
-
-    def _shown(self) -> str:
-        return shown(self._filesystem, self._path())
+def _check_resumable(directory: str, compression: Compression | None) -> None:
+    """Whether files can go on over checkpoints, cut back to what a checkpoint knows of."""
+    scheme, separator, _ = directory.partition("://")
+    if compression is not None:
+        reason = f"compression={compression!r} cannot be cut back to where a checkpoint was"
+    elif separator and scheme not in ("file", "local"):
+        reason = f"only local files can be cut back to where a checkpoint was, not those of {directory}"
+    else:
+        return
+    raise ConfigurationError(f"roll_on_checkpoint=False: {reason}")

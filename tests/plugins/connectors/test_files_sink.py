@@ -139,8 +139,8 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path: Path, monkeypatch:
     assert names(tmp_path) == []
 
 
-def test_it_promises_nothing_across_failures(tmp_path: Path) -> None:
-    assert FilesSink.text(tmp_path).guarantee is DeliveryGuarantee.NONE
+def test_it_promises_exactly_once(tmp_path: Path) -> None:
+    assert FilesSink.text(tmp_path).guarantee is DeliveryGuarantee.EXACTLY_ONCE
 
 
 # ---- text ------------------------------------------------------------------------------------------------------

@@ -1,0 +1,229 @@
+"""What is common to the writers of files: how records become files that are hidden until they are complete."""
+
+from __future__ import annotations
+
+import os
+import re
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from fsspec.implementations.local import LocalFileSystem
+
+from sluiceway.connector import SinkWriter, WriterContext
+from sluiceway.errors import ConnectorError
+from sluiceway_files import _compression
+from sluiceway_files._compression import SUFFIXES, Compression
+from sluiceway_files._encoders import FileEncoder, SinkFormat
+from sluiceway_files._places import failing_with, open_filesystem, shown
+
+__all__ = ["Output", "OutputWriter"]
+
+
+@dataclass(frozen=True)
+class Output:
+    """What was asked of a sink.
+
+    Attributes:
+        directory: path or URL.
+        format: makes bytes of records.
+        compression: of whole files.
+        roll_size: bytes after which a file is complete, or None.
+        roll_interval_ms: age at which it is, or None.
+        roll_on_checkpoint: whether it is at each checkpoint.
+        append: whether there may be files of earlier runs.
+        options: for the filesystem.
+    """
+
+    directory: str
+    format: SinkFormat
+    compression: Compression | None = None
+    roll_size: int | None = None
+    roll_interval_ms: int | None = None
+    roll_on_checkpoint: bool = True
+    append: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def suffix(self) -> str:
+        """How the names of its files end."""
+        return self.format.suffix + (SUFFIXES[self.compression] if self.compression else "")
+
+
+class OutputWriter(SinkWriter[Any]):
+    """Writes one file after the other, under hidden names; a subclass says what becomes of complete ones.
+
+    Attributes:
+        counts_hidden: whether the numbers of files go on behind those of hidden files, too.
+    """
+
+    counts_hidden: bool = False
+
+    def __init__(self, output: Output, context: WriterContext) -> None:
+        self.output = output
+        self.context = context
+        self.prefix = f"part-{context.subtask}-"
+        self.number = 0
+        self.filesystem: Any = None
+        self.directory = ""
+        self.raw: Any = None
+        self.size = 0
+        """Bytes of the open file, as far as they went through our hands."""
+        self._file: Any = None
+        self._encoder: FileEncoder | None = None
+        self._begun_at = 0.0
+
+    @abstractmethod
+    def final_name(self) -> str:
+        """What the open file is to be called when it is complete."""
+
+    @abstractmethod
+    def hidden_name(self) -> str:
+        """What it is called until then. Begins with a dot."""
+
+    @abstractmethod
+    def completed(self) -> None:
+        """The open file, by these names, is written and closed."""
+
+    @property
+    def may_have_earlier(self) -> bool:
+        """Whether the directory may hold files of this subtask from before."""
+        return self.output.append
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the files are on a filesystem of the machine."""
+        return isinstance(self.filesystem, LocalFileSystem)
+
+    @property
+    def has_open_file(self) -> bool:
+        """Whether something was written that is not complete."""
+        return self._encoder is not None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the open file is large or old enough."""
+        assert self._encoder is not None
+        size, interval = self.output.roll_size, self.output.roll_interval_ms
+        if size is not None and self.size + self._encoder.written >= size:
+            return True
+        return interval is not None and (self.context.clock.monotonic() - self._begun_at) * 1000 >= interval
+
+    def open(self) -> None:
+        self.filesystem, path = open_filesystem(self.output.directory, self.output.options)
+        self.directory = path.rstrip("/")
+        place = shown(self.filesystem, self.directory)
+        with failing_with(f"write to {place}"):
+            if self.filesystem.isfile(self.directory):
+                raise ConnectorError(f"cannot write to {place}: it is a file; FilesSink writes into a directory")
+            self.filesystem.makedirs(self.directory, exist_ok=True)
+            names = self.names()
+        earlier = [name for name in names if name.startswith(self.prefix)]
+        if earlier and not self.may_have_earlier:
+            raise ConnectorError(
+                f"{place} already holds {min(earlier)} from an earlier run. Take another directory, or "
+                "append=True to write beside it"
+            )
+        counted = re.compile(rf"{'[.]?' if self.counts_hidden else ''}{self.prefix}(\d+)")
+        numbers = [int(match[1]) for name in names if (match := counted.match(name))]
+        self.number = max(numbers, default=-1) + 1
+
+    def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
+        if not values:
+            return
+        if self._encoder is None:
+            with failing_with(f"write {self._shown()}"):
+                self._encoder = self._begin()
+        data = self._encoder.encode(values)
+        self.size += len(data)
+        with failing_with(f"write {self._shown()}"):
+            self._file.write(data)
+            if self.is_due:
+                self.complete()
+
+    def flush(self) -> None:
+        if self.has_open_file:
+            with failing_with(f"write {self._shown()}"):
+                if self.raw is self._file:
+                    self.raw.flush()
+                if self.is_due:
+                    self.complete()
+
+    def finish(self) -> None:
+        if self.has_open_file:
+            with failing_with(f"write {self._shown()}"):
+                self.complete()
+
+    def close(self) -> None:
+        if self.raw is None:
+            return
+        try:
+            with suppress(Exception):  # what is not complete counts for nothing
+                if self._encoder is not None:
+                    self._encoder.abandon()
+            with suppress(Exception):
+                self._close_files()
+        finally:
+            self.abandoned()
+
+    def abandoned(self) -> None:
+        """The open file was closed before it was complete."""
+        self.remove(self.hidden_name())
+
+    def complete(self) -> None:
+        """Write what the format wants at the end, and close the file."""
+        assert self._encoder is not None
+        self._encoder.finish()
+        self._close_files(durably=self.context.has_checkpoints)
+        self.completed()
+        self.number += 1
+        self.size = 0
+
+    def names(self) -> list[str]:
+        """What is in the directory."""
+        return [str(path).rsplit("/", 1)[-1] for path in self.filesystem.ls(self.directory, detail=False)]
+
+    def path(self, name: str) -> str:
+        """Where a file of the directory is."""
+        return f"{self.directory}/{name}"
+
+    def move(self, source: str, target: str) -> None:
+        """Give a file another path, in place of what is there. Raises FileNotFoundError if it is not there."""
+        if self.is_local:
+            os.replace(source, target)
+        else:
+            self.filesystem.mv(source, target)
+
+    def remove(self, name: str) -> None:
+        """Remove a file of the directory, if it is there."""
+        with suppress(FileNotFoundError):
+            self.filesystem.rm_file(self.path(name))
+
+    def _begin(self) -> FileEncoder:
+        self.raw = self.filesystem.open(self.path(self.hidden_name()), "wb")
+        self._file = _compression.compressing(self.raw, self.output.compression)
+        self._begun_at = self.context.clock.monotonic()
+        return self.output.format.encoder(self._file, self._shown())
+
+    def _close_files(self, durably: bool = False) -> None:
+        raw, file = self.raw, self._file
+        self._encoder = self._file = None
+        try:
+            if file is not None and file is not raw:
+                file.close()
+            if durably:
+                self.sync(raw)
+        finally:
+            raw.close()
+        self.raw = None
+
+    def sync(self, file: Any) -> None:
+        """Have what was written survive a loss of power, where that is ours to do."""
+        if self.is_local:
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _shown(self) -> str:
+        return shown(self.filesystem, self.path(self.final_name()))
