@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 try:
     from hypothesis import HealthCheck, settings
     from hypothesis import strategies as st
-    from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+    from hypothesis.stateful import (
+        RuleBasedStateMachine,
+        invariant,
+        precondition,
+        rule,
+        run_state_machine_as_test,
+    )
 except ImportError as error:
     raise ImportError("the conformance suites need hypothesis: pip install hypothesis") from error
 
-from sluiceway.state import KeyedStateBackend, MapStateDescriptor, StateTable, ValueStateDescriptor
+from sluiceway.state import KeyedSnapshot, KeyedStateBackend, MapStateDescriptor, StateTable, ValueStateDescriptor
 
 if TYPE_CHECKING:
     from sluiceway.testing.conformance.state_backend import StateBackendConformance
@@ -28,6 +35,23 @@ _values = st.none() | st.integers(0, 3) | st.lists(st.integers(0, 3), max_size=2
 def run(suite: StateBackendConformance) -> None:
     """Compare ``suite.examples`` histories."""
 
+    def contents(backends: list[KeyedStateBackend]) -> tuple[dict[Any, Any], dict[Any, Any]]:
+        """Values, and the entries of maps in their order, by key and namespace."""
+        values: dict[tuple[Any, Any], Any] = {}
+        maps: dict[tuple[Any, Any], list[tuple[Any, Any]]] = {}
+        for backend in backends:
+            table = backend.table(_VALUES)
+            for namespace in table.namespaces():
+                keys = set(table.keys(namespace))
+                assert keys, "a namespace without keys holds no state"
+                assert keys == set(table.entries(namespace))
+                values.update({(key, namespace): table.entries(namespace)[key] for key in keys})
+            table = backend.table(_MAPS)
+            for namespace in table.namespaces():
+                for key in table.keys(namespace):
+                    maps[key, namespace] = list(table.mapping(key, namespace).items())
+        return values, maps
+
     class Machine(RuleBasedStateMachine):
         def __init__(self) -> None:
             super().__init__()
@@ -35,6 +59,8 @@ def run(suite: StateBackendConformance) -> None:
             self.values: dict[tuple[Any, Any], Any] = {}
             self.maps: dict[tuple[Any, Any], dict[Any, Any]] = {}
             self.backends: list[KeyedStateBackend] = suite.subtasks(1)
+            # Snapshots that nobody has read yet, with the model as it was.
+            self.taken: list[tuple[list[KeyedSnapshot], Any]] = []
 
         def value_table(self, key: Any) -> StateTable:
             return self.backends[suite.owner(key, len(self.backends))].table(_VALUES)
@@ -45,7 +71,7 @@ def run(suite: StateBackendConformance) -> None:
         @rule(key=_keys, namespace=_namespaces, value=_values)
         def put(self, key: Any, namespace: Any, value: Any) -> None:
             self.value_table(key).entries(namespace)[key] = value
-            self.values[key, namespace] = value
+            self.values[key, namespace] = deepcopy(value)
 
         @rule(key=_keys, namespace=_namespaces)
         def remove(self, key: Any, namespace: Any) -> None:
@@ -55,7 +81,7 @@ def run(suite: StateBackendConformance) -> None:
         @rule(key=_keys, namespace=_namespaces, name=_names, value=_values)
         def put_entry(self, key: Any, namespace: Any, name: Any, value: Any) -> None:
             self.map_table(key).mapping(key, namespace)[name] = value
-            self.maps.setdefault((key, namespace), {})[name] = value
+            self.maps.setdefault((key, namespace), {})[name] = deepcopy(value)
 
         @rule(key=_keys, namespace=_namespaces, name=_names)
         def remove_entry(self, key: Any, namespace: Any, name: Any) -> None:
@@ -78,6 +104,49 @@ def run(suite: StateBackendConformance) -> None:
             self.values = {place: value for place, value in self.values.items() if place[1] != namespace}
             self.maps = {place: value for place, value in self.maps.items() if place[1] != namespace}
 
+        @rule(key=_keys, namespace=_namespaces, number=st.integers(0, 3))
+        def change_in_place(self, key: Any, namespace: Any, number: int) -> None:
+            entries = self.value_table(key).entries(namespace)
+            value = entries.get(key)
+            if isinstance(value, list):
+                value.append(number)
+                entries[key] = value
+                self.values[key, namespace] = [*self.values[key, namespace], number]
+
+        @rule(key=_keys, namespace=_namespaces, name=_names, number=st.integers(0, 3))
+        def change_entry_in_place(self, key: Any, namespace: Any, name: Any, number: int) -> None:
+            mapping = self.map_table(key).mapping(key, namespace)
+            value = mapping.get(name)
+            if isinstance(value, list):
+                value.append(number)
+                mapping[name] = value
+                self.maps[key, namespace][name] = [*self.maps[key, namespace][name], number]
+
+        @rule()
+        def take_a_snapshot(self) -> None:
+            model = deepcopy((self.values, self.maps))
+            self.taken.append(([backend.snapshot() for backend in self.backends], model))
+
+        @precondition(lambda self: self.taken)
+        @rule(data=st.data())
+        def read_a_snapshot(self, data: st.DataObject) -> None:
+            snapshots, model = self.taken.pop(data.draw(st.integers(0, len(self.taken) - 1)))
+            parallelism = data.draw(st.integers(1, 2)) if suite.can_rescale else len(snapshots)
+            backends = suite.subtasks(parallelism, snapshots)
+            found = contents(backends)
+            for backend in backends:
+                backend.close()
+            for snapshot in snapshots:
+                snapshot.release()
+            assert found == (model[0], {place: list(entries.items()) for place, entries in model[1].items()})
+
+        @precondition(lambda self: self.taken)
+        @rule(data=st.data())
+        def give_a_snapshot_up(self, data: st.DataObject) -> None:
+            snapshots, _ = self.taken.pop(data.draw(st.integers(0, len(self.taken) - 1)))
+            for snapshot in snapshots:
+                snapshot.release()
+
         @rule(parallelism=st.integers(1, 4))
         def restore(self, parallelism: int) -> None:
             old = self.backends
@@ -88,25 +157,16 @@ def run(suite: StateBackendConformance) -> None:
 
         @invariant()
         def same_as_model(self) -> None:
-            values: dict[tuple[Any, Any], Any] = {}
-            maps: dict[tuple[Any, Any], list[tuple[Any, Any]]] = {}
-            for backend in self.backends:
-                table = backend.table(_VALUES)
-                for namespace in table.namespaces():
-                    keys = set(table.keys(namespace))
-                    assert keys, "a namespace without keys holds no state"
-                    assert keys == set(table.entries(namespace))
-                    values.update({(key, namespace): table.entries(namespace)[key] for key in keys})
-                table = backend.table(_MAPS)
-                for namespace in table.namespaces():
-                    for key in table.keys(namespace):
-                        maps[key, namespace] = list(table.mapping(key, namespace).items())
+            values, maps = contents(self.backends)
             assert values == self.values
             assert maps == {place: list(entries.items()) for place, entries in self.maps.items()}
 
         def teardown(self) -> None:
             for backend in self.backends:
                 backend.close()
+            for snapshots, _ in self.taken:
+                for snapshot in snapshots:
+                    snapshot.release()
 
     run_state_machine_as_test(
         Machine,
