@@ -170,8 +170,8 @@ class KeyedStateStore:
         assert config is not None
         if config.cleanup_in_compaction and not self._backend.expires_in_compaction:
             raise StateError(
-                f"the time to live of state {descriptor.name!r} has cleanup_in_compaction, but the state backend "
-                "has no files to compact: use cleanup_incrementally or cleanup_full_snapshot, or another backend"
+                f"the time to live of state {descriptor.name!r} has cleanup_in_compaction, which this state "
+                "backend does not do: use cleanup_incrementally or cleanup_full_snapshot, or another backend"
             )
         return Expiry(descriptor, table, self._clock)
 
