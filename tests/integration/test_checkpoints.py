@@ -19,7 +19,6 @@ from sluiceway.testing import FailOnce, InjectedError, KeySequence, NumberFiles
 
 COUNT = 40_000
 KEYS = 7
-RUNS = [pytest.param(0, id="in one process"), pytest.param(2, id="on two workers")]
 
 
 class Injected(Exception):
@@ -46,9 +45,15 @@ def owed() -> Counter[tuple[int, int]]:
     return Counter((key, n) for key in range(KEYS) for n in range(1, len(range(key, COUNT, KEYS)) + 1))
 
 
-@pytest.mark.parametrize("workers", RUNS)
-@pytest.mark.parametrize("mode", ["exactly-once", "at-least-once"])
-@pytest.mark.parametrize("where", ["in memory", "in files"])
+@pytest.mark.parametrize(
+    ("workers", "mode", "where"),
+    [
+        pytest.param(workers, mode, where, marks=[pytest.mark.slow] if workers and mode != "exactly-once" else [])
+        for workers in (0, 2)
+        for mode in ("exactly-once", "at-least-once")
+        for where in ("in memory", "in files")
+    ],
+)
 def test_state_goes_on_from_the_last_checkpoint(workers: int, mode: str, where: str, tmp_path: Path) -> None:
     flow = sw.Pipeline("counted", parallelism=2)
     numbers = flow.source(GeneratorSource(count=COUNT, rate=80_000 if workers else None))
@@ -159,8 +164,7 @@ def test_an_attempt_knows_nothing_of_what_an_earlier_one_left_in_an_object(
     assert max(out) == COUNT // parallelism
 
 
-@pytest.mark.parametrize("workers", RUNS)
-@pytest.mark.parametrize("parallelism", [1, 2, 3])
+@pytest.mark.parametrize(("workers", "parallelism"), [(0, 1), (0, 2), (0, 3), (2, 3)])
 def test_another_run_goes_on_from_the_newest_checkpoint(workers: int, parallelism: int, tmp_path: Path) -> None:
     def flow(parallelism: int, marks: Path) -> tuple[sw.Pipeline, NumberFiles]:
         flow = sw.Pipeline("again", parallelism=parallelism, max_parallelism=16)

@@ -22,7 +22,6 @@ from sluiceway.testing import FailOnce, KeySequence, NumberFiles
 
 COUNT = 30_000
 KEYS = 14
-RUNS = [pytest.param(0, id="in one process"), pytest.param(2, id="on two workers")]
 MOMENTS: list[dict[str, Any]] = [
     {"at": (COUNT // 4, COUNT // 2 + 1)},
     {"in_snapshots": (1, 3)},
@@ -39,8 +38,19 @@ def pipeline(marks: Path, out: NumberFiles, rate: float | None, failing: FailOnc
     return flow
 
 
-@pytest.mark.parametrize("workers", RUNS)
-@pytest.mark.parametrize("moments", MOMENTS, ids=lambda moments: " and ".join(moments))
+@pytest.mark.parametrize(
+    ("workers", "moments"),
+    [
+        pytest.param(
+            workers,
+            moments,
+            id=f"{' and '.join(moments)}, {workers or 'no'} workers",
+            marks=[pytest.mark.slow] if workers and "at" not in moments else [],
+        )
+        for workers in (0, 2)
+        for moments in MOMENTS
+    ],
+)
 def test_nothing_is_lost_or_comes_twice(workers: int, moments: dict[str, Any], tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     marks.mkdir()
@@ -76,16 +86,20 @@ def workers_of_this_process() -> list[int]:
 
 
 @contextmanager
-def killing(seed: int, kills: int) -> Iterator[list[int]]:
-    """Kill workers at random, until the context is left or there were enough."""
+def killing(seed: int, kills: int, out: Path) -> Iterator[list[int]]:
+    """Kill workers at random while they write, until the context is left or there were enough."""
     killed: list[int] = []
     over = threading.Event()
 
     def kill() -> None:
         lots = random.Random(seed)
-        while len(killed) < kills and not over.wait(lots.choice([0.1, 0.3, 0.6]) * lots.random()):
+        while len(killed) < kills and not over.wait(0.1 + 0.3 * lots.random()):
+            before = {path.name for path in out.glob("*")}
+            while {path.name for path in out.glob("*")} <= before:  # it has begun again, and goes on
+                if over.wait(0.01):
+                    return
             there = workers_of_this_process()
-            if there:
+            if there and not over.wait(0.1 * lots.random()):
                 victim = lots.choice(there)
                 with suppress(ProcessLookupError):
                     os.kill(victim, signal.SIGKILL)
@@ -100,15 +114,15 @@ def killing(seed: int, kills: int) -> Iterator[list[int]]:
         thread.join()
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("KILL_SEEDS", "2"))))
-@pytest.mark.parametrize("where", ["in memory", "in files"])
+@pytest.mark.parametrize("seed", range(int(os.environ.get("KILL_SEEDS", "1"))))
+@pytest.mark.parametrize("where", [pytest.param("in memory", marks=pytest.mark.slow), "in files"])
 def test_killed_workers(seed: int, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     marks = tmp_path / "marks"
     marks.mkdir()
     out = NumberFiles(tmp_path / "out")
     flow = pipeline(marks, out, 15_000, FailOnce(marks))
-    with killing(seed, 4) as killed:
+    with killing(seed, 2, tmp_path / "out") as killed:
         result = flow.run(
             workers=2,
             checkpoint_interval="30ms",
@@ -116,6 +130,7 @@ def test_killed_workers(seed: int, where: str, tmp_path: Path, monkeypatch: pyte
             restart="fixed-delay:30:10ms",
         )
     assert killed
+    assert result.metrics.restarts
     assert result.status is JobStatus.FINISHED
     report = out.report(COUNT)
     assert (report.received, report.lost, report.duplicates) == (COUNT, 0, 0), report
