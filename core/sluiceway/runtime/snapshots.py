@@ -30,6 +30,7 @@ class TaskSnapshot:
         sync_ms: how long the task stood still for its state to be taken.
         async_ms: how long it took to read and write it, while the task went on.
         checkpoint_id: the checkpoint that it was taken for.
+        size_alone: how large it was, where the state itself is not kept.
         entry: where the state is, if it was written into a storage; then there are no ``operators``.
         savepoint: path or URL of the savepoint that it is for; empty: it is for a checkpoint.
     """
@@ -43,6 +44,7 @@ class TaskSnapshot:
     async_ms: int = 0
     checkpoint_id: int = 0
     entry: SubtaskEntry | None = None
+    size_alone: int = 0
     savepoint: str = ""
 
     @property
@@ -50,7 +52,7 @@ class TaskSnapshot:
         """Bytes of serialized state in it, or that it refers to."""
         if self.entry is not None:
             return self.entry.size
-        return sum(_size(s) for s in self.operators)
+        return self.size_alone + sum(_size(s) for s in self.operators)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import pytest
 from sluiceway.clock import VirtualClock
 from sluiceway.elements import CheckpointBarrier
 from sluiceway.operators import OperatorSnapshot
+from sluiceway.operators.operatorstate import ListMode, ListSnapshot
 from sluiceway.runtime.jobmanager.checkpoints import (
     CheckpointCoordinator,
     CheckpointPolicy,
@@ -141,6 +142,19 @@ def test_it_is_complete_when_all_have_acknowledged_it_and_was_stored() -> None:
     assert latest.snapshot.enumerators == {"source": []}
     record = job.coordinator.history[-1]
     assert (record.checkpoint_id, record.status, len(record.tasks)) == (1, "completed", 2)
+
+
+def test_the_history_tells_of_each_task_and_keeps_no_state() -> None:
+    job = Job().started()
+    job.until_triggered(1)
+    kept = ListSnapshot("numbers", ListMode.SPLIT, "msgspec", 1, "int", 0, 1, (b"123", b"45"))
+    taken = TaskSnapshot((OperatorSnapshot("sink", lists=(kept,)),), alignment_ms=3, sync_ms=4, async_ms=5)
+    job.coordinator.acknowledge("sink", 1, taken)
+    job.acknowledge(1, "source")
+    record = job.coordinator.history[-1]
+    told = record.tasks[1, 0]
+    assert (told.operators, told.size, record.size) == ((), 5, 5)
+    assert (told.alignment_ms, told.sync_ms, told.async_ms) == (3, 4, 5)
 
 
 def test_one_that_cannot_be_stored_has_failed() -> None:

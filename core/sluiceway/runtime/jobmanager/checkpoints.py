@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final, Protocol
 
@@ -425,11 +425,4 @@ class CheckpointCoordinator:
 
 
 def _without_state(snapshot: TaskSnapshot) -> TaskSnapshot:
-    return TaskSnapshot(
-        (),
-        snapshot.drained,
-        snapshot.start_delay_ms,
-        snapshot.alignment_ms,
-        snapshot.flush_ms,
-        snapshot.sync_ms,
-    )
+    return replace(snapshot, operators=(), entry=None, size_alone=snapshot.size)
