@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,16 @@ from sluiceway.connectors.generator import GeneratorSource
 from sluiceway.engine import JobStatus
 from sluiceway.errors import CheckpointError, GraphError, StateError
 from sluiceway.plugins import default_manager
-from sluiceway.testing import FailOnce, InjectedError, KeySequence, NumberFiles
+from sluiceway.testing import (
+    EOF,
+    PAUSE,
+    FailOnce,
+    InjectedError,
+    KeySequence,
+    NumberFiles,
+    PipelineHarness,
+    TestSource,
+)
 
 COUNT = 40_000
 KEYS = 7
@@ -196,3 +206,16 @@ def test_a_checkpoint_that_does_not_fit_is_refused_before_anything_runs(tmp_path
         flow("counted", 32).run(from_checkpoint=tmp_path)
     with pytest.raises(CheckpointError, match=r"there is no complete checkpoint in .*nowhere"):
         flow("counted", 16).run(from_checkpoint=tmp_path / "nowhere")
+
+
+def test_in_virtual_time_there_is_one_each_interval() -> None:
+    flow = sw.Pipeline("virtual")
+    out = flow.source(TestSource([1, 2, PAUSE, 3, EOF])).key_by(lambda v: 0).count().collect()
+    with PipelineHarness(flow, checkpoint_interval="1s") as harness:
+        harness.advance(5_500)
+        history = harness._job._master.checkpoints.coordinator.history  # type: ignore[union-attr]
+        at = [record.triggered_ms for record in history if record.status == "completed"]
+    assert out == [(0, 1), (0, 2)]
+    assert 0 <= at[0] <= 1000
+    assert len(at) in (5, 6)
+    assert {later - earlier for earlier, later in pairwise(at)} <= {1000, 1001}

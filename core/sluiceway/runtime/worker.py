@@ -201,6 +201,8 @@ class Worker:
                 self._fire_deadlines()
             ready = self._ready
             if not ready:
+                if self._mails:
+                    continue  # of those who were just told that their time has come
                 return ran
             ran = True
             for _ in range(len(ready)):

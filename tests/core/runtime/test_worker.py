@@ -296,3 +296,13 @@ def test_many_wakes_are_one() -> None:
     os.close(out)
     os.close(into)
     poller.close()
+
+
+def test_a_mail_that_a_deadline_has_posted_is_read_in_the_same_go() -> None:
+    clock, poller = VirtualClock(), SelectorPoller()
+    worker = Worker(clock, poller)
+    seen: list[str] = []
+    worker.at(0.0, lambda: worker.mail(lambda: seen.append("posted")))
+    worker.run_ready()
+    poller.close()
+    assert seen == ["posted"]
