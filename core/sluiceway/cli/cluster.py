@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
@@ -14,13 +14,28 @@ from sluiceway.cli.groups import Group
 from sluiceway.cli.options import Request, pipeline_command
 from sluiceway.cli.tables import print_table
 from sluiceway.cli.target import load_pipeline
-from sluiceway.config import duration_ms
-from sluiceway.options import LOG_LEVELS
+from sluiceway.config import duration_ms, resolve
+from sluiceway.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from sluiceway.runtime.cluster.messages import FailureInfo
 
 __all__ = ["cancel", "cluster", "list_jobs", "stop_job", "submit"]
+
+
+_WORKERS: Final = 2
+"""How many workers a cluster has where nobody says."""
+
+_STARTED_WITH: Final = "is said when the cluster is started: sluiceway cluster start {}"
+_OF_THE_CLUSTER: Final = {
+    "--workers": _STARTED_WITH.format("--workers N"),
+    "--transport": _STARTED_WITH.format("--transport NAME"),
+    "--network-buffers": _STARTED_WITH.format("--network-buffers N"),
+    "--heartbeat-timeout": _STARTED_WITH.format("--heartbeat-timeout TIME"),
+    "--engine": "is for sluiceway run: the cluster runs jobs by itself",
+    "--log-format": "is for sluiceway run: a cluster logs to files, which sluiceway logs --json shows as JSON",
+}
+"""Options of a run that ``submit`` does not take, and why."""
 
 
 @click.group(cls=Group, short_help="Start, look at and stop a cluster on this machine.")
@@ -29,7 +44,7 @@ def cluster() -> None:
 
 
 @cluster.command()
-@click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="Worker processes at most.")
+@click.option("--workers", metavar="N", help="Worker processes at most; 2 where nobody says.")
 @click.option(
     "--slots", type=click.IntRange(1), default=2, show_default=True, help="Slots that each of them offers."
 )
@@ -40,30 +55,50 @@ def cluster() -> None:
     show_default=True,
     help="End a worker that has had nothing to do for so long; it comes again when there is a job for it.",
 )
+@click.option("--transport", metavar="NAME", help="How records get from worker to worker: 'shm', 'zmq'.")
 @click.option(
-    "--network-buffers",
-    type=click.IntRange(2),
-    default=512,
-    show_default=True,
-    help="Buffers of 32 KiB in each worker, for what it sends to others.",
+    "--network-buffers", metavar="N", help="Buffers of 32 KiB in each worker, for what it sends to others."
+)
+@click.option(
+    "--heartbeat-timeout", metavar="TIME", help="A worker that gives no sign of life for longer is killed."
 )
 @click.option(
     "--log-level",
-    type=click.Choice(LOG_LEVELS, case_sensitive=False),
-    default="info",
-    show_default=True,
-    help="What is logged, where a job is not submitted with a level of its own.",
+    metavar="LEVEL",
+    help="What is logged, where a job is not submitted with a level of its own; info where nobody says.",
 )
-def start(workers: int, slots: int, release_after: str, network_buffers: int, log_level: str) -> None:
-    """Start a cluster in the background. Its workers come when there is a job for them."""
+def start(slots: int, release_after: str, **given: str | None) -> None:
+    """Start a cluster in the background. Its workers come when there is a job for them.
+
+    What no flag says comes from the environment and the configuration file, as for 'sluiceway run'.
+    """
+    from sluiceway.cli.manager import manager
     from sluiceway.runtime.cluster.client import logs_directory, start_cluster
 
     try:
         idle_s = duration_ms(release_after) / 1000
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--release-after") from None
-    pid = start_cluster(workers, slots, "shm", idle_s, log_level.lower(), network_buffers)
-    click.echo(f"cluster started (process {pid}), with up to {workers} workers of {slots} slots")
+    resolved = resolve(given, flag=lambda keyword: "--" + keyword.replace("_", "-"))
+    settings = resolved.settings
+    workers = settings.workers
+    if resolved.origins["workers"] == "default":
+        workers = _WORKERS
+    elif not workers:
+        raise ConfigurationError(f"a cluster has at least one worker, and {resolved.origins['workers']} says 0")
+    transport = "shm" if settings.transport == "auto" else settings.transport
+    manager().services().carrier(transport)  # a wrong name is told before anything is started
+    pid = start_cluster(
+        workers,
+        slots,
+        transport,
+        idle_s,
+        settings.log_level or "info",
+        settings.network_buffers,
+        settings.heartbeat_timeout_ms / 1000,
+    )
+    some = f"{workers} worker{'s' * (workers != 1)} of {slots} slot{'s' * (slots != 1)}"
+    click.echo(f"cluster started (process {pid}), with up to {some}, over {transport}")
     click.echo(f"sluiceway logs shows its logs, which are in {logs_directory()}")
 
 
@@ -97,9 +132,13 @@ def stop() -> None:
     click.echo("cluster stopped")
 
 
-@pipeline_command("submit", "Hand a pipeline to the running cluster.")
+@pipeline_command("submit", "Hand a pipeline to the running cluster.", refused=_OF_THE_CLUSTER)
 def submit(request: Request) -> None:
-    """Hand the pipeline in TARGET to the running cluster, and return at once. TARGET is as for 'sluiceway run'."""
+    """Hand the pipeline in TARGET to the running cluster, and return at once.
+
+    TARGET is as for 'sluiceway run', but always that of a pipeline. How many workers there are, and how records
+    get from one to another, was said when the cluster was started.
+    """
     from sluiceway.cli.manager import manager
     from sluiceway.runtime.cluster.client import ClusterClient
     from sluiceway.runtime.local import job_graph_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import wraps
@@ -92,8 +92,8 @@ class Request:
 
 
 def _resolve(given: dict[str, Any]) -> Resolved:
-    chosen = {name: given.pop(name) for name in _NAMES}
-    chosen["metrics"] = ",".join(chosen["metrics"]) or None
+    chosen = {name: given.pop(name, None) for name in _NAMES}
+    chosen["metrics"] = ",".join(chosen["metrics"] or ()) or None
 
     def flag(keyword: str) -> str:
         return "--no-chaining" if chosen[keyword] is False else "--" + keyword.replace("_", "-")
@@ -102,6 +102,16 @@ def _resolve(given: dict[str, Any]) -> Resolved:
     for hint in resolved.hints:
         warn(hint)
     return resolved
+
+
+def _refusal(option: click.Option, why: str) -> click.Option:
+    """The option, which says why it is not taken."""
+
+    def refuse(ctx: click.Context, param: click.Parameter, value: object) -> None:
+        if value not in (None, ()):
+            raise click.UsageError(f"{option.opts[0]} {why}", ctx)
+
+    return click.Option([*option.opts], hidden=True, expose_value=False, callback=refuse)
 
 
 def settings_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -115,12 +125,21 @@ def settings_options(function: Callable[..., None]) -> Callable[..., None]:
     return wrapper
 
 
-def pipeline_command(name: str, short_help: str) -> Callable[[Callable[..., None]], click.Command]:
+def pipeline_command(
+    name: str, short_help: str, refused: Mapping[str, str] | None = None
+) -> Callable[[Callable[..., None]], click.Command]:
     """Make a command that takes ``TARGET [SCRIPT ARGUMENTS]`` and the options of a run.
 
     Before the target an unknown option is an error; after it, it belongs to the script, and so does everything
     after ``--``. The function gets ``request`` and its own options by keyword.
+
+    Args:
+        name: what it is called.
+        short_help: for the list of commands.
+        refused: options of a run that this command does not take, and what is said to whoever gives them. They
+            must be known for that: after the target they would be the script's.
     """
+    refused = refused or {}
 
     def decorate(function: Callable[..., None]) -> click.Command:
         @wraps(function)
@@ -145,7 +164,7 @@ def pipeline_command(name: str, short_help: str) -> Callable[[Callable[..., None
                     ["script_arguments"], nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT ARGUMENTS]"
                 ),
                 *own,
-                *_SETTINGS,
+                *(_refusal(o, refused[o.opts[0]]) if o.opts[0] in refused else o for o in _SETTINGS),
                 click.Option(
                     ["--traceback"], is_flag=True, help="Show the engine's own frames too, with any error."
                 ),

@@ -119,6 +119,7 @@ class Reporting:
         clock: the loop's.
         interval_ms: between two reports.
         metrics: the job's metrics as of now.
+        on_error: told what a reporter has raised, after which there are no more reports; None: the loop is.
     """
 
     def __init__(
@@ -128,7 +129,9 @@ class Reporting:
         clock: Clock,
         interval_ms: int,
         metrics: Callable[[], JobMetrics],
+        on_error: Callable[[Exception], None] | None = None,
     ) -> None:
+        self._on_error = on_error
         self._reporters = reporters
         self._loop = loop
         self._clock = clock
@@ -164,6 +167,12 @@ class Reporting:
         if self._closed:
             return
         metrics = self._metrics()
-        for reporter in self._opened:
-            reporter.report(metrics)
-        self._report_later()
+        try:
+            for reporter in self._opened:
+                reporter.report(metrics)
+        except Exception as error:
+            if self._on_error is None:
+                raise
+            self._on_error(error)
+        else:
+            self._report_later()

@@ -64,6 +64,7 @@ def start_cluster(
     idle_s: float = 30.0,
     log_level: str = "info",
     network_buffers: int = 512,
+    heartbeat_timeout_s: float = 50.0,
 ) -> int:
     """Start a cluster in the background; returns the process id of its job manager when it answers.
 
@@ -96,6 +97,7 @@ def start_cluster(
         logs=str(logs),
         log_level=log_level,
         network_buffers=network_buffers,
+        heartbeat_timeout_s=heartbeat_timeout_s,
         epoch=_next_epoch(),
     )
     ready, says_ready = os.pipe()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -13,6 +14,7 @@ from sluiceway.config import Settings
 from sluiceway.engine import JobFailure, Services
 from sluiceway.errors import NoResourceAvailableError, SluicewayError
 from sluiceway.graph import JobGraph, slots_required
+from sluiceway.metrics import MetricsReporter
 from sluiceway.runtime.cluster.connection import Connection
 from sluiceway.runtime.cluster.jobrun import JobRun
 from sluiceway.runtime.cluster.manager import JobManager, WorkerLogging
@@ -31,6 +33,8 @@ from sluiceway.runtime.cluster.messages import (
 )
 from sluiceway.runtime.cluster.shipping import dump, load
 from sluiceway.runtime.enginelog import ERROR, INFO, log
+from sluiceway.runtime.loops import check_checkpoints
+from sluiceway.runtime.reporting import Reporting
 
 __all__ = ["ClusterConfig", "Dispatcher"]
 
@@ -98,6 +102,7 @@ class Dispatcher:
         self._numbers = count(1)
         self._submitted: dict[str, tuple[str, int]] = {}
         self._ended: dict[str, int] = {}
+        self._reporting: dict[str, Reporting] = {}
         self._started_ms = self._clock.now_ms()
         self._stopping: tuple[Connection, int] | None = None
         self._stopped = False
@@ -126,6 +131,7 @@ class Dispatcher:
                 if run.failure is not None:
                     log(ERROR, "jobs", "failed", job=job, error=run.failure)
                 self._manager.ended(run)
+                self._close_reporting(job)
         while len(self._ended) > KEPT:
             oldest = next(iter(self._ended))
             del self._ended[oldest], self._submitted[oldest], self._manager.jobs[oldest]
@@ -150,11 +156,44 @@ class Dispatcher:
                 f"job {message.name!r} needs {needed} slots, and this cluster has {most} ({self._config.workers}"
                 f" workers with {self._config.slots} each): lower its parallelism, or start a larger cluster"
             )
+        check_checkpoints(graph, settings)
+        # Now, and not on a worker, which would end with it and take other jobs along.
+        self._services.state_backend(settings.state_backend)
+        reporters = self._services.metrics_reporters(settings.metrics)
         job = f"{message.name}-{next(self._numbers)}"
+        run = self._manager.submit(job, graph, settings)
+        if reporters:
+            self._report(job, run, reporters, settings)
         self._submitted[job] = (message.name, self._clock.now_ms())
         log(INFO, "jobs", f"submitted; needs {needed} slot{'s' * (needed != 1)}", job=job)
-        self._manager.submit(job, graph, settings)
         return job
+
+    def _report(self, job: str, run: JobRun, reporters: list[MetricsReporter], settings: Settings) -> None:
+        """Have reporters told of a job; what goes wrong with that later on is logged, and no reason to end."""
+
+        def failed(error: Exception) -> None:
+            log(ERROR, "jobs", "metrics are not reported any more", job=job, error=error)
+
+        reporting = Reporting(
+            reporters, self._manager.loop, self._clock, settings.metrics_interval_ms, run.metrics, failed
+        )
+        try:
+            reporting.open(job)
+        except BaseException:
+            run.cancel()
+            del self._manager.jobs[job]
+            with suppress(Exception):
+                reporting.close()
+            raise
+        self._reporting[job] = reporting
+
+    def _close_reporting(self, job: str) -> None:
+        reporting = self._reporting.pop(job, None)
+        if reporting is not None:
+            try:
+                reporting.close()
+            except Exception as error:
+                log(ERROR, "jobs", "the last metrics could not be reported", job=job, error=error)
 
     def _stop(self) -> None:
         for run in self._manager.jobs.values():
