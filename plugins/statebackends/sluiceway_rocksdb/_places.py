@@ -24,12 +24,15 @@ class _Root:
     """The directory of this process below a configured one; held by a lock that ends with the process."""
 
     def __init__(self, directory: str) -> None:
-        self.path = tempfile.mkdtemp(prefix=_PREFIX, dir=directory)
         self.pid = os.getpid()
         self.places = 0
         self.made = 0
-        self._lock = os.open(os.path.join(self.path, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # It gets its name when the lock is held: else another process might find it unlocked, and remove it.
+        hidden = tempfile.mkdtemp(prefix=f".new-{_PREFIX}", dir=directory)
+        self._lock = os.open(os.path.join(hidden, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self.path = os.path.join(directory, os.path.basename(hidden).removeprefix(".new-"))
+        os.rename(hidden, self.path)
 
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sluiceway.errors import ConfigurationError, StateError
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.state import BackendContext, KeyedStateBackend, ValueStateDescriptor
-from sluiceway_rocksdb import sluiceway_state_backends
+from sluiceway_rocksdb import _places, sluiceway_state_backends
 from sluiceway_rocksdb._backend import RocksDBStateBackend
 from sluiceway_rocksdb._options import RocksDBOptions
 
@@ -65,6 +70,39 @@ def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     with pytest.raises(StateError, match=r"'rocksdb' cannot use the directory .*file/sub: Not a directory"):
         dict(backend.snapshot().groups)
     backend.close()
+
+
+def test_a_directory_of_a_process_that_begins_is_not_taken_for_one_that_was_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At every step of making it, another process may look for what is left."""
+    swept = []
+
+    def sweeping(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            made = real(*arguments, **named)
+            swept.append(name)
+            monkeypatch.undo()  # the sweep makes use of these, too
+            _places._sweep(str(tmp_path))
+            patch()
+            return made
+
+        return call
+
+    def patch() -> None:
+        for module, name in ((tempfile, "mkdtemp"), (os, "open"), (fcntl, "flock"), (os, "rename")):
+            if name not in swept:
+                monkeypatch.setattr(module, name, sweeping(name, getattr(module, name)))
+
+    patch()
+    place = _places.new_place(str(tmp_path), "database")
+    monkeypatch.undo()
+    assert swept == ["mkdtemp", "open", "flock", "rename"]
+    os.mkdir(place.path)
+    _places._sweep(str(tmp_path))
+    assert os.path.isdir(place.path)
+    place.remove()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_hook_offers_it() -> None:
