@@ -70,6 +70,7 @@ if TYPE_CHECKING:
         CoFlatMapFunction,
         CoMapFunction,
         CoProcessFunction,
+        DeadLetter,
         FilterFunction,
         FlatMapFunction,
         Function,
@@ -150,6 +151,7 @@ __all__ = [
     "CorruptStreamError",
     "DataStream",
     "DataStreamSink",
+    "DeadLetter",
     "FilterFunction",
     "FlatJoinFunction",
     "FlatMapFunction",
@@ -246,7 +248,7 @@ _HOMES = {
     "CorruptStreamError FunctionContractError GraphError JobCancelledError MissingExtraError NotBuiltYetError "
     "PluginError SerializationError SluicewayError StateError UnknownNameError UnstableKeyError",
     "sluiceway.eventtime": "TimestampAssigner WatermarkGenerator WatermarkOutput WatermarkStrategy",
-    "sluiceway.functions": "AggregateFunction AllWindowFunction AsyncFunction AsyncRetryStrategy "
+    "sluiceway.functions": "DeadLetter AggregateFunction AllWindowFunction AsyncFunction AsyncRetryStrategy "
     "BatchProcessFunction KeyedBatchProcessFunction "
     "CheckpointedFunction CheckpointListener CoFlatMapFunction CoMapFunction CoProcessFunction FilterFunction "
     "FlatJoinFunction FlatMapFunction Function FunctionInitializationContext FunctionSnapshotContext "

@@ -53,6 +53,10 @@ class Settings:
         checkpoint_max_concurrent: how many may be under way at a time.
         checkpoint_tolerated_failures: how many in a row may fail before the job does, and is begun anew if its
             restart strategy says so.
+        on_error: what becomes of a record on which a function raises, where its step does not say: ``fail`` or
+            ``skip``.
+        max_dead_letters: how many records a subtask of a step skips before it fails; None: any number.
+        dead_letters: directory for the records that are skipped; None: there is none.
         seed: for partitioners that draw lots; None: a new one for each run.
     """
 
@@ -85,6 +89,9 @@ class Settings:
     checkpoint_min_pause_ms: int = 0
     checkpoint_max_concurrent: int = 1
     checkpoint_tolerated_failures: int = 0
+    on_error: str = "fail"
+    max_dead_letters: int | None = None
+    dead_letters: str | None = None
     seed: int | None = None
 
 

@@ -48,6 +48,13 @@ def _place(value: object) -> str:
     return place if "://" in place else os.path.abspath(os.path.expanduser(place))
 
 
+def _directory(value: object) -> str:
+    place = _place(value)
+    if "://" in place:
+        raise UnfitError
+    return place
+
+
 def _names(value: object) -> tuple[str, ...]:
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, (list, tuple)):
@@ -192,6 +199,9 @@ OPTIONS: Final[Mapping[str, Option]] = {
         Option("checkpoint-min-pause", "checkpoint_min_pause_ms", _A_DURATION, _duration(0)),
         Option("checkpoint-max-concurrent", "checkpoint_max_concurrent", "a whole number >= 1", _whole(1)),
         Option("checkpoint-tolerated-failures", "checkpoint_tolerated_failures", "a whole number >= 0", _whole(0)),
+        Option("on-error", "on_error", "fail or skip", _one_of("fail", "skip")),
+        Option("max-dead-letters", "max_dead_letters", "a whole number >= 1", _whole(1)),
+        Option("dead-letters", "dead_letters", "a directory", _directory),
         Option("seed", "seed", "a whole number", _seed),
     )
 }

@@ -56,6 +56,8 @@ class StreamNode:
         output_type: type of its records where it is known, else None.
         location: ``file.py:12`` where the user wrote it, for messages; may be empty.
         co_location_group: subtask i of each step of the group runs in the same slot; None: in none.
+        skips_errors: whether it skips records on which its function raises.
+        max_dead_letters: how many of them a subtask skips before it fails; None: any number.
     """
 
     id: int
@@ -71,6 +73,8 @@ class StreamNode:
     output_type: Any = None
     location: str = ""
     co_location_group: str | None = None
+    skips_errors: bool = False
+    max_dead_letters: int | None = None
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from sluiceway.api.arguments import check_count, check_text, to_ms
+from sluiceway.api.location import caller_location
+from sluiceway.errors import GraphError
 from sluiceway.graph import MAX_PARALLELISM_LIMIT, Transformation
 from sluiceway.streamgraph import ChainingStrategy
 
@@ -77,6 +79,41 @@ class StepSettings:
     def disable_chaining(self) -> Self:
         """Run the step in a task of its own."""
         self._settable("disable_chaining").chaining = ChainingStrategy.NEVER
+        return self
+
+    def on_error(self, action: Literal["fail", "skip"], *, max: int | None = None) -> Self:  # noqa: A002
+        """Say what becomes of a record on which the step's function raises an exception.
+
+        Skipped records come out of :meth:`DataStream.dead_letters`, and into the directory of the option
+        ``dead-letters``. What the function has emitted for such a record is taken back. What it has changed stays
+        changed: its own attributes, state, timers. The running results of ``reduce`` and ``aggregate`` are as if
+        the record had not come, unless the function changes what it was given in place.
+
+        The pipeline's option ``on-error`` says it for every step that does not.
+
+        Args:
+            action: ``fail``: the job fails with the exception. ``skip``: go on with the next record.
+            max: for ``skip``: how many records a subtask may skip before the next one fails the job; None: any
+                number. After a restart it counts anew.
+
+        Raises:
+            GraphError: a step of this kind cannot skip records.
+            TypeError: ``max`` is no whole number.
+            ValueError: there is no such action; ``max`` is below 1, or goes with ``fail``.
+        """
+        t = self._settable("on_error")
+        if action not in ("fail", "skip"):
+            raise ValueError(f"on_error({action!r:.60}) at {caller_location()}: it is 'fail' or 'skip'")
+        if max is not None:
+            if action == "fail":
+                raise ValueError(f"on_error() at {caller_location()}: max= goes with 'skip'")
+            max = check_count("on_error(max=)", max)  # noqa: A001
+        if action == "skip" and not t.step.skips:
+            raise GraphError(
+                f"on_error('skip') at {caller_location()}: {t.label()} cannot skip records; map, flat_map, "
+                "filter, process, reduce and aggregate can, outside of windows and connected streams"
+            )
+        t.skips_errors, t.max_dead_letters = action == "skip", max
         return self
 
     def set_buffer_timeout(self, timeout: timedelta | int | str) -> Self:

@@ -19,9 +19,11 @@ from sluiceway.connectors import CallbackSink, Collected, CollectSink, PrintSink
 from sluiceway.errors import GraphError
 from sluiceway.eventtime import WatermarkStrategy
 from sluiceway.functions import (
+    DEAD_LETTERS,
     AsyncFunction,
     AsyncRetryStrategy,
     BatchProcessFunction,
+    DeadLetter,
     FilterFunction,
     FlatMapFunction,
     KeySelector,
@@ -176,6 +178,11 @@ class DataStream(StepSettings, Generic[T]):
         if not isinstance(tag, OutputTag):
             raise TypeError(f'get_side_output() takes an OutputTag, as in OutputTag("late"), not {describe(tag)}')
         t = self._settable("get_side_output")
+        if tag.name == DEAD_LETTERS.name:
+            raise GraphError(
+                f"get_side_output({tag.name!r}) at {caller_location()}: dead_letters() gives what a step has "
+                "skipped; call a side output of your own by another name"
+            )
         if not t.step.side_outputs:
             raise GraphError(
                 f"get_side_output({tag.name!r}) at {caller_location()}: {t.label()} has no side outputs; only "
@@ -198,6 +205,19 @@ class DataStream(StepSettings, Generic[T]):
                 f"{t.label()} before with type {known.type}, now with {tag.type}; use one OutputTag for both"
             )
         return DataStream(self._pipeline, (InputRef(t, tag),), "get_side_output()")
+
+    def dead_letters(self) -> DataStream[DeadLetter]:
+        """The records that the step skips because its function raises: see :meth:`on_error`. None where it fails.
+
+        Raises:
+            GraphError: a step of this kind cannot skip records.
+        """
+        t = self._settable("dead_letters")
+        if not t.step.skips:
+            raise GraphError(
+                f"dead_letters() at {caller_location()}: {t.label()} cannot skip records, so there are none"
+            )
+        return DataStream(self._pipeline, (InputRef(t, DEAD_LETTERS),), "dead_letters()")
 
     # ---- event time ---------------------------------------------------------------------------------------
 

@@ -66,6 +66,11 @@ _SETTINGS: Final = (
     click.Option(
         ["--checkpoint-tolerated-failures"], metavar="N", help="Checkpoints that may fail in a row before the job."
     ),
+    click.Option(["--on-error"], metavar="ACTION", help="Of a record on which a function raises: fail, or skip."),
+    click.Option(
+        ["--max-dead-letters"], metavar="N", help="Records that a subtask of a step skips before it fails."
+    ),
+    click.Option(["--dead-letters"], metavar="DIR", help="Where records that are skipped are kept."),
 )
 _NAMES: Final = tuple(option.name or "" for option in _SETTINGS)
 

@@ -4,6 +4,7 @@ from sluiceway.connectors.callback import CallbackSink
 from sluiceway.connectors.checking import SequenceChecker, SequenceCheckSink, SequenceReport
 from sluiceway.connectors.collecting import Collected, CollectSink
 from sluiceway.connectors.collection import CollectionSource
+from sluiceway.connectors.deadletters import DeadLetterSink, dead_letter_files, read_dead_letters
 from sluiceway.connectors.discard import DiscardSink
 from sluiceway.connectors.function import FunctionSource
 from sluiceway.connectors.generator import GeneratorSource
@@ -14,6 +15,7 @@ __all__ = [
     "CollectSink",
     "Collected",
     "CollectionSource",
+    "DeadLetterSink",
     "DiscardSink",
     "FunctionSource",
     "GeneratorSource",
@@ -21,4 +23,6 @@ __all__ = [
     "SequenceCheckSink",
     "SequenceChecker",
     "SequenceReport",
+    "dead_letter_files",
+    "read_dead_letters",
 ]

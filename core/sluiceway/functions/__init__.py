@@ -24,6 +24,7 @@ from sluiceway.functions.checkpointed import (
     OperatorStateStore,
 )
 from sluiceway.functions.co import CoFlatMapFunction, CoMapFunction, CoProcessFunction, KeyedCoProcessFunction
+from sluiceway.functions.deadletters import DEAD_LETTERS, DeadLetter
 from sluiceway.functions.joins import (
     CoGroupFunction,
     FlatJoinFunction,
@@ -50,6 +51,7 @@ from sluiceway.functions.windows import (
 )
 
 __all__ = [
+    "DEAD_LETTERS",
     "AggregateFunction",
     "AllWindowFunction",
     "AsyncFunction",
@@ -63,6 +65,7 @@ __all__ = [
     "CoGroupFunction",
     "CoMapFunction",
     "CoProcessFunction",
+    "DeadLetter",
     "FilterFunction",
     "FlatJoinFunction",
     "FlatMapFunction",

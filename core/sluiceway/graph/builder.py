@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sluiceway.config import Settings
-from sluiceway.functions import FunctionObject
+from sluiceway.connectors import DeadLetterSink
+from sluiceway.functions import DEAD_LETTERS, FunctionObject
 from sluiceway.graph.findings import Finding, Level, graph_error
 from sluiceway.graph.identity import derive_uids, step_name
 from sluiceway.graph.parallelism import MAX_PARALLELISM_LIMIT, default_max_parallelism
@@ -122,6 +123,7 @@ class _Builder:
         if not self._partial:
             self._check_reaches_sinks()
             self._check_side_outputs()
+        self._add_dead_letter_sink()
         uids = self._uids()
         nodes = tuple(self._node(i, t, uids[t]) for i, t in enumerate(self._order))
         self._check_co_location()
@@ -239,7 +241,8 @@ class _Builder:
         up = ref.upstream
         if isinstance(up.step, SinkStep):
             self._error("reads-sink", t, f"{label} cannot read from sink {self._label(up)}: a sink has no output")
-        if ref.tag is not None and not up.step.side_outputs:
+        dead = ref.tag is not None and ref.tag.name == DEAD_LETTERS.name and up.step.skips
+        if ref.tag is not None and not dead and not up.step.side_outputs:
             self._error(
                 "no-side-output",
                 t,
@@ -404,7 +407,27 @@ class _Builder:
             output_type=self._type(t),
             location=t.location,
             co_location_group=t.co_location_group,
+            skips_errors=self._skips(t),
+            max_dead_letters=self._settings.max_dead_letters if t.skips_errors is None else t.max_dead_letters,
         )
+
+    def _skips(self, t: Transformation) -> bool:
+        """Whether it skips records on which its function raises: as it says, else as the option does."""
+        if t.skips_errors is None:
+            return self._settings.on_error == "skip" and t.step.skips
+        return t.skips_errors
+
+    def _add_dead_letter_sink(self) -> None:
+        """Have what all steps skip written to the directory of the option ``dead-letters``."""
+        directory = self._settings.dead_letters
+        skipping = [t for t in self._order if self._skips(t)]
+        if directory is None or not skipping:
+            return
+        sink = SinkStep(DeadLetterSink(directory))
+        t = Transformation(sink, [InputRef(t, DEAD_LETTERS) for t in skipping], name="dead letters", parallelism=1)
+        self._order.append(t)
+        self._names[t] = "dead letters"
+        self._parallelism[t] = 1
 
     def _check_co_location(self) -> None:
         """What shares slots has to be in one slot-sharing group, and to have as many subtasks."""

@@ -9,12 +9,13 @@ from typing import Any, Protocol
 
 from sluiceway.elements import Batch, Element
 from sluiceway.errors import GraphError
-from sluiceway.functions import FunctionObject
+from sluiceway.functions import DEAD_LETTERS, FunctionObject
 from sluiceway.operators.asynchronous import AsyncOperator
 from sluiceway.operators.base import Operator, OperatorContext
 from sluiceway.operators.batches import BatchProcessOperator, KeyedBatchProcessOperator
 from sluiceway.operators.broadcast import make_broadcast_operator
 from sluiceway.operators.co import make_co_operator
+from sluiceway.operators.deadletters import dead_letter_output
 from sluiceway.operators.feedback import IterationHeadOperator
 from sluiceway.operators.fused import MAX_FLAT_MAPS, FusedOperator
 from sluiceway.operators.joins import AsOfJoinOperator, IntervalJoinOperator
@@ -167,7 +168,7 @@ def build_operators(
     """
     operators: list[Operator] = []
     heads: dict[int, Operator] = {}
-    tails: dict[int, Operator] = {}
+    groups: list[list[StreamNode]] = []
     for group in _groups(nodes, edges, outside):
         step = group[0].step
         operator: Operator
@@ -178,24 +179,31 @@ def build_operators(
         else:
             raise GraphError(f"step {group[0].name!r}: this engine cannot run a {step.kind!r} step")
         heads[group[0].id] = operator
-        tails[group[-1].id] = operator
+        groups.append(group)
         operators.append(operator)
-    for node_id, operator in tails.items():
+    for group, operator in zip(groups, operators, strict=True):
         fanout = Fanout()
-        for edge in edges:
-            if edge.source == node_id:
-                target = heads[edge.target]
-                fanout.add(None if edge.tag is None else edge.tag.name, target.process, target.control)
-        for tag, output in outside.get(node_id, ()):
-            fanout.add(tag, output.emit, output.control)
+        for node in group:
+            for edge in edges:
+                if edge.source == node.id and edge.target in heads:
+                    target = heads[edge.target]
+                    tag = None if edge.tag is None else edge.tag.name
+                    fanout.add(_output_name(tag, node, group), target.process, target.control)
+            for tag, output in outside.get(node.id, ()):
+                fanout.add(_output_name(tag, node, group), output.emit, output.control)
         operator.output = fanout
     return operators
+
+
+def _output_name(tag: str | None, node: StreamNode, group: Sequence[StreamNode]) -> str | None:
+    """What an operator calls an output of one of its steps."""
+    return dead_letter_output(node, group[-1]) if tag == DEAD_LETTERS.name else tag
 
 
 def _groups(
     nodes: Sequence[StreamNode], edges: Sequence[StreamEdge], outside: Mapping[int, Any]
 ) -> Iterator[list[StreamNode]]:
-    """Runs of record-wise nodes with nothing branching off in between; every other node by itself."""
+    """Runs of record-wise nodes with nothing but dead letters branching off in between; others by themselves."""
     by_id = {n.id: n for n in nodes}
     taken: set[int] = set()
     for node in nodes:
@@ -203,9 +211,11 @@ def _groups(
             continue
         group = [node]
         flat_maps = int(isinstance(node.step, FlatMapStep))
-        while group[-1].step.record_wise and not outside.get(group[-1].id):
-            out = [e for e in edges if e.source == group[-1].id]
-            if len(out) != 1 or out[0].tag is not None or not by_id[out[0].target].step.record_wise:
+        while group[-1].step.record_wise and all(t == DEAD_LETTERS.name for t, _ in outside.get(group[-1].id, ())):
+            out = [
+                e for e in edges if e.source == group[-1].id and (e.tag is None or e.tag.name != DEAD_LETTERS.name)
+            ]
+            if len(out) != 1 or not by_id[out[0].target].step.record_wise:
                 break
             following = by_id[out[0].target]
             flat_maps += isinstance(following.step, FlatMapStep)

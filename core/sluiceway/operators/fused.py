@@ -15,6 +15,7 @@ from sluiceway.elements import Batch
 from sluiceway.faults import MISSING, Fault, register_loop
 from sluiceway.functions import Function
 from sluiceway.operators.base import Operator, OperatorContext
+from sluiceway.operators.deadletters import DeadLetters, dead_letter_output
 from sluiceway.operators.opened import Opened
 from sluiceway.steps import FilterStep, FlatMapStep, MapStep, Step
 
@@ -31,11 +32,16 @@ class _Loop:
 
     ``out.append(...)`` is written out because Python makes a special case of it: it costs less than the call
     of a bound ``append``.
+
+    A step that skips records has its call in a ``try``, which costs nothing until something is raised. Of what a
+    flat_map has returned nothing goes on before all of it is there: of a record that is skipped, nothing does.
     """
 
-    def __init__(self, steps: Sequence[Step], *, stamped: bool) -> None:
+    def __init__(self, steps: Sequence[Step], skipping: Sequence[bool], *, stamped: bool) -> None:
         args = "".join(f", f{i}" for i in range(len(steps)))
+        args += "".join(f", take{i}" for i, skips in enumerate(skipping) if skips)
         self.lines = [f"def loop(values, timestamps, out, stamps{args}):"]
+        self._timestamp = "timestamp" if stamped else "None"
         self.at_line: dict[int, tuple[int, str]] = {}
         depth = 1
         value = "v0"
@@ -48,20 +54,25 @@ class _Loop:
         last = len(steps) - 1
         for i, step in enumerate(steps):
             made = f"v{i + 1}"
+            skips = skipping[i]
             if isinstance(step, FilterStep):
-                self._add(depth, f"if not f{i}({value}): continue", (i, value))
+                self._call(depth, skips, (i, value), f"if not f{i}({value}): continue")
                 continue
             if isinstance(step, MapStep):
                 if i == last:
-                    self._add(depth, f"out.append(f{i}({value}))", (i, value))
+                    self._call(depth, skips, (i, value), f"out.append(f{i}({value}))")
                     break
-                self._add(depth, f"{made} = f{i}({value})", (i, value))
+                self._call(depth, skips, (i, value), f"{made} = f{i}({value})")
             else:
-                self._add(depth, f"r{i} = f{i}({value})", (i, value))
+                called = f"r{i} = f{i}({value})"
                 if i == last:
-                    self._add(depth, f"out.extend(r{i})", (i, value))
+                    if skips:
+                        self._add(depth, "before = len(out)")
+                    self._call(depth, skips, (i, value), called, f"out.extend(r{i})", undo="del out[before:]")
                     stamp = "stamps.extend([timestamp] * (len(out) - len(stamps)))"
                     break
+                whole = [f"if type(r{i}) is not list: r{i} = list(r{i})"] if skips else []
+                self._call(depth, skips, (i, value), called, *whole)
                 self._add(depth, f"for {made} in r{i}:", (i, value))
                 depth += 1
             value = made
@@ -69,6 +80,19 @@ class _Loop:
             self._add(depth, f"out.append({value})")
         if stamped:
             self._add(depth, stamp)
+
+    def _call(self, depth: int, skips: bool, mark: tuple[int, str], *texts: str, undo: str = "") -> None:
+        if skips:
+            self._add(depth, "try:")
+        for text in texts:
+            self._add(depth + skips, text, mark)
+        if skips:
+            index, value = mark
+            self._add(depth, "except Exception as error:")
+            if undo:
+                self._add(depth + 1, undo)
+            self._add(depth + 1, f"if not take{index}(error, {value}, {self._timestamp}): raise", mark)
+            self._add(depth + 1, "continue")
 
     def _add(self, depth: int, text: str, mark: tuple[int, str] | None = None) -> None:
         self.lines.append("    " * depth + text)
@@ -80,18 +104,22 @@ class _Loop:
         return "\n".join(self.lines) + "\n"
 
 
-def generate(steps: Sequence[Step], names: Sequence[str], *, stamped: bool) -> Callable[..., None]:
+def generate(
+    steps: Sequence[Step], names: Sequence[str], skipping: Sequence[bool] | None = None, *, stamped: bool
+) -> Callable[..., None]:
     """Compile the loop over ``steps``.
 
     Args:
         steps: map, filter and flat_map steps, at most :data:`MAX_FLAT_MAPS` of the last.
         names: what the steps are called, for messages.
+        skipping: which of them skip records on which their function raises; None: none.
         stamped: whether batches have timestamps.
 
     Returns:
         ``loop(values, timestamps, out, stamps, *functions)``, which adds to the lists ``out`` and ``stamps``.
+        After the functions come, for the steps that skip records, what takes these.
     """
-    source = _Loop(steps, stamped=stamped)
+    source = _Loop(steps, skipping or [False] * len(steps), stamped=stamped)
     filename = f"<sluiceway: {' -> '.join(names)}{' with timestamps' if stamped else ''}>"
     # A debugger that steps into the loop is shown its text.
     linecache.cache[filename] = (len(source.text), None, source.text.splitlines(keepends=True), filename)
@@ -131,7 +159,10 @@ class FusedOperator(Operator):
         names = [c.node.name for c in contexts]
         self.step_name = names[0] if len(names) == 1 else " -> ".join(names)
         self._steps = steps
-        self._functions = [_callable(step) for step in steps]
+        self._dead = [DeadLetters(c, dead_letter_output(c.node, contexts[-1].node)) for c in contexts]
+        self._skipping = [dead.skipping for dead in self._dead]
+        takers = [dead.take for dead in self._dead if dead.skipping]
+        self._functions = [*(_callable(step) for step in steps), *takers]
         self._names = names
         self._opened = Opened()
         self._plain: Callable[..., None] | None = None
@@ -152,17 +183,19 @@ class FusedOperator(Operator):
         out: list[Any] = []
         if batch.timestamps is None:
             if self._plain is None:
-                self._plain = generate(self._steps, self._names, stamped=False)
+                self._plain = generate(self._steps, self._names, self._skipping, stamped=False)
             self._plain(batch.values, None, out, None, *self._functions)
             if out:
                 self.output.emit(Batch(out))
         else:
             if self._stamped is None:
-                self._stamped = generate(self._steps, self._names, stamped=True)
+                self._stamped = generate(self._steps, self._names, self._skipping, stamped=True)
             stamps: list[int] = []
             self._stamped(batch.values, batch.timestamps, out, stamps, *self._functions)
             if out:
                 self.output.emit(Batch(out, stamps))
+        for dead in self._dead:
+            dead.give(self.output)
 
     def close(self) -> None:
         """Close what was opened."""

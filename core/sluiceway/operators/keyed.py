@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from sluiceway.elements import Batch
@@ -12,6 +13,7 @@ from sluiceway.functions import KeySelector, ReduceFunction
 from sluiceway.keyedstate import KeyedStateStore
 from sluiceway.keygroups import stable_hash
 from sluiceway.operators.base import Operator, OperatorContext, OperatorSnapshot
+from sluiceway.operators.deadletters import DeadLetters, without
 from sluiceway.operators.opened import Opened
 from sluiceway.state import BackendContext, KeyedStateBackend, ValueStateDescriptor
 from sluiceway.steps import KeyedAggregateStep
@@ -34,6 +36,7 @@ class KeyedOperator(Operator):
         self._fn: Any = step.function
         self._key: Callable[[Any], Any] = key.get_key if isinstance(key, KeySelector) else key
         self._opened = Opened()
+        self._dead = DeadLetters(context)
         self._backend: KeyedStateBackend | None = None
 
     @property
@@ -63,6 +66,19 @@ class KeyedOperator(Operator):
         """Open the function."""
         self._opened.open(self._fn, self.context, self.store)
 
+    def _skips(self, error: Exception, batch: Batch[Any], index: int) -> bool:
+        """Keep the record of a batch at which a loop stands as a dead letter; False: raise the error."""
+        if not self._dead.skipping:
+            return False
+        value, key = batch.values[index], MISSING
+        if batch.keys is not None:
+            key = batch.keys[index]
+        else:
+            with suppress(Exception):  # it may be the key that cannot be computed
+                key = self._key(value)
+        timestamp = None if batch.timestamps is None else batch.timestamps[index]
+        return self._dead.take(error, value, timestamp, key)
+
     def snapshot(self) -> OperatorSnapshot:
         """All keyed state as of now."""
         self.store.before_snapshot()
@@ -91,39 +107,59 @@ class KeyedReduceOperator(KeyedOperator):
     def process(self, batch: Batch[Any]) -> None:
         """Reduce the batch, record by record."""
         out: list[Any] = []
+        skipped: list[int] = []
         if batch.keys is None:
-            self._loop(batch.values, out)
+            self._loop(batch, out, skipped)
         else:
-            self._loop_with_keys(batch.values, batch.keys, out)
-        self.output.emit(Batch(out, batch.timestamps))
+            self._loop_with_keys(batch, batch.keys, out, skipped)
+        stamps = batch.timestamps
+        if skipped:
+            stamps = None if stamps is None else without(stamps, skipped)
+        if out:
+            self.output.emit(Batch(out, stamps))
+        self._dead.give(self.output)
 
     @record_loop
-    def _loop(self, values: list[Any], out: list[Any]) -> None:
+    def _loop(self, batch: Batch[Any], out: list[Any], skipped: list[int]) -> None:
         key_of, reduce, entries, missing = self._key, self._reduce, self._entries, MISSING
         get = entries.get
-        for value in values:
-            key = key_of(value)
+        for value in batch.values:
             try:
-                reduced = get(key, missing)
-            except TypeError:
-                stable_hash(key)  # says which key is unhashable
-                raise
-            if reduced is missing:
-                stable_hash(key)
-                reduced = value
-            else:
-                reduced = reduce(reduced, value)
-            entries[key] = reduced
+                key = key_of(value)
+                try:
+                    reduced = get(key, missing)
+                except TypeError:
+                    stable_hash(key)  # says which key is unhashable
+                    raise
+                if reduced is missing:
+                    stable_hash(key)
+                    reduced = value
+                else:
+                    reduced = reduce(reduced, value)
+                entries[key] = reduced
+            except Exception as error:
+                index = len(out) + len(skipped)
+                if not self._skips(error, batch, index):
+                    raise
+                skipped.append(index)
+                continue
             out.append(reduced)
 
     @record_loop
-    def _loop_with_keys(self, values: list[Any], keys: list[Any], out: list[Any]) -> None:
+    def _loop_with_keys(self, batch: Batch[Any], keys: list[Any], out: list[Any], skipped: list[int]) -> None:
         reduce, entries, missing = self._reduce, self._entries, MISSING
         get = entries.get
-        for key, value in zip(keys, values, strict=True):
-            reduced = get(key, missing)
-            reduced = value if reduced is missing else reduce(reduced, value)
-            entries[key] = reduced
+        for key, value in zip(keys, batch.values, strict=True):
+            try:
+                reduced = get(key, missing)
+                reduced = value if reduced is missing else reduce(reduced, value)
+                entries[key] = reduced
+            except Exception as error:
+                index = len(out) + len(skipped)
+                if not self._skips(error, batch, index):
+                    raise
+                skipped.append(index)
+                continue
             out.append(reduced)
 
 
@@ -142,30 +178,47 @@ class KeyedAggregateOperator(KeyedOperator):
         """Aggregate the batch, record by record."""
         out: list[Any] = []
         keys: list[Any] = []
-        self._loop(batch.values, batch.keys, keys, out)
+        skipped: list[int] = []
+        self._loop(batch, keys, out, skipped)
+        given, stamps = batch.keys, batch.timestamps
+        if skipped:
+            given = None if given is None else without(given, skipped)
+            stamps = None if stamps is None else without(stamps, skipped)
         if self._with_key:
-            out = list(zip(batch.keys or keys, out, strict=True))
-        self.output.emit(Batch(out, batch.timestamps))
+            out = list(zip(given or keys, out, strict=True))
+        if out:
+            self.output.emit(Batch(out, stamps))
+        self._dead.give(self.output)
 
     @record_loop
-    def _loop(self, values: list[Any], given: list[Any] | None, keys: list[Any], out: list[Any]) -> None:
-        function, entries, missing = self._fn, self._entries, MISSING
+    def _loop(self, batch: Batch[Any], keys: list[Any], out: list[Any], skipped: list[int]) -> None:
+        given, function, entries, missing = batch.keys, self._fn, self._entries, MISSING
         create, add, result, key_of = function.create_accumulator, function.add, function.get_result, self._key
         get = entries.get
         given_keys = iter(given) if given is not None else None
-        for value in values:
-            if given_keys is None:
-                key = key_of(value)
-                keys.append(key)
-            else:
-                key = next(given_keys)
+        for value in batch.values:
             try:
-                accumulator = get(key, missing)
-            except TypeError:
-                stable_hash(key)  # says which key is unhashable
-                raise
-            if accumulator is missing:
-                stable_hash(key)
-                accumulator = create()
-            accumulator = entries[key] = add(value, accumulator)
-            out.append(result(accumulator))
+                if given_keys is None:
+                    key = key_of(value)
+                    keys.append(key)
+                else:
+                    key = next(given_keys)
+                try:
+                    accumulator = get(key, missing)
+                except TypeError:
+                    stable_hash(key)  # says which key is unhashable
+                    raise
+                if accumulator is missing:
+                    stable_hash(key)
+                    accumulator = create()
+                accumulator = add(value, accumulator)
+                produced = result(accumulator)
+                entries[key] = accumulator  # behind what may raise: a record that is skipped is not added
+            except Exception as error:
+                index = len(out) + len(skipped)
+                if not self._skips(error, batch, index):
+                    raise
+                skipped.append(index)
+                del keys[len(out) :]
+                continue
+            out.append(produced)

@@ -40,28 +40,42 @@ class KeyedRecordOperator(KeyedOperator):
             self.store.clear_current_key()
         if values:
             self.output.emit(Batch(values, None if batch.timestamps is None else stamps))
+        self._dead.give(self.output)
 
     @record_loop
     def _map(self, batch: Batch[Any], values: list[Any], made: list[int]) -> None:
         call, store, key_of, keys, stamps = self._call, self.store, self._key, batch.keys, batch.timestamps
         for index, value in enumerate(batch.values):
-            key = key_of(value) if keys is None else keys[index]
-            store.current_key = key
             timestamp = None if stamps is None else stamps[index]
-            values.append(call(value))
+            try:
+                key = key_of(value) if keys is None else keys[index]
+                store.current_key = key
+                values.append(call(value))
+            except Exception as error:
+                if not self._skips(error, batch, index):
+                    raise
+                continue
             if timestamp is not None:
                 made.append(timestamp)
 
     @record_loop
     def _flat_map(self, batch: Batch[Any], values: list[Any], made: list[int]) -> None:
         call, store, key_of, keys, stamps = self._call, self.store, self._key, batch.keys, batch.timestamps
+        whole = self._dead.skipping  # nothing of a record that is skipped goes on
         for index, value in enumerate(batch.values):
-            key = key_of(value) if keys is None else keys[index]
-            store.current_key = key
             timestamp = None if stamps is None else stamps[index]
-            returned = call(value)
-            # A generator runs here, while the key is still the record's.
-            values.extend(returned)
+            try:
+                key = key_of(value) if keys is None else keys[index]
+                store.current_key = key
+                returned = call(value)
+                if whole and type(returned) is not list:
+                    returned = list(returned)
+                # A generator runs here, while the key is still the record's.
+                values.extend(returned)
+            except Exception as error:
+                if not self._skips(error, batch, index):
+                    raise
+                continue
             if timestamp is not None:
                 made.extend([timestamp] * (len(values) - len(made)))
 
@@ -69,10 +83,16 @@ class KeyedRecordOperator(KeyedOperator):
     def _filter(self, batch: Batch[Any], values: list[Any], made: list[int]) -> None:
         call, store, key_of, keys, stamps = self._call, self.store, self._key, batch.keys, batch.timestamps
         for index, value in enumerate(batch.values):
-            key = key_of(value) if keys is None else keys[index]
-            store.current_key = key
             timestamp = None if stamps is None else stamps[index]
-            if call(value):
-                values.append(value)
-                if timestamp is not None:
-                    made.append(timestamp)
+            try:
+                key = key_of(value) if keys is None else keys[index]
+                store.current_key = key
+                if not call(value):
+                    continue
+            except Exception as error:
+                if not self._skips(error, batch, index):
+                    raise
+                continue
+            values.append(value)
+            if timestamp is not None:
+                made.append(timestamp)

@@ -4,14 +4,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from sluiceway.elements import Batch
 from sluiceway.errors import FunctionContractError, StateError
 from sluiceway.functions import KeyedProcessFunction, OutputTag, TimeDomain, TimerService
 from sluiceway.operators.base import Operator
 
-__all__ = ["ProcessContext", "Results"]
+__all__ = ["ProcessContext", "Results", "Sides"]
+
+Sides: TypeAlias = dict[str, tuple[list[Any], list[int | None]]]
+"""Records of side outputs and their timestamps, by the name of the output."""
 
 
 class ProcessContext(KeyedProcessFunction.OnTimerContext):
@@ -32,7 +35,7 @@ class ProcessContext(KeyedProcessFunction.OnTimerContext):
         self.fires_at: int | None = None
         self.key: Any = None
         self.domain = TimeDomain.EVENT_TIME
-        self.sides: dict[str, tuple[list[Any], list[int | None]]] = {}
+        self.sides: Sides = {}
 
     def timestamp(self) -> int | None:
         return self.fires_at if self.stamp is None else self.stamp

@@ -9,8 +9,9 @@ from sluiceway.elements import Batch
 from sluiceway.faults import record_loop
 from sluiceway.functions import TimeDomain
 from sluiceway.operators.base import Operator, OperatorContext
+from sluiceway.operators.deadletters import DeadLetters
 from sluiceway.operators.opened import Opened
-from sluiceway.operators.processcontext import ProcessContext, Results
+from sluiceway.operators.processcontext import ProcessContext, Results, Sides
 from sluiceway.operators.results import check_results
 from sluiceway.operators.timed import KeyedTimerService, TimedKeyedOperator
 from sluiceway.timers import Timer
@@ -39,13 +40,27 @@ class FunctionOperator(Operator):
 
 
 class ProcessingOperator(Operator):
-    """Base of the operators that call process functions, for records without a key."""
+    """Base of the operators that call process functions, for records without a key.
+
+    Where records on which the function raises are skipped, the loops are others, which can take back what the
+    function has emitted for such a record.
+    """
+
+    _dead: DeadLetters
+
+    def __init__(self, context: OperatorContext) -> None:
+        super().__init__(context)
+        self._dead = DeadLetters(context)
 
     def _without_keys(self, call: Called, ctx: ProcessContext, batch: Batch[Any]) -> None:
         """Call a function for each record, which has no key."""
         results = Results()
-        self._unkeyed_loop(call, ctx, batch, results)
+        if self._dead.skipping:
+            self._careful_unkeyed_loop(call, ctx, batch, results)
+        else:
+            self._unkeyed_loop(call, ctx, batch, results)
         self._give(ctx, results, stamped=batch.timestamps is not None)
+        self._dead.give(self.output)
 
     def _give(self, ctx: ProcessContext, results: Results, *, stamped: bool) -> None:
         if ctx.sides:
@@ -75,6 +90,45 @@ class ProcessingOperator(Operator):
             if timestamp is not None:
                 made.extend([timestamp] * (len(values) - len(made)))
 
+    @record_loop
+    def _careful_unkeyed_loop(
+        self, call: Called, ctx: ProcessContext, batch: Batch[Any], results: Results
+    ) -> None:
+        values, made, stamps = results.values, results.stamps, batch.timestamps
+        kind: type = list
+        kept: Sides = {}
+        ctx.stamp = timestamp = None
+        for index, value in enumerate(batch.values):
+            before = len(values)
+            try:
+                if stamps is not None:
+                    timestamp = ctx.stamp = stamps[index]
+                returned = call(value, ctx)
+                if returned is not None:
+                    if type(returned) is not kind:
+                        kind = check_results(self._said, returned)
+                    values.extend(returned)
+            except Exception as error:
+                del values[before:]
+                ctx.sides = {}
+                if not self._dead.take(error, value, timestamp):
+                    raise
+                continue
+            if ctx.sides:
+                _keep(ctx, kept)
+            if timestamp is not None and len(values) > before:
+                made.extend([timestamp] * (len(values) - before))
+        ctx.sides = kept
+
+
+def _keep(ctx: ProcessContext, kept: Sides) -> None:
+    """The record was processed: so keep what its function has emitted to side outputs."""
+    sides, ctx.sides = ctx.sides, {}
+    for name, (values, stamps) in sides.items():
+        to = kept.setdefault(name, ([], []))
+        to[0].extend(values)
+        to[1].extend(stamps)
+
 
 class KeyedProcessingOperator(ProcessingOperator, TimedKeyedOperator):
     """Base of the operators that call keyed process functions, and their ``on_timer`` if they have one."""
@@ -88,10 +142,14 @@ class KeyedProcessingOperator(ProcessingOperator, TimedKeyedOperator):
         """Call a function for each record, its state and timers bound to the record's key."""
         results = Results()
         try:
-            self._keyed_loop(call, key_of, batch, results)
+            if self._dead.skipping:
+                self._careful_keyed_loop(call, key_of, batch, results)
+            else:
+                self._keyed_loop(call, key_of, batch, results)
         finally:
             self.store.clear_current_key()
         self._give(self._ctx, results, stamped=batch.timestamps is not None)
+        self._dead.give(self.output)
 
     @record_loop
     def _keyed_loop(self, call: Called, key_of: Callable[[Any], Any], batch: Batch[Any], results: Results) -> None:
@@ -113,6 +171,39 @@ class KeyedProcessingOperator(ProcessingOperator, TimedKeyedOperator):
             values.extend(returned)  # a generator runs here, while the key is still the record's
             if timestamp is not None:
                 made.extend([timestamp] * (len(values) - len(made)))
+
+    @record_loop
+    def _careful_keyed_loop(
+        self, call: Called, key_of: Callable[[Any], Any], batch: Batch[Any], results: Results
+    ) -> None:
+        ctx, values, made, store = self._ctx, results.values, results.stamps, self.store
+        keys, stamps = batch.keys, batch.timestamps
+        kind: type = list
+        kept: Sides = {}
+        ctx.stamp = timestamp = None
+        for index, value in enumerate(batch.values):
+            before = len(values)
+            try:
+                key = key_of(value) if keys is None else keys[index]
+                store.current_key = ctx.key = key
+                if stamps is not None:
+                    timestamp = ctx.stamp = stamps[index]
+                returned = call(value, ctx)
+                if returned is not None:
+                    if type(returned) is not kind:
+                        kind = check_results(self._said, returned)
+                    values.extend(returned)
+            except Exception as error:
+                del values[before:]
+                ctx.sides = {}
+                if not self._skips(error, batch, index):
+                    raise
+                continue
+            if ctx.sides:
+                _keep(ctx, kept)
+            if timestamp is not None and len(values) > before:
+                made.extend([timestamp] * (len(values) - before))
+        ctx.sides = kept
 
     def fire(self, domain: TimeDomain, timers: Iterator[Timer]) -> None:
         """Call the function for each timer."""

@@ -24,6 +24,7 @@ class Step:
         keyed: whether its input must come by a hash exchange; such a step has a ``key``. One with two inputs
             says in :attr:`keys` which of them.
         side_outputs: whether its function may emit to side outputs.
+        skips: whether it can skip a record on which its function raises.
         method: what the function is called by where it is a function object, or None.
     """
 
@@ -33,6 +34,7 @@ class Step:
     record_wise: ClassVar[bool] = False
     keyed: ClassVar[bool] = False
     side_outputs: ClassVar[bool] = False
+    skips: ClassVar[bool] = False
     method: ClassVar[str | None] = None
 
     @property

@@ -62,6 +62,7 @@ class KeyedReduceStep(Step):
     key: Callable[[Any], Any] | KeySelector[Any, Any]
     kind: ClassVar[str] = "reduce"
     keyed: ClassVar[bool] = True
+    skips: ClassVar[bool] = True
     method: ClassVar[str | None] = "reduce"
     stateful: ClassVar[bool] = True
 
@@ -88,6 +89,7 @@ class KeyedAggregateStep(Step):
     with_key: bool = False
     kind: ClassVar[str] = "aggregate"
     keyed: ClassVar[bool] = True
+    skips: ClassVar[bool] = True
     method: ClassVar[str | None] = "add"
     stateful: ClassVar[bool] = True
 
@@ -112,6 +114,7 @@ class KeyedProcessStep(Step):
     kind: ClassVar[str] = "process"
     keyed: ClassVar[bool] = True
     side_outputs: ClassVar[bool] = True
+    skips: ClassVar[bool] = True
     method: ClassVar[str | None] = "process_element"
     stateful: ClassVar[bool] = True
 

@@ -22,6 +22,7 @@ class MapStep(Step):
     kind: ClassVar[str] = "map"
     method: ClassVar[str | None] = "map"
     record_wise: ClassVar[bool] = True
+    skips: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class FlatMapStep(Step):
     kind: ClassVar[str] = "flat_map"
     method: ClassVar[str | None] = "flat_map"
     record_wise: ClassVar[bool] = True
+    skips: ClassVar[bool] = True
 
     def output_type(self, *entering: Any) -> Any:
         """The type of one of the records that the function returns."""
@@ -46,6 +48,7 @@ class FilterStep(Step):
     kind: ClassVar[str] = "filter"
     method: ClassVar[str | None] = "filter"
     record_wise: ClassVar[bool] = True
+    skips: ClassVar[bool] = True
 
     def output_type(self, *entering: Any) -> Any:
         """What passes. It may be narrower than what went in: then it is not known."""
@@ -68,6 +71,7 @@ class ProcessStep(Step):
     fn: ProcessFunction[Any, Any] | Callable[[Any, ProcessFunction.Context], Any]
     kind: ClassVar[str] = "process"
     side_outputs: ClassVar[bool] = True
+    skips: ClassVar[bool] = True
     method: ClassVar[str | None] = "process_element"
 
     def output_type(self, *entering: Any) -> Any:
