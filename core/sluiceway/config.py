@@ -45,6 +45,8 @@ class Settings:
         checkpoint_interval_ms: time from one checkpoint to the next; 0: none are taken.
         checkpoints: path or URL of the place where checkpoints are kept; None: in the memory of the job manager.
         from_checkpoint: path or URL of a checkpoint to begin with; None: at the beginning.
+        allow_dropped_state: whether state of that checkpoint may be left behind for which there is no step any
+            more.
         checkpoint_retained: how many completed ones are kept.
         checkpoint_mode: ``exactly-once``, or ``at-least-once``: no channel waits for others meanwhile, and what it
             brings is processed a second time after a failure.
@@ -83,6 +85,7 @@ class Settings:
     checkpoint_interval_ms: int = 0
     checkpoints: str | None = None
     from_checkpoint: str | None = None
+    allow_dropped_state: bool = False
     checkpoint_retained: int = 1
     checkpoint_mode: str = "exactly-once"
     checkpoint_timeout_ms: int = 600_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from traceback import format_exception
@@ -11,6 +11,7 @@ from traceback import format_exception
 from sluiceway.carrier import Carrier
 from sluiceway.clock import Clock
 from sluiceway.config import Settings
+from sluiceway.errors import NotBuiltYetError
 from sluiceway.metrics import JobMetrics, MetricsReporter
 from sluiceway.partitioner import Partitioner
 from sluiceway.state import StateBackend
@@ -183,6 +184,33 @@ class Job(ABC):
     def failures(self) -> tuple[JobFailure, ...]:
         """What has gone wrong so far, oldest first; of many, the last ones. From any thread."""
         return ()
+
+    def stop(self) -> None:
+        """Ask it to end its sources where they are, and to finish what was read. From any thread.
+
+        Raises:
+            NotBuiltYetError: this engine cannot do that.
+        """
+        raise NotBuiltYetError(f"{type(self).__name__} cannot stop a job: cancel it")
+
+    def savepoint(
+        self, place: str | None, done: Callable[[str, BaseException | None], None], *, stop: bool = False
+    ) -> None:
+        """Ask for a savepoint, from which another run may begin. From any thread, and from a signal handler.
+
+        Args:
+            place: path or URL of the directory in which it gets one of its own; None: where checkpoints are.
+            done: called once, in any thread, and must not raise: with the savepoint's path or URL and None, or
+                with an empty one and why there is none: CheckpointError, or GraphError for a job with a feedback
+                loop.
+            stop: whether the job is to end with it. Nothing that comes after it is processed, and what sinks
+                have made ready for it is committed; if there turns out to be none, the job goes on.
+
+        Raises:
+            ConfigurationError: there is no place for it.
+            NotBuiltYetError: this engine cannot do that.
+        """
+        raise NotBuiltYetError(f"{type(self).__name__} takes no savepoints")
 
 
 class Engine(ABC):

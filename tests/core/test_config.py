@@ -95,7 +95,7 @@ def test_the_search_begins_in_the_working_directory(tmp_path: Path, monkeypatch:
     ("text", "says"),
     [
         ("parallelism = ", "is not valid TOML: Invalid value (at end of document)"),
-        ("paralelism = 2", ": there is no option 'paralelism'. Did you mean 'parallelism'? Known: 'auto-"),
+        ("paralelism = 2", ": there is no option 'paralelism'. Did you mean 'parallelism'? Known: 'allow-"),
         ("parallelism = 'two'", "parallelism = 'two' in {} is not a whole number >= 1"),
         ("parallelism = 2.0", "parallelism = 2.0 in {} is not a whole number >= 1"),
         ("parallelism = true", "parallelism = True in {} is not a whole number >= 1"),
@@ -164,7 +164,7 @@ def test_an_argument_that_does_not_exist_is_told_with_the_one_that_was_meant(tmp
     with pytest.raises(UnknownNameError) as caught:
         look(tmp_path, {"bufer_timeout": None})
     assert str(caught.value).startswith(
-        "there is no option 'bufer_timeout'. Did you mean 'buffer_timeout'? Known: 'auto_watermark_interval', "
+        "there is no option 'bufer_timeout'. Did you mean 'buffer_timeout'? Known: 'allow_dropped_state', "
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from concurrent.futures import Future
 from types import TracebackType
@@ -52,6 +53,66 @@ class JobHandle:
     def cancel(self) -> None:
         """Ask the job to stop soon; :meth:`result` then says CANCELED."""
         self._job.cancel()
+
+    async def savepoint(self, place: str | os.PathLike[str] | None = None) -> str:
+        """Take a savepoint, from which another run may begin, while the job goes on.
+
+        What sinks have made ready for it is not committed by it, and a failure goes back to the last checkpoint:
+        the savepoint belongs to whoever asked for it.
+
+        Args:
+            place: path or URL of the directory in which it gets one of its own; None: the job's ``checkpoints``.
+
+        Returns:
+            str: the savepoint's path or URL, for ``from_checkpoint``.
+
+        Raises:
+            ConfigurationError: there is no place for it.
+            CheckpointError: it could not be taken, or the job has ended.
+            GraphError: the job has a feedback loop.
+        """
+        return await asyncio.wrap_future(self._ask_savepoint(place, stop=False))
+
+    async def stop(self, savepoint: str | os.PathLike[str] | None = None) -> str:
+        """End the job, and wait for its end.
+
+        Without a savepoint the sources end where they are, and what was read is finished as if there were no
+        more: windows that are open fire. With one, nothing is finished: tasks stand still behind it, what sinks
+        have made ready for it is committed, and :meth:`result` says FINISHED. If it cannot be taken, the job goes
+        on.
+
+        Args:
+            savepoint: path or URL of the directory in which it gets one of its own; None: take none.
+
+        Returns:
+            str: the savepoint's path or URL; empty, where there is none.
+
+        Raises:
+            CheckpointError: it could not be taken, or the job has ended.
+            GraphError: the job has a feedback loop.
+            BaseException: what made the job fail.
+        """
+        location = ""
+        if savepoint is None:
+            self._job.stop()
+        else:
+            location = await asyncio.wrap_future(self._ask_savepoint(savepoint, stop=True))
+        await self.result()
+        return location
+
+    def _ask_savepoint(self, place: str | os.PathLike[str] | None, *, stop: bool) -> Future[str]:
+        answer: Future[str] = Future()
+
+        def done(location: str, problem: BaseException | None) -> None:
+            if not answer.set_running_or_notify_cancel():
+                return  # nobody waits any more
+            if problem is None:
+                answer.set_result(location)
+            else:
+                answer.set_exception(problem)
+
+        self._job.savepoint(None if place is None else os.fspath(place), done, stop=stop)
+        return answer
 
     async def result(self) -> JobResult:
         """Wait for the end of the job. May be awaited more than once; giving up waiting does not stop the job.

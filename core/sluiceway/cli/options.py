@@ -58,6 +58,11 @@ _SETTINGS: Final = (
     click.Option(["--checkpoint-interval"], metavar="TIME", help="Time between checkpoints; 0: none."),
     click.Option(["--checkpoints"], metavar="PLACE", help="Path or URL where checkpoints are kept."),
     click.Option(["--from"], metavar="PLACE", help="A checkpoint to begin with: the newest one in that place."),
+    click.Option(
+        ["--allow-dropped-state/--no-allow-dropped-state"],
+        default=None,
+        help="Whether state may be left behind for which there is no step any more (it may not).",
+    ),
     click.Option(["--checkpoint-retained"], metavar="N", help="Completed checkpoints that are kept."),
     click.Option(["--checkpoint-mode"], metavar="MODE", help="exactly-once, or at-least-once."),
     click.Option(["--checkpoint-timeout"], metavar="TIME", help="A checkpoint that takes longer is given up."),

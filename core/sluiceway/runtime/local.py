@@ -31,12 +31,13 @@ from sluiceway.runtime.deployment import TaskDeployment
 from sluiceway.runtime.enginelog import job_logging
 from sluiceway.runtime.eventloop import EventLoop, LazyEventLoop
 from sluiceway.runtime.inputs import SourceInput
-from sluiceway.runtime.jobmanager.keeping import keeper_of
+from sluiceway.runtime.jobmanager.keeping import SavepointKeeper, keeper_of
 from sluiceway.runtime.jobmanager.master import JobMaster
 from sluiceway.runtime.loops import check_checkpoints, check_iterations
 from sluiceway.runtime.poller import Poller, SelectorPoller
 from sluiceway.runtime.reporting import JobFigures, Reporting, TaskFigures
 from sluiceway.runtime.restoring import restore_from
+from sluiceway.runtime.savepoints import SavepointRequests, savepoint_place
 from sluiceway.runtime.snapshots import JobSnapshot, TaskSnapshot, with_own_objects
 from sluiceway.runtime.snapshotwriter import MemoryWriter, StorageWriter
 from sluiceway.runtime.task import Task
@@ -62,7 +63,7 @@ class LocalEngine(Engine):
             check_checkpoints(job_graph, settings)
             return ClusterJob(job_graph, settings, services)
         job_graph = job_graph_of(graph, services)
-        restored = restore_from(settings.from_checkpoint, job_graph, services)
+        restored = restore_from(settings, job_graph, services)
         return LocalJob(graph, settings, services, restored=restored)
 
 
@@ -192,13 +193,14 @@ class LocalJob(Job):
         self._background: Background | None = None
         self._graph = job_graph_of(graph, services)
         check_checkpoints(self._graph, settings)
-        if restored is not None:
+        if restored is not None and not settings.allow_dropped_state:
             restored.check_known(self._graph)
         self._restored = restored
         self._transport = services.transport("local" if settings.transport == "auto" else settings.transport)
         self._state_backend = services.state_backend(settings.state_backend)
         location = settings.checkpoints
         self._storage = None if location is None else services.checkpoint_storage(location)
+        self._savepoints = SavepointRequests()
         self._reporters: list[MetricsReporter] = services.metrics_reporters(settings.metrics)
         self._reporting: Reporting | None = None
         self._tasks: TaskManager | None = None
@@ -231,6 +233,18 @@ class LocalJob(Job):
         master, worker = self._master, self._worker
         if master is not None and worker is not None:
             worker.mail(master.cancel)
+
+    def stop(self) -> None:
+        """Ask it to end its sources. From any thread."""
+        master, worker = self._master, self._worker
+        if master is not None and worker is not None:
+            worker.mail(master.stop)
+
+    def savepoint(
+        self, place: str | None, done: Callable[[str, BaseException | None], None], *, stop: bool = False
+    ) -> None:
+        """Ask for a savepoint. From any thread."""
+        self._savepoints.ask(savepoint_place(place, self._settings.checkpoints), stop, done)
 
     @property
     def status(self) -> JobStatus:
@@ -299,6 +313,7 @@ class LocalJob(Job):
             background,
             on_dropped=self._task_dropped,
         )
+        keeper = keeper_of(self._storage, self._graph, self._graph.job_name, clock, seed, background)
         gateway.job = self._master = JobMaster(
             self._graph,
             self._settings,
@@ -308,7 +323,10 @@ class LocalJob(Job):
             slots=slots,
             seed=seed,
             restored=self._restored,
-            keeper=keeper_of(self._storage, self._graph, self._graph.job_name, clock, seed, background),
+            keeper=keeper,
+            savepoints=SavepointKeeper(
+                self.services.checkpoint_storage, self._graph, self._graph.job_name, clock, background, keeper
+            ),
             on_ended=lambda: self.worker.wake(gateway.presence),
         )
         interval_ms = self._settings.metrics_interval_ms
@@ -316,6 +334,8 @@ class LocalJob(Job):
         self._reporting.open(self._graph.job_name)
         self._worker.add(gateway.presence)
         self._worker.soon(self._master.start)
+        worker, master = self._worker, self._master
+        self._savepoints.begin(lambda *asked: worker.mail(lambda: master.savepoint(*asked)))
         if self._cancelled:
             self._worker.soon(self._master.cancel)
 
@@ -380,6 +400,7 @@ class LocalJob(Job):
             if self._reporting is not None:
                 self._reporting.close()
         finally:
+            self._savepoints.close()
             if self._background is not None:
                 self._background.close()
             self._transport.close()

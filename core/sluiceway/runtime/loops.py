@@ -6,8 +6,9 @@ from sluiceway.config import Settings
 from sluiceway.errors import GraphError
 from sluiceway.graph import JobGraph, JobVertex
 from sluiceway.steps import IterationHeadStep
+from sluiceway.streamgraph import StreamNode
 
-__all__ = ["check_checkpoints", "check_iterations"]
+__all__ = ["check_checkpoints", "check_iterations", "check_savepoint"]
 
 
 def check_iterations(graph: JobGraph) -> None:
@@ -33,12 +34,26 @@ def check_checkpoints(graph: JobGraph, settings: Settings) -> None:
     Raises:
         GraphError: names the iteration.
     """
-    head = next((v.head for v in graph.vertices if isinstance(v.head.step, IterationHeadStep)), None)
+    head = _head(graph)
     if settings.checkpoint_interval_ms and head is not None:
         raise GraphError(
             f"iteration {head.name!r}: checkpoints of a job with a feedback loop are not supported, because the "
             "records that go round are in none of them: leave checkpoint-interval at 0, or do without the loop"
         )
+
+
+def check_savepoint(graph: JobGraph) -> None:
+    """Refuse a savepoint of a job with a feedback loop. Raises GraphError, which names the iteration."""
+    head = _head(graph)
+    if head is not None:
+        raise GraphError(
+            f"iteration {head.name!r}: savepoints of a job with a feedback loop are not supported, because the "
+            "records that go round would not be in them"
+        )
+
+
+def _head(graph: JobGraph) -> StreamNode | None:
+    return next((v.head for v in graph.vertices if isinstance(v.head.step, IterationHeadStep)), None)
 
 
 def _reachable(graph: JobGraph, start: JobVertex) -> set[int]:

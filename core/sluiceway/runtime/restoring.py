@@ -10,6 +10,7 @@ from sluiceway.checkpoints import (
     read_operators,
     split_location,
 )
+from sluiceway.config import Settings
 from sluiceway.engine import Services
 from sluiceway.errors import CheckpointError, StateError
 from sluiceway.graph import JobGraph
@@ -19,19 +20,21 @@ from sluiceway.storage import CheckpointStorage
 __all__ = ["restore_from"]
 
 
-def restore_from(location: str | None, graph: JobGraph, services: Services) -> JobSnapshot | None:
+def restore_from(settings: Settings, graph: JobGraph, services: Services) -> JobSnapshot | None:
     """What a job begins with.
 
     Args:
-        location: path or URL of a checkpoint; or of a directory with checkpoints in it or below it: then it is
-            the newest of them. None: the job begins at its beginning.
+        settings: ``from_checkpoint`` is the path or URL of a checkpoint; or of a directory with checkpoints in
+            it or below it: then it is the newest of them. None: the job begins at its beginning.
         graph: the job.
         services: gives the storage.
 
     Raises:
         CheckpointError: there is no checkpoint there, or it cannot be read.
-        StateError: it has state that no step of the job goes by, or keyed state of another number of key groups.
+        StateError: it has state that no step of the job goes by, unless that is allowed; or keyed state of
+            another number of key groups.
     """
+    location = settings.from_checkpoint
     if location is None:
         return None
     parent, name = split_location(location)
@@ -41,7 +44,8 @@ def restore_from(location: str | None, graph: JobGraph, services: Services) -> J
     restored = JobSnapshot(
         read_operators(storage, directory, metadata), read_enumerators(storage, directory, metadata)
     )
-    restored.check_known(graph)
+    if not settings.allow_dropped_state:
+        restored.check_known(graph)
     return restored
 
 

@@ -108,7 +108,8 @@ class JobSnapshot:
         if lost:
             raise StateError(
                 f"the snapshot has state of {', '.join(map(repr, sorted(lost)))}, which no step of job "
-                f"{graph.job_name!r} goes by: give its step that uid, with .uid(...)"
+                f"{graph.job_name!r} goes by: give its step that uid, with .uid(...), or leave the state behind, "
+                "with allow-dropped-state"
             )
 
 

@@ -33,6 +33,7 @@ class Job:
         self._order = count()
         self.running = {"source": (0, 0), "sink": (1, 0)}
         self.finished: tuple[tuple[int, int], ...] = ()
+        self.left: dict[tuple[int, int], TaskSnapshot] = {}
         self.all_running = True
         self.triggered: list[int] = []
         self.told: list[tuple[str, int]] = []
@@ -61,6 +62,9 @@ class Job:
     def participants(self) -> Participants | None:
         first = "source" if "source" in self.running else "sink"
         return Participants(dict(self.running), (first,), self.finished) if self.all_running else None
+
+    def left_nothing(self, where: tuple[int, int]) -> TaskSnapshot | None:
+        return self.left.get(where)
 
     def enumerators(self, checkpoint_id: int) -> dict[str, Any]:
         return {"source": self.enumerator()}

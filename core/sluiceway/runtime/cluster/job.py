@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from sluiceway.config import Settings
@@ -17,6 +18,7 @@ from sluiceway.runtime.cluster.shipping import check_shippable
 from sluiceway.runtime.enginelog import job_logging
 from sluiceway.runtime.reporting import Reporting
 from sluiceway.runtime.restoring import restore_from
+from sluiceway.runtime.savepoints import SavepointRequests, savepoint_place
 
 __all__ = ["ClusterJob"]
 
@@ -38,7 +40,7 @@ class ClusterJob(Job):
         self._transport = "shm" if settings.transport == "auto" else settings.transport
         services.carrier(self._transport)
         services.state_backend(settings.state_backend)
-        restore_from(settings.from_checkpoint, graph, services)
+        restore_from(settings, graph, services)
         if settings.checkpoints is not None:
             services.checkpoint_storage(settings.checkpoints)
         check_shippable(graph)
@@ -46,6 +48,7 @@ class ClusterJob(Job):
         self._manager: JobManager | None = None
         self._run: JobRun | None = None
         self._cancelled = False
+        self._savepoints = SavepointRequests()
 
     def run(self) -> JobResult:
         """Start the workers, run the job, end the workers."""
@@ -84,6 +87,7 @@ class ClusterJob(Job):
             # First: a reporter that cannot work is told of before a process is started.
             reporting.open(self._graph.job_name)
             run = self._run = manager.submit(self._graph.job_name, self._graph, self._settings)
+            self._savepoints.begin(lambda *asked: manager.loop.mail(lambda: run.savepoint(*asked)))
             if self._cancelled:
                 run.cancel()
             while not run.status.ended:
@@ -94,6 +98,7 @@ class ClusterJob(Job):
             try:
                 manager.abandon()
             finally:
+                self._savepoints.close()
                 reporting.close()
         if run.failure is not None:
             raise run.failure
@@ -105,6 +110,18 @@ class ClusterJob(Job):
         manager, run = self._manager, self._run
         if manager is not None and run is not None:
             manager.loop.mail(run.cancel)
+
+    def stop(self) -> None:
+        """Ask it to end its sources. From any thread."""
+        manager, run = self._manager, self._run
+        if manager is not None and run is not None:
+            manager.loop.mail(run.stop)
+
+    def savepoint(
+        self, place: str | None, done: Callable[[str, BaseException | None], None], *, stop: bool = False
+    ) -> None:
+        """Ask for a savepoint. From any thread."""
+        self._savepoints.ask(savepoint_place(place, self._settings.checkpoints), stop, done)
 
     @property
     def status(self) -> JobStatus:

@@ -40,7 +40,7 @@ from sluiceway.runtime.cluster.resources import ResourceManager, WorkerLostError
 from sluiceway.runtime.cluster.shipping import dump, load, load_error
 from sluiceway.runtime.cluster.worker import Program
 from sluiceway.runtime.deployment import TaskDeployment
-from sluiceway.runtime.jobmanager.keeping import keeper_of
+from sluiceway.runtime.jobmanager.keeping import SavepointKeeper, keeper_of
 from sluiceway.runtime.jobmanager.master import JobMaster
 from sluiceway.runtime.reporting import JobFigures
 from sluiceway.runtime.snapshots import JobSnapshot
@@ -67,6 +67,7 @@ class JobRun:
         listener: told about state changes.
         on_slots_wanted: told when something that is to begin anew finds no slots.
         background: does what blocks.
+        open_storage: opens the storage at a path or URL.
         storage: where checkpoints are kept; None: in memory.
         restored: what the job begins with; None: at the beginning.
     """
@@ -84,6 +85,7 @@ class JobRun:
         listener: LifecycleListener,
         on_slots_wanted: Callable[[], None],
         background: Background,
+        open_storage: Callable[[str], CheckpointStorage],
         storage: CheckpointStorage | None = None,
         restored: JobSnapshot | None = None,
     ) -> None:
@@ -103,6 +105,7 @@ class JobRun:
         self._ended_at: float | None = None
         self.program = dump(Program(graph.job_name, settings, tuple(sys.path)))
         seed = SystemRandom().getrandbits(32) if settings.seed is None else settings.seed
+        keeper = keeper_of(storage, graph, job, clock, seed, background)
         self.master = JobMaster(
             graph,
             settings,
@@ -112,7 +115,8 @@ class JobRun:
             slots=resources.slots,
             seed=seed,
             restored=restored,
-            keeper=keeper_of(storage, graph, job, clock, seed, background),
+            keeper=keeper,
+            savepoints=SavepointKeeper(open_storage, graph, job, clock, background, keeper),
             job=job,
             on_slots_wanted=on_slots_wanted,
         )
@@ -134,6 +138,10 @@ class JobRun:
     def stop(self) -> None:
         """End its sources and let it finish."""
         self.master.stop()
+
+    def savepoint(self, place: str, stops: bool, done: Callable[[str, BaseException | None], None]) -> None:
+        """Take a savepoint in a place, and perhaps end with it; ``done`` is given where it is, or why not."""
+        self.master.savepoint(place, stops, done)
 
     def give_up(self, why: BaseException) -> None:
         """Fail it, whatever its restart strategy says."""

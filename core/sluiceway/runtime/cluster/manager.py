@@ -196,8 +196,9 @@ class JobManager:
             listener=self._services.listener,
             on_slots_wanted=lambda: self.loop.soon(self._start_what_can),
             background=self._background,
+            open_storage=self._services.checkpoint_storage,
             storage=None if location is None else self._services.checkpoint_storage(location),
-            restored=restore_from(settings.from_checkpoint, graph, self._services),
+            restored=restore_from(settings, graph, self._services),
         )
         self.jobs[job] = run
         self._waiting.append(run)

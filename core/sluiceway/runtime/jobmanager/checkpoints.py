@@ -21,6 +21,7 @@ __all__ = [
     "CheckpointedJob",
     "CompletedCheckpoint",
     "Participants",
+    "SavepointRequest",
 ]
 
 _HISTORY: Final = 32
@@ -88,18 +89,44 @@ class CompletedCheckpoint:
         timestamp_ms: when it was triggered.
         tasks: what each subtask has acknowledged with, the finished ones included, in the order of the job.
         enumerators: per uid of a source, what its enumerator's snapshot returned.
+        savepoint: path or URL of its own directory, if it is a savepoint; else empty.
+        stops: whether the job ends with it.
     """
 
     checkpoint_id: int
     timestamp_ms: int
     tasks: dict[Subtask, TaskSnapshot]
     enumerators: Mapping[str, Any]
+    savepoint: str = ""
+    stops: bool = False
 
     @property
     def snapshot(self) -> JobSnapshot:
         """What the job goes on from."""
         operators = tuple(s for where in sorted(self.tasks) for s in self.tasks[where].operators)
         return JobSnapshot(operators, self.enumerators)
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointRequest:
+    """Somebody wants a savepoint.
+
+    Attributes:
+        place: path or URL of the directory in which it gets one of its own.
+        job: the job's id, for the name of that.
+        stops: whether the job is to end with it.
+        done: called once, in the job master's thread: with the savepoint's path or URL and None, or with an
+            empty one and with why there is none.
+    """
+
+    place: str
+    job: str
+    stops: bool
+    done: Callable[[str, BaseException | None], None]
+
+    def location(self, checkpoint_id: int, timestamp_ms: int) -> str:
+        """Path or URL of the savepoint's own directory."""
+        return f"{self.place.rstrip('/')}/savepoint-{self.job}-{timestamp_ms}-{checkpoint_id}"
 
 
 @dataclass(slots=True)
@@ -114,6 +141,7 @@ class CheckpointRecord:
         reason: why it was given up.
         size: bytes of serialized state.
         tasks: how each subtask took part; its state is not kept here.
+        savepoint: path or URL, if it is a savepoint; else empty.
     """
 
     checkpoint_id: int
@@ -123,6 +151,7 @@ class CheckpointRecord:
     reason: str = ""
     size: int = 0
     tasks: dict[Subtask, TaskSnapshot] = field(default_factory=dict)
+    savepoint: str = ""
 
 
 class CheckpointedJob(Protocol):
@@ -130,6 +159,9 @@ class CheckpointedJob(Protocol):
 
     def participants(self) -> Participants | None:
         """Who would take part now; None: not all tasks are running."""
+
+    def left_nothing(self, where: Subtask) -> TaskSnapshot | None:
+        """What stands for a subtask that has finished and is in no checkpoint; None: it has had state."""
 
     def enumerators(self, checkpoint_id: int) -> dict[str, Any]:
         """What the enumerators of the sources have to say, just before the sources are triggered."""
@@ -147,7 +179,7 @@ class CheckpointedJob(Protocol):
         """What a task has done for a checkpoint was in vain."""
 
     def completed(self, checkpoint: CompletedCheckpoint, record: CheckpointRecord) -> None:
-        """Tell all tasks that a checkpoint is complete."""
+        """Tell all tasks that a checkpoint is complete, but not of a savepoint that the job goes on after."""
 
     def aborted(self, checkpoint_id: int, cause: BaseException) -> None:
         """Tell all tasks that a checkpoint is given up."""
@@ -167,6 +199,8 @@ class _Pending:
         self.drained: set[str] = set()
         self.enumerators: Mapping[str, Any] = {}
         self.storing = False
+        self.request: SavepointRequest | None = None
+        self.savepoint = ""
 
 
 class CheckpointCoordinator:
@@ -176,6 +210,10 @@ class CheckpointCoordinator:
     older ones that are pending are given up, and completed ones beyond those to be kept are discarded. It fails
     when a task declines it, when it takes too long, and when it cannot be stored. A task's end by failure, too,
     ends what is pending, but that is no failure of the checkpoint.
+
+    A savepoint is taken when it is asked for, with nothing else under way. It is no checkpoint to go on from after
+    a failure, since whoever asked for it may delete it; that it fails is no failure of the job; and sinks commit
+    nothing for it, unless the job ends with it.
 
     When all tasks that still run have come to the end of their input a checkpoint is taken at once: the tasks
     wait for it in order to finish.
@@ -213,7 +251,9 @@ class CheckpointCoordinator:
         self._pending: dict[int, _Pending] = {}
         self._kept: list[CompletedCheckpoint] = []
         self._wanted = False
+        self._requests: deque[SavepointRequest] = deque()
         self._stopped = True
+        self._over = False
         self._earliest = 0.0
         self._asked_at: float | None = None
         self._failures = 0
@@ -240,10 +280,12 @@ class CheckpointCoordinator:
 
     def stop(self) -> None:
         """Take none any more. One that all have acknowledged is still completed."""
-        self._stopped = True
+        self._stopped = self._over = True
         for pending in list(self._pending.values()):
             if not pending.storing:
                 self._abort(pending, CheckpointFailedError("the job has ended"), counts=False)
+        while self._requests:
+            self._requests.popleft().done("", CheckpointFailedError("the job has ended"))
 
     def _call_at_interval(self, delay_ms: float) -> None:
         self._later(self._due, delay_ms / 1000)
@@ -254,14 +296,45 @@ class CheckpointCoordinator:
             self._call_at_interval(self._policy.interval_ms)
             self.look()
 
+    def savepoint(self, request: SavepointRequest) -> None:
+        """Take a savepoint, as soon as no checkpoint is under way and all tasks are running."""
+        if self._over:
+            request.done("", CheckpointFailedError("the job has ended"))
+            return
+        self._requests.append(request)
+        self.look()
+
+    def _look_for_savepoint(self) -> None:
+        who = self._job.participants()
+        if self._pending or who is None or not self._may_take(who):
+            return
+        request = self._requests.popleft()
+        known = {} if self.latest is None else self.latest.tasks
+        finished = {where: known.get(where) or self._job.left_nothing(where) for where in who.finished}
+        if None in finished.values():
+            gone = "a task has finished, and its state is in no checkpoint: give the job a checkpoint-interval"
+            request.done("", CheckpointFailedError(gone))
+            self.look()
+        else:
+            left = {where: snapshot for where, snapshot in finished.items() if snapshot is not None}
+            self._trigger(who, self._clock.monotonic(), request, left)
+
+    def _may_take(self, who: Participants) -> bool:
+        return bool(who.running) and not any(attempt in self._leaving for attempt in who.running)
+
     def look(self) -> None:
         """Something has changed: trigger what is wanted, as soon as everything allows it."""
-        if self._stopped or len(self._pending) >= self._policy.max_concurrent:
+        if self._stopped or any(p.request for p in self._pending.values()):
+            return
+        if self._requests:
+            self._look_for_savepoint()
+            return
+        if len(self._pending) >= self._policy.max_concurrent:
             return
         if not self._wanted and not self._drained:
             return
         who = self._job.participants()
-        if who is None or not who.running or any(attempt in self._leaving for attempt in who.running):
+        if who is None or not self._may_take(who):
             return
         last = not self._pending and all(attempt in self._drained for attempt in who.running)
         if not last and not self._wanted:
@@ -277,21 +350,34 @@ class CheckpointCoordinator:
             self._asked_at = when
             self._later(self.look, when - now)
 
-    def _trigger(self, who: Participants, now: float) -> None:
-        self._wanted = False
+    def _trigger(
+        self,
+        who: Participants,
+        now: float,
+        request: SavepointRequest | None = None,
+        finished: Mapping[Subtask, TaskSnapshot] | None = None,
+    ) -> None:
         pending = _Pending(self._next_id, self._clock.now_ms(), now, who)
+        if request is None:
+            self._wanted = False
+        else:
+            pending.request = request
+            pending.savepoint = request.location(pending.id, pending.timestamp_ms)
         self._next_id += 1
         latest = self.latest
-        if who.finished and latest is not None:
+        if finished is not None:
+            pending.finished = finished
+        elif who.finished and latest is not None:
             pending.finished = {where: latest.tasks[where] for where in who.finished if where in latest.tasks}
         self._pending[pending.id] = pending
-        self.history.append(CheckpointRecord(pending.id, pending.timestamp_ms))
+        self.history.append(CheckpointRecord(pending.id, pending.timestamp_ms, savepoint=pending.savepoint))
         try:
             pending.enumerators = self._job.enumerators(pending.id)
         except Exception as error:
             self._abort(pending, error, counts=True)
             return
-        barrier = CheckpointBarrier(pending.id, pending.timestamp_ms)
+        stops = request is not None and request.stops
+        barrier = CheckpointBarrier(pending.id, pending.timestamp_ms, pending.savepoint, stops)
         for attempt_id in who.first:
             self._job.trigger(attempt_id, barrier)
         self._later(lambda: self._time_is_up(pending), self._policy.timeout_ms / 1000)
@@ -343,7 +429,10 @@ class CheckpointCoordinator:
     def _store(self, pending: _Pending) -> None:
         pending.storing = True
         tasks = {**pending.finished, **pending.tasks}
-        checkpoint = CompletedCheckpoint(pending.id, pending.timestamp_ms, tasks, pending.enumerators)
+        stops = pending.request is not None and pending.request.stops
+        checkpoint = CompletedCheckpoint(
+            pending.id, pending.timestamp_ms, tasks, pending.enumerators, pending.savepoint, stops
+        )
         self._job.store(checkpoint, lambda problem: self._stored(pending, checkpoint, problem))
 
     def _stored(self, pending: _Pending, checkpoint: CompletedCheckpoint, problem: BaseException | None) -> None:
@@ -358,6 +447,9 @@ class CheckpointCoordinator:
             pending.storing = False
             self._abort(pending, problem, counts=True)
             return
+        if pending.request is not None:
+            self._saved(pending, pending.request, checkpoint)
+            return
         subsumed = CheckpointFailedError(f"checkpoint {pending.id} was complete before it")
         for older in [p for p in self._pending.values() if p.id < pending.id]:
             self._abort(older, subsumed, counts=False)
@@ -370,6 +462,14 @@ class CheckpointCoordinator:
         self._job.completed(checkpoint, record)
         while len(self._kept) > self._policy.retained:
             self._job.discard(self._kept.pop(0))
+        self.look()
+
+    def _saved(self, pending: _Pending, request: SavepointRequest, checkpoint: CompletedCheckpoint) -> None:
+        del self._pending[pending.id]
+        self._job.completed(checkpoint, self._record(pending, "completed"))
+        request.done(pending.savepoint, None)
+        if request.stops:
+            self.stop()
         self.look()
 
     def _time_is_up(self, pending: _Pending) -> None:
@@ -388,7 +488,9 @@ class CheckpointCoordinator:
         self._ended()
         self._record(pending, "failed", f"{cause}" or type(cause).__name__)
         self._job.aborted(pending.id, cause)
-        if counts:
+        if pending.request is not None:
+            pending.request.done("", cause)
+        elif counts:
             self._failures += 1
             again_ms = min(self._policy.interval_ms, _AGAIN_MS)
             self._earliest = max(self._earliest, self._clock.monotonic() + again_ms / 1000)
@@ -416,7 +518,7 @@ class CheckpointCoordinator:
     def _record(self, pending: _Pending, status: str, reason: str = "") -> CheckpointRecord:
         record = next((r for r in self.history if r.checkpoint_id == pending.id), None)
         if record is None:
-            record = CheckpointRecord(pending.id, pending.timestamp_ms)
+            record = CheckpointRecord(pending.id, pending.timestamp_ms, savepoint=pending.savepoint)
         record.duration_ms = round((self._clock.monotonic() - pending.began) * 1000)
         record.status, record.reason = status, reason
         record.size = sum(snapshot.size for snapshot in pending.tasks.values())

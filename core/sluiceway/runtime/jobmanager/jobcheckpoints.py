@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any, Protocol
 
@@ -10,17 +11,23 @@ from sluiceway.clock import Clock
 from sluiceway.config import Settings
 from sluiceway.elements import CheckpointBarrier
 from sluiceway.engine import LifecycleListener
+from sluiceway.errors import CheckpointError, SluicewayError
+from sluiceway.functions import CheckpointedFunction
 from sluiceway.graph import ExecutionGraph, ExecutionState, ExecutionVertex
+from sluiceway.operators import OperatorSnapshot
 from sluiceway.runtime.jobmanager.checkpoints import (
     CheckpointCoordinator,
     CheckpointPolicy,
     CheckpointRecord,
     CompletedCheckpoint,
     Participants,
+    SavepointRequest,
     Subtask,
 )
 from sluiceway.runtime.jobmanager.sources import SourceCoordinator
+from sluiceway.runtime.loops import check_savepoint
 from sluiceway.runtime.snapshots import JobSnapshot, TaskSnapshot
+from sluiceway.steps import SourceStep, Step
 
 __all__ = ["CheckpointGateway", "CheckpointKeeper", "JobCheckpoints", "MemoryKeeper"]
 
@@ -95,8 +102,12 @@ class JobCheckpoints:
         sources: the enumerators' coordinators, by id of the job vertex.
         restored: what the job begins with; None: from the beginning.
         keeper: where completed checkpoints are kept.
+        savepoints: where completed savepoints are kept: where those who asked for them want them.
         seed: for the time of the first one.
         fail: called when too many have failed.
+
+    Attributes:
+        ended_with: path or URL of the savepoint that the job ends with; empty: there is none.
     """
 
     def __init__(
@@ -110,10 +121,13 @@ class JobCheckpoints:
         sources: Mapping[int, SourceCoordinator],
         restored: JobSnapshot | None,
         keeper: CheckpointKeeper,
+        savepoints: CheckpointKeeper | None,
         seed: int,
         fail: Callable[[BaseException], None],
     ) -> None:
         self.keeper = keeper
+        self.ended_with = ""
+        self._savepoints = savepoints
         self._restored = restored
         self._loaded: tuple[int, JobSnapshot] | None = None
         self._executions = executions
@@ -137,6 +151,17 @@ class JobCheckpoints:
         if self._loaded is None or self._loaded[0] != latest.checkpoint_id:
             self._loaded = latest.checkpoint_id, self.keeper.load(latest)
         return self._loaded[1]
+
+    def savepoint(self, request: SavepointRequest) -> None:
+        """Take a savepoint."""
+        try:
+            check_savepoint(self._executions.job_graph)
+            if self._savepoints is None:
+                raise CheckpointError("this job takes no savepoints")
+        except SluicewayError as error:
+            request.done("", error)
+        else:
+            self.coordinator.savepoint(request)
 
     def changed(self, vertex: ExecutionVertex) -> None:
         """A subtask has changed its state."""
@@ -174,6 +199,14 @@ class JobCheckpoints:
             for producer in self._executions.producers_of(edge, vertex.subtask)
         ]
 
+    def left_nothing(self, where: Subtask) -> TaskSnapshot | None:
+        """What stands for a subtask that has finished and is in no checkpoint; None: it has had state."""
+        vertex = self._executions.job_graph.vertex(where[0])
+        if any(_keeps_state(node.step) for node in vertex.nodes):
+            return None
+        done = (OperatorSnapshot(n.uid, subtask=where[1], parallelism=vertex.parallelism) for n in vertex.nodes)
+        return TaskSnapshot(tuple(replace(operator, drained=True) for operator in done), drained=True)
+
     def enumerators(self, checkpoint_id: int) -> dict[str, Any]:
         """What they have not handed out."""
         graph = self._executions.job_graph
@@ -185,21 +218,27 @@ class JobCheckpoints:
 
     def store(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
         """Keep it."""
-        self.keeper.keep(checkpoint, stored)
+        self._keeper_of(checkpoint).keep(checkpoint, stored)
 
     def discard(self, checkpoint: CompletedCheckpoint) -> None:
         """Forget it."""
-        self.keeper.discard(checkpoint)
+        self._keeper_of(checkpoint).discard(checkpoint)
 
     def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
         """Forget what a task has sent in vain."""
-        self.keeper.discard_part(checkpoint_id, snapshot)
+        self._keeper_of(snapshot).discard_part(checkpoint_id, snapshot)
+
+    def _keeper_of(self, what: CompletedCheckpoint | TaskSnapshot) -> CheckpointKeeper:
+        return self._savepoints if what.savepoint and self._savepoints is not None else self.keeper
 
     def completed(self, checkpoint: CompletedCheckpoint, record: CheckpointRecord) -> None:
-        """From now on the job goes on from it."""
-        for source in self._sources.values():
-            source.checkpoint_completed(checkpoint.checkpoint_id)
-        self._gateway.checkpoint_completed(self._running(), checkpoint.checkpoint_id)
+        """From now on the job goes on from it, or ends with it; of another savepoint tasks need not know."""
+        if checkpoint.stops:
+            self.ended_with = checkpoint.savepoint
+        if checkpoint.stops or not checkpoint.savepoint:
+            for source in self._sources.values():
+                source.checkpoint_completed(checkpoint.checkpoint_id)
+            self._gateway.checkpoint_completed(self._running(), checkpoint.checkpoint_id)
         job_name, duration_ms = self._executions.job_graph.job_name, record.duration_ms or 0
         self._listener.checkpoint_completed(job_name, checkpoint.checkpoint_id, duration_ms, record.size)
 
@@ -214,3 +253,9 @@ class JobCheckpoints:
 
     def _running(self) -> list[str]:
         return [v.current.attempt_id for v in self._executions.subtasks() if v.state is ExecutionState.RUNNING]
+
+
+def _keeps_state(step: Step) -> bool:
+    """Whether it has state at its end. A reader has none, since all is read, nor a sink: all is committed."""
+    functions = any(isinstance(f, CheckpointedFunction) for f in step.functions)
+    return functions or (step.stateful and not isinstance(step, SourceStep))

@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from sluiceway.checkpoints import (
     CHECKPOINT,
+    METADATA,
+    SAVEPOINT,
     CheckpointDirectory,
     CheckpointMetadata,
+    Section,
     StateReader,
     StepEntry,
     SubtaskEntry,
     VertexEntry,
+    encode_metadata,
     read_operators,
+    split_location,
     write_enumerators,
     write_subtask,
 )
 from sluiceway.clock import Clock
+from sluiceway.errors import CheckpointError
 from sluiceway.graph import JobGraph, JobVertex
+from sluiceway.operators import OperatorSnapshot
 from sluiceway.runtime.background import Background
 from sluiceway.runtime.jobmanager.checkpoints import CompletedCheckpoint
 from sluiceway.runtime.jobmanager.jobcheckpoints import CheckpointKeeper, MemoryKeeper
 from sluiceway.runtime.snapshots import JobSnapshot, TaskSnapshot
 from sluiceway.storage import CheckpointStorage
 
-__all__ = ["StorageKeeper", "keeper_of"]
+__all__ = ["SavepointKeeper", "StorageKeeper", "keeper_of"]
 
 
 def keeper_of(
@@ -104,48 +111,164 @@ class StorageKeeper(CheckpointKeeper):
                 snapshot = checkpoint.tasks[where] = self._copied(where, snapshot, checkpoint.checkpoint_id)
             assert snapshot.entry is not None
             by_vertex.setdefault(where[0], []).append(snapshot.entry)
-        metadata = CheckpointMetadata(
-            job_name=self._graph.job_name,
-            job_id=self._job_id,
-            checkpoint_id=checkpoint.checkpoint_id,
-            kind=CHECKPOINT,
-            triggered_ms=checkpoint.timestamp_ms,
-            completed_ms=self._clock.now_ms(),
-            vertices=tuple(_vertex(v, by_vertex.get(v.id, ())) for v in self._graph.vertices),
-            enumerators=write_enumerators(self._directory.storage, directory, checkpoint.enumerators),
+        metadata = _metadata(
+            self._graph,
+            self._job_id,
+            checkpoint,
+            CHECKPOINT,
+            self._clock.now_ms(),
+            by_vertex,
+            write_enumerators(self._directory.storage, directory, checkpoint.enumerators),
         )
         self._directory.complete(metadata)
         return metadata
 
     def _copied(self, where: tuple[int, int], snapshot: TaskSnapshot, checkpoint_id: int) -> TaskSnapshot:
         """The state of a task that has finished, written once more: the checkpoint that has it will be dropped."""
-        assert snapshot.entry is not None
-        storage = self._directory.storage
-        reader = StateReader(storage, self._directory.directory(snapshot.checkpoint_id))
-        entry = write_subtask(
-            storage,
-            self._directory.directory(checkpoint_id),
-            f"{where[0]}-{where[1]}-finished.state",
-            where[1],
-            [reader.operator(operator) for operator in snapshot.entry.operators],
-            finished=True,
-            canonical=True,
-        )
+        directory = self._directory.directory(checkpoint_id)
+        entry = _finished(self._directory.storage, directory, where, self.state_of(snapshot))
         return replace(snapshot, entry=entry, checkpoint_id=checkpoint_id)
+
+    def state_of(self, snapshot: TaskSnapshot) -> list[OperatorSnapshot]:
+        """What a task has written, read when it is asked for."""
+        assert snapshot.entry is not None
+        reader = StateReader(self._directory.storage, self._directory.directory(snapshot.checkpoint_id))
+        return [reader.operator(operator) for operator in snapshot.entry.operators]
 
     def _delete(self, checkpoint_id: int, entry: SubtaskEntry) -> None:
         directory = self._directory.directory(checkpoint_id)
-        alone = CheckpointMetadata(
-            job_name="",
-            job_id="",
-            checkpoint_id=checkpoint_id,
-            kind=CHECKPOINT,
-            triggered_ms=0,
-            completed_ms=0,
-            vertices=(VertexEntry(uid="", name="", parallelism=1, max_parallelism=1, subtasks=(entry,)),),
+        self._directory.storage.delete(_own_files(directory, entry))
+
+
+class SavepointKeeper(CheckpointKeeper):
+    """Completes savepoints of which the tasks have written their parts. What blocks is done beside the loop.
+
+    Args:
+        open_storage: opens the storage at a path or URL.
+        graph: the job.
+        job_id: its id.
+        clock: for time stamps.
+        background: does what blocks.
+        checkpoints: where the state of tasks is that have finished; None: in memory.
+    """
+
+    path = ""
+
+    def __init__(
+        self,
+        open_storage: Callable[[str], CheckpointStorage],
+        graph: JobGraph,
+        job_id: str,
+        clock: Clock,
+        background: Background,
+        checkpoints: CheckpointKeeper,
+    ) -> None:
+        self._open_storage = open_storage
+        self._graph = graph
+        self._job_id = job_id
+        self._clock = clock
+        self._background = background
+        self._checkpoints = checkpoints
+
+    def keep(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
+        """Write the metadata, which makes it complete."""
+        self._background.run(lambda: self._complete(checkpoint), lambda result, problem: stored(problem))
+
+    def load(self, checkpoint: CompletedCheckpoint) -> JobSnapshot:
+        """Savepoints are none that a job goes on from after a failure."""
+        raise CheckpointError(f"{checkpoint.savepoint} is a savepoint, which begins another run")
+
+    def discard(self, checkpoint: CompletedCheckpoint) -> None:
+        """Delete it: it was given up while it was being completed."""
+        self._background.run(lambda: self._delete_all(checkpoint.savepoint), _whatever)
+
+    def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
+        """Delete what a task has written for one that was given up."""
+        entry = snapshot.entry
+        if entry is not None:
+            self._background.run(lambda: self._delete(snapshot.savepoint, entry), _whatever)
+
+    def _complete(self, checkpoint: CompletedCheckpoint) -> None:
+        place, directory = split_location(checkpoint.savepoint)
+        storage = self._open_storage(place)
+        by_vertex: dict[int, list[SubtaskEntry]] = {}
+        for where, snapshot in sorted(checkpoint.tasks.items()):
+            entry = snapshot.entry
+            if not snapshot.savepoint:
+                state = self._state_of(snapshot)
+                entry = _finished(storage, directory, where, state)
+            assert entry is not None
+            by_vertex.setdefault(where[0], []).append(entry)
+        metadata = _metadata(
+            self._graph,
+            self._job_id,
+            checkpoint,
+            SAVEPOINT,
+            self._clock.now_ms(),
+            by_vertex,
+            write_enumerators(storage, directory, checkpoint.enumerators),
         )
-        files = (f"{directory}/{name}" for name in alone.files() if not name.startswith("../"))
-        self._directory.storage.delete(files)
+        storage.write(f"{directory}/{METADATA}", (encode_metadata(metadata),))
+
+    def _state_of(self, snapshot: TaskSnapshot) -> Iterable[OperatorSnapshot]:
+        """That of a task that has finished, as the last checkpoint has it."""
+        if snapshot.entry is None:
+            return snapshot.operators
+        assert isinstance(self._checkpoints, StorageKeeper)
+        return self._checkpoints.state_of(snapshot)
+
+    def _delete(self, savepoint: str, entry: SubtaskEntry) -> None:
+        place, directory = split_location(savepoint)
+        self._open_storage(place).delete(_own_files(directory, entry))
+
+    def _delete_all(self, savepoint: str) -> None:
+        place, directory = split_location(savepoint)
+        storage = self._open_storage(place)
+        storage.delete([f"{directory}/{METADATA}"])
+        storage.delete([file.name for file in storage.files(directory)])
+
+
+def _own_files(directory: str, entry: SubtaskEntry) -> list[str]:
+    """The files of a subtask that no other checkpoint refers to."""
+    alone = CheckpointMetadata(
+        job_name="",
+        job_id="",
+        checkpoint_id=0,
+        kind=CHECKPOINT,
+        triggered_ms=0,
+        completed_ms=0,
+        vertices=(VertexEntry(uid="", name="", parallelism=1, max_parallelism=1, subtasks=(entry,)),),
+    )
+    return [f"{directory}/{name}" for name in alone.files() if not name.startswith("../")]
+
+
+def _finished(
+    storage: CheckpointStorage, directory: str, where: tuple[int, int], state: Iterable[OperatorSnapshot]
+) -> SubtaskEntry:
+    """The state of a task that has finished, written once more: the checkpoint that has it will be dropped."""
+    name = f"{where[0]}-{where[1]}-finished.state"
+    return write_subtask(storage, directory, name, where[1], state, finished=True, canonical=True)
+
+
+def _metadata(
+    graph: JobGraph,
+    job_id: str,
+    checkpoint: CompletedCheckpoint,
+    kind: str,
+    now_ms: int,
+    by_vertex: Mapping[int, list[SubtaskEntry]],
+    enumerators: dict[str, Section],
+) -> CheckpointMetadata:
+    return CheckpointMetadata(
+        job_name=graph.job_name,
+        job_id=job_id,
+        checkpoint_id=checkpoint.checkpoint_id,
+        kind=kind,
+        triggered_ms=checkpoint.timestamp_ms,
+        completed_ms=now_ms,
+        vertices=tuple(_vertex(v, by_vertex.get(v.id, ())) for v in graph.vertices),
+        enumerators=enumerators,
+    )
 
 
 def _vertex(vertex: JobVertex, subtasks: list[SubtaskEntry] | tuple[()]) -> VertexEntry:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from random import Random
@@ -27,6 +28,7 @@ from sluiceway.graph import (
 from sluiceway.runtime.deployment import InputDescriptor, OutputDescriptor, TaskDeployment
 from sluiceway.runtime.enginelog import DEBUG, INFO, log
 from sluiceway.runtime.jobmanager.alignment import AlignmentCoordinator
+from sluiceway.runtime.jobmanager.checkpoints import SavepointRequest
 from sluiceway.runtime.jobmanager.failover import Failover
 from sluiceway.runtime.jobmanager.jobcheckpoints import (
     CheckpointGateway,
@@ -77,6 +79,7 @@ class JobMaster:
         seed: for partitioners that draw lots.
         restored: what to go on from; None: from the beginning.
         keeper: where its checkpoints are kept; None: in memory.
+        savepoints: where its savepoints are kept; None: it takes none.
         job: its id, where there is more than one job; it makes the names of channels unique.
         on_slots_wanted: told when something that is to begin anew finds no slots.
         on_ended: told when the job has ended.
@@ -94,6 +97,7 @@ class JobMaster:
         seed: int,
         restored: JobSnapshot | None = None,
         keeper: CheckpointKeeper | None = None,
+        savepoints: CheckpointKeeper | None = None,
         job: str = "",
         on_slots_wanted: Callable[[], None] = lambda: None,
         on_ended: Callable[[], None] = lambda: None,
@@ -126,6 +130,7 @@ class JobMaster:
             sources=self._sources,
             restored=restored,
             keeper=keeper or MemoryKeeper(),
+            savepoints=savepoints,
             seed=seed,
             fail=self._fail_over,
         )
@@ -176,6 +181,11 @@ class JobMaster:
             if vertex.state is ExecutionState.RUNNING:
                 self._stop_source(vertex.job_vertex.id, vertex.current.attempt_id)
 
+    def savepoint(self, place: str, stops: bool, done: Callable[[str, BaseException | None], None]) -> None:
+        """Take a savepoint in a place, as :class:`~.checkpoints.SavepointRequest` tells; perhaps end with it."""
+        name = re.sub(r"[^\w.-]+", "-", self._job or self.graph.job_name).strip(".-") or "job"
+        self.checkpoints.savepoint(SavepointRequest(place, name, stops, done))
+
     def _stop_source(self, vertex_id: int, attempt_id: str) -> None:
         if self._stopping and vertex_id in self._sources:
             self._gateway.stop_source(attempt_id)
@@ -212,7 +222,11 @@ class JobMaster:
             if self.status is JobStatus.CANCELLING and (lost or isinstance(cause, LinkLostError)):
                 self._check_end()  # it was to end, and has
                 return
-            if self.status is not JobStatus.RUNNING or not self._failover.failed(vertex, cause):
+            ended_with = self.checkpoints.ended_with
+            if ended_with and self.status is JobStatus.RUNNING:
+                cause.add_note(f"the job was about to end, with the savepoint {ended_with}, which is complete")
+                self._fail(cause)
+            elif self.status is not JobStatus.RUNNING or not self._failover.failed(vertex, cause):
                 self._fail(cause)
             return
         if state.ended and self.status is JobStatus.RUNNING:
