@@ -157,6 +157,9 @@ def resolve(
     if values.get("checkpoint_interval_ms") and origins["restart"] == "default":
         values["restart"] = _RESTART_FROM_CHECKPOINTS
         origins["restart"] = "default with checkpoints"
+    if values.get("workers") and origins["parallelism"] == "default":
+        values["parallelism"] = min(values["workers"], values.get("max_parallelism") or values["workers"])
+        origins["parallelism"] = "default with workers"
     settings = Settings(**values)
     _check(settings, origins)
     return Resolved(settings, origins, file, _hints(environ))

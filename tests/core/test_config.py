@@ -264,3 +264,11 @@ def test_what_is_no_duration(value: Any, says: str) -> None:
 def test_a_duration_means_the_same_in_every_form(ms: int) -> None:
     assert duration_ms(ms) == duration_ms(f"{ms}ms") == duration_ms(timedelta(milliseconds=ms)) == ms
     assert duration_ms(f"{ms // 1000}.{ms % 1000:03}s") == ms
+
+
+def test_with_workers_the_parallelism_is_as_many_as_they_are(tmp_path: Path) -> None:
+    resolved = look(tmp_path, SLUICEWAY_WORKERS="3")
+    assert (resolved.settings.parallelism, resolved.origins["parallelism"]) == (3, "default with workers")
+    assert look(tmp_path, SLUICEWAY_WORKERS="0").settings.parallelism == 1
+    assert look(tmp_path, SLUICEWAY_WORKERS="3", SLUICEWAY_PARALLELISM="1").settings.parallelism == 1
+    assert look(tmp_path, SLUICEWAY_WORKERS="3", SLUICEWAY_MAX_PARALLELISM="2").settings.parallelism == 2
