@@ -2,12 +2,13 @@
 
 :class:`OperatorHarness` for a step, :class:`TwoInputOperatorHarness` for one that connects two streams,
 :class:`PipelineHarness` and :func:`run_pipeline` for a pipeline, in virtual time; :func:`every_way` for whatever
-must not depend on how records come; :class:`KeySequence`, :class:`FailOnce` and :class:`NumberFiles` for what
-happens when something fails; :class:`SourceDriver` and :class:`SinkDriver` for connectors. The suites that
-plugins show their contract with are in :mod:`sluiceway.testing.conformance`.
+must not depend on how records come; :class:`KeySequence`, :class:`FailOnce`, :class:`NumberFiles` and
+:class:`BreakingSink` for what happens when something fails; :class:`SourceDriver` and :class:`SinkDriver` for
+connectors. The suites that plugins show their contract with are in :mod:`sluiceway.testing.conformance`.
 """
 
 from sluiceway.clock import VirtualClock
+from sluiceway.testing.breaking import BreakingSink
 from sluiceway.testing.collecting import CollectingSink, Written
 from sluiceway.testing.drivers import SinkDriver, SourceDriver, SourceSnapshot, drive_sink, drive_source
 from sluiceway.testing.exactlyonce import FailOnce, InjectedError, KeySequence, NumberFiles
@@ -21,6 +22,7 @@ __all__ = [
     "ABORT",
     "EOF",
     "PAUSE",
+    "BreakingSink",
     "CollectingSink",
     "FailOnce",
     "InjectedError",

@@ -1,0 +1,39 @@
+"""Tables of SQL databases, written: ``SqlSink``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sluiceway.hooks import Offer, hookimpl
+
+if TYPE_CHECKING:
+    from sluiceway_sql._sink import SqlSink
+
+__all__ = ["SqlSink"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "SqlSink":
+        from sluiceway_sql._sink import SqlSink
+
+        return SqlSink
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
+
+
+@hookimpl
+def sluiceway_connectors() -> list[Offer]:
+    """Offer ``sql``."""
+
+    def load() -> Any:
+        from sluiceway.connector import Connector
+        from sluiceway_sql._sink import SqlSink
+
+        return Connector(sink=SqlSink)
+
+    return [
+        Offer("sql", load, "tables of SQLite, and of any database with a DB-API driver or SQLAlchemy URL; sink")
+    ]

@@ -1,0 +1,214 @@
+"""The table that is written, and the one that remembers what was committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sluiceway.errors import ConnectorError, SluicewayError
+from sluiceway_sql._databases import Database, Opened
+from sluiceway_sql._rows import Row
+
+__all__ = ["Table", "Target"]
+
+_WRITER: Final = "writer"
+_LAST: Final = "last"
+
+
+@dataclass(frozen=True)
+class Target:
+    """What was asked of a sink.
+
+    Attributes:
+        database: where.
+        table: name of the table.
+        columns: those that are written.
+        key: those of them that say which row is meant; empty: rows are added.
+        create: the statement that makes the table, or None.
+        commit_table: name of the table that remembers what was committed.
+    """
+
+    database: Database
+    table: str
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+    create: str | None
+    commit_table: str
+
+    def __str__(self) -> str:
+        return f"table {self.table!r} of {self.database}"
+
+
+class Table:
+    """A connection to the table. All methods may block.
+
+    Args:
+        target: what was asked for.
+
+    Raises:
+        ConnectorError: from every method, for whatever the driver raises.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._opened: Opened | None = None
+        self._write: Callable[[Any, Sequence[Row]], None] = self._insert
+
+    def open(self, remembers: bool) -> None:
+        """Connect, and make the tables that are not there: with ``remembers``, the one for commits, too."""
+        target = self._target
+        with self._failing("connect"):
+            opened = self._opened = target.database.open()
+        dialect, create = opened.dialect, target.create
+        if target.key:
+            self._write = self._upsert if dialect.has_on_conflict else self._update_or_insert
+        if create is None and dialect.name == "sqlite":  # its columns need no types
+            key = f", PRIMARY KEY ({dialect.columns(target.key)})" if target.key else ""
+            create = f"CREATE TABLE {dialect.identifier(target.table)} ({dialect.columns(target.columns)}{key})"
+        self._make(target.table, create)
+        with self._failing("read"), self._transaction() as cursor:
+            self._probe(cursor, dialect.columns(target.columns), target.table)
+        if remembers:
+            name = dialect.identifier(target.commit_table)
+            columns = (
+                f"{dialect.column(_WRITER)} VARCHAR(255) PRIMARY KEY, {dialect.column(_LAST)} BIGINT NOT NULL"
+            )
+            self._make(target.commit_table, f"CREATE TABLE {name} ({columns})")
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Write rows, in a transaction."""
+        with self._failing("write"), self._transaction() as cursor:
+            self._write(cursor, rows)
+
+    def introduce(self, writer: str) -> None:
+        """Note that a writer is going to commit."""
+        statement = self._dialect.insert(self._target.commit_table, (_WRITER, _LAST))
+        with self._failing("write"), self._transaction() as cursor:
+            cursor.execute(statement, self._dialect.parameters((writer, 0)))
+
+    def commit(self, transactions: Sequence[tuple[str, int, Sequence[Row]]]) -> None:
+        """Write what was not committed yet, all in one transaction.
+
+        Args:
+            transactions: for each its writer, its number (they go up), and its rows.
+        """
+        with self._failing("write"), self._transaction() as cursor:
+            for writer, number, rows in transactions:
+                if self._is_new(cursor, writer, number):
+                    self._write(cursor, rows)
+
+    def close(self) -> None:
+        """Close the connection."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.connection.close()
+
+    # ---- inside --------------------------------------------------------------------------------------------
+
+    @property
+    def _dialect(self) -> Any:
+        assert self._opened is not None
+        return self._opened.dialect
+
+    def _is_new(self, cursor: Any, writer: str, number: int) -> bool:
+        """Whether a transaction was not committed yet; notes that it is.
+
+        The row is written before it is read, so that of two who come with the same one waits for the other.
+        """
+        dialect = self._dialect
+        table, last, by = (
+            dialect.identifier(self._target.commit_table),
+            dialect.column(_LAST),
+            dialect.column(_WRITER),
+        )
+        set_, which, below = map(dialect.mark, range(3))
+        cursor.execute(
+            f"UPDATE {table} SET {last} = {set_} WHERE {by} = {which} AND {last} < {below}",
+            dialect.parameters((number, writer, number)),
+        )
+        if cursor.rowcount == 1:
+            return True
+        cursor.execute(f"SELECT {last} FROM {table} WHERE {by} = {dialect.mark(0)}", dialect.parameters((writer,)))
+        found = cursor.fetchone()
+        if found is None:
+            raise ConnectorError(
+                f"table {self._target.commit_table!r} of {self._target.database} knows nothing of {writer!r}, so "
+                f"that it cannot be told whether its rows are in {self._target.table!r}. Was a row removed?"
+            )
+        return False
+
+    def _insert(self, cursor: Any, rows: Sequence[Row]) -> None:
+        self._many(cursor, self._dialect.insert(self._target.table, self._target.columns), rows)
+
+    def _upsert(self, cursor: Any, rows: Sequence[Row]) -> None:
+        target = self._target
+        self._many(cursor, self._dialect.upsert(target.table, target.columns, target.key), rows)
+
+    def _update_or_insert(self, cursor: Any, rows: Sequence[Row]) -> None:
+        target, parameters = self._target, self._dialect.parameters
+        update, order = self._dialect.update(target.table, target.columns, target.key)
+        insert = self._dialect.insert(target.table, target.columns)
+        for row in rows:
+            cursor.execute(update, parameters([row[i] for i in order]))
+            if cursor.rowcount == 0:
+                cursor.execute(insert, parameters(row))
+
+    def _many(self, cursor: Any, statement: str, rows: Sequence[Row]) -> None:
+        cursor.executemany(statement, [self._dialect.parameters(row) for row in rows])
+
+    def _probe(self, cursor: Any, columns: str, table: str) -> None:
+        """Fail if they are not there. With a parameter: without one, drivers read percent signs otherwise."""
+        dialect = self._dialect
+        statement = f"SELECT {columns} FROM {dialect.identifier(table)} WHERE 1 = {dialect.mark(0)}"
+        cursor.execute(statement, dialect.parameters((0,)))
+
+    def _make(self, name: str, create: str | None) -> None:
+        """Make a table if it is not there; another writer may be doing the same."""
+        for attempt in range(3):
+            try:
+                with self._transaction() as cursor:
+                    self._probe(cursor, "1", name)
+                return
+            except Exception as error:
+                if create is None:
+                    raise self._error("write", error, "make the table, or have create= do it") from error
+            try:
+                with self._transaction() as cursor:
+                    cursor.execute(create)
+            except Exception as error:
+                if attempt == 2:
+                    raise ConnectorError(
+                        f"cannot make table {name!r} of {self._target.database}: {error}"
+                    ) from error
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Any]:
+        assert self._opened is not None
+        connection = self._opened.connection
+        try:
+            cursor = self._opened.begin()
+            try:
+                yield cursor
+            finally:
+                cursor.close()
+            connection.commit()
+        except BaseException:
+            with suppress(Exception):  # what went wrong is told already
+                connection.rollback()
+            raise
+
+    @contextmanager
+    def _failing(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except SluicewayError:
+            raise
+        except Exception as error:
+            raise self._error(doing, error) from error
+
+    def _error(self, doing: str, error: Exception, advice: str = "") -> ConnectorError:
+        to = "connect to write" if doing == "connect" else doing
+        reason = " ".join(str(error).split()) or type(error).__name__
+        return ConnectorError(f"cannot {to} {self._target}: {reason}{'; ' if advice else ''}{advice}")
