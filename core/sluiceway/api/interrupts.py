@@ -27,7 +27,11 @@ class Interrupts:
 
 @contextmanager
 def cancel_on_sigint(
-    job: Job, *, first: Callable[[], None] | None = None, again: Callable[[], None] | None = None
+    job: Job,
+    *,
+    cancel: Callable[[], None] | None = None,
+    first: Callable[[], None] | None = None,
+    again: Callable[[], None] | None = None,
 ) -> Iterator[Interrupts]:
     """Within this context the first Ctrl-C cancels the job; the next one ends at once.
 
@@ -36,6 +40,7 @@ def cancel_on_sigint(
 
     Args:
         job: what to cancel; its ``run`` is then called inside the context.
+        cancel: called at the first Ctrl-C instead of the job's own; runs in the signal handler.
         first: called after the first Ctrl-C, to tell people. Runs in the signal handler.
         again: called at every later one; None: raise KeyboardInterrupt in the main thread.
     """
@@ -44,7 +49,7 @@ def cancel_on_sigint(
     def handle(number: int, frame: FrameType | None) -> None:
         interrupts.count += 1
         if interrupts.count == 1:
-            job.cancel()
+            (cancel or job.cancel)()
             if first is not None:
                 first()
         elif again is not None:

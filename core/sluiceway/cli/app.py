@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "list": "sluiceway.cli.cluster:list_jobs",
     "cancel": "sluiceway.cli.cluster:cancel",
     "checkpoints": "sluiceway.cli.checkpoints:checkpoints",
+    "savepoint": "sluiceway.cli.savepoints:savepoint",
     "state": "sluiceway.cli.checkpoints:state",
     "logs": "sluiceway.cli.logs:logs",
     "top": "sluiceway.cli.top:top",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
@@ -22,6 +23,58 @@ _json_flag = click.option("--json", "as_json", is_flag=True, help="As a JSON obj
 @click.group(cls=Group)
 def checkpoints() -> None:
     """See what checkpoints a place has, and clean up."""
+
+
+@checkpoints.command()
+@click.argument("job")
+@click.option("--subtasks", is_flag=True, help="With the subtasks of the last one that is complete.")
+@_json_flag
+def history(job: str, subtasks: bool, as_json: bool) -> None:
+    """Show the last checkpoints and savepoints of JOB, a job of the running cluster: how long, how large.
+
+    Of several subtasks the times are those of the slowest: ALIGN, how long some of its channels waited for others;
+    SYNC, how long it stood still; ASYNC, how long its state was written while it went on.
+    """
+    import msgspec
+
+    from sluiceway.runtime.cluster.client import ClusterClient
+
+    with ClusterClient() as client:
+        found = client.checkpoints(job)
+    if as_json:
+        click.echo(json.dumps(msgspec.to_builtins(found), indent=2))
+        return
+    rows = [
+        (
+            str(c.checkpoint),
+            "savepoint" if c.savepoint else "checkpoint",
+            c.status,
+            _time(c.triggered_ms),
+            "-" if c.duration_ms is None else f"{c.duration_ms} ms",
+            *(_slowest(getattr(s, name) for s in c.subtasks) for name in ("alignment_ms", "sync_ms", "async_ms")),
+            _size(c.size),
+            c.reason or c.savepoint,
+        )
+        for c in found
+    ]
+    print_table(("ID", "KIND", "STATUS", "TRIGGERED", "TOOK", "ALIGN", "SYNC", "ASYNC", "SIZE", ""), rows)
+    last = next((c for c in reversed(found) if c.status == "completed"), None)
+    if subtasks and last is not None:
+        click.echo()
+        parts = [
+            (
+                s.task,
+                str(s.subtask + 1),
+                f"{s.start_delay_ms} ms",
+                f"{s.alignment_ms} ms",
+                f"{s.flush_ms} ms",
+                f"{s.sync_ms} ms",
+                f"{s.async_ms} ms",
+                _size(s.size),
+            )
+            for s in last.subtasks
+        ]
+        print_table(("TASK", "SUBTASK", "BEGAN AFTER", "ALIGN", "FLUSH", "SYNC", "ASYNC", "SIZE"), parts)
 
 
 @checkpoints.command("list")
@@ -241,6 +294,11 @@ def _states(vertex: Any) -> list[tuple[str, str, str, str, str, str]]:
             for row in rows:
                 found.setdefault((operator.uid, *row), set()).add(subtask.index)
     return [(*what, str(len(subtasks))) for what, subtasks in found.items()]
+
+
+def _slowest(times: Iterable[int]) -> str:
+    most = max(times, default=None)
+    return "-" if most is None else f"{most} ms"
 
 
 def _described(state: list[str] | None) -> str:

@@ -206,13 +206,24 @@ def cancel(job: str) -> None:
     print(f"cancelling {job}", file=sys.stderr)
 
 
-@click.command("stop", short_help="Stop a job's sources, and let it finish what they have read.")
+@click.command("stop", short_help="Stop a job's sources and finish, or end it with a savepoint.")
 @click.argument("job")
-def stop_job(job: str) -> None:
-    """End the sources of a job of the running cluster, and let it finish what they have read."""
+@click.option(
+    "--savepoint", metavar="PLACE", help="Take a savepoint in the directory or URL PLACE, and end with it."
+)
+def stop_job(job: str, savepoint: str | None) -> None:
+    """End a job of the running cluster.
+
+    Without a savepoint its sources end, and it finishes what they have read. With one it stands still behind it
+    and ends; the savepoint's directory is printed when it has. If there turns out to be none, the job goes on.
+    """
     from sluiceway.runtime.cluster.client import ClusterClient
+    from sluiceway.runtime.savepoints import savepoint_place
 
     with ClusterClient() as client:
+        if savepoint is not None:
+            click.echo(client.savepoint(job, savepoint_place(savepoint, None), stop=True))
+            return
         client.stop(job)
     print(f"stopping {job}", file=sys.stderr)
 

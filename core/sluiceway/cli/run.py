@@ -39,8 +39,15 @@ __all__ = ["run"]
     type=click.IntRange(min=1),
     help="Of a stream: end after the first N records.",
 )
+@click.option(
+    "--savepoint",
+    metavar="PLACE",
+    help="On Ctrl-C or SIGTERM, end with a savepoint in the directory or URL PLACE.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Progress and closing line on stderr as JSON objects.")
-def run(request: Request, no_progress: bool, quiet: bool, take: int | None, as_json: bool) -> None:
+def run(
+    request: Request, no_progress: bool, quiet: bool, take: int | None, savepoint: str | None, as_json: bool
+) -> None:
     """Run the pipeline in TARGET: a file, FILE:NAME or package.module:NAME.
 
     NAME is that of a Pipeline, or of a function that returns one and may take one argument, the list of
@@ -50,13 +57,15 @@ def run(request: Request, no_progress: bool, quiet: bool, take: int | None, as_j
     in sys.argv.
 
     What the pipeline prints goes to standard output, everything else to standard error. Ctrl-C cancels the job,
-    a second one ends it at once; SIGTERM cancels it too.
+    a second one ends it at once; SIGTERM cancels it too. With --savepoint the job stands still behind a savepoint
+    and ends, and the directory of that is told on standard error; if there turns out to be none, it is cancelled.
     """
     from sluiceway.api import Pipeline
     from sluiceway.api.interrupts import cancel_on_sigint
     from sluiceway.api.results import collect_from
     from sluiceway.cli.manager import manager
     from sluiceway.engine import JobStatus
+    from sluiceway.runtime.savepoints import savepoint_place
 
     settings = request.resolved.settings
     plugins = manager()
@@ -75,8 +84,10 @@ def run(request: Request, no_progress: bool, quiet: bool, take: int | None, as_j
             if not (quiet or no_progress):
                 watching.enter_context(Progress(job, sys.stderr, as_json=as_json))
             watching.enter_context(metrics_on_stderr(settings.metrics))
-            terminated = watching.enter_context(_cancel_on_sigterm(job))
-            interrupts = watching.enter_context(cancel_on_sigint(job, first=_say_cancelling, again=_end_now))
+            saving = _Saving(job, savepoint_place(savepoint, None)) if savepoint is not None else None
+            cancel, say = (job.cancel, _say_cancelling) if saving is None else (saving.stop, _say_saving)
+            terminated = watching.enter_context(_on_sigterm(cancel))
+            interrupts = watching.enter_context(cancel_on_sigint(job, cancel=cancel, first=say, again=_end_now))
             try:
                 go()
                 sys.stdout.flush()
@@ -86,6 +97,8 @@ def run(request: Request, no_progress: bool, quiet: bool, take: int | None, as_j
                 raise
             finally:
                 watching.close()
+                if saving is not None and saving.said:
+                    print(saving.said, file=sys.stderr)
                 if not quiet:
                     print((summary_json if as_json else summary)(job.metrics()), file=sys.stderr)
     if job.status is JobStatus.CANCELED and (take is None or interrupts.count or terminated):
@@ -106,14 +119,40 @@ def _take_what(pipeline: Pipeline, target: str) -> str:
     )
 
 
+class _Saving:
+    """Ends a job with a savepoint, once, whichever signal comes.
+
+    Attributes:
+        said: what is to be told of it.
+    """
+
+    def __init__(self, job: Job, place: str) -> None:
+        self._job = job
+        self._place = place
+        self._asked = False
+        self.said = ""
+
+    def stop(self) -> None:
+        """Ask for it. From signal handlers."""
+        if not self._asked:
+            self._asked = True
+            self._job.savepoint(self._place, self._done, stop=True)
+
+    def _done(self, location: str, problem: BaseException | None) -> None:
+        self.said = f"savepoint: {location}"
+        if problem is not None:
+            self.said = f"no savepoint: {problem}"
+            self._job.cancel()
+
+
 @contextmanager
-def _cancel_on_sigterm(job: Job) -> Iterator[list[int]]:
-    """Within this context SIGTERM, as container managers send it, cancels the job; gives the signals that came."""
+def _on_sigterm(cancel: Callable[[], None]) -> Iterator[list[int]]:
+    """Within this context SIGTERM, as container managers send it, calls ``cancel``; gives what came."""
     came: list[int] = []
 
     def handle(number: int, frame: object) -> None:
         came.append(number)
-        job.cancel()
+        cancel()
 
     if threading.current_thread() is not threading.main_thread():
         yield came
@@ -123,6 +162,10 @@ def _cancel_on_sigterm(job: Job) -> Iterator[list[int]]:
         yield came
     finally:
         signal.signal(signal.SIGTERM, old)
+
+
+def _say_saving() -> None:
+    say_from_handler("ending with a savepoint; Ctrl-C again ends at once")
 
 
 def _say_cancelling() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 from sluiceway.checkpoints import (
     CheckpointMetadata,
     find_checkpoints,
@@ -10,6 +13,7 @@ from sluiceway.checkpoints import (
     read_operators,
     split_location,
 )
+from sluiceway.checkpoints.metadata import OperatorEntry
 from sluiceway.config import Settings
 from sluiceway.engine import Services
 from sluiceway.errors import CheckpointError, StateError
@@ -17,7 +21,97 @@ from sluiceway.graph import JobGraph
 from sluiceway.runtime.snapshots import JobSnapshot
 from sluiceway.storage import CheckpointStorage
 
-__all__ = ["restore_from"]
+__all__ = ["Comparison", "StepChange", "compare", "restore_from"]
+
+
+@dataclass(frozen=True, slots=True)
+class StepChange:
+    """What becomes of the state of one step.
+
+    Attributes:
+        uid: of the step.
+        step: its name; empty: the job has none.
+        what: ``keeps``: it goes on with its state; ``new``: it begins without any; ``dropped``: the job has no
+            step for that state; ``refused``: the state does not fit.
+        states: the names of the states in the checkpoint.
+        reason: why it does not fit.
+    """
+
+    uid: str
+    step: str
+    what: str
+    states: tuple[str, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a job would make of a checkpoint.
+
+    Attributes:
+        location: path or URL of the checkpoint.
+        steps: those of the job that have state, or have had, then those that only the checkpoint has.
+    """
+
+    location: str
+    steps: tuple[StepChange, ...]
+
+    def refused(self, allow_dropped_state: bool) -> tuple[str, ...]:
+        """Why the job would be refused; empty: it would not."""
+        dropped = [step.uid for step in self.steps if step.what == "dropped"]
+        why = [step.reason for step in self.steps if step.what == "refused"]
+        if dropped and not allow_dropped_state:
+            names = ", ".join(map(repr, dropped))
+            why.append(
+                f"no step goes by {names}: give its step that uid, or leave the state with allow-dropped-state"
+            )
+        return tuple(why)
+
+
+def compare(location: str, graph: JobGraph, services: Services) -> Comparison:
+    """What a job would make of a checkpoint. Nothing runs, and no state is read.
+
+    Args:
+        location: as that of :func:`restore_from`.
+        graph: the job.
+        services: gives the storage.
+
+    Raises:
+        CheckpointError: there is no checkpoint there, or it cannot be read.
+    """
+    parent, name = split_location(location)
+    storage = services.checkpoint_storage(parent)
+    directory, metadata = _find(storage, name)
+    kept: dict[str, dict[str, None]] = {}
+    for operator in (o for v in metadata.vertices for s in v.subtasks for o in s.operators):
+        kept.setdefault(operator.uid, {}).update(dict.fromkeys(_states(operator)))
+    for uid, section in metadata.enumerators.items():
+        kept.setdefault(uid, {}).update({"splits": None} if section.size else {})
+    wrong = _wrong_key_groups(metadata, graph)
+    steps = []
+    for node in (n for v in graph.vertices for n in v.nodes):
+        states = tuple(kept.pop(node.uid, ()))
+        if node.uid in wrong:
+            steps.append(StepChange(node.uid, node.name, "refused", states, wrong[node.uid]))
+        elif states:
+            steps.append(StepChange(node.uid, node.name, "keeps", states))
+        elif node.step.stateful:
+            steps.append(StepChange(node.uid, node.name, "new", ()))
+    steps += [StepChange(uid, "", "dropped", tuple(states)) for uid, states in kept.items() if states]
+    return Comparison(storage.shown(directory) if directory else storage.location, tuple(steps))
+
+
+def _states(operator: OperatorEntry) -> Iterator[str]:
+    if operator.keyed is not None and (operator.keyed.groups or operator.keyed.native):
+        yield from (table.name for table in operator.keyed.tables)
+    yield from (kept.name for kept in operator.lists if kept.elements is not None)
+    parts = {
+        "broadcast state": operator.broadcast,
+        "splits": operator.splits,
+        "pending records": operator.pending,
+        "output to commit": operator.committables,
+    }
+    yield from (name for name, section in parts.items() if section is not None)
 
 
 def restore_from(settings: Settings, graph: JobGraph, services: Services) -> JobSnapshot | None:
@@ -57,13 +151,21 @@ def _find(storage: CheckpointStorage, name: str) -> tuple[str, CheckpointMetadat
 
 
 def _check_key_groups(metadata: CheckpointMetadata, graph: JobGraph) -> None:
+    for problem in _wrong_key_groups(metadata, graph).values():
+        raise StateError(problem)
+
+
+def _wrong_key_groups(metadata: CheckpointMetadata, graph: JobGraph) -> dict[str, str]:
+    """By uid, what is wrong with the number of key groups."""
     now = {node.uid: vertex for vertex in graph.vertices for node in vertex.nodes}
+    wrong = {}
     for old in metadata.vertices:
         keyed = {o.uid for s in old.subtasks for o in s.operators if o.keyed is not None}
         for uid in sorted(keyed & now.keys()):
             vertex = now[uid]
             if vertex.max_parallelism != old.max_parallelism:
-                raise StateError(
+                wrong[uid] = (
                     f"the state of step {uid!r} was saved in {old.max_parallelism} key groups, and the job "
                     f"divides it into {vertex.max_parallelism}: set max-parallelism to {old.max_parallelism}"
                 )
+    return wrong

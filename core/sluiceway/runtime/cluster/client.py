@@ -26,15 +26,20 @@ from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
 from sluiceway.runtime.cluster.directories import make_directory, remove_dead
 from sluiceway.runtime.cluster.dispatcher import ClusterConfig
 from sluiceway.runtime.cluster.messages import (
+    AskCheckpoints,
     AskStatus,
     CancelJob,
+    CheckpointInfo,
+    Checkpoints,
     Done,
     Message,
     Refused,
+    SavepointTaken,
     ShutDown,
     Status,
     StopJob,
     SubmitProgram,
+    TakeSavepoint,
 )
 from sluiceway.runtime.cluster.shipping import check_shippable, dump, load
 from sluiceway.runtime.poller import SelectorPoller
@@ -247,6 +252,31 @@ class ClusterClient:
         """End a job's sources and let it finish. Raises SluicewayError where that was refused."""
         self._done(StopJob(next(self._requests), job))
 
+    def savepoint(self, job: str, place: str, *, stop: bool = False) -> str:
+        """Take a savepoint of a job; returns its path or URL when it is complete.
+
+        Args:
+            job: its id.
+            place: path or URL of the directory in which it gets one of its own; empty: where checkpoints are.
+            stop: end the job with it, and return when that has ended.
+
+        Raises:
+            SluicewayError: it was not taken; says why.
+        """
+        answer = self._ask(TakeSavepoint(next(self._requests), job, place, stop), None)
+        if isinstance(answer, Refused):
+            raise SluicewayError(answer.reason)
+        assert isinstance(answer, SavepointTaken)
+        return answer.location
+
+    def checkpoints(self, job: str) -> list[CheckpointInfo]:
+        """The last checkpoints and savepoints of a job, oldest first. Raises SluicewayError."""
+        answer = self._ask(AskCheckpoints(next(self._requests), job))
+        if isinstance(answer, Refused):
+            raise SluicewayError(answer.reason)
+        assert isinstance(answer, Checkpoints)
+        return answer.checkpoints
+
     def shut_down(self) -> None:
         """Cancel all jobs and end the cluster; returns when all its processes have ended."""
         process = None
@@ -268,15 +298,15 @@ class ClusterClient:
         assert isinstance(answer, Done)
         return answer.job
 
-    def _ask(self, message: Message) -> Message:
+    def _ask(self, message: Message, within_s: float | None = _ANSWER_S) -> Message:
         self._answers.clear()
         self._connection.send(message)
-        until = self._clock.monotonic() + _ANSWER_S
+        until = None if within_s is None else self._clock.monotonic() + within_s
         while not self._answers:
             if self._lost is not None:
                 raise ConnectorError(f"the cluster has gone: {self._lost}") from self._lost
-            if self._clock.monotonic() > until:
-                raise ConnectorError(f"the cluster has not answered within {_ANSWER_S:g} s")
+            if until is not None and self._clock.monotonic() > until:
+                raise ConnectorError(f"the cluster has not answered within {within_s:g} s")
             if not self._loop.run_ready(4):
                 self._poller.poll(1.0)
         return self._answers[0]

@@ -19,22 +19,29 @@ from sluiceway.runtime.cluster.connection import Connection
 from sluiceway.runtime.cluster.jobrun import JobRun
 from sluiceway.runtime.cluster.manager import JobManager, WorkerLogging
 from sluiceway.runtime.cluster.messages import (
+    AskCheckpoints,
     AskStatus,
     CancelJob,
+    CheckpointInfo,
+    Checkpoints,
     Done,
     FailureInfo,
     JobInfo,
     Message,
     Refused,
+    SavepointTaken,
     ShutDown,
     Status,
     StopJob,
     SubmitProgram,
+    SubtaskInfo,
+    TakeSavepoint,
 )
 from sluiceway.runtime.cluster.shipping import dump, load
 from sluiceway.runtime.enginelog import ERROR, INFO, log
 from sluiceway.runtime.loops import check_checkpoints
 from sluiceway.runtime.reporting import Reporting
+from sluiceway.runtime.savepoints import savepoint_place
 
 __all__ = ["ClusterConfig", "Dispatcher"]
 
@@ -106,6 +113,8 @@ class Dispatcher:
         self._started_ms = self._clock.now_ms()
         self._stopping: tuple[Connection, int] | None = None
         self._stopped = False
+        # Who waits for a job to end with a savepoint, the request, and where the savepoint is.
+        self._ending: dict[str, list[tuple[Connection, int, str]]] = {}
 
     def serve(self) -> None:
         """Work until a client says that it is enough."""
@@ -132,6 +141,8 @@ class Dispatcher:
                     log(ERROR, "jobs", "failed", job=job, error=run.failure)
                 self._manager.ended(run)
                 self._close_reporting(job)
+                for client, request, location in self._ending.pop(job, ()):
+                    self._tell_ended(client, request, location, run)
         while len(self._ended) > KEPT:
             oldest = next(iter(self._ended))
             del self._ended[oldest], self._submitted[oldest], self._manager.jobs[oldest]
@@ -201,6 +212,12 @@ class Dispatcher:
         if self._stopping is None:
             self._stopped = True
 
+    def _tell_ended(self, client: Connection, request: int, location: str, run: JobRun) -> None:
+        if run.failure is None:
+            client.send(SavepointTaken(request, location))
+        else:
+            client.send(Refused(request, f"the savepoint is {location}, but the job failed: {_told(run.failure)}"))
+
     # ---- clients --------------------------------------------------------------------------------------------
 
     def _message(self, client: Connection, message: Message) -> None:
@@ -211,18 +228,26 @@ class Dispatcher:
                 except Exception as error:
                     told = str(error) if isinstance(error, SluicewayError) else f"{type(error).__name__}: {error}"
                     client.send(Refused(message.request, told))
-            case CancelJob() | StopJob():
+            case CancelJob() | StopJob() | TakeSavepoint():
                 run = self._manager.jobs.get(message.job)
                 if run is None:
                     client.send(Refused(message.request, f"there is no job {message.job!r}"))
                 elif run.status.ended:
                     client.send(Refused(message.request, f"job {message.job!r} is {run.status.value} already"))
+                elif isinstance(message, TakeSavepoint):
+                    self._savepoint(client, message, run)
                 else:
                     if isinstance(message, CancelJob):
                         run.cancel()
                     else:
                         run.stop()
                     client.send(Done(message.request, message.job))
+            case AskCheckpoints():
+                run = self._manager.jobs.get(message.job)
+                if run is None:
+                    client.send(Refused(message.request, f"there is no job {message.job!r}"))
+                else:
+                    client.send(Checkpoints(message.request, _checkpoints(run)))
             case AskStatus():
                 client.send(self._status(message))
             case ShutDown():
@@ -230,6 +255,22 @@ class Dispatcher:
                 self._stop()
             case _:
                 client.close()
+
+    def _savepoint(self, client: Connection, message: TakeSavepoint, run: JobRun) -> None:
+        def done(location: str, problem: BaseException | None) -> None:
+            if problem is not None:
+                client.send(Refused(message.request, f"there is no savepoint of job {message.job!r}: {problem}"))
+            elif message.stop:
+                self._ending.setdefault(message.job, []).append((client, message.request, location))
+            else:
+                client.send(SavepointTaken(message.request, location))
+
+        try:
+            place = savepoint_place(message.place or None, run.settings.checkpoints)
+        except SluicewayError as error:
+            client.send(Refused(message.request, str(error)))
+        else:
+            run.savepoint(place, message.stop, done)
 
     def _status(self, message: AskStatus) -> Status:
         resources = self._manager.resources
@@ -264,6 +305,35 @@ class Dispatcher:
             restarts=run.master.restarts,
             failures=[_failure_info(f) for f in run.master.failures],
         )
+
+
+def _checkpoints(run: JobRun) -> list[CheckpointInfo]:
+    names = {vertex.id: vertex.name for vertex in run.graph.vertices}
+    return [
+        CheckpointInfo(
+            checkpoint=r.checkpoint_id,
+            status=r.status,
+            triggered_ms=r.triggered_ms,
+            duration_ms=r.duration_ms,
+            size=r.size,
+            reason=r.reason,
+            savepoint=r.savepoint,
+            subtasks=[
+                SubtaskInfo(
+                    names[vertex],
+                    subtask,
+                    s.start_delay_ms,
+                    s.alignment_ms,
+                    s.flush_ms,
+                    s.sync_ms,
+                    s.async_ms,
+                    s.size,
+                )
+                for (vertex, subtask), s in sorted(r.tasks.items())
+            ],
+        )
+        for r in run.master.checkpoints.coordinator.history
+    ]
 
 
 def _failure_info(failure: JobFailure) -> FailureInfo:

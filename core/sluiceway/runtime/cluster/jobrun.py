@@ -54,6 +54,7 @@ class JobRun:
     """Runs one job on the cluster's workers. All calls in the job manager's loop, except where it says otherwise.
 
     Attributes:
+        settings: the options of the run.
         rejected: messages of workers that were meant for an earlier leader of the job.
 
     Args:
@@ -92,7 +93,7 @@ class JobRun:
         self.job = job
         self.graph = graph
         self.epoch = epoch
-        self._settings = settings
+        self.settings = settings
         self.cancellation_timeout_s = settings.cancellation_timeout_ms / 1000
         self.loop = loop
         self.clock = clock

@@ -15,11 +15,14 @@ __all__ = [
     "PROTOCOL_VERSION",
     "AcknowledgeCheckpoint",
     "AnnounceWatermark",
+    "AskCheckpoints",
     "AskStatus",
     "AssignSplits",
     "CancelJob",
     "CancelTask",
+    "CheckpointInfo",
     "CheckpointOver",
+    "Checkpoints",
     "DeclineCheckpoint",
     "DeployTasks",
     "Done",
@@ -40,6 +43,7 @@ __all__ = [
     "ReportWatermark",
     "RequestSplit",
     "Results",
+    "SavepointTaken",
     "ShutDown",
     "Status",
     "StopJob",
@@ -47,6 +51,8 @@ __all__ = [
     "StopWorker",
     "SubmitJob",
     "SubmitProgram",
+    "SubtaskInfo",
+    "TakeSavepoint",
     "TriggerCheckpoint",
     "WorkerInfo",
     "decode",
@@ -255,6 +261,33 @@ class StopJob(_Message, frozen=True):
     job: str
 
 
+class TakeSavepoint(_Message, frozen=True):
+    """Client to job manager: take a savepoint of a job, and perhaps end the job with it.
+
+    ``place`` is a path or URL, or empty for where the job's checkpoints are. With ``stop`` the answer comes when
+    the job has ended.
+    """
+
+    request: int
+    job: str
+    place: str
+    stop: bool
+
+
+class SavepointTaken(_Message, frozen=True):
+    """Job manager to client: a savepoint is complete; ``location`` is its path or URL."""
+
+    request: int
+    location: str
+
+
+class AskCheckpoints(_Message, frozen=True):
+    """Client to job manager: which checkpoints and savepoints has a job taken?"""
+
+    request: int
+    job: str
+
+
 class AskStatus(_Message, frozen=True):
     """Client to job manager: what is going on?"""
 
@@ -294,6 +327,39 @@ class FailureInfo(msgspec.Struct, frozen=True):
     traceback: str
     restarted: int
     delay_ms: int | None
+
+
+class SubtaskInfo(msgspec.Struct, frozen=True):
+    """How one subtask took part in a checkpoint, as a :class:`~.runtime.snapshots.TaskSnapshot` tells it."""
+
+    task: str
+    subtask: int
+    start_delay_ms: int
+    alignment_ms: int
+    flush_ms: int
+    sync_ms: int
+    async_ms: int
+    size: int
+
+
+class CheckpointInfo(msgspec.Struct, frozen=True):
+    """What a client is told of a checkpoint. ``duration_ms`` is None while it is under way."""
+
+    checkpoint: int
+    status: str
+    triggered_ms: int
+    duration_ms: int | None
+    size: int
+    reason: str
+    savepoint: str
+    subtasks: list[SubtaskInfo]
+
+
+class Checkpoints(_Message, frozen=True):
+    """Job manager to client: the last checkpoints and savepoints of a job, oldest first."""
+
+    request: int
+    checkpoints: list[CheckpointInfo]
 
 
 class JobInfo(msgspec.Struct, frozen=True):
@@ -368,6 +434,10 @@ Message: TypeAlias = (
     | SubmitProgram
     | CancelJob
     | StopJob
+    | TakeSavepoint
+    | SavepointTaken
+    | AskCheckpoints
+    | Checkpoints
     | AskStatus
     | ShutDown
     | Done

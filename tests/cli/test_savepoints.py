@@ -1,0 +1,117 @@
+"""``sluiceway savepoint``, ``stop --savepoint``, ``run --savepoint``: as a user uses them."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FLOW = """
+    from sluiceway.testing import KeySequence, NumberFiles
+
+    flow = sw.Pipeline("numbers", max_parallelism=16)
+    numbers = flow.generate(rate={rate}, count=100_000).uid("numbers").key_by(lambda n: n % 12)
+    numbers.map(KeySequence(12)).uid("{uid}").sink(NumberFiles("out")).uid("out")
+"""
+
+
+@pytest.fixture
+def numbers(write: Callable[..., Path]) -> None:
+    write("slow.py", FLOW.format(rate=20_000, uid="counted"))
+    write("fast.py", FLOW.format(rate="None", uid="counted"))
+    write("wider.py", FLOW.format(rate="None", uid="counted").replace("parallelism=16", "parallelism=32"))
+    write("other.py", FLOW.format(rate="None", uid="renamed"))
+
+
+def written(place: Path) -> int:
+    return sum(len(file.read_text().split()) for file in (place / "out").glob("*") if file.suffix == ".done")
+
+
+@pytest.mark.usefixtures("numbers")
+def test_savepoints_of_a_cluster_s_jobs(cluster: Any, place: Path) -> None:
+    cluster("cluster", "start", "--workers", "2", "--slots", "2")
+    job = cluster(
+        "submit", "slow.py", "-p", "2", "--checkpoint-interval", "50ms", "--checkpoints", "kept"
+    ).stdout.strip()
+    cluster.until(lambda: cluster.json("list")[0]["records_out"] > 1000)
+
+    created = cluster("savepoint", "create", job)
+    assert created.returncode == 0, created.stderr
+    assert Path(created.stdout.strip()).parent == place / "kept"
+    created = cluster("savepoint", "create", job, "mine")
+    assert Path(created.stdout.strip()).parent == place / "mine"
+    assert "savepoint" in cluster("savepoint", "list", "mine").stdout
+    assert "'counted'" not in cluster("savepoint", "show", created.stdout.strip()).stderr
+    assert "Deleted" in cluster("savepoint", "delete", created.stdout.strip()).stdout
+    assert list((place / "mine").rglob("*")) == []
+
+    history = cluster.json("checkpoints", "history", job)
+    assert [str(Path(c["savepoint"]).parent) for c in history if c["savepoint"]] == [
+        str(place / "kept"),
+        str(place / "mine"),
+    ]
+    done = [c for c in history if c["status"] == "completed"]
+    assert len(done) >= 2
+    assert all(len(c["subtasks"]) == 4 and c["size"] == sum(s["size"] for s in c["subtasks"]) for c in done)
+    shown = cluster("checkpoints", "history", job, "--subtasks").stdout
+    assert "SYNC" in shown
+    assert "KeySequence" in shown
+
+    stopped = cluster("stop", job, "--savepoint", "end")
+    assert stopped.returncode == 0, stopped.stderr
+    location = Path(stopped.stdout.strip())
+    assert cluster.json("list")[0]["status"] == "finished"
+    assert "is finished already" in cluster("stop", job, "--savepoint", "end").stderr
+    assert "there is no job 'nobody'" in cluster("savepoint", "create", "nobody").stderr
+
+    refused = cluster("submit", "other.py", "--from", str(location))
+    assert "state of 'counted', which no step" in refused.stderr
+    go_on = cluster("submit", "fast.py", "-p", "3", "--from", "end", "--checkpoint-interval", "1h").stdout.strip()
+    cluster.comes_to_be(go_on, "finished")
+    numbers = sorted(int(n) for f in (place / "out").iterdir() for n in f.read_text().split())
+    assert numbers == list(range(100_000))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.usefixtures("numbers")
+def test_a_run_ends_with_a_savepoint_on_a_signal(start: Any, sluiceway: Any, place: Path, number: int) -> None:
+    process = start("run", "slow.py", "--savepoint", "kept", "--checkpoint-interval", "50ms", "--no-progress")
+    while process.poll() is None and not written(place):
+        pass
+    process.send_signal(number)
+    _, told = process.communicate(timeout=30)
+    assert process.returncode == 0, told
+    (line,) = [line for line in told.splitlines() if line.startswith("savepoint: ")]
+    location = Path(line.removeprefix("savepoint: "))
+    assert location.parent == place / "kept"
+    assert sluiceway("run", "fast.py", "--from", str(location), "--checkpoint-interval", "1h").exit_code == 0
+    numbers = sorted(int(n) for f in (place / "out").iterdir() for n in f.read_text().split())
+    assert numbers == list(range(100_000))
+
+
+@pytest.mark.usefixtures("numbers")
+def test_what_a_changed_pipeline_would_make_of_a_savepoint(start: Any, sluiceway: Any, place: Path) -> None:
+    process = start("run", "slow.py", "--savepoint", "kept", "--checkpoint-interval", "50ms", "--no-progress")
+    while process.poll() is None and not written(place):
+        pass
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+
+    same = sluiceway("savepoint", "diff", "--from", "kept", "fast.py")
+    assert same.exit_code == 0, same.stderr
+    assert ["keeps", "counted"] in [line.split()[:2] for line in same.stdout.splitlines()]
+    other = sluiceway("savepoint", "diff", "--from", "kept", "other.py", "--json")
+    assert other.exit_code == 2
+    assert "the job would be refused: no step goes by 'counted': give its step that uid, or" in other.stderr
+    found = {s["uid"]: s["what"] for s in json.loads(other.stdout)["steps"]}
+    assert found == {"numbers": "keeps", "renamed": "new", "counted": "dropped", "out": "keeps"}
+    allowed = sluiceway("savepoint", "diff", "--from", "kept", "--allow-dropped-state", "other.py")
+    assert allowed.exit_code == 0
+    wider = sluiceway("savepoint", "diff", "--from", "kept", "wider.py")
+    assert wider.exit_code == 2
+    assert "saved in 16 key groups, and the job divides it into 32: set max-parallelism to 16" in wider.stderr
+    assert "--from says which savepoint" in sluiceway("savepoint", "diff", "fast.py").stderr
