@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "checkpoints": "sluiceway.cli.checkpoints:checkpoints",
     "savepoint": "sluiceway.cli.savepoints:savepoint",
     "state": "sluiceway.cli.checkpoints:state",
+    "dlq": "sluiceway.cli.dlq:dlq",
     "logs": "sluiceway.cli.logs:logs",
     "top": "sluiceway.cli.top:top",
     "stop": "sluiceway.cli.cluster:stop_job",

@@ -141,7 +141,7 @@ def pipeline_command(
     """Make a command that takes ``TARGET [SCRIPT ARGUMENTS]`` and the options of a run.
 
     Before the target an unknown option is an error; after it, it belongs to the script, and so does everything
-    after ``--``. The function gets ``request`` and its own options by keyword.
+    after ``--``. Arguments of the function's own come before the target. It gets ``request``, and its own.
 
     Args:
         name: what it is called.
@@ -169,11 +169,12 @@ def pipeline_command(
             help=function.__doc__,
             short_help=short_help,
             params=[
+                *(param for param in own if isinstance(param, click.Argument)),
                 click.Argument(["target"]),
                 click.Argument(
                     ["script_arguments"], nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT ARGUMENTS]"
                 ),
-                *own,
+                *(param for param in own if not isinstance(param, click.Argument)),
                 *(_refusal(o, refused[o.opts[0]]) if o.opts[0] in refused else o for o in _SETTINGS),
                 click.Option(
                     ["--traceback"], is_flag=True, help="Show the engine's own frames too, with any error."

@@ -25,9 +25,10 @@ from sluiceway.errors import JobCancelledError
 if TYPE_CHECKING:
     from sluiceway.api import Pipeline
     from sluiceway.api.results import CloseableIterator
+    from sluiceway.config import Settings
     from sluiceway.engine import Job
 
-__all__ = ["run"]
+__all__ = ["run", "run_job"]
 
 
 @pipeline_command("run", "Run a pipeline.")
@@ -61,11 +62,9 @@ def run(
     and ends, and the directory of that is told on standard error; if there turns out to be none, it is cancelled.
     """
     from sluiceway.api import Pipeline
-    from sluiceway.api.interrupts import cancel_on_sigint
     from sluiceway.api.results import collect_from
     from sluiceway.cli.manager import manager
     from sluiceway.engine import JobStatus
-    from sluiceway.runtime.savepoints import savepoint_place
 
     settings = request.resolved.settings
     plugins = manager()
@@ -80,29 +79,59 @@ def run(
             records = stack.enter_context(collect_from(target, settings))
             job = records.job
             go = partial(_print, records, take)
-        with ExitStack() as watching:
-            if not (quiet or no_progress):
-                watching.enter_context(Progress(job, sys.stderr, as_json=as_json))
-            watching.enter_context(metrics_on_stderr(settings.metrics))
-            saving = _Saving(job, savepoint_place(savepoint, None)) if savepoint is not None else None
-            cancel, say = (job.cancel, _say_cancelling) if saving is None else (saving.stop, _say_saving)
-            terminated = watching.enter_context(_on_sigterm(cancel))
-            interrupts = watching.enter_context(cancel_on_sigint(job, cancel=cancel, first=say, again=_end_now))
-            try:
-                go()
-                sys.stdout.flush()
-            except BaseException as error:
-                if is_broken_pipe(error):
-                    quiet = True
-                raise
-            finally:
-                watching.close()
-                if saving is not None and saving.said:
-                    print(saving.said, file=sys.stderr)
-                if not quiet:
-                    print((summary_json if as_json else summary)(job.metrics()), file=sys.stderr)
-    if job.status is JobStatus.CANCELED and (take is None or interrupts.count or terminated):
-        click.get_current_context().exit(exitcodes.TERMINATED if terminated else exitcodes.CANCELLED)
+        code = run_job(
+            job, go, settings, no_progress=no_progress, quiet=quiet, as_json=as_json, savepoint=savepoint
+        )
+    if job.status is JobStatus.CANCELED and (take is None or code is not None):
+        click.get_current_context().exit(code or exitcodes.CANCELLED)
+
+
+def run_job(
+    job: Job,
+    go: Callable[[], object],
+    settings: Settings,
+    *,
+    no_progress: bool,
+    quiet: bool,
+    as_json: bool,
+    savepoint: str | None = None,
+) -> int | None:
+    """Run a job while its progress is told on stderr and signals end it; the exit code for the one that came.
+
+    Args:
+        job: the job.
+        go: runs it.
+        settings: the options of the run.
+        no_progress: do not tell how it goes.
+        quiet: nor how it has ended.
+        as_json: tell in JSON objects.
+        savepoint: where signals put a savepoint; None: they cancel the job.
+    """
+    from sluiceway.api.interrupts import cancel_on_sigint
+    from sluiceway.runtime.savepoints import savepoint_place
+
+    with ExitStack() as watching:
+        if not (quiet or no_progress):
+            watching.enter_context(Progress(job, sys.stderr, as_json=as_json))
+        watching.enter_context(metrics_on_stderr(settings.metrics))
+        saving = _Saving(job, savepoint_place(savepoint, None)) if savepoint is not None else None
+        cancel, say = (job.cancel, _say_cancelling) if saving is None else (saving.stop, _say_saving)
+        terminated = watching.enter_context(_on_sigterm(cancel))
+        interrupts = watching.enter_context(cancel_on_sigint(job, cancel=cancel, first=say, again=_end_now))
+        try:
+            go()
+            sys.stdout.flush()
+        except BaseException as error:
+            if is_broken_pipe(error):
+                quiet = True
+            raise
+        finally:
+            watching.close()
+            if saving is not None and saving.said:
+                print(saving.said, file=sys.stderr)
+            if not quiet:
+                print((summary_json if as_json else summary)(job.metrics()), file=sys.stderr)
+    return exitcodes.TERMINATED if terminated else exitcodes.CANCELLED if interrupts.count else None
 
 
 def _print(records: CloseableIterator[Any], take: int | None) -> None:

@@ -4,7 +4,12 @@ from sluiceway.connectors.callback import CallbackSink
 from sluiceway.connectors.checking import SequenceChecker, SequenceCheckSink, SequenceReport
 from sluiceway.connectors.collecting import Collected, CollectSink
 from sluiceway.connectors.collection import CollectionSource
-from sluiceway.connectors.deadletters import DeadLetterSink, dead_letter_files, read_dead_letters
+from sluiceway.connectors.deadletters import (
+    DeadLetterSink,
+    dead_letter_files,
+    delete_dead_letters,
+    read_dead_letters,
+)
 from sluiceway.connectors.discard import DiscardSink
 from sluiceway.connectors.function import FunctionSource
 from sluiceway.connectors.generator import GeneratorSource
@@ -24,5 +29,6 @@ __all__ = [
     "SequenceChecker",
     "SequenceReport",
     "dead_letter_files",
+    "delete_dead_letters",
     "read_dead_letters",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,11 +15,11 @@ from sluiceway.connector import Sink, SinkWriter, WriterContext
 from sluiceway.errors import ConnectorError
 from sluiceway.functions import DeadLetter
 
-__all__ = ["DeadLetterSink", "dead_letter_files", "read_dead_letters"]
+__all__ = ["DeadLetterSink", "dead_letter_files", "delete_dead_letters", "read_dead_letters"]
 
 _SUFFIX: Final = ".dead.jsonl"
 _OPEN: Final = ".open"
-"""Behind the name of a file that is not complete; nobody reads it, and the next attempt removes it."""
+"""Behind the name of a file that is not complete: nobody reads it."""
 
 
 class DeadLetterSink(Sink[DeadLetter]):
@@ -35,6 +35,7 @@ class DeadLetterSink(Sink[DeadLetter]):
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = os.fspath(directory)
+        self._run = uuid.uuid4().hex[:12]  # the same in all attempts of a run, and in no other run
 
     @property
     def name(self) -> str:
@@ -46,21 +47,26 @@ class DeadLetterSink(Sink[DeadLetter]):
         """Dead letters."""
         return DeadLetter
 
+    @property
+    def max_writers(self) -> int:
+        """One: it cleans up what earlier attempts have left."""
+        return 1
+
     def create_writer(self, context: WriterContext) -> SinkWriter[DeadLetter]:
-        """Make the writer of one subtask."""
+        """Make the writer."""
         if context.has_checkpoints:
-            return _Transactions(self.directory).create_writer(context)
-        return _Writer(_Files(self.directory, context))
+            return _Transactions(self.directory, self._run).create_writer(context)
+        return _Writer(_Files(self.directory, self._run, context))
 
 
 class _Files:
-    """The files of one subtask: each is written under a name that nobody reads, and then renamed."""
+    """The files of a run: each is written under a name that nobody reads, and then renamed."""
 
-    def __init__(self, directory: str, context: WriterContext) -> None:
+    def __init__(self, directory: str, run: str, context: WriterContext) -> None:
         self._directory = Path(directory)
-        # Two pipelines may share a directory; neither may take the other's open files for left-overs.
-        owner = "".join(c if c.isalnum() else "-" for c in f"{context.job_name}-{context.uid}")
-        self._prefix = f"{owner}-{context.subtask}-"
+        self._run = run
+        self._clock = context.clock
+        self._job = "".join(c if c.isalnum() else "-" for c in context.job_name)
 
     def prepare(self) -> None:
         try:
@@ -69,13 +75,13 @@ class _Files:
             raise ConnectorError(f"dead letters cannot be kept in {self._directory}: {error.strerror}") from error
 
     def new(self) -> str:
-        return f"{self._prefix}{uuid.uuid4().hex}{_SUFFIX}"
+        # By name they are in the order of time.
+        return f"{self._job}-{self._clock.now_ms():013d}-{self._run}-{uuid.uuid4().hex[:8]}{_SUFFIX}"
 
     def append(self, name: str, letters: Sequence[DeadLetter]) -> None:
-        lines = b"".join(msgspec.json.encode(letter) + b"\n" for letter in letters)
         try:
             with open(self._open(name), "ab") as file:
-                file.write(lines)
+                file.write(_encoded(letters))
         except OSError as error:
             raise ConnectorError(
                 f"dead letters cannot be written to {self._open(name)}: {error.strerror}"
@@ -95,7 +101,7 @@ class _Files:
         self._open(name).unlink(missing_ok=True)
 
     def remove_open(self) -> None:
-        for path in self._directory.glob(f"{self._prefix}*{_SUFFIX}{_OPEN}"):
+        for path in self._directory.glob(f"*-{self._run}-*{_SUFFIX}{_OPEN}"):
             path.unlink(missing_ok=True)
 
     def _open(self, name: str) -> Path:
@@ -130,12 +136,13 @@ class _Writer(SinkWriter[DeadLetter]):
 class _Transactions(TwoPhaseCommitSink[DeadLetter, str]):
     """For jobs with checkpoints: a file for each of them."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, run: str) -> None:
         self._directory = directory
+        self._run = run
         self._files: _Files
 
     def open(self, context: WriterContext) -> None:
-        self._files = _Files(self._directory, context)
+        self._files = _Files(self._directory, self._run, context)
         self._files.prepare()
 
     def begin_transaction(self) -> str:
@@ -188,3 +195,26 @@ def read_dead_letters(files: Sequence[Path]) -> Iterator[DeadLetter]:
                 yield decode(line)
             except msgspec.MsgspecError as error:
                 raise ConnectorError(f"{path}, line {number}: no dead letter: {error}") from error
+
+
+def delete_dead_letters(files: Sequence[Path], which: Callable[[DeadLetter], bool]) -> None:
+    """Take letters out of some files; a file with none left is deleted.
+
+    Raises:
+        ConnectorError: a file cannot be read or written.
+    """
+    for path in files:
+        left = [letter for letter in read_dead_letters([path]) if not which(letter)]
+        try:
+            if left:
+                beside = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+                beside.write_bytes(_encoded(left))
+                os.replace(beside, path)
+            else:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise ConnectorError(f"dead letters cannot be deleted from {path}: {error.strerror}") from error
+
+
+def _encoded(letters: Sequence[DeadLetter]) -> bytes:
+    return b"".join(msgspec.json.encode(letter) + b"\n" for letter in letters)

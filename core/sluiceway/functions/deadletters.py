@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import pickle
+import sys
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -55,13 +57,26 @@ class DeadLetter:
                 f"a record that step {self.step!r} skipped could not be pickled: {self.record:.200}"
             )
         try:
-            return pickle.loads(self.data)
+            return _Unpickler(io.BytesIO(self.data)).load()
         except Exception as error:
             raise SerializationError(
                 f"a record that step {self.step!r} skipped cannot be unpickled ({type(error).__name__}: {error})"
                 f": {self.record:.200}"
             ) from error
 
+
+class _Unpickler(pickle.Unpickler):
+    """Finds the classes of a script, however that is run: as a program, or by the command line."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module in _SCRIPTS:
+            top = name.partition(".")[0]
+            there = (m for m in (module, *_SCRIPTS) if hasattr(sys.modules.get(m), top))
+            module = next(there, module)
+        return super().find_class(module, name)
+
+
+_SCRIPTS: Final = ("__main__", "__sluiceway__")
 
 DEAD_LETTERS: Final[OutputTag[DeadLetter]] = OutputTag("dead letters", DeadLetter)
 """The side output of all steps that can skip records; no function emits to it."""

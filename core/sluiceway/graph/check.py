@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from sluiceway.config import Settings
-from sluiceway.functions import KeySelector
+from sluiceway.functions import DEAD_LETTERS, KeySelector
 from sluiceway.graph.builder import assemble
 from sluiceway.graph.findings import Finding, Level
 from sluiceway.graph.identity import function_name
@@ -85,6 +85,7 @@ def _check_graph(graph: StreamGraph) -> Iterator[Finding]:
         yield from _check_key_type(node, entering[node.id])
         yield from _check_same_key_type(node)
         yield from check_watermarks(graph, node, entering)
+        yield from _check_dead_letters(graph, node)
     yield from check_serializers(graph)
 
 
@@ -94,6 +95,18 @@ def _finding(level: Level, code: str, node: StreamNode, message: str) -> Finding
 
 def _label(node: StreamNode) -> str:
     return f"{node.name!r} ({node.location})" if node.location else repr(node.name)
+
+
+def _check_dead_letters(graph: StreamGraph, node: StreamNode) -> Iterator[Finding]:
+    taken = any(edge.tag is not None and edge.tag.name == DEAD_LETTERS.name for edge in graph.out_edges(node.id))
+    if node.skips_errors and not taken:
+        yield _finding(
+            Level.WARNING,
+            "dropped-records",
+            node,
+            f"{_label(node)} skips records on which its function raises, and nobody takes them: keep them with the"
+            " option dead-letters, or take them with dead_letters()",
+        )
 
 
 # ---- functions ---------------------------------------------------------------------------------------------

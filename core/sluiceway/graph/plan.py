@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sluiceway.connector import Boundedness
 from sluiceway.graph.identity import function_name
 from sluiceway.graph.jobgraph import JobEdge, JobGraph, JobVertex, build_job_graph
-from sluiceway.graph.settings import settings_text
+from sluiceway.graph.settings import errors_text, settings_text
 from sluiceway.graph.slots import slots_required
 from sluiceway.serializers.edges import EdgeFormat, edge_format
 from sluiceway.steps import SourceStep
@@ -101,6 +101,7 @@ def facts(node: StreamNode) -> list[str]:
     elif node.step.stateful:
         found.append("state")
     found += settings_text(node.step)
+    found += errors_text(node)
     if node.output_type is not None:
         found.append(f"gives {type_name(node.output_type)}")
     if node.co_location_group is not None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from sluiceway.graph.plan import Plan, uid_text
 from sluiceway.graph.planlayout import HEADER, INDENT, MAX_NAME, PADDING, Box, Layout, Line, clipped, lay_out
-from sluiceway.graph.settings import settings_text
+from sluiceway.graph.settings import errors_text, settings_text
 from sluiceway.streamgraph import StreamGraph
 from sluiceway.types import type_name
 
@@ -95,7 +95,9 @@ def _box(box: Box) -> Iterator[str]:
     for placed in box.rows:
         node, depth = placed.row.node, placed.row.depth
         left = x + PADDING + INDENT * depth
-        about = "\n".join(filter(None, [node.name, *settings_text(node.step), uid_text(node), node.location]))
+        about = "\n".join(
+            filter(None, [node.name, *settings_text(node.step), *errors_text(node), uid_text(node), node.location])
+        )
         yield f"<g><title>{escape(about)}</title>"
         if depth:
             yield f'<path class="twig" d="M{_px(left - 10)} {_px(placed.y - 11)}v7h7"/>'
@@ -136,7 +138,7 @@ def _table(plan: Plan) -> Iterator[str]:
             f"{node.parallelism} (max {node.max_parallelism})",
             uid_text(node).removeprefix("uid "),
             "" if node.output_type is None else type_name(node.output_type),
-            ", ".join(settings_text(node.step)),
+            ", ".join([*settings_text(node.step), *errors_text(node)]),
             node.location,
         )
         yield f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"

@@ -83,6 +83,8 @@ def _step(node: StreamNode, task: int) -> dict[str, Any]:
         "output_type": None if node.output_type is None else type_name(node.output_type),
         "location": node.location or None,
         "settings": settings_of(node.step),
+        "on_error": "skip" if node.skips_errors else "fail",
+        "max_dead_letters": node.max_dead_letters if node.skips_errors else None,
     }
 
 

@@ -16,9 +16,10 @@ from sluiceway.steps import (
     TimestampsStep,
     WindowStep,
 )
+from sluiceway.streamgraph import StreamNode
 from sluiceway.windows.durations import shown
 
-__all__ = ["settings_of", "settings_text"]
+__all__ = ["errors_text", "settings_of", "settings_text"]
 
 
 def settings_of(step: Step) -> dict[str, Any]:
@@ -71,6 +72,14 @@ def settings_text(step: Step) -> list[str]:
         else:
             told.append(f"{word} {', '.join(map(repr, value)) if isinstance(value, list) else value}")
     return told
+
+
+def errors_text(node: StreamNode) -> list[str]:
+    """What becomes of records on which the function raises, for people, where that is not to fail."""
+    if not node.skips_errors:
+        return []
+    most = "" if node.max_dead_letters is None else f", {node.max_dead_letters} at most"
+    return [f"on error skip{most}"]
 
 
 def _of_watermarks(strategy: WatermarkStrategy[Any] | None) -> dict[str, Any]:

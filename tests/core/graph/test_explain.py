@@ -151,6 +151,8 @@ class TestJson:
             "boundedness": None,
             "location": None,
             "settings": {},
+            "on_error": "fail",
+            "max_dead_letters": None,
         }
         assert json.loads(explain(program.graph(), "json")) == {
             "version": 1,

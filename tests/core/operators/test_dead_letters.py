@@ -407,3 +407,17 @@ def test_the_option_wants_a_directory() -> None:
     with pytest.raises(sw.ConfigurationError, match="a directory"):
         sw.Pipeline().check(dead_letters="s3://bucket/x")
     assert Settings().on_error == "fail"
+
+
+def test_plans_and_checks_tell() -> None:
+    flow = sw.Pipeline()
+    flow.from_collection(["x"]).map(int).on_error("skip", max=5).print()
+    assert "on error skip, 5 at most" in flow.explain()
+    assert '"on_error": "skip"' in flow.explain("json")
+    assert '"max_dead_letters": 5' in flow.explain("json")
+    assert "on error skip, 5 at most" in flow.explain("html")
+    (found,) = [finding for finding in flow.check() if finding.code == "dropped-records"]
+    assert "'map(int)'" in found.message
+    assert "option dead-letters, or take them with dead_letters()" in found.message
+    assert "dropped-records" not in {finding.code for finding in flow.check(dead_letters="somewhere")}
+    assert "on error" not in sw.Pipeline().from_collection([1]).map(str)._pipeline.explain()

@@ -1,0 +1,99 @@
+"""A pipeline that reads dead letters in place of its sources, each where it was skipped."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from operator import itemgetter
+from typing import Any, Final
+
+from sluiceway.api.pipeline import Pipeline
+from sluiceway.config import Settings
+from sluiceway.connectors import CollectionSource
+from sluiceway.errors import GraphError
+from sluiceway.functions import DeadLetter
+from sluiceway.graph import InputRef, Transformation
+from sluiceway.steps import MapStep, SourceStep
+
+__all__ = ["replaying"]
+
+_KEPT_PARTITIONERS: Final = ("hash", "custom", "global")
+"""Those by which a record gets to the subtask where it was; with others any subtask will do."""
+
+
+def replaying(pipeline: Pipeline, letters: Sequence[DeadLetter], settings: Settings) -> Pipeline:
+    """Make the part of a pipeline that lies behind the steps which have skipped records, fed with these.
+
+    Each record goes into the step that skipped it, with its event time. Sources, and steps that no such record can
+    reach, are left out. Steps keep their uids. The pipeline that was given stays as it is.
+
+    Args:
+        pipeline: the whole one.
+        letters: what its steps have skipped. They are unpickled, which can run any code.
+        settings: options of the run, as for :meth:`Pipeline.graph`.
+
+    Raises:
+        GraphError: the pipeline cannot become a job; it has not all of the steps; a step needs a second stream
+            that the letters do not make up for; or a step is inside a loop.
+        SerializationError: a record was not pickled or cannot be unpickled.
+    """
+    uids = {
+        t: node.uid for t, node in zip(pipeline._transformations, pipeline.graph(settings).nodes, strict=False)
+    }
+    by_step: dict[Transformation, list[DeadLetter]] = {}
+    for letter in sorted(letters, key=lambda letter: letter.time_ms):
+        by_step.setdefault(_step_of(letter, pipeline, uids), []).append(letter)
+
+    replica = copy.copy(pipeline)
+    replica._transformations = []
+    kept: dict[Transformation, Transformation] = {}
+    for t, uid in uids.items():
+        inputs = [replace(ref, upstream=kept[ref.upstream]) for ref in t.inputs if ref.upstream in kept]
+        if t in by_step:
+            inputs.append(_feed(replica, t, by_step[t]))
+        elif not inputs:
+            continue
+        fed = {ref.port for ref in inputs}
+        if len(fed) < t.step.ports:
+            raise GraphError(
+                f"dead letters cannot be replayed: {t.label()} takes two streams, and none of the records gets "
+                f"into its input {next(port for port in range(t.step.ports) if port not in fed) + 1}"
+            )
+        kept[t] = replace(t, inputs=inputs, uid=uid)
+        replica._transformations.append(kept[t])
+    for t in uids:
+        if any((ref.upstream in kept) != (t in kept) for ref in t.feedback):
+            raise GraphError(
+                f"dead letters cannot be replayed: the steps that skipped them are inside the loop of {t.label()}"
+            )
+        if t in kept:
+            kept[t].feedback = [replace(ref, upstream=kept[ref.upstream]) for ref in t.feedback]
+    return replica
+
+
+def _step_of(letter: DeadLetter, pipeline: Pipeline, uids: Mapping[Transformation, str]) -> Transformation:
+    for t, uid in uids.items():
+        if uid == letter.uid and t.step.skips:
+            return t
+    raise GraphError(
+        f"dead letters cannot be replayed: pipeline {pipeline.name!r} has no step with uid {letter.uid!r} any "
+        f"more; it was called {letter.step!r} when it skipped records. If it is there under another uid, because "
+        f"its function has another name or it comes behind other steps now, give it that one: .uid({letter.uid!r})"
+    )
+
+
+def _feed(replica: Pipeline, t: Transformation, letters: Sequence[DeadLetter]) -> InputRef:
+    """A source of records and its place in front of a step."""
+    records = [(letter.value(), letter.timestamp) for letter in letters]
+    stamped = all(timestamp is not None for _, timestamp in records)
+    timestamp: Any = itemgetter(1) if stamped else None
+    source = SourceStep(CollectionSource(records, timestamp=timestamp, output_type=Any), None)
+    name = f"dead letters of {t.name or t.step.kind}"
+    read = Transformation(source, name=name, parallelism=1, location=t.location)
+    taken = Transformation(
+        MapStep(itemgetter(0)), [InputRef(read)], name="record", parallelism=1, skips_errors=False
+    )
+    replica._transformations += [read, taken]
+    spec = t.inputs[0].partitioner
+    return InputRef(taken, partitioner=spec if spec is not None and spec.name in _KEPT_PARTITIONERS else None)

@@ -1,0 +1,152 @@
+"""``sluiceway dlq``: the records that steps have skipped, to be seen and to be processed after all."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import click
+
+from sluiceway.cli import exitcodes
+from sluiceway.cli.groups import Group
+from sluiceway.cli.manager import manager
+from sluiceway.cli.options import Request, pipeline_command
+from sluiceway.cli.run import run_job
+from sluiceway.cli.target import load_pipeline
+from sluiceway.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sluiceway.functions import DeadLetter
+
+__all__ = ["dlq"]
+
+
+@click.group(cls=Group)
+def dlq() -> None:
+    """See and replay the records that steps have skipped."""
+
+
+@dlq.command()
+@click.argument("directory")
+@click.option("--step", metavar="NAME", help="Only of the step of this name.")
+@click.option(
+    "--limit", type=click.IntRange(0), default=100, help="At most so many records; 0: all. Default: 100."
+)
+@click.option("--traceback", is_flag=True, help="With the tracebacks of the exceptions.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON object a line.")
+def show(directory: str, step: str | None, limit: int, traceback: bool, as_json: bool) -> None:
+    """Show the records in DIRECTORY, from old to new. Nothing is unpickled."""
+    from sluiceway.connectors import dead_letter_files, read_dead_letters
+
+    letters = [
+        letter for letter in read_dead_letters(dead_letter_files(directory)) if step is None or letter.step == step
+    ]
+    letters.sort(key=lambda letter: letter.time_ms)
+    shown = list(islice(letters, limit or None))
+    if as_json:
+        for letter in shown:
+            click.echo(json.dumps(_facts(letter)))
+        return
+    for letter in shown:
+        click.echo(f"{letter.step} of {letter.job}, subtask {letter.subtask + 1}, {_time(letter.time_ms)}")
+        click.echo(f"  record:    {letter.record}")
+        if letter.key is not None:
+            click.echo(f"  key:       {letter.key}")
+        if letter.timestamp is not None:
+            click.echo(f"  timestamp: {letter.timestamp} ms")
+        for line in (letter.traceback if traceback else letter.error).splitlines():
+            click.echo(f"  {line}")
+    more = "" if len(shown) == len(letters) else f", the first {len(shown)} of them shown"
+    click.echo(f"{_counted(len(letters))}{more}.")
+
+
+def _facts(letter: DeadLetter) -> dict[str, object]:
+    return {
+        "job": letter.job,
+        "step": letter.step,
+        "uid": letter.uid,
+        "subtask": letter.subtask,
+        "attempt": letter.attempt,
+        "time_ms": letter.time_ms,
+        "record": letter.record,
+        "key": letter.key,
+        "timestamp": letter.timestamp,
+        "error": letter.error,
+        "traceback": letter.traceback,
+        "replayable": letter.data is not None,
+    }
+
+
+@click.argument("directory")
+@click.option("--step", metavar="NAME", help="Only of the step of this name.")
+@click.option("--delete", is_flag=True, help="Delete the records from DIRECTORY when the job has finished.")
+@click.option("--no-progress", is_flag=True, help="Do not tell on stderr how the job goes.")
+@click.option("--quiet", "-q", is_flag=True, help="No progress and no closing line either.")
+@click.option("--json", "as_json", is_flag=True, help="Progress and closing line on stderr as JSON objects.")
+def _replay(
+    request: Request,
+    directory: str,
+    step: str | None,
+    delete: bool,
+    no_progress: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Process the records in DIRECTORY with the pipeline in TARGET, which is as for 'sluiceway run'.
+
+    Each goes into the step that skipped it, and on from there; sources do not run. The records are unpickled,
+    which can run any code: only for directories that your own jobs have written.
+    """
+    from sluiceway.api.replay import replaying
+    from sluiceway.connectors import dead_letter_files, delete_dead_letters, read_dead_letters
+    from sluiceway.engine import JobStatus
+
+    settings = request.resolved.settings
+    plugins = manager()
+    plugins.engine(settings.engine)
+    files = dead_letter_files(directory)
+    letters = list(read_dead_letters(files))
+    with load_pipeline(request.target, request.arguments) as pipeline:
+
+        def is_meant(letter: DeadLetter) -> bool:
+            return letter.job == pipeline.name and (step is None or letter.step == step)
+
+        meant = [letter for letter in letters if is_meant(letter)]
+        if not meant:
+            raise ConfigurationError(_none_of(letters, directory, pipeline.name, step))
+        job = replaying(pipeline, meant, settings).prepare(settings, plugins.services())
+        code = run_job(job, job.run, settings, no_progress=no_progress, quiet=quiet, as_json=as_json)
+    if job.status is JobStatus.CANCELED:
+        click.get_current_context().exit(code or exitcodes.CANCELLED)
+    if delete:
+        delete_dead_letters(files, is_meant)
+    if quiet:
+        return
+    told = "replayed and deleted" if delete else "replayed; they are still there, as --delete was not given"
+    click.echo(f"{_counted(len(meant))} {told}.", err=True)
+
+
+dlq.add_command(pipeline_command("replay", "Process records that were skipped.")(_replay))
+
+
+def _none_of(letters: Iterable[DeadLetter], directory: str, job: str, step: str | None) -> str:
+    there = sorted({(letter.job, letter.step) for letter in letters})
+    listed = ", ".join(f"step {name!r} of pipeline {of!r}" for of, name in there)
+    wanted = f"pipeline {job!r}" if step is None else f"step {step!r} of pipeline {job!r}"
+    return (
+        f"there are no dead letters of {wanted} in {directory}, but of: {listed}"
+        if there
+        else (f"there are no dead letters in {directory}")
+    )
+
+
+def _counted(count: int) -> str:
+    return f"{count} dead letter{'s' * (count != 1)}"
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

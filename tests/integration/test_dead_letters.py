@@ -1,0 +1,194 @@
+"""Dead letters in files: through failures and on workers, and the way back into the pipeline."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sluiceway as sw
+from sluiceway.api.replay import replaying
+from sluiceway.config import Settings
+from sluiceway.connectors import DiscardSink, dead_letter_files, delete_dead_letters, read_dead_letters
+from sluiceway.connectors.generator import GeneratorSource
+from sluiceway.engine import JobStatus
+from sluiceway.testing import FailOnce, KeySequence
+
+COUNT = 12_000
+
+
+def letters_in(directory: Path) -> list[sw.DeadLetter]:
+    return list(read_dead_letters(dead_letter_files(directory)))
+
+
+def no_ninety_seventh(value: int) -> int:
+    if value % 97 == 0:
+        raise ValueError(f"no {value}")
+    return value
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("moments", [{"at": (COUNT // 4, COUNT // 2 + 1)}, {"at_close": True}], ids=str)
+def test_each_letter_is_there_once_whatever_fails(workers: int, moments: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "marks").mkdir()
+    out = tmp_path / "dead"
+    flow = sw.Pipeline("exactly once", parallelism=2)
+    numbers = flow.source(GeneratorSource(count=COUNT, rate=60_000 if workers else None))
+    counted = numbers.key_by(lambda n: n % 14).map(KeySequence(14)).uid("counted")
+    checked = counted.map(FailOnce(tmp_path / "marks", **moments)).on_error("fail").map(no_ninety_seventh)
+    checked.on_error("skip").rebalance().map(str).sink(DiscardSink())
+    result = flow.run(
+        workers=workers,
+        checkpoint_interval="20ms" if workers else "3ms",
+        checkpoint_tolerated_failures=3,
+        restart="fixed-delay:9:1ms",
+        dead_letters=out,
+    )
+    assert result.status is JobStatus.FINISHED
+    assert result.metrics.restarts
+    assert Counter(letter.value() for letter in letters_in(out)) == Counter(range(0, COUNT, 97))
+    assert [path for path in out.iterdir() if path not in dead_letter_files(out)] == []
+
+
+def test_letters_cross_workers_and_are_of_all_subtasks(tmp_path: Path) -> None:
+    flow = sw.Pipeline("spread", parallelism=2)
+    numbers = flow.from_sequence(1, 400).rebalance().map(no_ninety_seventh).on_error("skip")
+    numbers.key_by(lambda n: n % 2).reduce(lambda a, b: a + b).print()
+    dead = numbers.dead_letters().collect()
+    flow.run(workers=2, dead_letters=tmp_path)
+    assert sorted(letter.value() for letter in dead) == [97, 194, 291, 388]
+    assert sorted(letter.value() for letter in letters_in(tmp_path)) == [97, 194, 291, 388]
+    assert all("raise ValueError" in letter.traceback for letter in dead)
+
+
+def test_what_a_job_has_skipped_before_it_failed_is_there(tmp_path: Path) -> None:
+    flow = sw.Pipeline()
+    numbers = flow.from_collection([97, 1, 0]).map(no_ninety_seventh).on_error("skip")
+    numbers.map(lambda n: n).disable_chaining().print()
+    flow.from_collection([1]).map(lambda n: n / 0).print()
+    with pytest.raises(ZeroDivisionError):
+        flow.run(dead_letters=tmp_path / "dead", batch_size=1)
+    assert not list(tmp_path.glob("dead/*.open"))
+
+
+# ---- back again ------------------------------------------------------------------------------------------------
+
+
+def parsed(text: str) -> int:
+    return int(text)
+
+
+def test_a_record_goes_into_the_step_that_skipped_it_with_its_timestamp(tmp_path: Path) -> None:
+    strict = True
+
+    def parse(text: str) -> int:
+        return int(text if strict else text.strip("?"))
+
+    def half(value: int) -> int:
+        if strict and value % 2:
+            raise ValueError("odd")
+        return value // 2
+
+    flow = sw.Pipeline("halves", parallelism=2)
+    text = flow.from_collection(["2", "3", "4?", "5?"], timestamp=lambda t: 100 + int(t[0])).name("text")
+    numbers = text.rebalance().map(parse).on_error("skip")
+    halves = numbers.key_by(lambda n: n % 3).process(lambda n, ctx: [(half(n), ctx.timestamp())]).on_error("skip")
+    out = halves.collect()
+    other = text.map(str.upper).collect()
+
+    flow.run(dead_letters=tmp_path)
+    assert list(out) == [(1, 102)]
+    letters = letters_in(tmp_path)
+    assert sorted(letter.value() for letter in letters if letter.key is None) == ["4?", "5?"]
+
+    strict = False
+    again = replaying(flow, letters, Settings())
+    again.run(dead_letters=tmp_path / "still")
+    assert sorted(out) == [(1, 103), (2, 104), (2, 105)]
+    assert list(other) == [], "what is not behind a step that skipped does not run"
+    assert not (tmp_path / "still").exists() or letters_in(tmp_path / "still") == []
+    flow.run()
+    assert sorted(other) == ["2", "3", "4?", "5?"], "the pipeline itself is as it was"
+
+
+def test_what_fails_again_is_skipped_again_under_the_same_uid(tmp_path: Path) -> None:
+    flow = sw.Pipeline()
+    numbers = flow.from_collection(["x"]).map(str).map(parsed).on_error("skip")
+    numbers.print()
+    flow.run(dead_letters=tmp_path)
+    before = dead_letter_files(tmp_path)
+    replaying(flow, letters_in(tmp_path), Settings()).run(dead_letters=tmp_path)
+    delete_dead_letters(before, lambda letter: True)
+    (letter,) = letters_in(tmp_path)
+    assert letter.uid == flow.graph().nodes[2].uid
+    replaying(flow, [letter], Settings())
+
+
+def test_deleting_leaves_the_others(tmp_path: Path) -> None:
+    flow = sw.Pipeline()
+    flow.from_collection(["x", "y", "z"]).map(parsed).on_error("skip").print()
+    flow.run(dead_letters=tmp_path)
+    delete_dead_letters(dead_letter_files(tmp_path), lambda letter: letter.value() == "y")
+    assert [letter.value() for letter in letters_in(tmp_path)] == ["x", "z"]
+
+
+def dead_letter(value: object, **changes: Any) -> sw.DeadLetter:
+    flow = sw.Pipeline("other")
+    dead = flow.from_collection([value]).map(parsed).on_error("skip").dead_letters().collect()
+    flow.run()
+    return dead[0]
+
+
+def test_a_step_that_is_gone_is_named() -> None:
+    flow = sw.Pipeline("new")
+    flow.from_collection(["x"]).map(str).print()
+    with pytest.raises(
+        sw.GraphError, match=r"'new' has no step with uid '(\w+)' any more; it was .*\.uid\('\1'\)"
+    ):
+        replaying(flow, [dead_letter("x")], Settings())
+
+
+def test_a_step_with_another_stream_is_refused() -> None:
+    flow = sw.Pipeline()
+    numbers = flow.from_collection(["x"]).map(parsed).on_error("skip")
+    letters = numbers.dead_letters().collect()
+    other = flow.from_collection([1])
+    numbers.connect(other).map(lambda n: n, lambda n: n).name("both").print()
+    flow.run()
+    with pytest.raises(
+        sw.GraphError, match=r"'both' .* takes two streams, and none of the records gets into its input 2"
+    ):
+        replaying(flow, list(letters), Settings())
+
+
+def test_a_step_in_a_loop_is_refused() -> None:
+    flow = sw.Pipeline()
+    loop = flow.from_collection([3]).iterate()
+    less = loop.map(lambda n: 1 // n and n - 1).on_error("skip")
+    letters = less.dead_letters().collect()
+    loop.close_with(less)
+    less.print()
+    flow.run()
+    assert [letter.record for letter in letters] == ["0"]
+    with pytest.raises(sw.GraphError, match="inside the loop"):
+        replaying(flow, list(letters), Settings())
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.dead.jsonl").write_text("{}\n")
+    with pytest.raises(
+        sw.ConnectorError, match=r"x\.dead\.jsonl, line 1: no dead letter: .*missing required field"
+    ):
+        letters_in(tmp_path)
+    with pytest.raises(sw.ConnectorError, match="there is no directory"):
+        dead_letter_files(tmp_path / "nowhere")
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    flow = sw.Pipeline()
+    flow.from_collection(["x"]).map(parsed).on_error("skip").print()
+    with pytest.raises(sw.ConnectorError, match=r"dead letters cannot be kept in .*file"):
+        flow.run(dead_letters=tmp_path / "file")
