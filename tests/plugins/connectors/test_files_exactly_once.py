@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sluiceway.clock import VirtualClock
-from sluiceway.connector import Sink
+from sluiceway.connector import CommittingSinkWriter, Sink
 from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway.testing.conformance.committing import CommittingSinkConformance
 from sluiceway.testing.drivers import SinkDriver
@@ -219,7 +219,9 @@ def test_a_file_that_goes_on_is_seen_when_it_is_large_enough(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("size", [10, 1000])
-def test_it_is_cut_back_to_what_the_checkpoint_knows_of(tmp_path: Path, size: int) -> None:
+def test_it_is_cut_back_to_what_the_checkpoint_knows_of(
+    tmp_path: Path, size: int, caplog: pytest.LogCaptureFixture
+) -> None:
     """Also where it was complete by then, but not in a checkpoint yet."""
     sink = FilesSink.csv(tmp_path, roll_on_checkpoint=False, roll_size=size)
     with SinkDriver(sink, checkpoints=True) as driver:
@@ -236,6 +238,7 @@ def test_it_is_cut_back_to_what_the_checkpoint_knows_of(tmp_path: Path, size: in
         with SinkDriver(sink, checkpoints=True, restored=kept):
             assert lines(tmp_path) == ["n", "1", "2"]
             assert hidden(tmp_path) == []
+    assert caplog.text == ""
 
 
 def test_a_failure_leaves_the_file_that_a_checkpoint_knows_of(tmp_path: Path) -> None:
@@ -247,6 +250,13 @@ def test_a_failure_leaves_the_file_that_a_checkpoint_knows_of(tmp_path: Path) ->
         driver.write(["a"])
         driver.checkpoint()
     assert hidden(tmp_path) == ["in-progress"]
+    sink = FilesSink.text(tmp_path, roll_on_checkpoint=False, roll_size=4)
+    with SinkDriver(sink, checkpoints=True) as driver:
+        driver.write(["a"])
+        driver.checkpoint()
+        driver.write(["b"])  # that file is complete, and waits for the next checkpoint
+        driver.write(["c"])
+    assert hidden(tmp_path) == []
 
 
 @pytest.mark.parametrize("checkpoints", [False, True])
@@ -284,6 +294,21 @@ def test_a_ready_file_that_somebody_has_removed_fails_the_job(tmp_path: Path) ->
             driver.complete()
 
 
+def test_a_commit_may_come_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    sink = FilesSink.text(tmp_path)
+    with SinkDriver(sink, checkpoints=True) as driver:
+        driver.write(["a"])
+        kept = driver.checkpoint()
+        writer = driver.writer()
+        assert isinstance(writer, CommittingSinkWriter)
+        for _ in range(2):
+            writer.commit(kept[0])
+        driver.complete()
+    with SinkDriver(sink, checkpoints=True, restored=kept):
+        assert lines(tmp_path) == ["a"]
+    assert caplog.text == ""
+
+
 def test_after_a_restart_it_may_have_been_consumed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     sink = FilesSink.text(tmp_path)
     with SinkDriver(sink, checkpoints=True) as driver:
@@ -310,6 +335,14 @@ def test_files_are_durable_before_the_checkpoint_relies_on_them(
         assert [name.rsplit(".", 1)[1] for name in synced] == ["in-progress"]
         driver.complete()
         assert synced[1:] == [str(tmp_path)]
+        synced.clear()
+    with SinkDriver(FilesSink.text(tmp_path, roll_on_checkpoint=False, append=True), checkpoints=True) as driver:
+        driver.write(["a"])
+        kept = driver.checkpoint()
+        assert [name.rsplit(".", 1)[1] for name in synced] == ["in-progress"]
+    synced.clear()
+    with SinkDriver(FilesSink.text(tmp_path, append=True), checkpoints=True, restored=kept):
+        assert [name.rsplit(".", 1)[-1] for name in synced] == ["cut", str(tmp_path)]
 
 
 @pytest.mark.parametrize(
