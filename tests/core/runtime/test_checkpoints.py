@@ -20,6 +20,7 @@ from sluiceway.runtime.jobmanager.checkpoints import (
     CheckpointRecord,
     CompletedCheckpoint,
     Participants,
+    SavepointRequest,
 )
 from sluiceway.runtime.snapshots import TaskSnapshot
 
@@ -36,6 +37,8 @@ class Job:
         self.left: dict[tuple[int, int], TaskSnapshot] = {}
         self.all_running = True
         self.triggered: list[int] = []
+        self.barriers: list[CheckpointBarrier] = []
+        self.answers: list[tuple[str, str | None]] = []
         self.told: list[tuple[str, int]] = []
         self.completed_ones: dict[int, CompletedCheckpoint] = {}
         self.discarded: list[int] = []
@@ -72,6 +75,7 @@ class Job:
     def trigger(self, attempt_id: str, barrier: CheckpointBarrier) -> None:
         assert attempt_id == next(iter(self.running))
         self.triggered.append(barrier.checkpoint_id)
+        self.barriers.append(barrier)
 
     def store(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
         self.stored = stored
@@ -103,6 +107,12 @@ class Job:
     def acknowledge(self, checkpoint_id: int, *attempts: str, drained: bool = False) -> None:
         for attempt in attempts or tuple(self.running):
             self.coordinator.acknowledge(attempt, checkpoint_id, part(attempt, drained))
+
+    def ask_for_savepoint(self, *, stops: bool = False) -> None:
+        def done(location: str, problem: BaseException | None) -> None:
+            self.answers.append((location, None if problem is None else str(problem)))
+
+        self.coordinator.savepoint(SavepointRequest("place/", "job", stops, done))
 
     def until_triggered(self, checkpoint_id: int) -> None:
         for _ in range(1000):
@@ -357,6 +367,94 @@ def test_after_its_end_there_is_none() -> None:
     job.advance(1000)
     assert job.triggered == [1]
     assert job.failure is None
+
+
+def test_a_savepoint_waits_for_what_is_under_way_and_others_wait_for_it() -> None:
+    job = Job(max_concurrent=3).started()
+    job.until_triggered(1)
+    job.ask_for_savepoint()
+    assert job.triggered == [1]
+    job.acknowledge(1)
+    assert job.triggered == [1, 2]
+    where = f"place/savepoint-job-{job.barriers[1].timestamp_ms}-2"
+    assert (job.barriers[0].savepoint, job.barriers[1].savepoint) == ("", where)
+    job.advance(300)
+    assert job.triggered == [1, 2], "a newer barrier would end the older one"
+    job.acknowledge(2)
+    assert job.answers == [(where, None)]
+    assert job.triggered == [1, 2, 3]
+    latest = job.coordinator.latest
+    assert latest is not None
+    assert latest.checkpoint_id == 1, "the job does not go back to a savepoint"
+    assert job.discarded == []
+    assert [(r.checkpoint_id, r.savepoint) for r in job.coordinator.history][1] == (2, where)
+
+
+def test_a_savepoint_that_fails_is_no_failure_of_the_job() -> None:
+    job = Job(interval_ms=0, tolerated_failures=0).started()
+    for end in ("decline", "time", "store", "restart"):
+        job.ask_for_savepoint(stops=True)
+        checkpoint = job.triggered[-1]
+        assert job.barriers[-1].stops
+        if end == "decline":
+            job.coordinator.decline("sink", checkpoint, OSError("disk full"))
+        elif end == "time":
+            job.advance(600_000)
+        elif end == "restart":
+            job.coordinator.task_ended("sink", failed=True)
+        else:
+            job.stores_at_once = False
+            job.acknowledge(checkpoint)
+            assert job.stored is not None
+            job.stored(OSError("disk full"))
+        assert job.told[-1] == ("aborted", checkpoint)
+    assert [location for location, _ in job.answers] == [""] * 4
+    told = [problem for _, problem in job.answers]
+    assert told[0] == told[2] == "disk full"
+    assert told[1] == "after 600 s 2 of 2 subtasks had not acknowledged it"
+    assert job.failure is None
+
+
+def test_after_a_savepoint_that_the_job_ends_with_there_is_none() -> None:
+    job = Job().started()
+    job.ask_for_savepoint(stops=True)
+    job.ask_for_savepoint()
+    job.acknowledge(1)
+    assert job.told == [("completed", 1)]
+    assert [problem for _, problem in job.answers] == [None, "the job has ended"]
+    job.advance(1000)
+    job.ask_for_savepoint()
+    assert job.triggered == [1]
+    assert job.answers[-1] == ("", "the job has ended")
+
+
+def test_a_savepoint_that_cannot_begin_is_given_up_after_a_while() -> None:
+    job = Job(interval_ms=0)
+    job.all_running = False
+    job.ask_for_savepoint()
+    job.started()
+    assert job.answers == [], "the job may come to run"
+    job.advance(599_999)
+    assert job.answers == []
+    job.advance(1)
+    assert job.answers == [("", "not all tasks were running for 600 s, or others were under way")]
+    job.all_running = True
+    job.coordinator.look()
+    assert job.triggered == []
+
+
+def test_a_savepoint_knows_of_who_has_finished_without_a_checkpoint_only_if_that_has_left_nothing() -> None:
+    job = Job(interval_ms=0).started()
+    del job.running["source"]
+    job.finished = ((0, 0),)
+    job.ask_for_savepoint()
+    assert job.answers[0][0] == ""
+    assert "its state is in no checkpoint: give the job a checkpoint-interval" in str(job.answers[0][1])
+    job.left = {(0, 0): part("left")}
+    job.ask_for_savepoint()
+    job.acknowledge(1)
+    assert job.answers[1][1] is None
+    assert job.completed_ones[1].tasks.keys() == {(0, 0), (1, 0)}
 
 
 @pytest.mark.parametrize("seed", range(40))

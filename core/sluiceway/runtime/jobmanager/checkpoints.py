@@ -302,7 +302,15 @@ class CheckpointCoordinator:
             request.done("", CheckpointFailedError("the job has ended"))
             return
         self._requests.append(request)
+        self._later(lambda: self._waited_enough(request), self._policy.timeout_ms / 1000)
         self.look()
+
+    def _waited_enough(self, request: SavepointRequest) -> None:
+        if request in self._requests:
+            self._requests.remove(request)
+            why = f"not all tasks were running for {self._policy.timeout_ms / 1000:g} s, or others were under way"
+            request.done("", CheckpointFailedError(why))
+            self.look()
 
     def _look_for_savepoint(self) -> None:
         who = self._job.participants()
