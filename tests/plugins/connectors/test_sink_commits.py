@@ -25,7 +25,7 @@ import sluiceway as sw
 from sluiceway.connector import Poll, Reader, ReaderContext, Sink, Wait
 from sluiceway.connectors import GeneratorSource
 from sluiceway.engine import JobStatus
-from sluiceway.testing import BreakingSink, KeySequence
+from sluiceway.testing import BreakingSink, InjectedError, KeySequence
 from sluiceway_files import FilesSink
 from sluiceway_sql import SqlSink
 
@@ -166,11 +166,13 @@ class PatientSource(GeneratorSource[int]):
         return reader
 
 
-def job(kind: str, place: Path, moments: Collection[str], *, kill: bool = False) -> sw.Pipeline:
+def job(
+    kind: str, place: Path, moments: Collection[str], *, kill: bool = False, parallelism: int = 2
+) -> sw.Pipeline:
     """Numbers that are checked on their way, into a sink that breaks."""
     marks = place / "marks"
     marks.mkdir(exist_ok=True)
-    flow = sw.Pipeline("broken commits", parallelism=2)
+    flow = sw.Pipeline("broken commits", parallelism=parallelism)
     numbers = flow.source(PatientSource(marks, max(1, len(moments)))).uid("numbers")
     checked = numbers.key_by(lambda n: n % KEYS).map(KeySequence(KEYS)).uid("checked")
     sink = BreakingSink(KINDS[kind].make(place / "out"), marks, *moments, kill=kill)
@@ -203,6 +205,17 @@ def test_a_sink_that_breaks(kind: str, moment: str, place: Path) -> None:
 def before(moment: str) -> list[str]:
     """What has to break for a moment to come, and the moment."""
     return ["before commit", moment] if moment.endswith("recovery") else [moment]
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize("kind", ["text", "text-over-checkpoints", "sqlite", "postgresql"])
+def test_a_job_that_goes_on_at_another_parallelism(kind: str, parallelism: int, place: Path) -> None:
+    kept, moments = place / "kept", ["before commit"]
+    with pytest.raises(InjectedError):
+        job(kind, place, moments).run(checkpoint_interval="5ms", checkpoints=kept, restart="none")
+    flow = job(kind, place, moments, parallelism=parallelism)
+    flow.run(checkpoint_interval="5ms", checkpoints=kept, from_checkpoint=kept)
+    check(kind, place, moments)
 
 
 # ---- a whole job that is killed, and goes on by --from ---------------------------------------------------------
