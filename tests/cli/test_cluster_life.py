@@ -11,7 +11,14 @@ from typing import Any
 
 import pytest
 
+from sluiceway.runtime.cluster.client import ClusterClient
+
 PROGRAMS = {
+    "one": """
+        import sluiceway as sw
+        flow = sw.Pipeline("one")
+        flow.generate(rate=1000).map(lambda v: v).print()
+    """,
     "quick": """
         import sluiceway as sw
         flow = sw.Pipeline("quick", parallelism=2)
@@ -167,3 +174,24 @@ def test_after_a_cluster_that_was_killed_as_a_whole_the_next_tidies_up(cluster: 
     assert not left.exists()
     assert len(list(place.glob("sluiceway-*"))) == 1
     assert cluster.json("cluster", "status")["epoch"] == before["epoch"] + 1
+
+
+def test_jobs_are_spread_over_workers_though_one_has_slots_for_all(cluster: Any, place: Path) -> None:
+    assert cluster("cluster", "start", "--workers", "2", "--slots", "4").returncode == 0
+
+    def at_work(job: str) -> set[str]:
+        def look() -> set[str]:
+            with ClusterClient() as client:
+                return {task.worker for task in client.figures()[job].subtasks}
+
+        return set(cluster.until(look))
+
+    alone = [cluster("submit", "one.py").stdout.strip() for _ in range(2)]
+    for job in alone:
+        cluster.comes_to_be(job, "running")
+    first, second = (at_work(job) for job in alone)
+    assert len(first) == len(second) == 1
+    assert first != second
+    both = cluster("submit", "endless.py").stdout.strip()
+    cluster.comes_to_be(both, "running")
+    assert at_work(both) == first | second

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -44,6 +45,15 @@ def test_a_reporter_that_cannot_work_is_told_of_before_a_worker_is_started(
     monkeypatch.setattr("sluiceway.runtime.cluster.manager.start_worker", None)
     with pytest.raises(ConfigurationError, match="cannot write"):
         wordcount().run(workers=2, metrics=["jsonl"])
+
+
+def test_subtasks_are_spread_over_all_workers_as_evenly_as_can_be() -> None:
+    flow = sw.Pipeline("four", parallelism=4)
+    flow.generate(count=8).rebalance().map(lambda n: n).collect()
+    tasks = flow.run(workers=3).metrics.subtasks
+    slots = {(task.subtask, task.worker) for task in tasks}
+    assert len(slots) == 4  # what goes with a subtask's index is on one worker
+    assert sorted(Counter(worker for _, worker in slots).values()) == [1, 1, 2]
 
 
 def test_figures_of_channels_between_workers_are_known() -> None:

@@ -126,6 +126,7 @@ class JobManager:
         self.epoch = epoch
         self._names = count(1)
         self._waiting: list[JobRun] = []
+        self._spread: JobRun | None = None
         self._failed_starts = 0
         self._beat_s = min(_BEAT_S, heartbeat_timeout_s / 4)
         self._stopping = False
@@ -232,18 +233,30 @@ class JobManager:
             if run.status.ended:
                 self._waiting.pop(0)
                 continue
-            needed = sum(slots_required(run.graph).values())
-            if needed > self.resources.slots.available:
-                self._start_workers(needed - self.resources.slots.available)
+            if not self._has_room(run):
                 return
             self._waiting.pop(0)
             run.start()
 
-    def _start_workers(self, slots: int) -> None:
+    def _has_room(self, run: JobRun) -> bool:
+        """Whether a job has its slots, on as many workers as it can use; if not, workers are started.
+
+        It waits for workers that come, not for those that cannot: then it makes do with the slots that there are.
+        """
+        needed = sum(slots_required(run.graph).values())
+        lacking = -(-(needed - self.resources.slots.available) // self._slots_per_worker)
+        wanted = max(lacking, 0)
+        if self._spread is not run:
+            self._spread = run
+            wanted = max(wanted, min(needed, self._max_workers) - len(self.resources.slots.idle_workers()))
+        self._start_workers(wanted)
+        return lacking <= 0 and not self.resources.starting
+
+    def _start_workers(self, wanted: int) -> None:
+        """Have so many workers come, as far as there may be more; those that are coming count."""
         coming = len(self.resources.starting)
-        wanted = -(-slots // self._slots_per_worker) - coming
         room = self._max_workers - len(self.resources.names()) - coming
-        for _ in range(min(wanted, room)):
+        for _ in range(min(wanted - coming, room)):
             self._start_worker()
 
     # ---- workers --------------------------------------------------------------------------------------------
