@@ -21,6 +21,7 @@ from sluiceway.operators.asyncqueues import Entry, OrderedQueue, Queue, Unordere
 from sluiceway.operators.base import OperatorContext, OperatorSnapshot, TimedOperator
 from sluiceway.operators.calls import Call, CallCancelledError, Calls
 from sluiceway.operators.context import OperatorRuntimeContext
+from sluiceway.operators.deadletters import DeadLetters
 from sluiceway.operators.results import is_one_record
 from sluiceway.steps import AsyncStep
 
@@ -37,6 +38,15 @@ class _Expiry:
 
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
+
+
+class _Failed:
+    """In place of the results of a record that is skipped. It waits for its turn: until then it is under way."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
 
 
 class AsyncOperator(TimedOperator):
@@ -62,6 +72,8 @@ class AsyncOperator(TimedOperator):
         self._opening = False
         self._opened = False
         self._more = False
+        self._dead = DeadLetters(context)
+        self._failed = 0
 
     # ---- life ----------------------------------------------------------------------------------------------
 
@@ -176,6 +188,14 @@ class AsyncOperator(TimedOperator):
         self._start()
 
     def _ended(self, entry: Entry, result: Any, error: BaseException | None) -> None:
+        try:
+            self._take_result(entry, result, error)
+        except Exception as failure:
+            if not self._dead.skipping:
+                raise
+            self._give_up(entry, failure)
+
+    def _take_result(self, entry: Entry, result: Any, error: BaseException | None) -> None:
         retry = self._retry
         if error is None:
             result = result if self._single else self._list(entry, result)
@@ -187,9 +207,21 @@ class AsyncOperator(TimedOperator):
             self._fail(entry, error)
 
     def _timed_out(self, entry: Entry, result: Any, error: BaseException | None) -> None:
-        if error is not None:
-            self._fail(entry, error)
-        entry.result = self._list(entry, result)
+        try:
+            if error is not None:
+                self._fail(entry, error)
+            entry.result = self._list(entry, result)
+        except Exception as failure:
+            if not self._dead.skipping:
+                raise
+            self._give_up(entry, failure)
+            return
+        self._queue.done(entry)
+
+    def _give_up(self, entry: Entry, failure: Exception) -> None:
+        """Skip a record, when its turn has come."""
+        entry.result = _Failed(failure)
+        self._failed += 1
         self._queue.done(entry)
 
     def _drain(self) -> None:
@@ -197,10 +229,24 @@ class AsyncOperator(TimedOperator):
         gone, element = self._queue.take()
         if gone:
             self._active -= len(gone)
-            self._emit(gone)
+            self._emit(self._without_failed(gone) if self._failed else gone)
+            self._dead.give(self.output)
         if element is not None:
             self.output.control(element)
         self._more = element is not None and self._queue.has_ready
+
+    @record_loop
+    def _without_failed(self, entries: list[Entry]) -> list[Entry]:
+        kept = []
+        for entry in entries:
+            if type(entry.result) is not _Failed:
+                kept.append(entry)
+                continue
+            value, timestamp, error = entry.value, entry.timestamp, entry.result.error
+            self._failed -= 1
+            if not self._dead.take(error, value, timestamp):
+                raise error
+        return kept
 
     def _emit(self, entries: list[Entry]) -> None:
         values: list[Any]
@@ -296,12 +342,13 @@ class AsyncOperator(TimedOperator):
         assert self._calls is not None
         self._calls.cancel(entries)
         if not isinstance(self._fn, AsyncFunction):
-            first = entries[0]
-            error = TimeoutError(
-                f"step {self.step_name!r} has got no result within {self._timeout_ms} ms: allow it more "
-                "with timeout=, or give it an AsyncFunction with a timeout(value) that returns other results"
-            )
-            self._fail(first, error)
+            for entry in entries:
+                error = TimeoutError(
+                    f"step {self.step_name!r} has got no result within {self._timeout_ms} ms: allow it more "
+                    "with timeout=, or give it an AsyncFunction with a timeout(value) that returns other results"
+                )
+                self._timed_out(entry, None, error)
+            return
         self._calls.start([Call(_Expiry(entry), self._fn.timeout, entry.value) for entry in entries])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from types import FrameType
 from typing import Any, Final
 
 from sluiceway.elements import Batch
@@ -55,8 +56,8 @@ class DeadLetters:
     def _letter(self, error: Exception, value: Any, timestamp: int | None, key: Any) -> DeadLetter:
         context = self._context
         raised = error.__traceback__
-        if raised is not None and raised.tb_next is not None:
-            raised = raised.tb_next  # the first frame is that of the loop
+        while raised is not None and raised.tb_next is not None and _is_ours(raised.tb_frame):
+            raised = raised.tb_next
         return DeadLetter(
             job=context.job_name,
             step=context.node.name,
@@ -89,6 +90,12 @@ def without(items: list[Any], dropped: list[int]) -> list[Any]:
     """A list without what is at some indices."""
     gone = set(dropped)
     return [item for index, item in enumerate(items) if index not in gone]
+
+
+def _is_ours(frame: FrameType) -> bool:
+    """Whether it is one of the engine's, which say nothing to those whose function has raised."""
+    module: str = frame.f_globals.get("__name__", "sluiceway.")  # generated loops have none
+    return module.startswith("sluiceway.")
 
 
 def _pickled(value: Any) -> bytes | None:

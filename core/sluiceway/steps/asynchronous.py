@@ -33,6 +33,7 @@ class AsyncStep(Step):
     kind: ClassVar[str] = "async_map"
     method: ClassVar[str | None] = "async_invoke"
     stateful: ClassVar[bool] = True
+    skips: ClassVar[bool] = True
 
     def method_of(self, function: object) -> str | None:
         """An AsyncFunction is asked for its method."""
