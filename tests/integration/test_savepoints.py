@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,9 @@ from sluiceway.connectors.generator import GeneratorSource
 from sluiceway.engine import JobStatus
 from sluiceway.errors import CheckpointError, ConfigurationError, GraphError, StateError
 from sluiceway.plugins import default_manager
-from sluiceway.testing import FailOnce, KeySequence, NumberFiles
+from sluiceway.testing import FailOnce, InjectedError, KeySequence, NumberFiles
 
 COUNT = 100_000
-RUNS = [pytest.param(0, id="in one process"), pytest.param(2, id="on two workers")]
 
 
 def numbers(out: Path, rate: int | None = None, count: int = COUNT) -> tuple[sw.Pipeline, NumberFiles]:
@@ -46,8 +46,11 @@ def saved(flow: sw.Pipeline, sink: NumberFiles, place: Path, *, stop: bool, **op
     return asyncio.run(go())
 
 
-@pytest.mark.parametrize("workers", RUNS)
-@pytest.mark.parametrize("interval", ["0ms", "30ms"])
+@pytest.mark.parametrize(
+    ("workers", "interval"),
+    [(0, "0ms"), (0, "30ms"), (2, "30ms")],
+    ids=["without checkpoints", "in one process", "on two workers"],
+)
 def test_a_job_stops_with_a_savepoint_and_another_goes_on(workers: int, interval: str, tmp_path: Path) -> None:
     flow, sink = numbers(tmp_path / "out", rate=20_000)
     location = saved(
@@ -66,10 +69,9 @@ def test_a_job_stops_with_a_savepoint_and_another_goes_on(workers: int, interval
 def test_what_goes_on_may_have_another_backend_parallelism_and_transport(tmp_path: Path) -> None:
     place = tmp_path / "kept"
     rounds: list[dict[str, Any]] = [
-        {"parallelism": 2, "state_backend": "rocksdb", "workers": 2, "checkpoint_interval": "20ms"},
+        {"parallelism": 2, "state_backend": "rocksdb", "checkpoint_interval": "20ms"},
         {"parallelism": 1},
-        {"parallelism": 4, "state_backend": "rocksdb", "checkpoint_interval": "20ms"},
-        {"parallelism": 3, "workers": 2, "transport": "zmq"},
+        {"parallelism": 3, "workers": 2, "transport": "zmq", "state_backend": "rocksdb"},
     ]
     for options in rounds:
         flow, sink = numbers(tmp_path / "out", rate=20_000)
@@ -200,3 +202,55 @@ def test_state_without_a_step_is_left_behind_only_when_that_is_allowed(tmp_path:
         other.run(from_checkpoint=location, allow_dropped_state=True, workers=workers)
         assert [n for _, n in out] == list(range(1, len(out) + 1)), "the count has begun anew"
         assert 0 < len(out) < 10, "the source has gone on"
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_state_of_tasks_that_have_finished_is_in_the_savepoint(checkpoints: bool, tmp_path: Path) -> None:
+    def flow(values: list[int], rate: int | None) -> tuple[sw.Pipeline, list[Any], list[Any]]:
+        flow = sw.Pipeline("one ends", parallelism=2)
+        short = flow.from_collection(values).uid("short").key_by(lambda n: n % 2).count().uid("few").collect()
+        long = flow.source(GeneratorSource(count=20_000, rate=rate)).uid("long")
+        return flow, short, long.key_by(lambda n: n % 7).count().uid("many").collect()
+
+    first, few, many = flow([1, 2, 3], 10_000)
+    kept = tmp_path / "kept" if checkpoints else None
+
+    async def go() -> str:
+        options = {"state_backend": "rocksdb", "checkpoint_interval": "20ms", "checkpoints": kept}
+        async with await first.start(**options) as handle:
+            while sum(s.state == "finished" for s in handle.metrics().subtasks) < 4:
+                await asyncio.sleep(0.005)
+            return await handle.stop(savepoint=tmp_path)
+
+    location = asyncio.run(go())
+    before = Counter(many)
+    assert sorted(few) == [(0, 1), (1, 1), (1, 2)]
+    storage = default_manager().checkpoint_storage(str(tmp_path))
+    found = load_metadata(storage, Path(location).name)
+    finished = [s for v in found.vertices for s in v.subtasks if s.finished]
+    assert len(finished) == 4
+    assert any(o.keyed is not None and o.keyed.groups for s in finished for o in s.operators)
+    second, few, many = flow([1, 2, 3], None)
+    second.run(from_checkpoint=location)
+    assert few == [], "it had come to its end"
+    assert set(before + Counter(many)) == {
+        (k, n) for k in range(7) for n in range(1, len(range(k, 20_000, 7)) + 1)
+    }
+
+
+def test_a_failure_after_the_savepoint_says_that_it_is_complete(tmp_path: Path) -> None:
+    flow = sw.Pipeline("fails late")
+    numbers = flow.source(GeneratorSource(count=COUNT, rate=20_000)).map(FailOnce(tmp_path, at_close=True))
+    out = numbers.collect()
+
+    async def go() -> None:
+        async with await flow.start(restart="fixed-delay:3:0ms") as handle:
+            while not out:
+                await asyncio.sleep(0.005)
+            await handle.stop(savepoint=tmp_path / "kept")
+
+    with pytest.raises(InjectedError) as caught:
+        asyncio.run(go())
+    (location,) = (tmp_path / "kept").iterdir()
+    assert f"the job was about to end, with the savepoint {location}, which is complete" in caught.value.__notes__
+    assert (location / "metadata.json").exists()

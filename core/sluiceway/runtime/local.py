@@ -325,7 +325,13 @@ class LocalJob(Job):
             restored=self._restored,
             keeper=keeper,
             savepoints=SavepointKeeper(
-                self.services.checkpoint_storage, self._graph, self._graph.job_name, clock, background, keeper
+                self.services.checkpoint_storage,
+                self.services.state_backend,
+                self._graph,
+                self._graph.job_name,
+                clock,
+                background,
+                keeper,
             ),
             on_ended=lambda: self.worker.wake(gateway.presence),
         )

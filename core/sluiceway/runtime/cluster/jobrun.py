@@ -45,6 +45,7 @@ from sluiceway.runtime.jobmanager.master import JobMaster
 from sluiceway.runtime.reporting import JobFigures
 from sluiceway.runtime.snapshots import JobSnapshot
 from sluiceway.runtime.worker import Worker
+from sluiceway.state import StateBackend
 from sluiceway.storage import CheckpointStorage
 
 __all__ = ["JobRun"]
@@ -69,6 +70,7 @@ class JobRun:
         on_slots_wanted: told when something that is to begin anew finds no slots.
         background: does what blocks.
         open_storage: opens the storage at a path or URL.
+        open_backend: makes the state backend of a name.
         storage: where checkpoints are kept; None: in memory.
         restored: what the job begins with; None: at the beginning.
     """
@@ -87,6 +89,7 @@ class JobRun:
         on_slots_wanted: Callable[[], None],
         background: Background,
         open_storage: Callable[[str], CheckpointStorage],
+        open_backend: Callable[[str], StateBackend],
         storage: CheckpointStorage | None = None,
         restored: JobSnapshot | None = None,
     ) -> None:
@@ -117,7 +120,7 @@ class JobRun:
             seed=seed,
             restored=restored,
             keeper=keeper,
-            savepoints=SavepointKeeper(open_storage, graph, job, clock, background, keeper),
+            savepoints=SavepointKeeper(open_storage, open_backend, graph, job, clock, background, keeper),
             job=job,
             on_slots_wanted=on_slots_wanted,
         )

@@ -198,6 +198,7 @@ class JobManager:
             on_slots_wanted=lambda: self.loop.soon(self._start_what_can),
             background=self._background,
             open_storage=self._services.checkpoint_storage,
+            open_backend=self._services.state_backend,
             storage=None if location is None else self._services.checkpoint_storage(location),
             restored=restore_from(settings, graph, self._services),
         )

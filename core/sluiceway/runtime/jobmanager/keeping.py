@@ -31,6 +31,7 @@ from sluiceway.runtime.background import Background
 from sluiceway.runtime.jobmanager.checkpoints import CompletedCheckpoint
 from sluiceway.runtime.jobmanager.jobcheckpoints import CheckpointKeeper, MemoryKeeper
 from sluiceway.runtime.snapshots import JobSnapshot, TaskSnapshot
+from sluiceway.state import BackendContext, KeyedSnapshot, StateBackend
 from sluiceway.storage import CheckpointStorage
 
 __all__ = ["SavepointKeeper", "StorageKeeper", "keeper_of"]
@@ -145,6 +146,7 @@ class SavepointKeeper(CheckpointKeeper):
 
     Args:
         open_storage: opens the storage at a path or URL.
+        open_backend: makes the state backend of a name.
         graph: the job.
         job_id: its id.
         clock: for time stamps.
@@ -157,6 +159,7 @@ class SavepointKeeper(CheckpointKeeper):
     def __init__(
         self,
         open_storage: Callable[[str], CheckpointStorage],
+        open_backend: Callable[[str], StateBackend],
         graph: JobGraph,
         job_id: str,
         clock: Clock,
@@ -164,6 +167,7 @@ class SavepointKeeper(CheckpointKeeper):
         checkpoints: CheckpointKeeper,
     ) -> None:
         self._open_storage = open_storage
+        self._open_backend = open_backend
         self._graph = graph
         self._job_id = job_id
         self._clock = clock
@@ -195,7 +199,8 @@ class SavepointKeeper(CheckpointKeeper):
         for where, snapshot in sorted(checkpoint.tasks.items()):
             entry = snapshot.entry
             if not snapshot.savepoint:
-                state = self._state_of(snapshot)
+                most = self._graph.vertex(where[0]).max_parallelism
+                state = (self._as_rows(operator, most) for operator in self._state_of(snapshot))
                 entry = _finished(storage, directory, where, state)
             assert entry is not None
             by_vertex.setdefault(where[0], []).append(entry)
@@ -216,6 +221,24 @@ class SavepointKeeper(CheckpointKeeper):
             return snapshot.operators
         assert isinstance(self._checkpoints, StorageKeeper)
         return self._checkpoints.state_of(snapshot)
+
+    def _as_rows(self, operator: OperatorSnapshot, max_parallelism: int) -> OperatorSnapshot:
+        """With keyed state that any backend can read, though it is kept as the files of one."""
+        keyed = operator.keyed
+        if keyed is None or keyed.native is None:
+            return operator
+        groups = keyed.native.key_groups
+        name = keyed.native.format.partition(" ")[0]
+        context = BackendContext(operator.uid, operator.subtask, groups, max_parallelism)
+        backend = self._open_backend(name).create_keyed(context)
+        try:
+            backend.restore([keyed])
+            taken = backend.snapshot()
+            rows = KeyedSnapshot(taken.tables, dict(taken.groups))
+            taken.release()
+        finally:
+            backend.close()
+        return replace(operator, keyed=rows)
 
     def _delete(self, savepoint: str, entry: SubtaskEntry) -> None:
         place, directory = split_location(savepoint)

@@ -168,6 +168,7 @@ def test_a_job_master_ignores_workers_of_an_earlier_leader_and_late_reports() ->
         on_slots_wanted=lambda: None,
         background=Inline(loop.soon),
         open_storage=services.checkpoint_storage,
+        open_backend=services.state_backend,
     )
     run.start()
     attempt = run.master.executions.subtask(graph.vertices[0].id, 0).current.attempt_id
