@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from dis import get_instructions
+from functools import lru_cache
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
@@ -47,8 +49,22 @@ Reader = Callable[[FrameType, int], Fault]
 _loops: WeakKeyDictionary[CodeType, Reader] = WeakKeyDictionary()
 
 
+@lru_cache(maxsize=256)  # log lines ask for their step by the same way
+def _set_by(code: CodeType, line: int) -> set[str]:
+    """The local variables that a line of code sets."""
+    found: set[str] = set()
+    for instruction in get_instructions(code):
+        positions = instruction.positions
+        if instruction.opname.startswith("STORE_") and positions is not None and positions.lineno == line:
+            names = instruction.argval
+            found.update(names if isinstance(names, tuple) else [str(names)])
+    return found
+
+
 def _read_plain(frame: FrameType, line: int) -> Fault:
-    names = frame.f_locals
+    # What the line itself sets is still that of the record before, as the key where the key selector has failed.
+    stale = _set_by(frame.f_code, line)
+    names = {name: found for name, found in frame.f_locals.items() if name not in stale}
     operator = names.get("self")
     return Fault(
         step=getattr(operator, "step_name", None),

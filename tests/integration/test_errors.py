@@ -92,6 +92,28 @@ def test_a_failing_key_function(parallelism: int) -> None:
     assert "record: {}" in notes
 
 
+KEYED = {
+    "count": lambda keyed: keyed.count(),
+    "reduce": lambda keyed: keyed.reduce(lambda a, b: a),
+    "process": lambda keyed: keyed.process(lambda v, ctx: [v]),
+    "sliding": lambda keyed: keyed.window(sw.windows.SlidingEventTimeWindows.of("2s", "1s")).count(),
+    "session": lambda keyed: keyed.window(sw.windows.EventTimeSessionWindows.with_gap("1s")).count(),
+    "count window": lambda keyed: keyed.count_window(2).reduce(lambda a, b: a),
+    "window": lambda keyed: keyed.window(sw.windows.TumblingEventTimeWindows.of("1s")).reduce(lambda a, b: a),
+}
+
+
+@pytest.mark.parametrize("how", KEYED)
+def test_a_failing_key_function_is_not_told_with_the_key_of_the_record_before(how: str) -> None:
+    flow = sw.Pipeline("errors")
+    stream = flow.from_collection([5, 2, 0, 1], timestamp=lambda v: v)
+    KEYED[how](stream.key_by(lambda v: 10 // v)).print()
+    error, notes = failure(flow)
+    assert isinstance(error, ZeroDivisionError)
+    assert "record: 0" in notes
+    assert "key: " not in notes
+
+
 def test_a_failing_reduce_names_key_and_record() -> None:
     flow, stream = flow_of(("a", 1), ("a", "x"))
     stream.key_by(lambda v: v[0]).reduce(lambda a, b: (a[0], a[1] + b[1])).print()
