@@ -30,7 +30,8 @@ class BarrierAlignment:
         channels: how many there are.
         exactly_once: whether a channel that has delivered its barrier waits for the others. Then there is one
             pending checkpoint at most, and a newer barrier ends an older one. Else barriers are only counted:
-            what comes between the first and the last belongs to the checkpoint and is read again after it.
+            what comes between the first and the last belongs to the checkpoint and is read again after it. For a
+            savepoint channels always wait.
 
     Attributes:
         blocked: the channels that must not be read now.
@@ -57,7 +58,7 @@ class BarrierAlignment:
         self._passed(channel, barrier.checkpoint_id, out)
         if pending is not None:
             pending.delivered.add(channel)
-            if self._exactly_once:
+            if self._aligns(barrier):
                 self.blocked.add(channel)
             self._complete(out)
         return out
@@ -137,5 +138,12 @@ class BarrierAlignment:
                 out.append(pending.barrier)
                 self._release()
 
+    def _aligns(self, barrier: CheckpointBarrier) -> bool:
+        return self._exactly_once or bool(barrier.savepoint)
+
     def _release(self) -> None:
+        """Let channels go on, but for those that wait for another checkpoint."""
         self.blocked.clear()
+        for pending in self._pending.values():
+            if self._aligns(pending.barrier):
+                self.blocked |= pending.delivered & self._open

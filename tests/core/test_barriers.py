@@ -116,6 +116,19 @@ def test_at_least_once_counts_several_and_blocks_none() -> None:
     assert alignment.barrier(1, barrier(2)) == [barrier(2)]
 
 
+def test_a_savepoint_is_aligned_whatever_the_mode() -> None:
+    alignment = BarrierAlignment(2, exactly_once=False)
+    savepoint = CheckpointBarrier(2, 0, savepoint="place/savepoint")
+    alignment.barrier(1, barrier(1))
+    assert alignment.blocked == set()
+    alignment.barrier(0, savepoint)
+    assert alignment.blocked == {0}
+    alignment.abort(1)
+    assert alignment.blocked == {0}, "it still waits for the other channel"
+    assert alignment.barrier(1, savepoint) == [savepoint]
+    assert alignment.blocked == set()
+
+
 def test_the_gate_tells_when_channels_begin_to_wait() -> None:
     told: list[bool] = []
     channels = [Channel([]), Channel([])]
