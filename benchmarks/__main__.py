@@ -24,6 +24,7 @@ BENCHMARKS = (
     "transports",
     "serializers",
     "state",
+    "checkpoints",
     "workers",
     "startup",
     "peers",

@@ -29,9 +29,11 @@ from __future__ import annotations
 
 import datetime as dt
 import reprlib
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum, Flag
+from functools import cache
+from itertools import repeat
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, Final, NamedTuple, TypeVar
 from zlib import crc32
@@ -42,6 +44,7 @@ __all__ = [
     "KeyGroupRange",
     "SubtaskCache",
     "key_group",
+    "key_groups",
     "register_key_type",
     "stable_hash",
     "subtask_for_key_group",
@@ -78,6 +81,32 @@ def key_group(key: Hashable, max_parallelism: int) -> int:
     return stable_hash(key) % max_parallelism
 
 
+def key_groups(keys: Sequence[Hashable], max_parallelism: int) -> Sequence[int]:
+    """The key groups of many keys, in less time than one by one. Raises UnstableKeyError."""
+    kinds = set(map(type, keys))
+    if len(keys) < _MANY or len(kinds) > 1 or not kinds <= {str, int} or (np := _numpy_module()) is None:
+        return [stable_hash(key) % max_parallelism for key in keys]
+    plain: Sequence[Any] = keys
+    try:
+        if kinds == {str}:
+            encoded, start = map(str.encode, plain), _STR
+        else:
+            encoded, start = (np.array(plain, "<i8") % _MODULUS).view("V8").tolist(), _NUMBER
+    except OverflowError:  # of more than 64 bits
+        return [stable_hash(key) % max_parallelism for key in keys]
+    try:
+        h = np.fromiter(map(crc32, encoded, repeat(start)), np.uint32, len(keys))
+    except UnicodeEncodeError:  # lone surrogates
+        return [stable_hash(key) % max_parallelism for key in keys]
+    h ^= h >> 16
+    h *= np.uint32(0x85EBCA6B)
+    h ^= h >> 13
+    h *= np.uint32(0xC2B2AE35)
+    h ^= h >> 16
+    groups: list[int] = (h % np.uint32(max_parallelism)).tolist()
+    return groups
+
+
 class SubtaskCache(dict[Any, int]):
     """``cache[key]`` is the subtask that owns ``key``, computed at most once while it stays in the cache.
 
@@ -109,6 +138,8 @@ class SubtaskCache(dict[Any, int]):
 # ---- the hash ---------------------------------------------------------------------------------------------
 
 _STR: Final = crc32(b"s")
+_NUMBER: Final = crc32(b"n")
+_MANY: Final = 64
 
 
 def stable_hash(key: Hashable) -> int:
@@ -150,6 +181,16 @@ def register_key_type(cls: type[T], stable_key: Callable[[T], Hashable]) -> None
     """
     _REGISTERED[cls] = stable_key
     _ENCODERS.clear()  # subclasses may have been resolved in another way before
+
+
+@cache
+def _numpy_module() -> Any:
+    """Numpy, or None where it is not installed."""
+    try:
+        import numpy as np
+    except ImportError:
+        return None
+    return np
 
 
 class _UnstablePartError(Exception):

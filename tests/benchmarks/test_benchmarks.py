@@ -67,6 +67,13 @@ ROWS = [
         for row in ("pause for a snapshot", "making the snapshot beside the processing", "restore")
     ),
     *(
+        f"{job} with a checkpoint every second, {keys} keys, {backend}"
+        for keys in ("10", "2,000")
+        for job in ("word count", "windowed sum")
+        for backend in ("memory", "rocksdb")
+    ),
+    *(f"longest pause in each second, checkpoints of a million keys, {way}" for way in ("memory", "rocksdb")),
+    *(
         f"word count, {distinct} words: 2 workers against {other}"
         for distinct in ("100", "20,000")
         for other in ("one process", "one worker")
@@ -209,6 +216,11 @@ def test_a_percentile_is_one_of_the_values(module: Callable[[str], Any]) -> None
     assert quantile([float(n) for n in range(100, 0, -1)], 0.99) == 99
     assert quantile([float(n) for n in range(1, 501)], 0.5) == 250
     assert quantile([7.0], 0.5) == 7
+
+
+def test_the_longest_pause_of_each_second(module: Callable[[str], Any]) -> None:
+    longest = module("checkpoints")._longest
+    assert longest([0.0, 0.25, 0.5, 1.25, 1.5, 2.25], 1.0) == pytest.approx([250, 750, 750])
 
 
 def test_a_busy_machine_is_told(module: Callable[[str], Any]) -> None:

@@ -567,8 +567,8 @@ def test_damaged_rows_are_refused(some, data):
 def test_damage_is_described():
     with pytest.raises(CorruptStreamError, match=r"^these 4 bytes are no state rows: they begin with b'junk'"):
         decode_rows(b"junk")
-    with pytest.raises(CorruptStreamError, match="layout 2 cannot be read: this version knows layout 1"):
-        decode_rows(b"SWR\x02" + bytes(5))
+    with pytest.raises(CorruptStreamError, match="layout 3 cannot be read: this version knows layouts 1 and 2"):
+        decode_rows(b"SWR\x03" + bytes(5))
     good = encode_rows([])
     with pytest.raises(CorruptStreamError, match=r"damaged: checksum [0-9a-f]{8} of 2 bytes, [0-9a-f]{8} was"):
         decode_rows(good + b"x")

@@ -9,16 +9,32 @@ refused with a reason, later.
 from sluiceway.serializers.base import PickleSerializer, Serializer
 from sluiceway.serializers.msgpack import KEY_SERIALIZER, KeySerializer, MsgspecSerializer
 from sluiceway.serializers.registry import register_serializer, serializer_by_name, serializer_for
-from sluiceway.serializers.rows import Row, decode_rows, encode_rows
+from sluiceway.serializers.rows import (
+    Block,
+    Row,
+    are_plain,
+    block_kind,
+    decode_block,
+    decode_blocks,
+    decode_rows,
+    encode_block,
+    encode_rows,
+)
 
 __all__ = [
     "KEY_SERIALIZER",
+    "Block",
     "KeySerializer",
     "MsgspecSerializer",
     "PickleSerializer",
     "Row",
     "Serializer",
+    "are_plain",
+    "block_kind",
+    "decode_block",
+    "decode_blocks",
     "decode_rows",
+    "encode_block",
     "encode_rows",
     "register_serializer",
     "serializer_by_name",

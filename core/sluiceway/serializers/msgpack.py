@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final
 
 import msgspec
@@ -60,6 +61,22 @@ class MsgspecSerializer(Serializer):
         except (msgspec.MsgspecError, RecursionError, ValueError, TypeError) as error:
             wanted = type_name(self._type_hint)
             raise SerializationError(f"{len(data)} bytes cannot be read as {wanted}: {error}") from error
+
+    def takes_all(self, values: Collection[Any]) -> bool:
+        """Whether all of these are exactly of the declared type."""
+        try:
+            return self._every_exact(values)
+        except (AttributeError, TypeError):
+            return False
+
+    def loads_all(self, data: bytes) -> list[Any]:
+        """Decode a msgpack array of plain values of the declared type."""
+        try:
+            found: list[Any] = msgspec.msgpack.decode(data, type=list[self._type_hint])  # type: ignore[name-defined]
+            return found
+        except (msgspec.MsgspecError, RecursionError, ValueError, TypeError) as error:
+            wanted = type_name(self._type_hint)
+            raise SerializationError(f"{len(data)} bytes cannot be read as {wanted}, each: {error}") from error
 
     def for_type(self, type_hint: Any) -> Serializer | None:
         """A serializer for ``type_hint``, if it says what is in it and msgpack keeps all of that."""

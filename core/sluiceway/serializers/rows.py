@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 import msgspec
 
 from sluiceway.errors import CorruptStreamError
+from sluiceway.serializers.base import PICKLE, PickleSerializer, Serializer
+from sluiceway.serializers.exactness import JSON_SCALARS
+from sluiceway.serializers.msgpack import MsgspecSerializer
 
-__all__ = ["Row", "decode_rows", "encode_rows"]
+__all__ = [
+    "Block",
+    "Row",
+    "are_plain",
+    "block_kind",
+    "decode_block",
+    "decode_blocks",
+    "decode_rows",
+    "encode_block",
+    "encode_rows",
+]
 
 _encode_msgpack = msgspec.msgpack.Encoder().encode
 
@@ -32,26 +46,59 @@ class Row(NamedTuple):
     value: bytes | list[bytes]
 
 
+class Block(NamedTuple):
+    """The state of many keys in one namespace of one value table: plain keys, plain values.
+
+    Attributes:
+        table: as in :class:`Row`.
+        namespace: as in :class:`Row`.
+        pickled: whether the table's serializer is pickle; else values are as it writes them.
+        keys: msgpack array of the keys, each as :data:`KEY_SERIALIZER` writes it.
+        values: msgpack array of as many values.
+    """
+
+    table: int
+    namespace: bytes
+    pickled: bool
+    keys: bytes
+    values: bytes
+
+
 _MAGIC: Final = b"SWR\x01"  # the last byte is the version of the layout
+_WITH_BLOCKS: Final = b"SWR\x02"
 _decode_row_list = msgspec.msgpack.Decoder(list[Row]).decode
+_decode_both = msgspec.msgpack.Decoder(tuple[list[Row], list[Block]]).decode
+_decode_raw = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 
 
-def encode_rows(rows: Iterable[Row]) -> bytes:
+def encode_rows(rows: Iterable[Row], blocks: Sequence[Block] = ()) -> bytes:
     """The rows of one key group as bytes.
 
     Layout: ``SWR`` and a byte for the version, 1; the CRC-32 of what follows, 4 bytes little-endian; a msgpack
     array of rows, each an array of table (int), namespace (bin), key (bin) and value (bin, or array of bin).
+    With blocks it is version 2, with an array of rows and blocks.
     """
-    body = _encode_msgpack(rows if isinstance(rows, list) else list(rows))
-    return b"".join((_MAGIC, crc32(body).to_bytes(4, "little"), body))
+    listed = rows if isinstance(rows, list) else list(rows)
+    body = _encode_msgpack((listed, blocks) if blocks else listed)
+    return b"".join((_WITH_BLOCKS if blocks else _MAGIC, crc32(body).to_bytes(4, "little"), body))
 
 
 def decode_rows(data: bytes) -> list[Row]:
-    """The rows that :func:`encode_rows` was given. Raises CorruptStreamError."""
+    """The rows that :func:`encode_rows` was given, those of blocks one by one. Raises CorruptStreamError."""
+    rows, blocks = decode_blocks(data)
+    for block in blocks:
+        rows += _rows_of(block)
+    return rows
+
+
+def decode_blocks(data: bytes) -> tuple[list[Row], list[Block]]:
+    """What :func:`encode_rows` was given. Raises CorruptStreamError."""
     if data[:3] != _MAGIC[:3] or len(data) < 8:
         raise CorruptStreamError(f"these {len(data)} bytes are no state rows: they begin with {data[:4]!r}")
-    if data[3:4] != _MAGIC[3:]:
-        raise CorruptStreamError(f"state rows of layout {data[3]} cannot be read: this version knows layout 1")
+    if data[:4] not in (_MAGIC, _WITH_BLOCKS):
+        raise CorruptStreamError(
+            f"state rows of layout {data[3]} cannot be read: this version knows layouts 1 and 2"
+        )
     body = memoryview(data)[8:]
     written, found = int.from_bytes(data[4:8], "little"), crc32(body)
     if written != found:
@@ -59,6 +106,78 @@ def decode_rows(data: bytes) -> list[Row]:
             f"state rows are damaged: checksum {found:08x} of {len(body)} bytes, {written:08x} was written"
         )
     try:
-        return _decode_row_list(body)
+        return (_decode_row_list(body), []) if data[:4] == _MAGIC else _decode_both(body)
     except msgspec.MsgspecError as error:  # a writer's mistake: the checksum is right
         raise CorruptStreamError(f"state rows are not what their layout says: {error}") from error
+
+
+# ---- blocks -------------------------------------------------------------------------------------------------
+
+
+def are_plain(values: Sequence[Any]) -> bool:
+    """Whether all of them are scalars or tuples of scalars, which nobody can change."""
+    kinds = set(map(type, values))
+    if tuple in kinds:
+        kinds.remove(tuple)
+        inside = values if not kinds else [value for value in values if type(value) is tuple]
+        if not JSON_SCALARS.issuperset(map(type, chain.from_iterable(inside))):
+            return False
+    return JSON_SCALARS.issuperset(kinds)
+
+
+def block_kind(serializer: Serializer, values: Sequence[Any]) -> bool | None:
+    """Whether blocks of such values are ``pickled``; None where plain values of a table cannot be in blocks."""
+    if type(serializer) is PickleSerializer:
+        return True
+    return False if type(serializer) is MsgspecSerializer and serializer.takes_all(values) else None
+
+
+def encode_block(
+    table: int, namespace: bytes, pickled: bool, keys: Sequence[Any], values: Sequence[Any]
+) -> Block | None:
+    """A block of plain keys and values (see :func:`are_plain`), or None where these have to be rows.
+
+    Args:
+        table: the table's index.
+        namespace: encoded.
+        pickled: as :func:`block_kind` says.
+        keys: each once.
+        values: of these keys.
+    """
+    try:
+        return Block(table, namespace, pickled, _encode_msgpack(keys), _encode_msgpack(values))
+    except (OverflowError, UnicodeEncodeError):  # integers of more than 64 bits, lone surrogates
+        return None
+
+
+def decode_block(block: Block, reader: Serializer) -> tuple[Sequence[Any], Sequence[Any]]:
+    """Keys and values.
+
+    Args:
+        block: from :func:`decode_blocks`.
+        reader: of the values' serializer.
+
+    Raises:
+        SerializationError: a value cannot be read.
+    """
+    if block.pickled:
+        values = _plain(block.values)
+    elif type(reader) is MsgspecSerializer:
+        values = reader.loads_all(block.values)
+    else:
+        values = [reader.loads(bytes(raw)) for raw in _decode_raw(block.values)]
+    return _plain(block.keys), values
+
+
+def _plain(data: bytes) -> list[Any]:
+    decoded: list[Any] = msgspec.msgpack.decode(data)
+    if list not in set(map(type, decoded)):
+        return decoded
+    return [tuple(part) if type(part) is list else part for part in decoded]
+
+
+def _rows_of(block: Block) -> Iterator[Row]:
+    keys = map(bytes, _decode_raw(block.keys))
+    values = map(PICKLE.dumps, _plain(block.values)) if block.pickled else map(bytes, _decode_raw(block.values))
+    for key, value in zip(keys, values, strict=True):
+        yield Row(block.table, block.namespace, key, value)

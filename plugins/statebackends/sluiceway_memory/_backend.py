@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, ItemsView, Iterable, Iterator, KeysView, MutableMapping, ValuesView
+from itertools import chain
 from typing import Any
 
 from sluiceway.errors import CorruptStreamError, SerializationError, StateError
 from sluiceway.keygroups import KeyGroupRange
-from sluiceway.serializers import KEY_SERIALIZER, Row, Serializer, decode_rows
+from sluiceway.serializers import KEY_SERIALIZER, Block, Row, Serializer, decode_block, decode_blocks
 from sluiceway.state import (
     VOID_NAMESPACE,
     BackendContext,
@@ -125,7 +126,7 @@ class _MemoryTable(StateTable):
     def freeze(self, index: int) -> list[Layer]:
         """All there is, as it is now."""
         return [
-            Layer(index, self.schema, namespace, entries.freeze(self.encode))
+            Layer(index, self.schema, namespace, entries, entries.freeze(self.encode))
             for namespace, entries in self._namespaces.items()
             if entries
         ]
@@ -137,26 +138,42 @@ class _MemoryTable(StateTable):
             [dumps(entry) for entry in value.items()] if self.schema.meta.kind is TableKind.MAP else dumps(value)
         )
 
-    def load(self, rows: Iterable[Row], reader: Serializer) -> None:
+    def load(self, kept: Iterable[Row | Block], reader: Serializer) -> None:
         """Fill the table from a snapshot."""
         loads, load_key = reader.loads, KEY_SERIALIZER.loads
         is_map = self.schema.meta.kind is TableKind.MAP
-        for row in rows:
+        for row in kept:
+            if isinstance(row, Block):
+                self._load_block(row, reader)
+                continue
             if isinstance(row.value, list) is not is_map:
                 raise CorruptStreamError(
                     f"a row of state {self.schema.meta.name!r} of operator {self._operator!r} is of the other kind"
                 )
             try:
                 value = dict(map(loads, row.value)) if is_map else loads(row.value)  # type: ignore[arg-type]
-                namespace = load_key(row.namespace)
-                if (entries := self._namespaces.get(namespace)) is None:
-                    entries = self._namespaces[namespace] = HeapEntries()
-                entries[load_key(row.key)] = value
+                self._to_fill(row.namespace)[load_key(row.key)] = value
             except SerializationError as error:
-                raise StateError(
-                    f"state {self.schema.meta.name!r} of operator {self._operator!r} cannot be restored as "
-                    f"{self.schema.meta}: {error}"
-                ) from error
+                raise self._cannot(error) from error
+
+    def _load_block(self, block: Block, reader: Serializer) -> None:
+        try:
+            keys, values = decode_block(block, reader)
+        except SerializationError as error:
+            raise self._cannot(error) from error
+        self._to_fill(block.namespace).update(zip(keys, values, strict=True))
+
+    def _to_fill(self, encoded: bytes) -> HeapEntries:
+        namespace = KEY_SERIALIZER.loads(encoded)
+        if (entries := self._namespaces.get(namespace)) is None:
+            entries = self._namespaces[namespace] = HeapEntries()
+        return entries
+
+    def _cannot(self, error: Exception) -> StateError:
+        meta = self.schema.meta
+        return StateError(
+            f"state {meta.name!r} of operator {self._operator!r} cannot be restored as {meta}: {error}"
+        )
 
 
 class _MemoryKeyedBackend(KeyedStateBackend):
@@ -164,7 +181,7 @@ class _MemoryKeyedBackend(KeyedStateBackend):
         self._context = context
         self._tables: dict[str, _MemoryTable] = {}
         # What was restored of tables that nobody has asked for yet: by name, rows with their key groups.
-        self._unclaimed: dict[str, tuple[StateMeta, list[tuple[int, Row]]]] = {}
+        self._unclaimed: dict[str, tuple[StateMeta, list[tuple[int, Row | Block]]]] = {}
         self._may_restore = True
         self._closed = False
 
@@ -188,14 +205,14 @@ class _MemoryKeyedBackend(KeyedStateBackend):
         self._check_open()
         metas: list[StateMeta] = []
         layers: list[Layer] = []
-        rows: list[tuple[int, Row]] = []
+        kept: list[tuple[int, Row | Block]] = []
         for table in self._tables.values():
             layers += table.freeze(len(metas))
             metas.append(table.schema.meta)
         for meta, unclaimed in self._unclaimed.values():
-            rows += [(group, row._replace(table=len(metas))) for group, row in unclaimed]
+            kept += [(group, row._replace(table=len(metas))) for group, row in unclaimed]
             metas.append(meta)
-        taken = HeapSnapshot(self._context, layers, rows)
+        taken = HeapSnapshot(self._context, layers, kept)
         return KeyedSnapshot(tuple(metas), taken, None, taken.release)
 
     def restore(self, snapshots: Iterable[KeyedSnapshot]) -> None:
@@ -222,7 +239,9 @@ class _MemoryKeyedBackend(KeyedStateBackend):
             if group in seen:
                 raise StateError(f"two snapshots of operator {operator!r} hold key group {group}")
             seen.add(group)
-            for row in decode_rows(snapshot.groups[group]):
+            found: tuple[list[Row], list[Block]] = decode_blocks(snapshot.groups[group])
+            kept: Iterator[Row | Block] = chain(*found)
+            for row in kept:
                 if not 0 <= row.table < len(snapshot.tables):
                     raise CorruptStreamError(
                         f"key group {group} of operator {operator!r} has a row of table {row.table}, there are "

@@ -63,11 +63,16 @@ class Frozen:
 
 
 class HeapEntries(dict[Any, Any]):
-    """A dict."""
+    """A dict.
 
-    __slots__ = ("_watching",)
+    Attributes:
+        order: what whoever reads snapshots has kept of the keys, if it is set.
+    """
+
+    __slots__ = ("_watching", "order")
 
     _watching: list[ref[Frozen]]
+    order: Any
 
     def freeze(self, encode: Encode) -> Frozen:
         """As it is now; for as long as somebody has the result."""
@@ -86,6 +91,12 @@ class _Watched(HeapEntries):
 
     def get(self, key: Any, default: Any = None) -> Any:
         found = dict.get(self, key, _ABSENT)
+        if type(found) is tuple and self._watching[-1]() is not None:  # the usual cases, written out
+            for part in found:
+                if type(part) not in _ATOMS:
+                    break
+            else:
+                return found
         return default if found is _ABSENT else _keep(self, key, found)
 
     def __getitem__(self, key: Any) -> Any:
