@@ -13,6 +13,7 @@ from sluiceway.keygroups import key_group, key_groups
 from sluiceway.serializers import (
     KEY_SERIALIZER,
     Row,
+    Serializer,
     are_plain,
     block_kind,
     decode_block,
@@ -83,6 +84,22 @@ def test_what_the_declared_type_does_not_allow_is_no_block() -> None:
 def test_what_msgpack_cannot_hold_is_no_block(value: Any) -> None:
     assert encode_block(0, b"", True, [1], [value]) is None
     assert encode_block(0, b"", True, [value], [1]) is None
+
+
+@pytest.mark.parametrize("pickled", [True, False])
+def test_what_reads_values_of_another_type_is_asked_for_each(pickled: bool) -> None:
+    class Doubling(Serializer):
+        name = "doubling"
+
+        def dumps(self, value: Any) -> bytes:
+            raise NotImplementedError
+
+        def loads(self, data: bytes) -> Any:
+            return serializer_for(None if pickled else int).loads(data) * 2
+
+    block = encode_block(0, b"", pickled, ["a", "b"], [1, 2])
+    assert block is not None
+    assert decode_block(block, Doubling()) == (["a", "b"], [2, 4])
 
 
 def test_a_value_of_another_type_is_refused() -> None:

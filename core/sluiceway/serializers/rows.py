@@ -162,6 +162,8 @@ def decode_block(block: Block, reader: Serializer) -> tuple[Sequence[Any], Seque
     """
     if block.pickled:
         values = _plain(block.values)
+        if type(reader) is not PickleSerializer:  # it makes something else of what was pickled
+            values = [reader.loads(PICKLE.dumps(value)) for value in values]
     elif type(reader) is MsgspecSerializer:
         values = reader.loads_all(block.values)
     else:
