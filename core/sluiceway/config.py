@@ -20,7 +20,8 @@ class Settings:
     """The options of one run, after flags, environment, files and defaults were put together.
 
     Attributes:
-        parallelism: subtasks per step where the pipeline does not say.
+        parallelism: subtasks per step where the pipeline does not say; :func:`resolve` makes it the number of
+            workers where nobody says it.
         max_parallelism: key groups where the pipeline does not say; None: derived from the parallelism.
         workers: worker processes; 0: this process.
         engine: name of the engine.

@@ -16,11 +16,15 @@ from sluiceway.config import OPTIONS, Resolved, resolve
 __all__ = ["Request", "pipeline_command", "settings_options"]
 
 _SETTINGS: Final = (
-    click.Option(["--parallelism", "-p"], metavar="N", help="Subtasks per step where the pipeline does not say."),
+    click.Option(
+        ["--parallelism", "-p"],
+        metavar="N",
+        help="Subtasks per step where the pipeline does not say; else 1, or as many as workers.",
+    ),
     click.Option(["--max-parallelism"], metavar="N", help="Key groups: a bound for parallelism, for ever."),
     click.Option(["--workers"], metavar="N", help="Worker processes; 0: this process."),
     click.Option(["--engine"], metavar="NAME", help="What runs the job: 'local'."),
-    click.Option(["--state-backend"], metavar="NAME", help="Where keyed state lives: 'memory'."),
+    click.Option(["--state-backend"], metavar="NAME", help="Where keyed state lives: 'memory', 'rocksdb'."),
     click.Option(["--transport"], metavar="NAME", help="How records get from worker to worker: 'shm', 'zmq'."),
     click.Option(["--scheduler"], metavar="NAME", help="In which order tasks are started."),
     click.Option(
