@@ -102,6 +102,7 @@ if TYPE_CHECKING:
     )
     from sluiceway.metrics import JobMetrics
     from sluiceway.runtime.tasklogs import TaskLogFilter
+    from sluiceway.serializers.schemas import RenamedFrom
     from sluiceway.state import (
         AggregatingState,
         AggregatingStateDescriptor,
@@ -196,6 +197,7 @@ __all__ = [
     "ReduceFunction",
     "ReducingState",
     "ReducingStateDescriptor",
+    "RenamedFrom",
     "RuntimeContext",
     "SerializationError",
     "Settings",
@@ -260,6 +262,7 @@ _HOMES = {
     "sluiceway.functions.joins": "CoGroupFunction TaggedUnion",
     "sluiceway.metrics": "JobMetrics",
     "sluiceway.runtime.tasklogs": "TaskLogFilter",
+    "sluiceway.serializers.schemas": "RenamedFrom",
     "sluiceway.state": "AggregatingState AggregatingStateDescriptor ListState ListStateDescriptor MapState "
     "MapStateDescriptor ReducingState ReducingStateDescriptor ValueState ValueStateDescriptor",
     "sluiceway.state_ttl": "StateTtlConfig",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar, overlo
 from sluiceway.errors import StateError
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.serializers import Serializer, serializer_for
+from sluiceway.serializers.evolution import Form, IncompatibleSchemaError, reader_of, schema_of
 from sluiceway.state_ttl import StateTtlConfig
 from sluiceway.types import is_known, type_name
 
@@ -54,6 +55,8 @@ IN = TypeVar("IN")
 OUT = TypeVar("OUT")
 ACC = TypeVar("ACC")
 
+_MIGRATE: Final = "give its descriptor migrate=, a function that makes a new value of an old one, "
+
 VOID_NAMESPACE: Final = ()
 """The namespace of state that belongs to a key alone."""
 
@@ -69,11 +72,16 @@ class StateDescriptor:
         name: unique within the operator.
         type: the Python type of a value, for choosing a serializer; None lets any value in (pickled).
         ttl: how long entries live, for keyed state; None for ever.
+        migrate: makes a value (an element of a list, the value of a map's entry) out of one that was saved when
+            the type was another one. It is given plain data: records are dicts of their fields, sets lists, enums
+            their values; what was pickled, as state of no type is, as it was. Without it, fields that have a
+            default may be added, fields removed, renamed (:class:`~sluiceway.RenamedFrom`), and types widened.
     """
 
     name: str
     type: Any = None
     ttl: StateTtlConfig | None = field(default=None, kw_only=True)
+    migrate: Callable[[Any], Any] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
@@ -84,6 +92,10 @@ class StateDescriptor:
             raise TypeError(
                 f"{type(self).__name__}({self.name!r}): ttl takes a StateTtlConfig, as in "
                 f"ttl=StateTtlConfig(timedelta(hours=1)), not {self.ttl!r:.60}"
+            )
+        if self.migrate is not None and not callable(self.migrate):
+            raise TypeError(
+                f"{type(self).__name__}({self.name!r}): migrate takes a function, not {self.migrate!r:.60}"
             )
 
     @property
@@ -282,6 +294,7 @@ class StateMeta:
             because the state has a time to live.
         declared: the kind that was declared, for people: ``list``.
         ttl_ms: the time to live, for people.
+        schema: what is in the values, with the names of their fields, as plain data; None where they are pickled.
     """
 
     name: str
@@ -292,6 +305,7 @@ class StateMeta:
     expires: bool = False
     declared: str = field(default="", compare=False)
     ttl_ms: int | None = field(default=None, compare=False)
+    schema: Any = field(default=None, hash=False)
 
     def __str__(self) -> str:
         content = self.type_name or "values of no declared type"
@@ -307,10 +321,14 @@ class TableSchema:
     Attributes:
         meta: what the table's snapshots say of it.
         serializer: for the values of a VALUE table, for pairs ``(key, value)`` of a MAP table.
+        hint: what the serializer is for.
+        migrate: that of the descriptor.
     """
 
     meta: StateMeta
     serializer: Serializer
+    hint: Any = None
+    migrate: Callable[[Any], Any] | None = None
 
     @classmethod
     def of(cls, descriptor: StateDescriptor) -> TableSchema:
@@ -335,8 +353,16 @@ class TableSchema:
         name, expires = descriptor.name, descriptor.expires
         declared_as = type(descriptor).__name__.removesuffix("StateDescriptor").lower()
         ttl_ms = descriptor.ttl.ttl_ms if descriptor.ttl is not None and expires else None
-        meta = StateMeta(name, kind, serializer.name, serializer.version, shown_name, expires, declared_as, ttl_ms)
-        return cls(meta, serializer)
+        schema = schema_of(serializer, declared)
+        if descriptor.migrate is not None and schema is None:
+            raise StateError(
+                f"state {name!r} has migrate=, and no type whose fields are saved: declare type= as a dataclass, "
+                "struct, named tuple, pydantic model, or made of scalars and collections (and key_type= for a map)"
+            )
+        meta = StateMeta(
+            name, kind, serializer.name, serializer.version, shown_name, expires, declared_as, ttl_ms, schema
+        )
+        return cls(meta, serializer, declared, descriptor.migrate)
 
     def check_same(self, other: StateMeta, operator: str) -> None:
         """Check a second declaration of the table. Raises StateError if kind or type differ."""
@@ -361,15 +387,28 @@ class TableSchema:
                 f"live, the job declares {has}. Declare it as it was (ttl may be of another length), give the new "
                 "one another name, or start without the snapshot"
             )
-        same = (written.kind, written.type_name, written.serializer) == (new.kind, new.type_name, new.serializer)
-        reader = self.serializer.reader_for(written.version) if same else None
-        if reader is not None:
-            return reader
+        reason = ""
+        try:
+            if written.kind is new.kind and (reader := self._reader(written)) is not None:
+                return reader
+        except IncompatibleSchemaError as error:
+            reason = f": {error}"
         raise StateError(
-            f"state {new.name!r} of operator {operator!r} cannot be restored: the snapshot holds {written}, "
-            f"the job declares {new}. Declare it as it was, give the new one another name, or start without "
-            "the snapshot"
+            f"state {new.name!r} of operator {operator!r} cannot be restored: the snapshot holds {written}, the "
+            f"job declares {new}{reason}. Declare it as it was, {_MIGRATE if reason else ''}give the new one "
+            "another name, or start without the snapshot"
         )
+
+    def _reader(self, written: StateMeta) -> Serializer | None:
+        new = self.meta
+        layers: tuple[str, ...] = ("map",) if new.kind is TableKind.MAP else ()
+        if written.expires != new.expires or "list" in {written.declared, new.declared} - {"", new.declared}:
+            return None
+        layers += ("list",) if new.declared == "list" else ()
+        layers += ("touched",) if new.expires else ()
+        old = Form(written.serializer, written.version, written.type_name, written.schema)
+        now = Form(new.serializer, new.version, new.type_name, new.schema)
+        return reader_of(old, now, self.serializer, self.hint, layers, self.migrate)
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,5 +122,10 @@ def check_descriptors(descriptors: tuple[Any, ...]) -> tuple[MapStateDescriptor,
                 f"{where}: state {descriptor.name!r} has a time to live, which broadcast state cannot have, as "
                 "every subtask's copy would come to an end at another moment: leave out ttl="
             )
+        if descriptor.migrate is not None:
+            raise GraphError(
+                f"{where}: state {descriptor.name!r} has migrate=, which is of no use for broadcast state: it is "
+                "saved without its types. Leave it out, and let the function that reads it take either form"
+            )
         seen.add(descriptor.name)
     return descriptors

@@ -72,6 +72,7 @@ class TableEntry(_Part, frozen=True, kw_only=True):
         expires: whether each value stands in a pair with the time it was last touched.
         kind: what was declared: ``value``, ``list``, ``map``, ``reducing``, ``aggregating``.
         ttl_ms: its time to live.
+        schema: of the values; None where only the job's classes can read them.
     """
 
     name: str
@@ -82,6 +83,7 @@ class TableEntry(_Part, frozen=True, kw_only=True):
     expires: bool = False
     kind: str = ""
     ttl_ms: int | None = None
+    schema: Any = None
 
 
 class GroupEntry(_Part, frozen=True, kw_only=True, array_like=True, omit_defaults=False):
@@ -164,6 +166,7 @@ class ListEntry(_Part, frozen=True, kw_only=True):
         subtask: whose it was.
         parallelism: how many subtasks there were.
         elements: where they are; None: there are none.
+        schema: of the values; None where only the job's classes can read them.
     """
 
     name: str
@@ -174,6 +177,7 @@ class ListEntry(_Part, frozen=True, kw_only=True):
     subtask: int
     parallelism: int
     elements: Section | None = None
+    schema: Any = None
 
 
 class OperatorEntry(_Part, frozen=True, kw_only=True):

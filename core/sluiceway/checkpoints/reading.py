@@ -131,6 +131,7 @@ class StateReader:
             entry.subtask,
             entry.parallelism,
             tuple(elements),
+            entry.schema,
         )
 
     def _loads(self, section: Section, data: bytes) -> Any:
@@ -180,6 +181,7 @@ def _meta(entry: TableEntry) -> StateMeta:
         entry.expires,
         entry.kind,
         entry.ttl_ms,
+        entry.schema,
     )
 
 

@@ -201,6 +201,7 @@ def _write_operator(
                 subtask=kept.subtask,
                 parallelism=kept.parallelism,
                 elements=elements,
+                schema=kept.schema,
             )
         )
         yield
@@ -256,6 +257,7 @@ def _table_entry(meta: StateMeta) -> TableEntry:
         expires=meta.expires,
         kind=meta.declared,
         ttl_ms=meta.ttl_ms,
+        schema=meta.schema,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from sluiceway.functions import (
     RuntimeContext,
 )
 from sluiceway.serializers import serializer_for
+from sluiceway.serializers.evolution import Form, IncompatibleSchemaError, reader_of, schema_of
 from sluiceway.state import ListState, ListStateDescriptor
 from sluiceway.types import is_known, type_name
 
@@ -49,6 +50,7 @@ class ListSnapshot:
         subtask: index of the subtask.
         parallelism: how many subtasks there were.
         elements: in order, each by itself.
+        schema: of an element; None where it is pickled.
     """
 
     name: str
@@ -59,6 +61,7 @@ class ListSnapshot:
     subtask: int
     parallelism: int
     elements: tuple[bytes, ...] = ()
+    schema: Any = field(default=None, hash=False)
 
     def __str__(self) -> str:
         content = self.type_name or "values of no declared type"
@@ -167,6 +170,11 @@ class SubtaskLists(OperatorStateStore):
                 f"operator state {descriptor.name!r} of operator {self._operator!r} cannot have a time to live: "
                 "only keyed state expires"
             )
+        if descriptor.migrate is not None and schema_of(serializer_for(descriptor.type), descriptor.type) is None:
+            raise StateError(
+                f"operator state {descriptor.name!r} of operator {self._operator!r} has migrate=, and no type "
+                "whose fields are saved: declare type="
+            )
         name, declared = descriptor.name, self._empty(descriptor, mode)
         if name in self._lists:
             known = self._lists[name]
@@ -185,13 +193,20 @@ class SubtaskLists(OperatorStateStore):
         kept = self._restored.get(descriptor.name)
         if kept is None:
             return []
-        same = replace(kept, elements=(), version=declared.version) == declared
-        reader = serializer_for(descriptor.type).reader_for(kept.version) if same else None
+        reader, reason = None, ""
+        try:
+            if kept.mode is declared.mode:
+                old, new = (Form(s.serializer, s.version, s.type_name, s.schema) for s in (kept, declared))
+                serializer, hint = serializer_for(descriptor.type), descriptor.type
+                reader = reader_of(old, new, serializer, hint, (), descriptor.migrate)
+        except IncompatibleSchemaError as error:
+            reason = f": {error}"
         if reader is None:
+            migrate = "give its descriptor migrate=, a function that makes a new value of an old one, "
             raise StateError(
                 f"operator state {descriptor.name!r} of operator {self._operator!r} cannot be restored: the "
-                f"snapshot holds {kept}, the job declares {declared}. Declare it as it was, give the new one "
-                "another name, or start without the snapshot"
+                f"snapshot holds {kept}, the job declares {declared}{reason}. Declare it as it was, "
+                f"{migrate if reason else ''}give the new one another name, or start without the snapshot"
             )
         try:
             return [reader.loads(element) for element in kept.elements]
@@ -212,6 +227,7 @@ class SubtaskLists(OperatorStateStore):
             shown,
             self._subtask,
             self._parallelism,
+            schema=schema_of(serializer, descriptor.type),
         )
 
 

@@ -20,6 +20,8 @@ from uuid import UUID, SafeUUID
 
 import msgspec
 
+from sluiceway.serializers.models import is_pydantic, is_simple_model
+
 __all__ = ["JSON_SCALARS", "Every", "every_exact", "is_plain_key"]
 
 Every = Callable[[Collection[Any]], bool]
@@ -30,9 +32,17 @@ _Check = frozenset[type] | Every
 JSON_SCALARS: Final = frozenset({NoneType, bool, int, float, str, bytes})
 
 
-def every_exact(hint: Any) -> Every | None:
-    """How to see that values of type ``hint`` survive msgpack unchanged; None if that cannot be said."""
-    check = _exactly(hint)
+_WITH_MODELS: Final = object()
+
+
+def every_exact(hint: Any, *, models: bool = False) -> Every | None:
+    """How to see that values of type ``hint`` survive msgpack unchanged; None if that cannot be said.
+
+    Args:
+        hint: the type.
+        models: whether what writes and reads them knows pydantic models.
+    """
+    check = _exactly(hint, (_WITH_MODELS,) if models else ())
     return None if check is None else _every(check)
 
 
@@ -167,6 +177,8 @@ def _class(cls: Any, outer: tuple[Any, ...]) -> _Check | None:
         if cls.__bases__ != (tuple,) or set(names) != set(hints):
             return None
         return _row_of(cls, [hints[name] for name in names], outer)
+    if is_pydantic(cls):
+        return _model(cls, outer) if _WITH_MODELS in outer and is_simple_model(cls) else None
     if hasattr(cls, "__post_init__") or cls.__reduce_ex__ is not object.__reduce_ex__:
         return None  # making one again is more than filling in its fields
     if issubclass(cls, msgspec.Struct):
@@ -193,6 +205,18 @@ def _is_simple_dataclass(cls: Any) -> bool:
         cls.__reduce__ is object.__reduce__
         and all(is_dataclass(base) for base in cls.__mro__[:-1])
         and all(f.init for f in fields(cls))
+    )
+
+
+def _model(cls: Any, outer: tuple[Any, ...]) -> _Check | None:
+    every = _fields(cls, tuple(cls.model_fields), outer)
+    size, extra = len(cls.model_fields), attrgetter("__pydantic_extra__")
+    return every and (
+        lambda values: (
+            _every(every)(values)
+            and all(len(vars(value)) == size for value in values)
+            and all(more is None for more in map(extra, values))
+        )
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 import msgspec
@@ -10,6 +10,7 @@ import msgspec
 from sluiceway.errors import SerializationError
 from sluiceway.serializers.base import PICKLE, Serializer
 from sluiceway.serializers.exactness import Every, every_exact, is_plain_key
+from sluiceway.serializers.models import has_models, model_fields, model_of
 from sluiceway.types import type_name
 
 __all__ = ["KEY_SERIALIZER", "KeySerializer", "MsgspecSerializer"]
@@ -36,18 +37,25 @@ class MsgspecSerializer(Serializer):
     name = "msgspec"
 
     def __init__(self, type_hint: Any = Any) -> None:
-        exact = every_exact(type_hint)
+        exact = every_exact(type_hint, models=True)
         if exact is None:
             raise TypeError(f"msgpack does not keep values of type {type_name(type_hint)} as they are")
         self._every_exact: Every = exact
-        self._decode = msgspec.msgpack.Decoder(type_hint).decode
+        hook = self.hook_of(type_hint)
+        self._encode = _encode_msgpack if hook is None else msgspec.msgpack.Encoder(enc_hook=model_fields).encode
+        self._decode = msgspec.msgpack.Decoder(type_hint, dec_hook=hook).decode
         self._type_hint = type_hint
+
+    @staticmethod
+    def hook_of(type_hint: Any) -> Callable[[type, Any], Any] | None:
+        """What makes the values of a type that msgspec does not know, where there may be any."""
+        return model_of if has_models(type_hint) else None
 
     def dumps(self, value: Any) -> bytes:
         """Encode ``value``."""
         try:
             if self._every_exact((value,)):
-                return _encode_msgpack(value)
+                return self._encode(value)
         except (OverflowError, UnicodeEncodeError, RecursionError, AttributeError, TypeError):
             pass
         return _PICKLED + PICKLE.dumps(value)

@@ -1,0 +1,518 @@
+"""Values that were written when their type was another one, as values of the type of today.
+
+What was written becomes *plain data* first, read by the schema that was kept with it and without the old class:
+records are dicts of their fields. From that, values of today's type are made, by what both schemas say, or by a
+function of the user.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import pickle
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from sluiceway.errors import SerializationError
+from sluiceway.serializers.base import PICKLE, Serializer
+from sluiceway.serializers.exactness import every_exact
+from sluiceway.serializers.msgpack import MsgspecSerializer
+from sluiceway.serializers.schemas import Schema, describe, shown, without_names
+
+__all__ = ["Form", "IncompatibleSchemaError", "reader_of", "schema_of"]
+
+Make = Callable[[Any], Any]
+
+_PICKLED: Final = b"\xc1"
+_decode: Final = msgspec.msgpack.Decoder().decode
+_NATIVE: Final = (bytes, dt.datetime, dt.date, dt.time, dt.timedelta, Decimal, UUID)
+_AS_TEXT: Final[Mapping[str, type]] = {
+    "date": dt.date,
+    "datetime": dt.datetime,
+    "time": dt.time,
+    "timedelta": dt.timedelta,
+    "decimal": Decimal,
+    "uuid": UUID,
+}
+_PLAIN_TYPES: Final[Mapping[str, type]] = {
+    "null": type(None),
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "str": str,
+    "bytes": bytes,
+    **_AS_TEXT,
+}
+
+
+class IncompatibleSchemaError(Exception):
+    """Values of one schema cannot be made from values of another one: says why."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How values were written, or are.
+
+    Attributes:
+        serializer: name of the serializer.
+        version: of the serializer.
+        type_name: the declared type as text; empty: there is none.
+        schema: of the values; None where they are pickled, and where none was kept.
+    """
+
+    serializer: str
+    version: int
+    type_name: str
+    schema: Schema | None
+
+
+def schema_of(serializer: Serializer, hint: Any) -> Schema | None:
+    """The schema of what a serializer writes of values of a type; None if only the type's classes can read it."""
+    if type(serializer) is not MsgspecSerializer:
+        return None
+    try:
+        return describe(hint)
+    except Exception:  # hints are the user's: without a schema, the type's name has to do
+        return None
+
+
+def reader_of(
+    old: Form, new: Form, serializer: Serializer, hint: Any, layers: tuple[str, ...], migrate: Make | None
+) -> Serializer | None:
+    """What reads values that were written, as values of today's type; None: nothing does.
+
+    Args:
+        old: how they were written.
+        new: how they are now.
+        serializer: of today.
+        hint: the type of today.
+        layers: what is around the values that are meant, from the outside: ``map`` for pairs of key and value,
+            ``list``, ``touched`` for pairs of time and value.
+        migrate: makes a value of today's type from the plain data of one of another; None: by the schemas.
+
+    Raises:
+        IncompatibleSchemaError: no value can be made out of an older one; says why, if there is more to say than
+            the types.
+    """
+    if new.schema is None or (old.schema is None and old.serializer != "pickle"):
+        same = (old.type_name, old.serializer) == (new.type_name, new.serializer)
+        return serializer.reader_for(old.version) if same else None
+    if old.schema is None:
+        if migrate is not None:
+            return _evolving(None, hint, layers, migrate)
+        if old.type_name and old.type_name == new.type_name:
+            return PICKLE  # it was pickled when it could not be described yet
+        raise IncompatibleSchemaError("what was saved is pickled, which does not say what is in it")
+    if (old.serializer, serializer.reader_for(old.version)) != (new.serializer, serializer):
+        return None
+    if without_names(old.schema) == without_names(new.schema):
+        if _classes_of(old.schema) == _classes_of(new.schema):
+            return serializer
+        migrate = None  # classes were moved
+    return _evolving(old.schema, hint, layers, migrate)
+
+
+def _classes_of(schema: Schema) -> list[tuple[str, str]]:
+    return [(record["module"], record["qualname"]) for record in _records(schema)]
+
+
+def _evolving(old: Schema | None, hint: Any, layers: tuple[str, ...], migrate: Make | None) -> Serializer:
+    classes: dict[tuple[str, str], type] = {}
+    new = describe(hint, classes)
+    return _EvolvingReader(old, _layered(layers, old, new, hint, migrate, classes))
+
+
+class _EvolvingReader(Serializer):
+    name = "evolving"
+
+    def __init__(self, old: Schema | None, make: Make) -> None:
+        self._old = old
+        self._make = make
+        self._plain = None if old is None else _plain(old)
+        self._records = {} if old is None else {(r["module"], r["qualname"]): r for r in _records(old)}
+
+    def dumps(self, value: Any) -> bytes:
+        """Old forms are only read."""
+        raise SerializationError("an older form of a type is only read")
+
+    def loads(self, data: bytes) -> Any:
+        """Read a value of the old form."""
+        try:
+            if self._plain is None:
+                return self._make(PICKLE.loads(data))
+            if data[:1] == _PICKLED:
+                return self._make(self._plain(_Unpickler(data[1:], self._records).load()))
+            return self._make(self._plain(_decode(data)))
+        except SerializationError:
+            raise
+        except Exception as error:  # the user's functions, classes that are gone
+            old = "an older form" if self._old is None else shown(self._old)
+            raise SerializationError(
+                f"a value of {old} cannot be made one of the type of today: {type(error).__name__}: {error}"
+            ) from error
+
+
+def _layered(
+    layers: tuple[str, ...],
+    old: Schema | None,
+    new: Any,
+    hint: Any,
+    migrate: Make | None,
+    classes: dict[tuple[str, str], type],
+) -> Make:
+    args = typing.get_args(hint)
+    if not layers:
+        if migrate is not None:
+            return _checked(migrate, hint, new)
+        if old is None:
+            return lambda value: value
+        step, made = _step(old, new, classes, "a value"), _maker(hint)
+        return made if step is None else lambda value: made(step(value))
+    layer, *left = layers
+    rest = tuple(left)
+    if layer == "list":
+        inner = old["list"] if isinstance(old, dict) else None
+        each = _layered(rest, inner, new["list"], args[0], migrate, classes)
+        return lambda values: [each(value) for value in values]
+    parts = old["tuple"] if isinstance(old, dict) else [None, None]
+    value_of = _layered(rest, parts[1], new["tuple"][1], args[1], migrate, classes)
+    if layer == "touched":
+        return lambda pair: (pair[0], value_of(pair[1]))
+    key_of = _layered((), parts[0], new["tuple"][0], args[0], None, classes)
+    return lambda pair: (key_of(pair[0]), value_of(pair[1]))
+
+
+def _checked(migrate: Make, hint: Any, new: Schema) -> Make:
+    every = every_exact(hint, models=True)
+    wanted = hint if isinstance(hint, type) and typing.get_origin(hint) is None else None
+
+    def made(plain: Any) -> Any:
+        value = migrate(plain)
+        if not (wanted is not None and isinstance(value, wanted)) and not (every and every((value,))):
+            raise TypeError(f"migrate returned {value!r:.80}, which is no {shown(new, deep=False)}")
+        return value
+
+    return made
+
+
+def _maker(hint: Any) -> Make:
+    hook = MsgspecSerializer.hook_of(hint)
+
+    def made(value: Any) -> Any:
+        return msgspec.convert(value, hint, dec_hook=hook)
+
+    return made
+
+
+# ---- what was written, as plain data -----------------------------------------------------------------------
+
+
+def _records(schema: Any) -> list[dict[str, Any]]:
+    """All classes with fields in a schema."""
+    if isinstance(schema, list):
+        return [record for part in schema for record in _records(part)]
+    if not isinstance(schema, dict):
+        return []
+    if "record" in schema:
+        return [schema, *(record for f in schema["fields"] for record in _records(f["type"]))]
+    return [record for part in schema.values() for record in _records(part)]
+
+
+def _plain(schema: Schema) -> Make:
+    """From what msgpack gives, or from an unpickled object, to plain data."""
+    if isinstance(schema, str):
+        kind = _AS_TEXT.get(schema)
+        return _same if kind is None else lambda value: msgspec.convert(value, kind)
+    if "record" in schema:
+        return _record_plain(schema)
+    if "enum" in schema:
+        return lambda value: getattr(value, "value", value)
+    if "literal" in schema:
+        return _same
+    [(kind_name, parts)] = schema.items()
+    if kind_name == "dict":
+        key, inside = map(_plain, parts)
+        return lambda value: {key(k): inside(v) for k, v in value.items()}
+    if kind_name == "tuple":
+        steps = [_plain(part) for part in parts]
+        return lambda value: tuple([step(v) for step, v in zip(steps, value, strict=True)])
+    if kind_name == "union":
+        members = [(part, _plain(part)) for part in parts]
+        return lambda value: _member(value, members)(value)
+    each = _plain(parts)
+    if kind_name == "row":
+        return lambda value: tuple([each(v) for v in value])
+    return lambda value: [each(v) for v in value]
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _record_plain(schema: dict[str, Any]) -> Make:
+    steps = [(f["name"], f.get("key", f["name"]), _plain(f["type"])) for f in schema["fields"]]
+    tag = schema.get("tag")
+    names = [name for name, _, _ in steps]
+    key = (schema["module"], schema["qualname"])
+
+    def plain(value: Any) -> dict[str, Any]:
+        if isinstance(value, _Unpickled):
+            if value.of != key:
+                raise TypeError(f"{value.of[1]} stands where {key[1]} was declared")
+            given = value.fields(names)
+            found = {name: step(given[name]) for name, _, step in steps if name in given}
+        elif isinstance(value, dict):
+            found = {name: step(value[written]) for name, written, step in steps if written in value}
+        elif type(value).__qualname__ == key[1]:  # its class was pickled with it
+            found = {name: step(getattr(value, name)) for name, _, step in steps if hasattr(value, name)}
+        elif isinstance(value, list | tuple):
+            places = value[1:] if tag else value
+            found = {name: step(v) for (name, _, step), v in zip(steps, places, strict=False)}
+        else:
+            raise TypeError(f"{value!r:.80} stands where {key[1]} was declared")
+        return {tag[0]: tag[1], **found} if tag else found
+
+    return plain
+
+
+def _member(value: Any, members: list[tuple[Schema, Make]]) -> Make:
+    """What is to be done with a value of a union."""
+    for exactly in (True, False):
+        for schema, make in members:
+            if _accepts(schema, value, exactly):
+                return make
+    raise TypeError(f"{value!r:.80} is none of {' | '.join(shown(schema) for schema, _ in members)}")
+
+
+def _accepts(schema: Schema, value: Any, exactly: bool) -> bool:
+    if isinstance(schema, str):
+        if schema == "any":
+            return not exactly
+        if type(value) is _PLAIN_TYPES[schema]:
+            return True
+        return not exactly and (
+            (schema in _AS_TEXT and isinstance(value, str | dt.datetime))
+            or (schema == "float" and isinstance(value, int))
+        )
+    if "record" in schema:
+        if isinstance(value, _Unpickled):
+            return value.of == (schema["module"], schema["qualname"])
+        if type(value).__qualname__ == schema["qualname"]:
+            return True
+        tag = schema.get("tag")
+        if isinstance(value, dict):
+            return tag is None or value.get(tag[0], tag[1]) == tag[1]
+        return bool(schema.get("array")) and isinstance(value, list) and (tag is None or value[:1] == [tag[1]])
+    if "enum" in schema:
+        return getattr(value, "value", value) in schema["values"]
+    if "literal" in schema:
+        return any(type(value) is type(known) and value == known for known in schema["literal"])
+    return isinstance(value, dict) if "dict" in schema else isinstance(value, list | tuple | set | frozenset)
+
+
+class _Unpickled:
+    """Stands for an object whose class may be another one by now."""
+
+    of: tuple[str, str] = ("", "")
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> _Unpickled:
+        made = super().__new__(cls)
+        made.args, made.state = args, kwargs
+        return made
+
+    args: tuple[Any, ...]
+    state: Any
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """All is done."""
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def fields(self, names: list[str]) -> dict[str, Any]:
+        """Its fields by name."""
+        found = dict(zip(names, self.args, strict=False))
+        state = self.state
+        if isinstance(state, list):
+            return {**found, **dict(zip(names, state, strict=False))}
+        for part in state if isinstance(state, tuple) else (state,):
+            if part:
+                found.update(part.get("__dict__", part))
+        return found
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads objects of the classes of a schema without these."""
+
+    def __init__(self, data: bytes, records: Mapping[tuple[str, str], Any]) -> None:
+        super().__init__(io.BytesIO(data))
+        self._stand_ins = {key: type(key[1], (_Unpickled,), {"of": key}) for key in records}
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (found := self._stand_ins.get((module, name))) is not None:
+            return found
+        if name == "rebuild" and module.startswith("msgspec"):
+            return lambda cls, given: cls(**given)
+        return super().find_class(module, name)
+
+
+# ---- from the plain data of one schema to what makes values of another -------------------------------------
+
+
+def _step(old: Schema, new: Schema, classes: dict[tuple[str, str], type], where: str) -> Make | None:
+    """How plain data becomes what :func:`msgspec.convert` makes values of; None: it is that already."""
+    if isinstance(old, dict) and "union" in old:
+        members = [(part, _step(part, new, classes, where)) for part in old["union"]]
+        if all(step is None for _, step in members):
+            return None
+        made = [(part, step or _same) for part, step in members]
+        return lambda value: _member(value, made)(value)
+    if isinstance(new, dict) and "union" in new:
+        return _into_union(old, new["union"], classes, where)
+    if isinstance(old, str) or isinstance(new, str):
+        if old == new:
+            return None
+        if old == "int" and new == "float":
+            return _widened
+        raise _incompatible(old, new, where)
+    if "record" in old and "record" in new:
+        return _record_step(old, new, classes, where)
+    if "enum" in old and "enum" in new and old["enum"] == new["enum"]:
+        _check_within(old["values"], new["values"], old, where)
+        return None
+    if "literal" in old and "literal" in new:
+        _check_within(old["literal"], new["literal"], old, where)
+        return None
+    for kind in ("list", "set", "frozenset", "row"):
+        if kind in old and kind in new:
+            return _each(_step(old[kind], new[kind], classes, where))
+    if "tuple" in old and "tuple" in new and len(old["tuple"]) == len(new["tuple"]):
+        steps = [_step(*pair, classes, where) or _same for pair in zip(old["tuple"], new["tuple"], strict=True)]
+        return lambda value: [step(v) for step, v in zip(steps, value, strict=True)]
+    if "dict" in old and "dict" in new and _is_same(old["dict"][0], new["dict"][0]):
+        inside = _step(old["dict"][1], new["dict"][1], classes, where)
+        return None if inside is None else lambda value: {k: inside(v) for k, v in value.items()}
+    raise _incompatible(old, new, where)
+
+
+def _each(step: Make | None) -> Make | None:
+    return None if step is None else lambda values: [step(value) for value in values]
+
+
+def _is_same(old: Schema, new: Schema) -> bool:
+    return without_names(old) == without_names(new)
+
+
+def _incompatible(old: Schema, new: Schema, where: str) -> IncompatibleSchemaError:
+    return IncompatibleSchemaError(f"{where} was {shown(old)} and is {shown(new)} now")
+
+
+def _widened(value: Any) -> Any:
+    if type(value) is int:
+        wide = float(value)
+        if wide != value:
+            raise TypeError(f"{value} has too many digits for a float")
+        return wide
+    return value
+
+
+def _check_within(old: list[Any], new: list[Any], schema: Schema, where: str) -> None:
+    lost = [value for value in old if value not in new]
+    if lost:
+        gone = ", ".join(map(repr, lost))
+        raise IncompatibleSchemaError(f"{where} was {shown(schema)}, which has {gone} no more")
+
+
+def _into_union(
+    old: Schema, members: list[Schema], classes: dict[tuple[str, str], type], where: str
+) -> Make | None:
+    if any(_is_same(old, member) for member in members):
+        found = next(member for member in members if _is_same(old, member))
+        return _step(old, found, classes, where)
+    reason: IncompatibleSchemaError | None = None
+    for member in members:
+        try:
+            return _step(old, member, classes, where)
+        except IncompatibleSchemaError as error:
+            # That fields do not go together says more than that a class is no None.
+            if reason is None or (isinstance(member, dict) and "record" in member):
+                reason = error
+    if any(isinstance(member, dict) and "record" in member for member in members) and isinstance(old, dict):
+        assert reason is not None
+        raise reason
+    raise _incompatible(old, {"union": members}, where)
+
+
+def _record_step(
+    old: dict[str, Any], new: dict[str, Any], classes: dict[tuple[str, str], type], where: str
+) -> Make:
+    name = new["record"]
+    if old["record"] != name:
+        raise _incompatible(old, new, where)
+    by_name = {f["name"]: f for f in old["fields"]}
+    by_key = {f.get("key", f["name"]): f for f in old["fields"]}
+    taken: list[tuple[str, str | None, Make]] = []
+    for field in new["fields"]:
+        key = field.get("key", field["name"])
+        found = by_key.get(key) or by_name.get(field["name"])
+        for earlier in field.get("was", ()) if found is None else ():
+            found = found or by_name.get(earlier) or by_key.get(earlier)
+        if found is None and not field.get("default"):
+            raise IncompatibleSchemaError(
+                f"field {field['name']!r} of {name} is new and has no default (a field that was renamed says so: "
+                f"Annotated[..., RenamedFrom({next(iter(by_name), 'old')!r})])"
+            )
+        step = None
+        if found is not None:
+            step = _step(found["type"], field["type"], classes, f"field {field['name']!r} of {name}")
+        taken.append((key, None if found is None else found["name"], step or _same))
+    if by_name and not any(source for _, source, _ in taken):
+        raise IncompatibleSchemaError(f"{name} has none of the fields any more that it had: {shown(old)}")
+    tag = new.get("tag")
+    if new.get("array"):
+        defaults = _defaults(classes[new["module"], new["qualname"]])
+        head = [tag[1]] if tag else []
+        return lambda value: (
+            head
+            + [
+                step(value[source]) if source is not None and source in value else defaults[place]()
+                for place, (_, source, step) in enumerate(taken)
+            ]
+        )
+    present = [(key, source, step) for key, source, step in taken if source is not None]
+    start = {tag[0]: tag[1]} if tag else {}
+    return lambda value: {
+        **start,
+        **{key: step(value[source]) for key, source, step in present if source in value},
+    }
+
+
+def _defaults(cls: Any) -> list[Callable[[], Any]]:
+    """What stands in each place of a record that is written by place, if nothing was written."""
+    if issubclass(cls, tuple):
+        known = cls._field_defaults
+        return [_constant(known[name]) if name in known else _missing(name) for name in cls._fields]
+    return [
+        f.default_factory
+        if f.default_factory is not msgspec.NODEFAULT
+        else (_missing(f.name) if f.default is msgspec.NODEFAULT else _constant(f.default))
+        for f in msgspec.structs.fields(cls)
+    ]
+
+
+def _constant(value: Any) -> Callable[[], Any]:
+    plain = msgspec.to_builtins(value, builtin_types=_NATIVE)
+    return lambda: plain
+
+
+def _missing(name: str) -> Callable[[], Any]:
+    def missing() -> Any:
+        raise TypeError(f"there is nothing for field {name!r}, which has no default")
+
+    return missing
