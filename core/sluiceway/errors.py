@@ -75,6 +75,10 @@ class StateError(SluicewayError):
     """State was used outside its rules: unknown, of another type, without a key."""
 
 
+class IncompatibleStateError(StateError):
+    """What was saved does not go together with what the job declares: no restart makes it go together."""
+
+
 class CheckpointError(SluicewayError):
     """A checkpoint or savepoint cannot be written, found or read. Names the file."""
 

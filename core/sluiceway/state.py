@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar, overload
 
-from sluiceway.errors import StateError
+from sluiceway.errors import IncompatibleStateError, StateError
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.serializers import Serializer, serializer_for
 from sluiceway.serializers.evolution import Form, IncompatibleSchemaError, reader_of, schema_of
@@ -377,12 +377,12 @@ class TableSchema:
         """The serializer to read what a snapshot holds of this table.
 
         Raises:
-            StateError: kind, type, serializer or version are not compatible; names the state, old and new.
+            IncompatibleStateError: kind, type, serializer or version do not go together; names state, old and new.
         """
         new = self.meta
         if written.expires != new.expires and (written.kind, written.type_name) == (new.kind, new.type_name):
             had, has = ("a", "none") if written.expires else ("no", "one")
-            raise StateError(
+            raise IncompatibleStateError(
                 f"state {new.name!r} of operator {operator!r} cannot be restored: it was saved with {had} time to "
                 f"live, the job declares {has}. Declare it as it was (ttl may be of another length), give the new "
                 "one another name, or start without the snapshot"
@@ -393,7 +393,7 @@ class TableSchema:
                 return reader
         except IncompatibleSchemaError as error:
             reason = f": {error}"
-        raise StateError(
+        raise IncompatibleStateError(
             f"state {new.name!r} of operator {operator!r} cannot be restored: the snapshot holds {written}, the "
             f"job declares {new}{reason}. Declare it as it was, {_MIGRATE if reason else ''}give the new one "
             "another name, or start without the snapshot"

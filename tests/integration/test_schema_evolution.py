@@ -161,7 +161,7 @@ def again(location: Path, function: Any, **options: Any) -> dict[str, Any]:
     flow = sw.Pipeline("visits", max_parallelism=16)
     words = flow.from_collection(WORDS).uid("words").key_by(lambda w: w)
     found = words.process(function).uid("visits").collect()
-    flow.run(from_checkpoint=location, allow_dropped_state=True, restart="none", **options)
+    flow.run(from_checkpoint=location, allow_dropped_state=True, **{"restart": "none", **options})
     return dict(found)
 
 
@@ -302,6 +302,14 @@ def test_what_does_not_go_together_is_refused_with_both_types(tmp_path: Path) ->
         location, Saving("value", int, migrate=lambda old: None)
     )
     assert "KeyError: 'q'" in refusal(location, Saving("value", int, migrate=lambda old: old["q"]))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_refused_job_is_not_restarted(workers: int, tmp_path: Path) -> None:
+    location = saved(Saving("value", OldPoint, lambda word: OldPoint(len(word))), tmp_path)
+    with pytest.raises(StateError, match="a value was Point") as caught:
+        again(location, Saving("value", bytes), workers=workers, restart="fixed-delay:1000:10s")
+    assert "the job is not restarted" not in "".join(getattr(caught.value, "__notes__", ()))
 
 
 def refusal(location: Path, function: Saving) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from sluiceway.errors import SerializationError, StateError
+from sluiceway.errors import IncompatibleStateError, SerializationError, StateError
 from sluiceway.faults import record_loop
 from sluiceway.functions import (
     CheckpointedFunction,
@@ -203,7 +203,7 @@ class SubtaskLists(OperatorStateStore):
             reason = f": {error}"
         if reader is None:
             migrate = "give its descriptor migrate=, a function that makes a new value of an old one, "
-            raise StateError(
+            raise IncompatibleStateError(
                 f"operator state {descriptor.name!r} of operator {self._operator!r} cannot be restored: the "
                 f"snapshot holds {kept}, the job declares {declared}{reason}. Declare it as it was, "
                 f"{migrate if reason else ''}give the new one another name, or start without the snapshot"

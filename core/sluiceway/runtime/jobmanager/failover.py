@@ -8,6 +8,7 @@ from typing import Final
 
 from sluiceway.clock import Clock
 from sluiceway.engine import JobFailure
+from sluiceway.errors import IncompatibleStateError
 from sluiceway.graph import ExecutionGraph, ExecutionVertex, RestartStrategy, pipelined_regions
 from sluiceway.runtime.enginelog import WARNING, log
 
@@ -78,10 +79,12 @@ class Failover:
             self.ended(vertex)
             return True
         now_ms = self._clock.now_ms()
-        delay_ms = self._strategy.delay_ms(now_ms)
+        # That a type does not fit what was saved stays so, however often the step is opened.
+        hopeless = isinstance(cause, IncompatibleStateError)
+        delay_ms = None if hopeless else self._strategy.delay_ms(now_ms)
         self._remember(vertex, cause, 0 if delay_ms is None else len(region), delay_ms)
         if delay_ms is None:
-            if self._strategy.reason:
+            if self._strategy.reason and not hopeless:
                 self.given_up = f"the job is not restarted: {self._strategy.reason}"
                 cause.add_note(self.given_up)
             return False
