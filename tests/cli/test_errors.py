@@ -166,3 +166,23 @@ def test_a_fault_of_ours_says_so_and_shows_everything(
         "error: a fault inside Sluiceway or a plugin, not in the pipeline's own code:\nTraceback"
     )
     assert "in broken" in result.stderr
+
+
+def test_an_error_on_a_worker_is_told_once_without_the_engines_frames(write: Any, start: Any) -> None:
+    write(
+        "wrong.py",
+        """
+        flow = sw.Pipeline("wrong")
+        flow.from_collection([1, 0]).map(lambda v: 1 // v).print()
+        """,
+    )
+    run = ("run", "-q", "--workers", "1")
+    _, told = start(*run, "--restart", "fixed-delay:1:0ms", "wrong.py").communicate(timeout=60)
+    told = told[told.index("in a worker process") :]
+    assert told.count("ZeroDivisionError") == 1
+    assert told.count('File "') == 1
+    assert "wrong.py" in told
+    assert told.count("record: 0") == 1
+    assert told.splitlines()[-1].startswith("the job is not restarted: 1 restart")
+    _, told = start(*run, "--traceback", "wrong.py").communicate(timeout=60)
+    assert "runtime" + os.sep + "task.py" in told

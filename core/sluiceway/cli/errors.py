@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ __all__ = ["TRACEBACK_FLAG", "show", "wants_engine_frames", "warn"]
 TRACEBACK_FLAG: Final = "sluiceway.traceback"
 """Where a command leaves in ``click.Context.meta`` that ``--traceback`` was given."""
 
+_FRAME: Final = re.compile(r'  File "([^"]*)", line ')
 _VARIABLE: Final = "SLUICEWAY_TRACEBACK"
 _CORE: Final = str(Path(__file__).parent.parent) + os.sep
 _STANDARD: Final = str(Path(os.__file__).parent) + os.sep
@@ -50,6 +52,9 @@ def show(error: BaseException, engine_frames: bool = False) -> None:
         for note in getattr(error, "__notes__", ()):
             print("\n".join(f"  {line}" for line in str(note).splitlines()), file=sys.stderr)
         return
+    if not engine_frames and (lines := _of_worker(error)):
+        print("\n".join(lines), file=sys.stderr)
+        return
     from traceback import TracebackException
 
     told = TracebackException.from_exception(error)
@@ -63,16 +68,44 @@ def show(error: BaseException, engine_frames: bool = False) -> None:
         print(line, end="", file=sys.stderr)
 
 
+def _of_worker(error: BaseException) -> list[str]:
+    """The traceback that came from a worker with an error, without the engine's frames; empty: none came.
+
+    All that it says is said again by the error, but for the notes that the job manager has added.
+    """
+    shipping = sys.modules.get("sluiceway.runtime.cluster.shipping")
+    if shipping is None or not isinstance(error.__cause__, shipping.RemoteTraceback):
+        return []
+    said = str(error.__cause__).splitlines()
+    lines: list[str] = []
+    users, shown = False, True
+    for line in said:
+        if frame := _FRAME.match(line):
+            shown = _is_users(frame[1], users)
+            users = users or shown
+        elif not line.startswith("    "):
+            shown = True
+        if shown:
+            lines.append(line)
+    notes = getattr(error, "__notes__", ())
+    known = set(said)
+    return [*lines, *(note for note in notes if not known.issuperset(note.splitlines()))] if users or notes else []
+
+
 def _users(stack: Iterable[FrameSummary]) -> list[FrameSummary]:
     """The frames of the user's own code, and what that called; none if it was not reached."""
-    hidden = (_CORE, "<sluiceway", *_folders_of_plugins_and_click())
     kept: list[FrameSummary] = []
     for frame in stack:
-        name = frame.filename
-        # What the standard library does on our behalf is ours; what the user's code has it do is not.
-        if not name.startswith(hidden) and (kept or not _is_standard(name)):
+        if _is_users(frame.filename, bool(kept)):
             kept.append(frame)
     return kept
+
+
+def _is_users(filename: str, within: bool) -> bool:
+    """Whether a frame is one of the user's own code or, ``within`` it, of what that called."""
+    hidden = (_CORE, "<sluiceway", *_folders_of_plugins_and_click())
+    # What the standard library does on our behalf is ours; what the user's code has it do is not.
+    return not filename.startswith(hidden) and (within or not _is_standard(filename))
 
 
 def _is_standard(filename: str) -> bool:
