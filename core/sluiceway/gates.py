@@ -138,6 +138,11 @@ class InputGate:
         """Bytes that have come from other workers."""
         return sum(c.receiver.bytes_in for c in self._channels)
 
+    @property
+    def ready(self) -> bool:
+        """Whether there is something to read."""
+        return bool(self._ready or self._pending)
+
     def queued(self) -> int:
         """Elements that wait to be read."""
         return sum(c.receiver.queued() for c in self._channels)

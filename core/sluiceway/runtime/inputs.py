@@ -67,6 +67,11 @@ class TaskInput(ABC):
         """Bytes that have come from other workers."""
         return 0
 
+    @property
+    def ready(self) -> bool:
+        """Whether there may be an element to read at once."""
+        return True
+
     def queued(self) -> int:
         """Elements that have come in and are not read."""
         return 0
@@ -117,6 +122,11 @@ class GateInput(TaskInput):
     def bytes_in(self) -> int:
         """Those of all channels."""
         return self._gate.bytes_in
+
+    @property
+    def ready(self) -> bool:
+        """Whether the gate has something."""
+        return self._gate.ready
 
     def queued(self) -> int:
         """What the gate holds."""

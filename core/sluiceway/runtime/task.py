@@ -251,6 +251,10 @@ class Task(Tasklet):
             self._end(ExecutionState.FAILED, error if isinstance(error, Exception) else self._kept_in(error))
             return Progress.DONE
 
+    def goes_on(self) -> bool:
+        """Whether something has come in already."""
+        return self.input.ready
+
     def _open(self) -> Progress:
         d = self.deployment
         self._report(d.attempt_id, ExecutionState.INITIALIZING, None)

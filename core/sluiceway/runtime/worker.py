@@ -69,6 +69,10 @@ class Tasklet(ABC):
     def step(self) -> Progress:
         """Do a little, in the worker's thread. Must neither block nor raise."""
 
+    def goes_on(self) -> bool:
+        """Whether there is something for another step in the same turn. It need not be exact."""
+        return True
+
 
 stepping: ContextVar[Tasklet | None] = ContextVar("sluiceway_stepping", default=None)
 """The tasklet whose step is being made; coroutines and threads that it starts know it, too."""
@@ -233,6 +237,8 @@ class Worker:
             for _ in range(1, tasklet.steps_a_turn):
                 if progress is not Progress.AGAIN or ended - started >= _SHORT_TURN_S or self._mails:
                     break
+                if not tasklet.goes_on():
+                    break  # to look, and to be woken again, takes longer than the others' turn
                 progress = tasklet.step()
                 ended = self._monotonic()
         finally:

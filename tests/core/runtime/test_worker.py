@@ -88,6 +88,24 @@ def test_a_tasklet_may_make_several_short_steps_a_turn(
     assert seen == expected
 
 
+def test_a_turn_is_over_when_nothing_is_left_to_do() -> None:
+    poller = SelectorPoller()
+    worker = Worker(VirtualClock(), poller)
+    seen: list[str] = []
+
+    def say(name: str) -> Callable[[], Progress]:
+        return lambda: seen.append(name) or Progress.AGAIN  # type: ignore[func-returns-value]
+
+    eager = Scripted(*[say("a")] * 2)
+    eager.steps_a_turn = 3
+    eager.goes_on = lambda: False  # type: ignore[method-assign]
+    worker.add(eager)
+    worker.add(Scripted(*[say("b")] * 2))
+    worker.run()
+    poller.close()
+    assert seen == ["a", "b", "a", "b"]
+
+
 def test_mails_and_files_do_not_wait_for_long_steps_of_others() -> None:
     clock, poller = VirtualClock(), SelectorPoller()
     worker = Worker(clock, poller)
