@@ -75,14 +75,15 @@ def test_a_skipped_record_keeps_its_turn_and_is_under_way_until_then() -> None:
         assert dead(op) == [(-10, None)]
 
 
-def test_time_that_is_up() -> None:
-    with harness(timeout=20) as op:
+@pytest.mark.parametrize("ordered", [True, False])
+def test_time_that_is_up(ordered: bool) -> None:
+    with harness(timeout=20, ordered=ordered) as op:
         op.process_batch([50, 10, 60])
         assert op.advance(100) == [10]
         assert dead(op) == [(50, None), (60, None)]
         (first, _) = op.side_output(DEAD_LETTERS)
         assert "got no result within 20 ms" in first.error
-    with harness(Several(), timeout=20) as op:
+    with harness(Several(), timeout=20, ordered=ordered) as op:
         op.process_batch([50, 90])
         assert op.advance(100) == [0]
         assert dead(op) == [(90, None)]
