@@ -83,7 +83,7 @@ def test_what_is_not_there_is_not(entry: Entry) -> None:
 
 
 def test_every_method_of_a_stream_is_mentioned_or_is_our_own() -> None:
-    own = {"async_map", "for_each", "returns", "set_buffer_timeout"}
+    own = {"async_map", "for_each", "returns", "set_buffer_timeout", "on_error", "dead_letters"}
     page = PAGE.read_text()
     for owner in (sw.DataStream, sw.KeyedStream, sw.WindowedStream, sw.WatermarkStrategy):
         for name, value in vars(owner).items():

@@ -86,6 +86,7 @@ def test_what_no_checkpoint_knows_of_goes_with_the_next_attempt_but_not_that_of_
     known = killed.prepare_commit(1)
     killed.write([letter("b")], None)
     killed.prepare_commit(2)
+    killed.write([letter("c")], None)
 
     again = opened(sink)
     again.recover(known)
