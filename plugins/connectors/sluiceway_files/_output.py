@@ -90,7 +90,7 @@ class OutputWriter(SinkWriter[Any]):
     @property
     def may_have_earlier(self) -> bool:
         """Whether the directory may hold files of this subtask from before."""
-        return self.output.append
+        return self.output.append or self.context.is_restored
 
     @property
     def is_local(self) -> bool:

@@ -265,7 +265,8 @@ class FilesSink(Sink[Any]):
 
     def create_writer(self, context: WriterContext) -> SinkWriter[Any]:
         """Make the writer of one subtask."""
-        kind = CommittingFilesWriter if context.has_checkpoints else FilesWriter
+        # What goes on from a checkpoint may have something to commit.
+        kind = CommittingFilesWriter if context.has_checkpoints or context.is_restored else FilesWriter
         return kind(self._output, context)
 
 

@@ -25,8 +25,8 @@ _PENDING: Final = "pending"
 _CUT: Final = "cut"
 
 
-class FilesWriter(OutputWriter):
-    """Without checkpoints: a file gets its name when it is complete."""
+class FilesWriter(OutputWriter, CommittingSinkWriter[Any]):
+    """Without checkpoints: a file gets its name when it is complete. A savepoint completes it, too."""
 
     def final_name(self) -> str:
         return f"{self.prefix}{self.number}{self.output.suffix}"
@@ -36,6 +36,13 @@ class FilesWriter(OutputWriter):
 
     def completed(self) -> None:
         self.move(self.path(self.hidden_name()), self.path(self.final_name()))
+
+    def prepare_commit(self, checkpoint_id: int) -> list[Any]:
+        self.finish()
+        return []
+
+    def commit(self, committables: Sequence[Any]) -> None:
+        pass
 
 
 Committable: TypeAlias = tuple[str, str, int | None]
@@ -57,10 +64,6 @@ class CommittingFilesWriter(OutputWriter, CommittingSinkWriter[Any]):
         self._owner = hashlib.sha256(f"{context.job_name}\0{context.uid}".encode()).hexdigest()[:8]
         self._ready: list[Committable] = []
         self._is_in_checkpoint = False  # the open file
-
-    @property
-    def may_have_earlier(self) -> bool:
-        return self.output.append or self.context.is_restored
 
     def final_name(self) -> str:
         return f"{self.prefix}{self.number}-{self._attempt}{self.output.suffix}"

@@ -114,7 +114,9 @@ class SqlSink(Sink[Any]):
 
     def create_writer(self, context: WriterContext) -> SinkWriter[Any]:
         """Make the writer of one subtask."""
-        if self._guarantee is DeliveryGuarantee.EXACTLY_ONCE and context.has_checkpoints:
+        # What goes on from a checkpoint may have something to commit.
+        may_commit = context.has_checkpoints or context.is_restored
+        if self._guarantee is DeliveryGuarantee.EXACTLY_ONCE and may_commit:
             return CommittingSqlWriter(self._target, context)
         return SqlWriter(self._target, context)
 

@@ -203,6 +203,28 @@ def test_what_was_left_of_more_subtasks_is_removed(tmp_path: Path) -> None:
         assert hidden(tmp_path) == []
 
 
+def test_a_job_that_goes_on_without_checkpoints_commits_what_was_ready(tmp_path: Path) -> None:
+    sink = FilesSink.text(tmp_path)
+    with SinkDriver(sink, checkpoints=True) as driver:
+        driver.write(["a"])
+        kept = driver.checkpoint()
+    with SinkDriver(sink, restored=kept) as driver:
+        assert lines(tmp_path) == ["a"]
+        driver.write(["b"])
+        driver.finish()
+    assert lines(tmp_path) == ["a", "b"]
+    assert hidden(tmp_path) == []
+
+
+def test_a_savepoint_of_a_job_without_checkpoints_completes_the_file(tmp_path: Path) -> None:
+    with SinkDriver(FilesSink.text(tmp_path)) as driver:
+        driver.write(["a"])
+        writer = driver.writer()
+        assert isinstance(writer, CommittingSinkWriter)
+        assert writer.prepare_commit(1) == []
+    assert (tmp_path / "part-0-0.txt").read_text() == "a\n"
+
+
 # ---- files that go on over checkpoints -------------------------------------------------------------------------
 
 

@@ -339,6 +339,17 @@ def test_of_two_who_commit_the_same_one_does(postgresql: str) -> None:
     assert rows(postgresql) == [("to", 1)]
 
 
+def test_a_job_that_goes_on_without_checkpoints_commits_what_was_ready(tmp_path: Path) -> None:
+    sink = SqlSink(tmp_path / "a.db", "words", COLUMNS)
+    with SinkDriver(sink, checkpoints=True) as driver:
+        driver.write([("to", 1)])
+        kept = driver.checkpoint()
+    with SinkDriver(sink, restored=kept) as driver:
+        driver.write([("be", 2)])
+        driver.finish()
+    assert rows(tmp_path / "a.db") == [("to", 1), ("be", 2)]
+
+
 def test_a_table_of_commits_that_was_emptied_is_an_error(tmp_path: Path) -> None:
     sink = SqlSink(tmp_path / "a.db", "words", COLUMNS)
     with SinkDriver(sink, checkpoints=True) as driver:
