@@ -64,6 +64,7 @@ class CommittingFilesWriter(OutputWriter, CommittingSinkWriter[Any]):
         self._owner = hashlib.sha256(f"{context.job_name}\0{context.uid}".encode()).hexdigest()[:8]
         self._ready: list[Committable] = []
         self._is_in_checkpoint = False  # the open file
+        self._unknown: list[str] = []  # complete files that no part of is in a checkpoint
 
     def final_name(self) -> str:
         return f"{self.prefix}{self.number}-{self._attempt}{self.output.suffix}"
@@ -78,6 +79,8 @@ class CommittingFilesWriter(OutputWriter, CommittingSinkWriter[Any]):
             self.move(hidden, pending)
             hidden = pending
         self._ready.append((hidden, self.path(self.final_name()), None))
+        if not self._is_in_checkpoint:
+            self._unknown.append(hidden.rsplit("/", 1)[-1])
         self._is_in_checkpoint = False
 
     def prepare_commit(self, checkpoint_id: int) -> list[Any]:
@@ -90,7 +93,7 @@ class CommittingFilesWriter(OutputWriter, CommittingSinkWriter[Any]):
                     self.sync(self.raw)
                     self._is_in_checkpoint = True
                     ready.append((self.path(self.hidden_name()), self.path(self.final_name()), self.size))
-        self._ready = []
+        self._ready, self._unknown = [], []
         return ready
 
     def commit(self, committables: Sequence[Committable]) -> None:
@@ -124,10 +127,9 @@ class CommittingFilesWriter(OutputWriter, CommittingSinkWriter[Any]):
 
     def close(self) -> None:
         super().close()
-        ready, self._ready = self._ready, []
-        for hidden, _, length in ready:  # of no checkpoint
-            if length is None:
-                self.remove(hidden.rsplit("/", 1)[-1])
+        unknown, self._unknown = self._unknown, []
+        for name in unknown:
+            self.remove(name)
 
     def _hidden(self, state: str) -> str:
         return f".{self.final_name()}.{self._owner}.{state}"

@@ -275,10 +275,13 @@ def test_a_failure_leaves_the_file_that_a_checkpoint_knows_of(tmp_path: Path) ->
     sink = FilesSink.text(tmp_path, roll_on_checkpoint=False, roll_size=4)
     with SinkDriver(sink, checkpoints=True) as driver:
         driver.write(["a"])
-        driver.checkpoint()
-        driver.write(["b"])  # that file is complete, and waits for the next checkpoint
-        driver.write(["c"])
-    assert hidden(tmp_path) == []
+        kept = driver.checkpoint()
+        driver.write(["b"])  # that file is complete, and the checkpoint knows of its beginning
+        driver.write(["cd\n"])  # that one is, and none knows of it
+        driver.write(["e"])
+    assert hidden(tmp_path) == ["pending"]
+    with SinkDriver(sink, checkpoints=True, restored=kept):
+        assert lines(tmp_path) == ["a"]
 
 
 @pytest.mark.parametrize("checkpoints", [False, True])

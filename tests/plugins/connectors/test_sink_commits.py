@@ -229,7 +229,8 @@ def run_in_child(kind: str, place: Path, moments: Iterable[str]) -> int:
 
 def main(kind: str, place: Path, moments: list[str]) -> None:
     kept = place / "kept"
-    options = {"from_checkpoint": kept} if kept.exists() else {}
+    # Without two phases it may be killed before the first checkpoint is complete.
+    options = {"from_checkpoint": kept} if any(kept.rglob("metadata.json")) else {}
     flow = job(kind, place, moments, kill=True)
     flow.run(checkpoint_interval="10ms", checkpoints=kept, **options)
 
