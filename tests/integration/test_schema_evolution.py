@@ -18,6 +18,7 @@ from sluiceway.connectors import DiscardSink
 from sluiceway.connectors.generator import GeneratorSource
 from sluiceway.errors import SerializationError, StateError
 from sluiceway.plugins import default_manager
+from sluiceway.serializers import decode_block, encode_block
 from sluiceway.state import TableSchema
 from sluiceway.testing import OperatorHarness
 
@@ -360,6 +361,14 @@ def test_scalars_and_collections_are_widened(old: Any, new: Any, value: Any, exp
     assert repr(found) == repr(expected)
     with pytest.raises(StateError, match="cannot be restored"):
         before.reader_for(after.meta, "op")
+
+
+def test_many_untyped_scalars_go_on_typed() -> None:
+    before = TableSchema.of(sw.ValueStateDescriptor("s"))
+    after = TableSchema.of(sw.ValueStateDescriptor("s", OldPoint, migrate=OldPoint))
+    block = encode_block(0, b"\x90", before.serializer, ["a", "b"], [1, 2])
+    assert block is not None
+    assert decode_block(block, after.reader_for(before.meta, "op")) == (["a", "b"], [OldPoint(1), OldPoint(2)])
 
 
 def test_a_number_that_would_lose_digits_is_not_widened() -> None:
