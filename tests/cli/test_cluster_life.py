@@ -194,4 +194,5 @@ def test_jobs_are_spread_over_workers_though_one_has_slots_for_all(cluster: Any,
     assert first != second
     both = cluster("submit", "endless.py").stdout.strip()
     cluster.comes_to_be(both, "running")
-    assert at_work(both) == first | second
+    # The two of them are deployed one after the other.
+    assert cluster.until(lambda: at_work(both) == first | second)
