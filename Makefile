@@ -23,7 +23,7 @@ test: $(VENV)/.dev ## run the tests that take seconds
 	$(BIN)/python -m pytest -m "not slow and not soak and not kafka and not spark" $(ARGS)
 
 test-all: $(VENV)/.dev ## run all tests; those whose broker or engine is not installed are skipped with the reason
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --hypothesis-profile explore $(ARGS)
 
 lint: $(VENV)/.dev ## check style, types, and that no floor imports from above
 	$(BIN)/ruff check .

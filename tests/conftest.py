@@ -15,8 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 pytest_plugins = ["sluiceway.testing.pytest_plugin"]
+
+# The same examples in every run, so that whoever changed nothing sees nothing fail; `make test-all` looks further.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("explore", derandomize=False, deadline=None, max_examples=1000)
+settings.load_profile("repeatable")
 
 _PROC = Path("/proc/self")
 _JOIN_S = 5.0
