@@ -1,0 +1,51 @@
+"""State: what users declare and touch, and what a state backend implements.
+
+Users meet descriptors and the five kinds of keyed state. A backend knows only *tables*: one per state name,
+from (key, namespace) to a value or to a mapping. The kinds are built over tables once, for all backends.
+"""
+
+from sluiceway.state.backends import (
+    BackendContext,
+    KeyedSnapshot,
+    KeyedStateBackend,
+    NativeFile,
+    NativeState,
+    StateBackend,
+    StateTable,
+)
+from sluiceway.state.descriptors import (
+    VOID_NAMESPACE,
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+from sluiceway.state.handles import AggregatingState, ListState, MapState, ReducingState, ValueState
+from sluiceway.state.tables import StateMeta, TableKind, TableSchema
+
+__all__ = [
+    "VOID_NAMESPACE",
+    "AggregatingState",
+    "AggregatingStateDescriptor",
+    "BackendContext",
+    "KeyedSnapshot",
+    "KeyedStateBackend",
+    "ListState",
+    "ListStateDescriptor",
+    "MapState",
+    "MapStateDescriptor",
+    "NativeFile",
+    "NativeState",
+    "ReducingState",
+    "ReducingStateDescriptor",
+    "StateBackend",
+    "StateDescriptor",
+    "StateMeta",
+    "StateTable",
+    "TableKind",
+    "TableSchema",
+    "ValueState",
+    "ValueStateDescriptor",
+]

@@ -1,0 +1,108 @@
+"""What users declare of their state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from sluiceway.state_ttl import StateTtlConfig
+
+if TYPE_CHECKING:
+    from sluiceway.functions import AggregateFunction, ReduceFunction
+
+__all__ = [
+    "VOID_NAMESPACE",
+    "AggregatingStateDescriptor",
+    "ListStateDescriptor",
+    "MapStateDescriptor",
+    "ReducingStateDescriptor",
+    "StateDescriptor",
+    "ValueStateDescriptor",
+]
+
+VOID_NAMESPACE: Final = ()
+"""The namespace of state that belongs to a key alone."""
+
+
+@dataclass(frozen=True)
+class StateDescriptor:
+    """Names a state and says what is in it. Subclasses are the five kinds.
+
+    Attributes:
+        name: unique within the operator.
+        type: the Python type of a value, for choosing a serializer; None lets any value in (pickled).
+        ttl: how long entries live, for keyed state; None for ever.
+        migrate: makes a value (an element of a list, the value of a map's entry) out of one that was saved when
+            the type was another one. It is given plain data: records are dicts of their fields, sets lists, enums
+            their values; what was pickled, as state of no type is, as it was. Without it, fields that have a
+            default may be added, fields removed, renamed (:class:`~sluiceway.RenamedFrom`), and types widened.
+    """
+
+    name: str
+    type: Any = None
+    ttl: StateTtlConfig | None = field(default=None, kw_only=True)
+    migrate: Callable[[Any], Any] | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise TypeError(f"{type(self).__name__}: the name of a state is a str, not {self.name!r:.60}")
+        if not self.name:
+            raise ValueError(f"{type(self).__name__}: a state needs a name")
+        if self.ttl is not None and not isinstance(self.ttl, StateTtlConfig):
+            raise TypeError(
+                f"{type(self).__name__}({self.name!r}): ttl takes a StateTtlConfig, as in "
+                f"ttl=StateTtlConfig(timedelta(hours=1)), not {self.ttl!r:.60}"
+            )
+        if self.migrate is not None and not callable(self.migrate):
+            raise TypeError(
+                f"{type(self).__name__}({self.name!r}): migrate takes a function, not {self.migrate!r:.60}"
+            )
+
+    @property
+    def expires(self) -> bool:
+        """Whether entries have a time to live."""
+        return self.ttl is not None and self.ttl.is_enabled
+
+
+@dataclass(frozen=True)
+class ValueStateDescriptor(StateDescriptor):
+    """One value per key. ``default`` is what :meth:`ValueState.value` gives before the first update."""
+
+    default: Any = None
+
+
+@dataclass(frozen=True)
+class ListStateDescriptor(StateDescriptor):
+    """A list per key; ``type`` is the type of an element."""
+
+
+@dataclass(frozen=True)
+class MapStateDescriptor(StateDescriptor):
+    """A mapping per key; ``key_type`` is the type of its keys, ``type`` that of its values."""
+
+    key_type: Any = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True)
+class ReducingStateDescriptor(StateDescriptor):
+    """One value per key, into which each added value is reduced: ``reduce(old, new) -> value``."""
+
+    reduce: Callable[[Any, Any], Any] | ReduceFunction[Any] = field(default=None)  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not callable(getattr(self.reduce, "reduce", self.reduce)) or isinstance(self.reduce, type):
+            raise TypeError(f"ReducingStateDescriptor({self.name!r}) needs reduce=, a function of two values")
+
+
+@dataclass(frozen=True)
+class AggregatingStateDescriptor(StateDescriptor):
+    """One accumulator per key; ``type`` is the type of the accumulator."""
+
+    aggregate: AggregateFunction[Any, Any, Any] = field(default=None)  # type: ignore[arg-type]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not hasattr(self.aggregate, "create_accumulator") or isinstance(self.aggregate, type):
+            raise TypeError(f"AggregatingStateDescriptor({self.name!r}) needs aggregate=, an AggregateFunction")
