@@ -58,6 +58,7 @@ class StreamNode:
         co_location_group: subtask i of each step of the group runs in the same slot; None: in none.
         skips_errors: whether it skips records on which its function raises.
         max_dead_letters: how many of them a subtask skips before it fails; None: any number.
+        max_parallelism_given: whether somebody chose ``max_parallelism``; if not, that of saved state goes before.
     """
 
     id: int
@@ -75,6 +76,7 @@ class StreamNode:
     co_location_group: str | None = None
     skips_errors: bool = False
     max_dead_letters: int | None = None
+    max_parallelism_given: bool = True
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from sluiceway.checkpoints.metadata import (
     decode_metadata,
     encode_metadata,
 )
+from sluiceway.checkpoints.native import OpenBackend, readable_by_all, with_rows
 from sluiceway.checkpoints.reading import StateReader, read_enumerators, read_operators
 from sluiceway.checkpoints.subtasks import decode_subtask, encode_subtask, shared_files, write_subtask
 
@@ -38,6 +39,7 @@ __all__ = [
     "CheckpointDirectory",
     "CheckpointMetadata",
     "NativeFileEntry",
+    "OpenBackend",
     "Orphans",
     "Section",
     "StateReader",
@@ -52,8 +54,10 @@ __all__ = [
     "load_metadata",
     "read_enumerators",
     "read_operators",
+    "readable_by_all",
     "shared_files",
     "split_location",
+    "with_rows",
     "write_enumerators",
     "write_subtask",
 ]

@@ -213,8 +213,8 @@ class _NoRows(Mapping[int, bytes]):
 
     def __getitem__(self, group: int) -> bytes:
         raise StateError(
-            f"the keyed state in {self._where} is in the format of state backend "
-            f"{self._native.format.partition(' ')[0]!r}, which no other reads: go on with that backend"
+            f"the keyed state in {self._where} is in the format {self._native.format!r} of a state backend, which "
+            "the one that is installed does not read: go on with the version that has written it"
         )
 
     def __iter__(self) -> Iterator[int]:

@@ -409,6 +409,7 @@ class _Builder:
             co_location_group=t.co_location_group,
             skips_errors=self._skips(t),
             max_dead_letters=self._settings.max_dead_letters if t.skips_errors is None else t.max_dead_letters,
+            max_parallelism_given=t.max_parallelism is not None or self._max_parallelism is not None,
         )
 
     def _skips(self, t: Transformation) -> bool:

@@ -59,7 +59,11 @@ class KeyedOperator(Operator):
         )
         keyed = [s.keyed for s in restored if s.keyed is not None]
         if keyed:
-            self._backend.restore(keyed)
+            try:
+                self._backend.restore(keyed)
+            finally:
+                for snapshot in keyed:
+                    snapshot.release()
         self.store = KeyedStateStore(self._backend, context.clock)
 
     def open(self) -> None:

@@ -195,6 +195,8 @@ class LocalJob(Job):
         check_checkpoints(self._graph, settings)
         if restored is not None and not settings.allow_dropped_state:
             restored.check_known(self._graph)
+        if restored is not None:
+            self._graph = restored.fit(self._graph)
         self._restored = restored
         self._transport = services.transport("local" if settings.transport == "auto" else settings.transport)
         self._state_backend = services.state_backend(settings.state_backend)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from sluiceway.checkpoints import (
@@ -16,7 +16,7 @@ from sluiceway.checkpoints import (
 from sluiceway.checkpoints.metadata import OperatorEntry
 from sluiceway.config import Settings
 from sluiceway.engine import Services
-from sluiceway.errors import CheckpointError, StateError
+from sluiceway.errors import CheckpointError, SluicewayError, StateError
 from sluiceway.graph import JobGraph
 from sluiceway.runtime.snapshots import JobSnapshot
 from sluiceway.storage import CheckpointStorage
@@ -87,7 +87,8 @@ def compare(location: str, graph: JobGraph, services: Services) -> Comparison:
         kept.setdefault(operator.uid, {}).update(dict.fromkeys(_states(operator)))
     for uid, section in metadata.enumerators.items():
         kept.setdefault(uid, {}).update({"splits": None} if section.size else {})
-    wrong = _wrong_key_groups(metadata, graph)
+    saved = _saved_key_groups(metadata)
+    wrong = _refusals(metadata, saved, JobSnapshot(key_groups=saved).fit(graph), services)
     steps = []
     for node in (n for v in graph.vertices for n in v.nodes):
         states = tuple(kept.pop(node.uid, ()))
@@ -126,7 +127,7 @@ def restore_from(settings: Settings, graph: JobGraph, services: Services) -> Job
     Raises:
         CheckpointError: there is no checkpoint there, or it cannot be read.
         StateError: it has state that no step of the job goes by, unless that is allowed; or keyed state of
-            another number of key groups.
+            another number of key groups than was chosen, or in files of a state backend that is missing.
     """
     location = settings.from_checkpoint
     if location is None:
@@ -134,10 +135,13 @@ def restore_from(settings: Settings, graph: JobGraph, services: Services) -> Job
     parent, name = split_location(location)
     storage = services.checkpoint_storage(parent)
     directory, metadata = _find(storage, name)
-    _check_key_groups(metadata, graph)
     restored = JobSnapshot(
-        read_operators(storage, directory, metadata), read_enumerators(storage, directory, metadata)
+        read_operators(storage, directory, metadata),
+        read_enumerators(storage, directory, metadata),
+        _saved_key_groups(metadata),
     )
+    for problem in _refusals(metadata, restored.key_groups, restored.fit(graph), services).values():
+        raise StateError(problem)
     if not settings.allow_dropped_state:
         restored.check_known(graph)
     return restored
@@ -150,22 +154,57 @@ def _find(storage: CheckpointStorage, name: str) -> tuple[str, CheckpointMetadat
     return max(found, key=lambda one: (one[1].completed_ms, one[1].checkpoint_id))
 
 
-def _check_key_groups(metadata: CheckpointMetadata, graph: JobGraph) -> None:
-    for problem in _wrong_key_groups(metadata, graph).values():
-        raise StateError(problem)
+def _refusals(
+    metadata: CheckpointMetadata, saved: Mapping[str, int], graph: JobGraph, services: Services
+) -> dict[str, str]:
+    return _unreadable(metadata, services) | _wrong_key_groups(saved, graph)
 
 
-def _wrong_key_groups(metadata: CheckpointMetadata, graph: JobGraph) -> dict[str, str]:
+def _saved_key_groups(metadata: CheckpointMetadata) -> dict[str, int]:
+    """By uid of a step with keyed state, the number of its key groups."""
+    return {
+        operator.uid: vertex.max_parallelism
+        for vertex in metadata.vertices
+        for subtask in vertex.subtasks
+        for operator in subtask.operators
+        if operator.keyed is not None
+    }
+
+
+def _wrong_key_groups(saved: Mapping[str, int], graph: JobGraph) -> dict[str, str]:
     """By uid, what is wrong with the number of key groups."""
     now = {node.uid: vertex for vertex in graph.vertices for node in vertex.nodes}
     wrong = {}
-    for old in metadata.vertices:
-        keyed = {o.uid for s in old.subtasks for o in s.operators if o.keyed is not None}
-        for uid in sorted(keyed & now.keys()):
-            vertex = now[uid]
-            if vertex.max_parallelism != old.max_parallelism:
-                wrong[uid] = (
-                    f"the state of step {uid!r} was saved in {old.max_parallelism} key groups, and the job "
-                    f"divides it into {vertex.max_parallelism}: set max-parallelism to {old.max_parallelism}"
-                )
+    for uid in sorted(saved.keys() & now.keys()):
+        groups, vertex = saved[uid], now[uid]
+        told = f"the state of step {uid!r} was saved in {groups} key groups, and the job "
+        if vertex.parallelism > groups:
+            wrong[uid] = (
+                f"{told}has {vertex.parallelism} subtasks for it: its parallelism can be {groups} at the most, "
+                "for ever"
+            )
+        elif vertex.max_parallelism != groups:
+            wrong[uid] = (
+                f"{told}divides it into {vertex.max_parallelism}: set max-parallelism to {groups}, or leave it out"
+            )
     return wrong
+
+
+def _unreadable(metadata: CheckpointMetadata, services: Services) -> dict[str, str]:
+    """By uid, why keyed state cannot be read that is in the files of a state backend."""
+    formats: dict[str, str] = {}
+    for operator in (o for v in metadata.vertices for s in v.subtasks for o in s.operators):
+        if operator.keyed is not None and operator.keyed.native is not None:
+            formats[operator.uid] = operator.keyed.native.format.partition(" ")[0]
+    problems: dict[str, SluicewayError] = {}
+    for name in set(formats.values()):
+        try:
+            services.state_backend(name)
+        except SluicewayError as error:
+            problems[name] = error
+    return {
+        uid: f"the state of step {uid!r} is in files of state backend {name!r}, which any other backend goes on "
+        f"from, but only that one reads: {problems[name]}"
+        for uid, name in formats.items()
+        if name in problems
+    }

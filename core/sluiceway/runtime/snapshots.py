@@ -63,10 +63,26 @@ class JobSnapshot:
         operators: per subtask and step, the subtasks of a step in order: keyed state, or the splits of a source's
             reader with positions, and so on.
         enumerators: per uid of a source, what its enumerator's snapshot returned.
+        key_groups: per uid of a step with keyed state, into how many key groups it is divided; of another run's.
     """
 
     operators: tuple[OperatorSnapshot, ...] = ()
     enumerators: Mapping[str, Any] = field(default_factory=dict)
+    key_groups: Mapping[str, int] = field(default_factory=dict)
+
+    def fit(self, graph: JobGraph) -> JobGraph:
+        """The job with the saved numbers of key groups, where nobody chose one and the parallelism allows it."""
+        return replace(graph, vertices=tuple(map(self._fit, graph.vertices)))
+
+    def _fit(self, vertex: JobVertex) -> JobVertex:
+        saved = {self.key_groups[node.uid] for node in vertex.nodes if node.uid in self.key_groups}
+        if len(saved) != 1 or any(node.max_parallelism_given for node in vertex.nodes):
+            return vertex
+        (groups,) = saved
+        if groups < vertex.parallelism:
+            return vertex
+        nodes = tuple(replace(node, max_parallelism=groups) for node in vertex.nodes)
+        return replace(vertex, nodes=nodes, max_parallelism=groups)
 
     def share(self, vertex: JobVertex, subtask: int) -> tuple[OperatorSnapshot, ...]:
         """What one subtask is given, whatever the parallelism was.

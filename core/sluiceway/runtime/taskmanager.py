@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
+from sluiceway.checkpoints import readable_by_all
 from sluiceway.connector import Reader, ReaderContext
 from sluiceway.elements import CheckpointBarrier
 from sluiceway.engine import Services
@@ -106,7 +107,7 @@ class TaskManager:
     def deploy(self, deployments: Iterable[TaskDeployment]) -> None:
         """Make the tasks: all consumers' ends first, then the producers'."""
         tasks = []
-        deployments = list(deployments)
+        deployments = [self._readable(deployment) for deployment in deployments]
         self._drop_earlier(deployments)
         try:
             for deployment in deployments:
@@ -134,6 +135,12 @@ class TaskManager:
             return
         for task in tasks:
             self._worker.add(task)
+
+    def _readable(self, deployment: TaskDeployment) -> TaskDeployment:
+        """With keyed state that any state backend can go on from, whichever has written it."""
+        most, open_backend = deployment.vertex.max_parallelism, self._services.state_backend
+        restored = tuple(readable_by_all(snapshot, open_backend, most) for snapshot in deployment.restored)
+        return replace(deployment, restored=restored)
 
     def drop(self, attempt_id: str) -> None:
         """Forget a task that has ended; unknown ones are ignored."""

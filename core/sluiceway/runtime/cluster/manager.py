@@ -186,6 +186,9 @@ class JobManager:
             StateError: that checkpoint does not fit the job.
         """
         location = settings.checkpoints
+        restored = restore_from(settings, graph, self._services)
+        if restored is not None:
+            graph = restored.fit(graph)
         run = JobRun(
             job,
             self.epoch,
@@ -200,7 +203,7 @@ class JobManager:
             open_storage=self._services.checkpoint_storage,
             open_backend=self._services.state_backend,
             storage=None if location is None else self._services.checkpoint_storage(location),
-            restored=restore_from(settings, graph, self._services),
+            restored=restored,
         )
         self.jobs[job] = run
         self._waiting.append(run)

@@ -20,6 +20,7 @@ from sluiceway.checkpoints import (
     encode_metadata,
     read_operators,
     split_location,
+    with_rows,
     write_enumerators,
     write_subtask,
 )
@@ -31,7 +32,7 @@ from sluiceway.runtime.background import Background
 from sluiceway.runtime.jobmanager.checkpoints import CompletedCheckpoint
 from sluiceway.runtime.jobmanager.jobcheckpoints import CheckpointKeeper, MemoryKeeper
 from sluiceway.runtime.snapshots import JobSnapshot, TaskSnapshot
-from sluiceway.state import BackendContext, KeyedSnapshot, StateBackend
+from sluiceway.state import KeyedSnapshot, StateBackend
 from sluiceway.storage import CheckpointStorage
 
 __all__ = ["SavepointKeeper", "StorageKeeper", "keeper_of"]
@@ -227,17 +228,11 @@ class SavepointKeeper(CheckpointKeeper):
         keyed = operator.keyed
         if keyed is None or keyed.native is None:
             return operator
-        groups = keyed.native.key_groups
-        name = keyed.native.format.partition(" ")[0]
-        context = BackendContext(operator.uid, operator.subtask, groups, max_parallelism)
-        backend = self._open_backend(name).create_keyed(context)
+        found = with_rows(keyed, self._open_backend, operator.uid, operator.subtask, max_parallelism)
         try:
-            backend.restore([keyed])
-            taken = backend.snapshot()
-            rows = KeyedSnapshot(taken.tables, dict(taken.groups))
-            taken.release()
+            rows = KeyedSnapshot(found.tables, dict(found.groups))
         finally:
-            backend.close()
+            found.release()
         return replace(operator, keyed=rows)
 
     def _delete(self, savepoint: str, entry: SubtaskEntry) -> None:
