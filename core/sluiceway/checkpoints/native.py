@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from sluiceway.operators import OperatorSnapshot
-from sluiceway.state import BackendContext, KeyedSnapshot, StateBackend
+from sluiceway.state import BackendContext, KeyedSnapshot, RowsOnDemand, StateBackend
 
 __all__ = ["OpenBackend", "readable_by_all", "with_rows"]
 
@@ -48,7 +48,7 @@ def readable_by_all(
     return replace(snapshot, keyed=keyed)
 
 
-class _RowsOfFiles(Mapping[int, bytes]):
+class _RowsOfFiles(RowsOnDemand):
     def __init__(
         self, snapshot: KeyedSnapshot, open_backend: OpenBackend, name: str, context: BackendContext
     ) -> None:

@@ -15,7 +15,7 @@ from sluiceway.keygroups import stable_hash
 from sluiceway.operators.base import Operator, OperatorContext, OperatorSnapshot
 from sluiceway.operators.deadletters import DeadLetters, without
 from sluiceway.operators.opened import Opened
-from sluiceway.state import BackendContext, KeyedStateBackend, ValueStateDescriptor
+from sluiceway.state import BackendContext, KeyedStateBackend, RowsOnDemand, ValueStateDescriptor
 from sluiceway.steps import KeyedAggregateStep
 
 __all__ = ["KeyedAggregateOperator", "KeyedOperator", "KeyedReduceOperator"]
@@ -63,7 +63,8 @@ class KeyedOperator(Operator):
                 self._backend.restore(keyed)
             finally:
                 for snapshot in keyed:
-                    snapshot.release()
+                    if isinstance(snapshot.groups, RowsOnDemand):
+                        snapshot.release()
         self.store = KeyedStateStore(self._backend, context.clock)
 
     def open(self) -> None:

@@ -10,6 +10,7 @@ from sluiceway.state.backends import (
     KeyedStateBackend,
     NativeFile,
     NativeState,
+    RowsOnDemand,
     StateBackend,
     StateTable,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "NativeState",
     "ReducingState",
     "ReducingStateDescriptor",
+    "RowsOnDemand",
     "StateBackend",
     "StateDescriptor",
     "StateMeta",

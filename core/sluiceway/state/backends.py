@@ -17,6 +17,7 @@ __all__ = [
     "KeyedStateBackend",
     "NativeFile",
     "NativeState",
+    "RowsOnDemand",
     "StateBackend",
     "StateTable",
 ]
@@ -60,6 +61,14 @@ class NativeState(ABC):
     @abstractmethod
     def local_path(self, name: str) -> str:
         """Where one of them is, until the snapshot is released. Raises StateError if not on this machine."""
+
+
+class RowsOnDemand(Mapping[int, bytes]):
+    """The ``groups`` of a snapshot that one subtask alone is restored from: it frees them when it has been."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Nothing of it will be read any more. Harmless a second time."""
 
 
 @dataclass(frozen=True, slots=True)
