@@ -12,8 +12,9 @@ from sluiceway.checkpoints import find_checkpoints, load_metadata
 from sluiceway.connectors.generator import GeneratorSource
 from sluiceway.errors import MissingExtraError, StateError
 from sluiceway.plugins import default_manager
+from sluiceway.runtime.comparing import compare, saved_job
 from sluiceway.runtime.local import LocalEngine, job_graph_of
-from sluiceway.runtime.restoring import compare, restore_from
+from sluiceway.runtime.restoring import restore_from
 from sluiceway.testing import InjectedError, KeySequence, NumberFiles
 
 COUNT = 60_000
@@ -120,7 +121,8 @@ def test_a_backend_that_is_missing_is_told_before_anything_runs(
     monkeypatch.setattr(type(services), "state_backend", missing)
     with pytest.raises(StateError, match=r"step 'counted' is in files of state backend 'rocksdb'.*\[rocksdb\]"):
         LocalEngine().prepare(flow.graph(settings), settings, services)
-    (problem,) = compare(str(kept), job_graph_of(flow.graph(settings), services), services).refused(False)
+    graph = job_graph_of(flow.graph(settings), services)
+    (problem,) = compare(saved_job(str(kept), services), graph, settings, services).refused(False)
     assert "only that one reads" in problem
 
 

@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "cancel": "sluiceway.cli.cluster:cancel",
     "checkpoints": "sluiceway.cli.checkpoints:checkpoints",
     "savepoint": "sluiceway.cli.savepoints:savepoint",
+    "diff": "sluiceway.cli.diff:diff",
     "state": "sluiceway.cli.checkpoints:state",
     "dlq": "sluiceway.cli.dlq:dlq",
     "logs": "sluiceway.cli.logs:logs",

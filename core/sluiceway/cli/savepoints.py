@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from sluiceway.cli.checkpoints import list_ as list_checkpoints
 from sluiceway.cli.checkpoints import show as show_checkpoint
+from sluiceway.cli.diff import show_differences
 from sluiceway.cli.groups import Group
 from sluiceway.cli.manager import manager
 from sluiceway.cli.options import Request, pipeline_command
-from sluiceway.cli.tables import print_table
-from sluiceway.cli.target import load_pipeline
 from sluiceway.errors import ConfigurationError
 
 __all__ = ["savepoint"]
@@ -25,6 +22,7 @@ def savepoint() -> None:
 
 savepoint.add_command(list_checkpoints, "list")
 savepoint.add_command(show_checkpoint, "show")
+savepoint.add_command(show_checkpoint, "inspect")
 
 
 @savepoint.command()
@@ -45,35 +43,19 @@ def create(job: str, place: str | None) -> None:
 
 
 @pipeline_command("diff", "Show what a pipeline would make of the state in a savepoint.")
+@click.option(
+    "--open", "open_functions", is_flag=True, help="Call open() of functions, to learn which state they have."
+)
 @click.option("--json", "as_json", is_flag=True, help="As a JSON object.")
-def diff(request: Request, as_json: bool) -> None:
+def diff(request: Request, open_functions: bool, as_json: bool) -> None:
     """Show which steps of the pipeline in TARGET go on with state of the savepoint in --from, and which do not.
 
     A checkpoint will do, too. Nothing runs. If the job would be refused, this says why and ends with exit code 2.
     """
-    from sluiceway.runtime.local import job_graph_of
-    from sluiceway.runtime.restoring import compare
-
-    settings = request.resolved.settings
-    if settings.from_checkpoint is None:
+    place = request.resolved.settings.from_checkpoint
+    if place is None:
         raise click.UsageError("--from says which savepoint the pipeline is to be compared with")
-    with load_pipeline(request.target, request.arguments) as pipeline:
-        services = manager().services()
-        graph = job_graph_of(pipeline.graph(settings), services)
-        found = compare(settings.from_checkpoint, graph, services)
-    if as_json:
-        facts = {
-            "savepoint": found.location,
-            "steps": [
-                {"uid": s.uid, "step": s.step, "what": s.what, "states": list(s.states)} for s in found.steps
-            ],
-            "refused": list(found.refused(settings.allow_dropped_state)),
-        }
-        click.echo(json.dumps(facts, indent=2))
-    else:
-        rows = [(s.what, s.uid, s.step or "-", ", ".join(s.states) or "-") for s in found.steps]
-        print_table(("WHAT", "UID", "STEP", "STATE"), rows)
-    why = found.refused(settings.allow_dropped_state)
+    why = show_differences(place, request, open_functions=open_functions, as_json=as_json)
     if why:
         raise ConfigurationError("the job would be refused: " + "; ".join(why))
 

@@ -260,7 +260,7 @@ def test_another_backend_cannot_read_them_and_says_so(storage: LocalStorage, tmp
     [back] = read_operators(storage, "run/chk-1", metadata(entry))
     assert back.keyed is not None
     assert back.keyed.groups, "there is state"
-    with pytest.raises(StateError, match=r"run/chk-1/ is in the format 'rocks 1' of a state backend, which the one"):
+    with pytest.raises(StateError, match=r"run/chk-1/ is in the format 'rocks 1' of a state backend, which"):
         dict(back.keyed.groups)
 
 

@@ -1,0 +1,120 @@
+"""``sluiceway diff``: what becomes of state when a pipeline changes, told before anything runs."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sluiceway.cli import exitcodes
+from sluiceway.cli.errors import warn
+from sluiceway.cli.manager import manager
+from sluiceway.cli.options import Request, pipeline_command
+from sluiceway.cli.tables import print_table
+from sluiceway.cli.target import load_pipeline
+
+if TYPE_CHECKING:
+    from sluiceway.runtime.comparing import Comparison
+
+__all__ = ["diff", "show_differences"]
+
+
+@pipeline_command("diff", "Show what becomes of state when a pipeline changes.")
+@click.argument("old")
+@click.option(
+    "--open", "open_functions", is_flag=True, help="Call open() of functions, to learn which state they have."
+)
+@click.option("--json", "as_json", is_flag=True, help="As a JSON object.")
+def diff(request: Request, old: str, open_functions: bool, as_json: bool) -> None:
+    """Show what the pipeline in TARGET makes of the state of OLD: which steps keep, gain, lose some.
+
+    OLD is a checkpoint or a savepoint, or a directory or URL with some in it, of which it is the newest; or an
+    earlier version of the pipeline, FILE.py or package.module:NAME. Nothing runs. If state would be lost, or the
+    job refused, this says why, and the exit code is 1. With --allow-dropped-state state may be lost.
+    """
+    why = show_differences(old, request, open_functions=open_functions, as_json=as_json)
+    for reason in why:
+        click.echo(reason, err=True)
+    if why:
+        click.get_current_context().exit(exitcodes.FAILED)
+
+
+def show_differences(old: str, request: Request, *, open_functions: bool, as_json: bool) -> tuple[str, ...]:
+    """Print them. Returns why the job would be refused, or would lose state."""
+    from sluiceway.runtime.comparing import compare, earlier_job, saved_job
+    from sluiceway.runtime.local import job_graph_of
+
+    settings = request.resolved.settings
+    services = manager().services()
+    if _is_place(request.target):
+        raise click.UsageError(f"{request.target} is no pipeline: the checkpoint or savepoint comes first")
+    if _is_place(old):
+        earlier = saved_job(old, services)
+    else:
+        with load_pipeline(old, request.arguments) as pipeline:
+            before = job_graph_of(pipeline.graph(settings), services)
+            earlier = earlier_job(before, settings, services, open_functions=open_functions)
+    with load_pipeline(request.target, request.arguments) as pipeline:
+        graph = job_graph_of(pipeline.graph(settings), services)
+        found = compare(earlier, graph, settings, services, open_functions=open_functions)
+    why = found.refused(settings.allow_dropped_state)
+    if as_json:
+        click.echo(json.dumps(_facts(found, why), indent=2))
+        return why
+    rows = [row for step in found.steps for row in _rows(step)]
+    if rows:
+        print_table(("WHAT", "UID", "STEP", "STATE", "TYPE"), rows)
+    else:
+        click.echo("Neither has state.")
+    for uid, problem in found.unasked.items():
+        told = problem or "its function says that in open(), which is called with --open"
+        warn(f"not all states of step {uid!r} are known: {told}")
+    if found.derived:
+        names = ", ".join(map(repr, found.derived))
+        warn(
+            f"{names}: these uids come from the shape of the pipeline and change with it; give the steps .uid(...)"
+        )
+    return why
+
+
+def _is_place(target: str) -> bool:
+    """Whether it is where a checkpoint would be, not a pipeline."""
+    return "://" in target or os.path.isdir(target) or target.endswith("/metadata.json")
+
+
+def _rows(step: Any) -> list[tuple[str, str, str, str, str]]:
+    name = step.step or "-"
+    if not step.changes:
+        return [(step.what, step.uid, name, "-", "-")]
+    return [
+        (
+            step.what if step.what == "refused" else change.what,
+            step.uid,
+            name,
+            change.name,
+            f"{change.old} -> {change.new}"
+            if change.old and change.new and change.old != change.new
+            else change.new or change.old or "-",
+        )
+        for change in step.changes
+    ]
+
+
+def _facts(found: Comparison, why: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        "old": found.location,
+        "steps": [
+            {
+                "uid": s.uid,
+                "step": s.step,
+                "what": s.what,
+                "states": [{"name": c.name, "what": c.what, "old": c.old, "new": c.new} for c in s.changes],
+            }
+            for s in found.steps
+        ],
+        "unasked": dict(found.unasked),
+        "derived_uids": list(found.derived),
+        "refused": list(why),
+    }

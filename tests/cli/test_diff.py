@@ -1,0 +1,171 @@
+"""``sluiceway diff OLD NEW``: what becomes of state when a pipeline changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+COUNT = """
+    class Count(sw.KeyedProcessFunction[int, int, int]):
+        def open(self, context):
+            with open("opened", "a") as file:
+                file.write("{name}")
+            self.seen = context.get_state({descriptor})
+            {more}
+
+        def process_element(self, value, ctx):
+            self.seen.update({update})
+            yield value
+
+    flow = sw.Pipeline("numbers"{pipeline})
+    numbers = flow.from_collection(range(10)).uid("numbers").key_by(lambda n: n % 3)
+    numbers.process(Count()).uid("{uid}").for_each(lambda n: None).uid("out")
+"""
+PLAIN = """
+    flow = sw.Pipeline("numbers")
+    numbers = flow.from_collection(range(10)).uid("numbers").key_by(lambda n: n % 3)
+    numbers.{step}.uid("total").for_each(lambda n: None).uid("out")
+"""
+
+
+@pytest.fixture
+def version(write: Callable[..., Path]) -> Callable[..., str]:
+    """``version("new.py", descriptor=...)``: a version of the pipeline."""
+
+    def make(name: str, **parts: str) -> str:
+        default = {
+            "name": name,
+            "descriptor": 'sw.ValueStateDescriptor("seen", int)',
+            "more": "",
+            "update": "value",
+            "pipeline": "",
+            "uid": "counted",
+        }
+        write(name, COUNT.format(**{**default, **parts}))
+        return name
+
+    return make
+
+
+@pytest.fixture
+def kept(version: Callable[..., str], sluiceway: Any, place: Path) -> str:
+    """A checkpoint of the first version."""
+    flow = version("old.py")
+    options = ("--checkpoint-interval", "1h", "--checkpoints", "kept", "--quiet")
+    assert sluiceway("run", *options, flow).exit_code == 0
+    (place / "opened").unlink()
+    return "kept"
+
+
+def changes(result: Any) -> list[tuple[str, str, str]]:
+    """Of each state what becomes of it."""
+    steps = json.loads(result.stdout)["steps"]
+    return [(c["what"], s["uid"], c["name"]) for s in steps for c in s["states"]]
+
+
+def test_types_of_states_are_compared_where_functions_may_be_opened(
+    kept: str, version: Callable[..., str], sluiceway: Any, place: Path
+) -> None:
+    same = sluiceway("diff", kept, "old.py")
+    assert same.exit_code == 0, same.stderr
+    assert ["keeps", "counted"] in [line.split()[:2] for line in same.stdout.splitlines()]
+    assert "not all states of step 'counted' are known: its function says that in open()" in same.stderr
+    assert not (place / "opened").exists(), "nothing was called"
+    asked = sluiceway("diff", kept, "old.py", "--open")
+    assert asked.exit_code == 0, asked.stderr
+    assert asked.stderr == ""
+    assert (place / "opened").read_text() == "old.py"
+
+    wider = version("wider.py", descriptor='sw.ValueStateDescriptor("seen", float)')
+    result = sluiceway("diff", "--open", kept, wider)
+    assert result.exit_code == 0, result.stderr
+    assert "value of int -> value of float" in result.stdout
+    assert "migrates  counted" in result.stdout
+
+    other = version("other.py", descriptor='sw.ValueStateDescriptor("seen", list[str])')
+    result = sluiceway("diff", "--open", kept, other)
+    assert result.exit_code == 1
+    assert "state 'seen' of operator 'counted' cannot be restored" in result.stderr
+    assert "refused" in result.stdout
+    assert sluiceway("run", "--from", kept, other).exit_code != 0, "so it is"
+
+    more = version("more.py", more='context.get_list_state(sw.ListStateDescriptor("last", str))')
+    assert ("new", "counted", "last") in changes(sluiceway("diff", "--open", "--json", kept, more))
+    named = version("named.py", descriptor='sw.ValueStateDescriptor("first", int)')
+    result = sluiceway("diff", "--open", "--json", kept, named)
+    assert ("unused", "counted", "seen") in changes(result)
+    assert result.exit_code == 0, "the function may ask for it later"
+
+
+def test_descriptors_that_can_be_seen_are_compared_without_calling_anything(
+    kept: str, write: Callable[..., Path], sluiceway: Any, place: Path
+) -> None:
+    write(
+        "seen.py",
+        'SEEN = sw.ValueStateDescriptor("seen", bytes)\n'
+        + COUNT.replace("\n    ", "\n").format(
+            name="", descriptor="SEEN", more="", update="b''", pipeline="", uid="counted"
+        ),
+    )
+    result = sluiceway("diff", kept, "seen.py")
+    assert result.exit_code == 1
+    assert "the snapshot holds a value table of int" in result.stderr
+    assert not (place / "opened").exists()
+
+
+def test_a_function_that_cannot_be_opened_is_told_of(
+    kept: str, version: Callable[..., str], sluiceway: Any
+) -> None:
+    broken = version("broken.py", more='raise OSError("no database here")')
+    result = sluiceway("diff", "--open", kept, broken)
+    assert result.exit_code == 0
+    assert "not all states of step 'counted' are known: OSError: no database here" in result.stderr
+
+
+def test_steps_come_and_go(kept: str, version: Callable[..., str], sluiceway: Any) -> None:
+    renamed = version("renamed.py", uid="called otherwise")
+    for old in (kept, "old.py"):
+        result = sluiceway("diff", old, renamed, "--json")
+        assert result.exit_code == 1
+        assert "no step goes by 'counted': give its step that uid" in result.stderr
+        steps = {s["uid"]: s["what"] for s in json.loads(result.stdout)["steps"]}
+        assert steps["counted"] == "dropped"
+        assert steps["called otherwise"] == "new"
+        assert steps["numbers"] == "keeps"
+        assert sluiceway("diff", "--allow-dropped-state", old, renamed).exit_code == 0
+    groups = version("groups.py", pipeline=", max_parallelism=64")
+    for old in (kept, "old.py"):
+        result = sluiceway("diff", old, groups)
+        assert result.exit_code == 1
+        assert "saved in 128 key groups, and the job divides it into 64" in result.stderr
+
+
+def test_a_step_that_becomes_another_kind_of_step_loses_its_state(
+    write: Callable[..., Path], sluiceway: Any
+) -> None:
+    write("old.py", PLAIN.format(step="reduce(lambda a, b: a + b)"))
+    write("new.py", PLAIN.format(step="count()"))
+    assert sluiceway("diff", "old.py", "old.py").exit_code == 0
+    result = sluiceway("diff", "old.py", "new.py")
+    assert result.exit_code == 1
+    assert (
+        "state 'reduce' of step 'total' would be lost: what the step is now knows nothing of it" in result.stderr
+    )
+
+
+def test_uids_that_nobody_gave_are_warned_of(write: Callable[..., Path], sluiceway: Any) -> None:
+    write("old.py", PLAIN.format(step="count()").replace('.uid("total")', ""))
+    result = sluiceway("diff", "old.py", "old.py")
+    assert result.exit_code == 0
+    assert "these uids come from the shape of the pipeline and change with it" in result.stderr
+
+
+def test_a_checkpoint_is_no_new_version(kept: str, sluiceway: Any) -> None:
+    result = sluiceway("diff", "old.py", kept)
+    assert result.exit_code == 2
+    assert "kept is no pipeline: the checkpoint or savepoint comes first" in result.stderr
+    assert "no complete checkpoint" in sluiceway("diff", "file:///nowhere", "old.py").stderr
