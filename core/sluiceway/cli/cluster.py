@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 
+from sluiceway.cli.errors import warn
 from sluiceway.cli.groups import Group
 from sluiceway.cli.options import Request, pipeline_command
 from sluiceway.cli.tables import print_table
@@ -67,13 +69,20 @@ def cluster() -> None:
     metavar="LEVEL",
     help="What is logged, where a job is not submitted with a level of its own; info where nobody says.",
 )
-def start(slots: int, release_after: str, **given: str | None) -> None:
+@click.option(
+    "--job-store",
+    metavar="DIR",
+    help="Where jobs are written down, so that they go on if the job manager was killed; or beside its logs.",
+)
+def start(slots: int, release_after: str, job_store: str | None, **given: str | None) -> None:
     """Start a cluster in the background. Its workers come when there is a job for them.
+
+    Jobs that are in the job store, and have not ended, go on: from their last checkpoint, if they take any.
 
     What no flag says comes from the environment and the configuration file, as for 'sluiceway run'.
     """
     from sluiceway.cli.manager import manager
-    from sluiceway.runtime.cluster.client import logs_directory, start_cluster
+    from sluiceway.runtime.cluster.client import ClusterClient, logs_directory, start_cluster
 
     try:
         idle_s = duration_ms(release_after) / 1000
@@ -96,10 +105,21 @@ def start(slots: int, release_after: str, **given: str | None) -> None:
         settings.log_level or "info",
         settings.network_buffers,
         settings.heartbeat_timeout_ms / 1000,
+        os.path.abspath(job_store) if job_store else "",
     )
     some = f"{workers} worker{'s' * (workers != 1)} of {slots} slot{'s' * (slots != 1)}"
     click.echo(f"cluster started (process {pid}), with up to {some}, over {transport}")
     click.echo(f"sluiceway logs shows its logs, which are in {logs_directory()}")
+    with ClusterClient() as client:
+        told = client.status()
+    if told.recovered:
+        some = f"{len(told.recovered)} job{'s' * (len(told.recovered) != 1)}"
+        click.echo(
+            f"{some} of the job store {told.job_store} go{'es' * (len(told.recovered) == 1)} on: "
+            f"{', '.join(told.recovered)}"
+        )
+    for problem in told.problems:
+        warn(problem)
 
 
 @cluster.command()
@@ -120,15 +140,20 @@ def status(as_json: bool) -> None:
     )
     if told.workers:
         print_table(["worker", "process", "slots"], [[w.name, str(w.pid), str(w.slots)] for w in told.workers])
+    for problem in told.problems:
+        warn(problem)
 
 
 @cluster.command()
-def stop() -> None:
+@click.option(
+    "--keep-jobs", is_flag=True, help="Jobs are not cancelled: they go on when a cluster is started again."
+)
+def stop(keep_jobs: bool) -> None:
     """Cancel all jobs and end the cluster."""
     from sluiceway.runtime.cluster.client import ClusterClient
 
     with ClusterClient() as client:
-        client.shut_down()
+        client.shut_down(keep_jobs)
     click.echo("cluster stopped")
 
 

@@ -8,6 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
+from sluiceway.errors import SluicewayError
 from sluiceway.plugins import PluginManager
 from sluiceway.runtime.cluster.directories import lock_directory
 from sluiceway.runtime.cluster.dispatcher import ClusterConfig, Dispatcher
@@ -26,7 +27,11 @@ def main() -> None:
     lock = lock_directory(Path(config.directory))
     if config.logs:
         log_to_file(config.logs, "jobmanager", config.log_level)
-    dispatcher = Dispatcher(config, PluginManager().services())
+    try:
+        dispatcher = Dispatcher(config, PluginManager().services())
+    except SluicewayError as error:
+        os.write(2, f"{error}\n".encode())  # a traceback would tell nobody more
+        sys.exit(1)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: dispatcher.stop())
     if ready is not None:

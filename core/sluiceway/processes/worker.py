@@ -8,7 +8,9 @@ import os
 import signal
 import socket
 import sys
+from contextlib import suppress
 
+from sluiceway.runtime.cluster.fence import hold
 from sluiceway.runtime.cluster.guard import Guard
 from sluiceway.runtime.cluster.processes import WorkerConfig
 
@@ -21,6 +23,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     config = WorkerConfig(**json.loads(sys.stdin.readline()))
     guard = Guard(config, _take_line())
+    lock = hold(config.lock) if config.lock else None
     try:
         sys.path[:] = config.path
         from sluiceway.plugins import PluginManager
@@ -41,6 +44,10 @@ def main() -> None:
         worker.run()
     finally:
         guard.close()
+        if lock is not None:
+            with suppress(OSError):
+                os.unlink(config.lock)
+            lock.close()
 
 
 def _collect_garbage_seldom() -> None:

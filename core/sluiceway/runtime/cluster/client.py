@@ -45,7 +45,7 @@ from sluiceway.runtime.cluster.shipping import check_shippable, dump, load
 from sluiceway.runtime.poller import SelectorPoller
 from sluiceway.runtime.worker import Worker
 
-__all__ = ["ClusterClient", "cluster_file", "logs_directory", "start_cluster"]
+__all__ = ["ClusterClient", "cluster_file", "job_store_directory", "logs_directory", "start_cluster"]
 
 _START_S: Final = 30.0
 _ANSWER_S: Final = 30.0
@@ -62,6 +62,11 @@ def logs_directory() -> Path:
     return cluster_file().parent / "logs"
 
 
+def job_store_directory() -> Path:
+    """Where this user's cluster writes down its jobs, if nobody names another place."""
+    return cluster_file().parent / "jobs"
+
+
 def start_cluster(
     workers: int,
     slots: int,
@@ -70,8 +75,11 @@ def start_cluster(
     log_level: str = "info",
     network_buffers: int = 512,
     heartbeat_timeout_s: float = 50.0,
+    job_store: str = "",
 ) -> int:
     """Start a cluster in the background; returns the process id of its job manager when it answers.
+
+    It goes on with the jobs that are in the job store; empty: in :func:`job_store_directory`.
 
     Raises:
         ConfigurationError: there is one already.
@@ -104,6 +112,7 @@ def start_cluster(
         network_buffers=network_buffers,
         heartbeat_timeout_s=heartbeat_timeout_s,
         epoch=_next_epoch(),
+        job_store=job_store or str(job_store_directory()),
     )
     ready, says_ready = os.pipe()
     with open(ready, "rb", buffering=0) as line, open(file.parent / "cluster.log", "wb") as log:
@@ -277,13 +286,17 @@ class ClusterClient:
         assert isinstance(answer, Checkpoints)
         return answer.checkpoints
 
-    def shut_down(self) -> None:
-        """Cancel all jobs and end the cluster; returns when all its processes have ended."""
+    def shut_down(self, keep: bool = False) -> None:
+        """End the cluster; returns when all its processes have ended.
+
+        Args:
+            keep: leave its jobs in the job store, for the next one to go on with; otherwise they are cancelled.
+        """
         process = None
         with suppress(OSError, AttributeError):  # it has ended; or not Linux, where nothing can be waited for
             process = os.pidfd_open(self.status().pid)
         try:
-            self._done(ShutDown(next(self._requests)))
+            self._done(ShutDown(next(self._requests), keep))
             if process is not None:
                 select.select([process], [], [], _START_S)
         finally:

@@ -6,17 +6,18 @@ import os
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from sluiceway.config import Settings
-from sluiceway.engine import JobFailure, Services
+from sluiceway.engine import JobStatus, Services
 from sluiceway.errors import NoResourceAvailableError, SluicewayError
 from sluiceway.graph import JobGraph, slots_required
 from sluiceway.metrics import MetricsReporter
 from sluiceway.runtime.cluster.connection import Connection
+from sluiceway.runtime.cluster.jobrecords import JobManagerLostError, JobRecords, told_error
 from sluiceway.runtime.cluster.jobrun import JobRun
+from sluiceway.runtime.cluster.jobstore import JobStore, StoredJob
 from sluiceway.runtime.cluster.manager import JobManager, WorkerLogging
 from sluiceway.runtime.cluster.messages import (
     AskCheckpoints,
@@ -25,7 +26,6 @@ from sluiceway.runtime.cluster.messages import (
     CheckpointInfo,
     Checkpoints,
     Done,
-    FailureInfo,
     JobInfo,
     Message,
     Refused,
@@ -65,6 +65,7 @@ class ClusterConfig:
         logs: directory of the log files of its processes.
         log_level: the lowest level that is logged, where a job does not say.
         epoch: higher than that of any job manager before.
+        job_store: directory in which jobs are written down, so that the next job manager goes on with them.
     """
 
     directory: str
@@ -78,20 +79,27 @@ class ClusterConfig:
     logs: str = ""
     log_level: str = "info"
     epoch: int = 1
+    job_store: str = ""
 
 
 class Dispatcher:
     """Takes jobs from clients, gives each to the job manager, and remembers how they ended.
 
+    With a job store, it first goes on with what the job manager before it has left.
+
     Args:
         config: what the cluster was started with.
         services: what plugins give in this process.
+
+    Raises:
+        ConfigurationError: the job store cannot be used.
     """
 
     def __init__(self, config: ClusterConfig, services: Services) -> None:
         self._config = config
         self._clock = services.clock
         self._services = services
+        self._records = JobRecords(JobStore(config.job_store) if config.job_store else None)
         self._manager = JobManager(
             Path(config.directory),
             bytes.fromhex(config.secret),
@@ -105,9 +113,8 @@ class Dispatcher:
             on_client=self._message,
             logs=WorkerLogging(config.logs, config.log_level),
             epoch=config.epoch,
+            fence=self._records.fence(),
         )
-        self._numbers = count(1)
-        self._submitted: dict[str, tuple[str, int]] = {}
         self._ended: dict[str, int] = {}
         self._reporting: dict[str, Reporting] = {}
         self._started_ms = self._clock.now_ms()
@@ -119,6 +126,7 @@ class Dispatcher:
     def serve(self) -> None:
         """Work until a client says that it is enough."""
         try:
+            self._recover()
             while not self._stopped:
                 self._manager.turn()
                 self._look_after_jobs()
@@ -126,26 +134,32 @@ class Dispatcher:
             self._manager.close()
         finally:
             self._manager.abandon()
+            self._records.close()
 
     def stop(self) -> None:
-        """Cancel everything and end. From signal handlers, too."""
-        self._manager.loop.mail(self._stop)
+        """End; what is in the job store goes on with the next job manager. From signal handlers, too."""
+        self._manager.loop.mail(self._leave if self._config.job_store else self._stop)
 
     # ---- jobs -----------------------------------------------------------------------------------------------
 
     def _look_after_jobs(self) -> None:
         for job, run in list(self._manager.jobs.items()):
-            if run.status.ended and job not in self._ended:
-                self._ended[job] = self._clock.now_ms()
-                if run.failure is not None:
-                    log(ERROR, "jobs", "failed", job=job, error=run.failure)
-                self._manager.ended(run)
-                self._close_reporting(job)
-                for client, request, location in self._ending.pop(job, ()):
-                    self._tell_ended(client, request, location, run)
-        while len(self._ended) > KEPT:
-            oldest = next(iter(self._ended))
-            del self._ended[oldest], self._submitted[oldest], self._manager.jobs[oldest]
+            if job in self._ended:
+                continue
+            if not run.status.ended:
+                self._records.changed(job, run)
+                continue
+            self._ended[job] = self._clock.now_ms()
+            if run.failure is not None:
+                log(ERROR, "jobs", "failed", job=job, error=run.failure)
+            self._manager.ended(run)
+            self._records.ended(self._info(job, run))
+            self._close_reporting(job)
+            for client, request, location in self._ending.pop(job, ()):
+                self._tell_ended(client, request, location, run)
+        for job in self._records.too_many(KEPT):
+            self._ended.pop(job, None)
+            self._manager.jobs.pop(job, None)
         if self._stopping is not None and len(self._ended) == len(self._manager.jobs):
             client, request = self._stopping
             client.send(Done(request))
@@ -154,12 +168,11 @@ class Dispatcher:
             self._stopped = True
 
     def _submit(self, message: SubmitProgram) -> str:
-        for entry in message.path:
-            if entry not in sys.path:
-                sys.path.append(entry)
+        _use_path(message.path)
         graph, settings = load(message.program)
         assert isinstance(graph, JobGraph)
         assert isinstance(settings, Settings)
+        settings = self._records.settled(settings)
         needed = sum(slots_required(graph).values())
         most = self._config.workers * self._config.slots
         if needed > most:
@@ -168,16 +181,65 @@ class Dispatcher:
                 f" workers with {self._config.slots} each): lower its parallelism, or start a larger cluster"
             )
         check_checkpoints(graph, settings)
+        number = self._records.next_number()
+        stored = StoredJob(
+            job=f"{message.name}-{number}",
+            name=message.name,
+            number=number,
+            submitted_ms=self._clock.now_ms(),
+            path=message.path,
+            needs_slots=needed,
+        )
+        run = self._begin(stored.job, graph, settings, None)
+        stored.checkpoints = run.checkpoint_path
+        try:
+            self._records.submitted(stored, message.program)
+        except BaseException:
+            self._undo(stored.job, run)
+            raise
+        log(INFO, "jobs", f"submitted; needs {needed} slot{'s' * (needed != 1)}", job=stored.job)
+        return stored.job
+
+    def _begin(self, job: str, graph: JobGraph, settings: Settings, checkpoints: str | None) -> JobRun:
         # Now, and not on a worker, which would end with it and take other jobs along.
         self._services.state_backend(settings.state_backend)
         reporters = self._services.metrics_reporters(settings.metrics)
-        job = f"{message.name}-{next(self._numbers)}"
-        run = self._manager.submit(job, graph, settings)
+        run = self._manager.submit(job, graph, settings, checkpoints)
         if reporters:
             self._report(job, run, reporters, settings)
-        self._submitted[job] = (message.name, self._clock.now_ms())
-        log(INFO, "jobs", f"submitted; needs {needed} slot{'s' * (needed != 1)}", job=job)
-        return job
+        return run
+
+    def _undo(self, job: str, run: JobRun) -> None:
+        run.cancel()
+        del self._manager.jobs[job]
+        self._close_reporting(job)
+
+    def _recover(self) -> None:
+        """Go on with the jobs of the job manager before; one that cannot go on keeps no other from it."""
+        for stored in self._records.load():
+            try:
+                program = self._records.program(stored)
+                _use_path(stored.path)
+                graph, settings = load(program)
+                if stored.wanted == "cancel":
+                    raise JobManagerLostError("it was being cancelled when the job manager ended")
+                if stored.begun and not settings.checkpoint_interval_ms and settings.restart == "none":
+                    raise JobManagerLostError(
+                        "the job manager ended while it ran, and it has neither checkpoints to go on from nor a "
+                        "restart strategy that lets it begin anew: submit it with --checkpoint-interval"
+                    )
+                run = self._begin(stored.job, graph, self._records.settled(settings), stored.checkpoints)
+            except JobManagerLostError as error:
+                status = JobStatus.CANCELED if stored.wanted == "cancel" else JobStatus.FAILED
+                self._records.lost(stored, status, self._clock.now_ms(), error)
+            except Exception as error:
+                log(ERROR, "jobs", "cannot go on", job=stored.job, error=error)
+                self._records.stuck(stored, self._clock.now_ms(), error)
+            else:
+                if stored.wanted == "stop":
+                    run.stop()
+                self._records.recovered(stored, self._clock.now_ms())
+                log(INFO, "jobs", f"goes on {run.begins_with}", job=stored.job)
 
     def _report(self, job: str, run: JobRun, reporters: list[MetricsReporter], settings: Settings) -> None:
         """Have reporters told of a job; what goes wrong with that later on is logged, and no reason to end."""
@@ -191,8 +253,7 @@ class Dispatcher:
         try:
             reporting.open(job)
         except BaseException:
-            run.cancel()
-            del self._manager.jobs[job]
+            self._undo(job, run)
             with suppress(Exception):
                 reporting.close()
             raise
@@ -212,11 +273,17 @@ class Dispatcher:
         if self._stopping is None:
             self._stopped = True
 
+    def _leave(self) -> None:
+        """End the workers; the jobs stay where they are."""
+        self._stopped = True
+
     def _tell_ended(self, client: Connection, request: int, location: str, run: JobRun) -> None:
         if run.failure is None:
             client.send(SavepointTaken(request, location))
         else:
-            client.send(Refused(request, f"the savepoint is {location}, but the job failed: {_told(run.failure)}"))
+            client.send(
+                Refused(request, f"the savepoint is {location}, but the job failed: {told_error(run.failure)}")
+            )
 
     # ---- clients --------------------------------------------------------------------------------------------
 
@@ -230,18 +297,22 @@ class Dispatcher:
                     client.send(Refused(message.request, told))
             case CancelJob() | StopJob() | TakeSavepoint():
                 run = self._manager.jobs.get(message.job)
-                if run is None:
+                if (
+                    run is None
+                    and isinstance(message, CancelJob)
+                    and self._records.give_up(message.job, self._clock.now_ms())
+                ):
+                    client.send(Done(message.request, message.job))
+                elif ended := self._records.status(message.job):
+                    client.send(Refused(message.request, f"job {message.job!r} is {ended} already"))
+                elif run is None:
                     client.send(Refused(message.request, f"there is no job {message.job!r}"))
                 elif run.status.ended:
                     client.send(Refused(message.request, f"job {message.job!r} is {run.status.value} already"))
                 elif isinstance(message, TakeSavepoint):
                     self._savepoint(client, message, run)
                 else:
-                    if isinstance(message, CancelJob):
-                        run.cancel()
-                    else:
-                        run.stop()
-                    client.send(Done(message.request, message.job))
+                    self._end_job(client, message, run)
             case AskCheckpoints():
                 run = self._manager.jobs.get(message.job)
                 if run is None:
@@ -250,11 +321,28 @@ class Dispatcher:
                     client.send(Checkpoints(message.request, _checkpoints(run)))
             case AskStatus():
                 client.send(self._status(message))
+            case ShutDown(keep=True) if self._config.job_store:
+                client.send(Done(message.request))
+                client.close()
+                self._leave()
             case ShutDown():
                 self._stopping = (client, message.request)
                 self._stop()
             case _:
                 client.close()
+
+    def _end_job(self, client: Connection, message: CancelJob | StopJob, run: JobRun) -> None:
+        wanted = "cancel" if isinstance(message, CancelJob) else "stop"
+        try:
+            self._records.wants(message.job, wanted)
+        except OSError as error:
+            client.send(Refused(message.request, f"that cannot be written into the job store: {error}"))
+            return
+        if wanted == "cancel":
+            run.cancel()
+        else:
+            run.stop()
+        client.send(Done(message.request, message.job))
 
     def _savepoint(self, client: Connection, message: TakeSavepoint, run: JobRun) -> None:
         def done(location: str, problem: BaseException | None) -> None:
@@ -266,7 +354,7 @@ class Dispatcher:
                 client.send(SavepointTaken(message.request, location))
 
         try:
-            place = savepoint_place(message.place or None, run.settings.checkpoints)
+            place = savepoint_place(message.place or None, self._records.place_of(run.settings))
         except SluicewayError as error:
             client.send(Refused(message.request, str(error)))
         else:
@@ -284,26 +372,29 @@ class Dispatcher:
             free_slots=resources.slots.available,
             max_workers=self._config.workers,
             transport=self._config.transport,
-            jobs=[self._info(job, run) for job, run in self._manager.jobs.items()],
+            jobs=self._records.told({job: self._info(job, run) for job, run in self._manager.jobs.items()}),
             workers=resources.infos(),
             figures=dump(figures) if figures else b"",
+            job_store=self._config.job_store,
+            recovered=self._records.went_on,
+            problems=self._records.problems,
         )
 
     def _info(self, job: str, run: JobRun) -> JobInfo:
-        name, submitted_ms = self._submitted[job]
+        stored = self._records.of(job)
         metrics = run.metrics()
         return JobInfo(
             job=job,
-            name=name,
-            status="waiting" if self._manager.is_waiting(run) else run.status.value,
-            submitted_ms=submitted_ms,
+            name=stored.name,
+            status="waiting" if self._manager.is_waiting(run) and not run.status.ended else run.status.value,
+            submitted_ms=stored.submitted_ms,
             ended_ms=self._ended.get(job, 0),
-            needs_slots=sum(slots_required(run.graph).values()),
+            needs_slots=stored.needs_slots,
             records_in=metrics.records_in,
             records_out=metrics.records_out,
-            failure="" if run.failure is None else _told(run.failure),
-            restarts=run.master.restarts,
-            failures=[_failure_info(f) for f in run.master.failures],
+            failure="" if run.failure is None else told_error(run.failure),
+            restarts=self._records.restarts_before(job) + run.master.restarts,
+            failures=self._records.failures(job, run),
         )
 
 
@@ -336,20 +427,5 @@ def _checkpoints(run: JobRun) -> list[CheckpointInfo]:
     ]
 
 
-def _failure_info(failure: JobFailure) -> FailureInfo:
-    return FailureInfo(
-        failure.at_ms,
-        failure.task,
-        failure.subtask,
-        failure.attempt,
-        failure.worker,
-        _told(failure.cause),
-        failure.traceback,
-        failure.restarted,
-        failure.delay_ms,
-    )
-
-
-def _told(error: BaseException) -> str:
-    notes: Any = getattr(error, "__notes__", ())
-    return "\n".join([f"{type(error).__name__}: {error}", *notes])
+def _use_path(path: list[str]) -> None:
+    sys.path += [entry for entry in path if entry not in sys.path]

@@ -42,6 +42,7 @@ from sluiceway.runtime.cluster.worker import Program
 from sluiceway.runtime.deployment import TaskDeployment
 from sluiceway.runtime.jobmanager.keeping import SavepointKeeper, keeper_of
 from sluiceway.runtime.jobmanager.master import JobMaster
+from sluiceway.runtime.jobmanager.recovery import Recovered
 from sluiceway.runtime.reporting import JobFigures
 from sluiceway.runtime.snapshots import JobSnapshot
 from sluiceway.runtime.worker import Worker
@@ -56,6 +57,8 @@ class JobRun:
 
     Attributes:
         settings: the options of the run.
+        begins_with: where it begins, for people.
+        checkpoint_path: directory of its checkpoints, in their place; empty: they are in memory.
         rejected: messages of workers that were meant for an earlier leader of the job.
 
     Args:
@@ -73,6 +76,7 @@ class JobRun:
         open_backend: makes the state backend of a name.
         storage: where checkpoints are kept; None: in memory.
         restored: what the job begins with; None: at the beginning.
+        recovered: what an earlier job manager has left of it; None: it is a new job.
     """
 
     def __init__(
@@ -92,6 +96,7 @@ class JobRun:
         open_backend: Callable[[str], StateBackend],
         storage: CheckpointStorage | None = None,
         restored: JobSnapshot | None = None,
+        recovered: Recovered | None = None,
     ) -> None:
         self.job = job
         self.graph = graph
@@ -109,7 +114,9 @@ class JobRun:
         self._ended_at: float | None = None
         self.program = dump(Program(graph.job_name, settings, tuple(sys.path)))
         seed = SystemRandom().getrandbits(32) if settings.seed is None else settings.seed
-        keeper = keeper_of(storage, graph, job, clock, seed, background)
+        keeper = keeper_of(storage, graph, job, clock, seed, background, recovered)
+        self.checkpoint_path = keeper.path
+        self.begins_with = _begins_with(recovered, restored)
         self.master = JobMaster(
             graph,
             settings,
@@ -124,6 +131,9 @@ class JobRun:
             job=job,
             on_slots_wanted=on_slots_wanted,
         )
+        if recovered is not None:
+            completed = (checkpoint for checkpoint, _ in recovered.completed)
+            self.master.checkpoints.coordinator.go_on(completed, recovered.next_id)
 
     @property
     def status(self) -> JobStatus:
@@ -237,6 +247,12 @@ class JobRun:
             self.master.executions,
             self.master.restarts,
         )
+
+
+def _begins_with(recovered: Recovered | None, restored: JobSnapshot | None) -> str:
+    if recovered is not None and recovered.completed:
+        return f"from checkpoint {recovered.completed[-1][0].checkpoint_id}"
+    return "from its beginning" if restored is None else "from the checkpoint that it was begun with"
 
 
 class _Gateway:

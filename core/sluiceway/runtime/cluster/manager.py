@@ -13,6 +13,7 @@ from sluiceway.config import Settings
 from sluiceway.engine import Services
 from sluiceway.graph import JobGraph, slots_required
 from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
+from sluiceway.runtime.cluster.fence import Fence
 from sluiceway.runtime.cluster.jobrun import JobRun
 from sluiceway.runtime.cluster.messages import (
     AcknowledgeCheckpoint,
@@ -29,7 +30,10 @@ from sluiceway.runtime.cluster.messages import (
 from sluiceway.runtime.cluster.platform import Platform
 from sluiceway.runtime.cluster.processes import WorkerConfig, WorkerHandle, start_worker
 from sluiceway.runtime.cluster.resources import ResourceManager, WorkerLostError
+from sluiceway.runtime.enginelog import WARNING, log
+from sluiceway.runtime.jobmanager.recovery import recover
 from sluiceway.runtime.restoring import restore_from
+from sluiceway.runtime.snapshots import JobSnapshot
 
 __all__ = ["JobManager", "WorkerLogging"]
 
@@ -48,6 +52,8 @@ _BEAT_S: Final = 1.0
 _MOST_FAILED_STARTS: Final = 3
 _AS_MANY_KILLS: Final = 4
 _SEGMENT_BYTES: Final = 32 * 1024
+_FENCE_S: Final = 10.0
+_LOOK_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +94,7 @@ class JobManager:
         on_client: given messages of clients, which are none of the workers' business.
         logs: where and what the workers log.
         epoch: higher than that of any job manager of this cluster before; it leads all jobs in it.
+        fence: no job is begun while workers live that it knows of; None: there are none.
     """
 
     def __init__(
@@ -107,6 +114,7 @@ class JobManager:
         on_client: Callable[[Connection, Message], None] | None = None,
         logs: WorkerLogging | None = None,
         epoch: int = 1,
+        fence: Fence | None = None,
     ) -> None:
         self._platform = platform or Platform()
         self.loop, self._poller = self._platform.loop(services.clock)
@@ -130,6 +138,9 @@ class JobManager:
         self._failed_starts = 0
         self._beat_s = min(_BEAT_S, heartbeat_timeout_s / 4)
         self._stopping = False
+        self._fence = fence
+        self._fenced = fence is not None
+        self._fenced_since = self._clock.monotonic()
         self.resources = ResourceManager(
             self.loop,
             self._clock,
@@ -142,6 +153,8 @@ class JobManager:
         )
         self._listener = self._platform.listen(directory)
         self._poller.keep(self._listener.fileno(), False, self._accept)
+        if fence is not None:
+            self.loop.soon(lambda: self._look_beyond(fence))
 
     # ---- the loop -------------------------------------------------------------------------------------------
 
@@ -177,8 +190,15 @@ class JobManager:
 
     # ---- jobs -----------------------------------------------------------------------------------------------
 
-    def submit(self, job: str, graph: JobGraph, settings: Settings) -> JobRun:
+    def submit(self, job: str, graph: JobGraph, settings: Settings, checkpoint_path: str | None = None) -> JobRun:
         """Take on a job, which starts when there are slots for it.
+
+        Args:
+            job: its id.
+            graph: the job.
+            settings: the options of the run.
+            checkpoint_path: where an earlier job manager has kept its checkpoints, to go on from them; None: it is
+                a new job; empty: they were kept nowhere.
 
         Raises:
             SerializationError: the job cannot be sent to workers; names what is in the way.
@@ -186,7 +206,14 @@ class JobManager:
             StateError: that checkpoint does not fit the job.
         """
         location = settings.checkpoints
-        restored = restore_from(settings, graph, self._services)
+        storage = None if location is None else self._services.checkpoint_storage(location)
+        recovered = None
+        if storage is not None and checkpoint_path:
+            recovered = recover(storage, checkpoint_path, graph)
+        if recovered is not None and recovered.snapshot is not None:
+            restored: JobSnapshot | None = recovered.snapshot
+        else:
+            restored = restore_from(settings, graph, self._services)
         if restored is not None:
             graph = restored.fit(graph)
         run = JobRun(
@@ -202,8 +229,9 @@ class JobManager:
             background=self._background,
             open_storage=self._services.checkpoint_storage,
             open_backend=self._services.state_backend,
-            storage=None if location is None else self._services.checkpoint_storage(location),
+            storage=storage,
             restored=restored,
+            recovered=recovered,
         )
         self.jobs[job] = run
         self._waiting.append(run)
@@ -224,7 +252,7 @@ class JobManager:
 
         What is to begin anew goes before what has not begun.
         """
-        if self._stopping:
+        if self._stopping or self._fenced:
             return
         running = [run for run in self.jobs.values() if run.waits_for_slots]
         for run in running:
@@ -241,6 +269,23 @@ class JobManager:
                 return
             self._waiting.pop(0)
             run.start()
+
+    def _look_beyond(self, fence: Fence) -> None:
+        """Workers of an earlier job manager end by themselves; what does not is ended."""
+        now = self._clock.monotonic()
+        if self._stopping:
+            return
+        alive = fence.alive()
+        if not alive:
+            self._fenced = False
+            self._start_what_can()
+            return
+        if now - self._fenced_since > _FENCE_S:
+            pids = ", ".join(map(str, sorted(alive)))
+            log(WARNING, "workers", f"killed process {pids}: a worker of an earlier job manager, and still there")
+            fence.end()
+            self._fenced_since = now
+        self.loop.at(now + _LOOK_S, lambda: self._look_beyond(fence))
 
     def _has_room(self, run: JobRun) -> bool:
         """Whether a job has its slots, on as many workers as it can use; if not, workers are started.
@@ -266,8 +311,9 @@ class JobManager:
     # ---- workers --------------------------------------------------------------------------------------------
 
     def _start_worker(self) -> None:
+        name = f"worker-{next(self._names)}"
         config = WorkerConfig(
-            name=f"worker-{next(self._names)}",
+            name=name,
             manager=str(self._directory / "manager"),
             directory=str(self._directory),
             secret=self._secret.hex(),
@@ -281,6 +327,7 @@ class JobManager:
             log_level=self._logs.level,
             log_format=self._logs.style,
             epoch=self.epoch,
+            lock="" if self._fence is None else str(self._fence.file(name)),
         )
         self.resources.expect(config.name, self._start_process(config))
 

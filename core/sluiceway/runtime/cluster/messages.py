@@ -296,9 +296,13 @@ class AskStatus(_Message, frozen=True):
 
 
 class ShutDown(_Message, frozen=True):
-    """Client to job manager: cancel all jobs, end the workers, end."""
+    """Client to job manager: cancel all jobs, end the workers, end.
+
+    With ``keep`` the jobs stay in the job store instead, for the next job manager to go on with.
+    """
 
     request: int
+    keep: bool = False
 
 
 class Done(_Message, frozen=True):
@@ -391,6 +395,8 @@ class Status(_Message, frozen=True):
     """Job manager to client: how things are.
 
     ``epoch`` goes up with each job manager. ``figures``, where they were asked for: by job, pickled metrics.
+    ``job_store`` is where jobs are written down, ``recovered`` are those that went on when this job manager was
+    started, and ``problems`` tells what could not be read then.
     """
 
     request: int
@@ -404,6 +410,9 @@ class Status(_Message, frozen=True):
     jobs: list[JobInfo]
     workers: list[WorkerInfo]
     figures: bytes = b""
+    job_store: str = ""
+    recovered: list[str] = []
+    problems: list[str] = []
 
 
 Message: TypeAlias = (

@@ -50,6 +50,7 @@ class WorkerConfig:
         log_level: the lowest level that is logged, where a job does not say.
         log_format: of log lines on standard error, ``text`` or ``json``.
         epoch: of the job manager; what an earlier one says is not listened to.
+        lock: path of the file that it locks as long as it lives; empty: none.
         parent: process id of whoever starts it; filled in by :func:`start_worker`.
         stderr: file descriptor of standard error once it is up; likewise.
     """
@@ -68,6 +69,7 @@ class WorkerConfig:
     log_level: str = "warning"
     log_format: str = "text"
     epoch: int = 0
+    lock: str = ""
     parent: int = 0
     stderr: int = -1
 

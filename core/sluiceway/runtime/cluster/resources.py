@@ -178,6 +178,8 @@ class ResourceManager:
             if known.connection is not None:
                 known.connection.send(StopWorker(self._epoch))
                 known.connection.close()
+            else:
+                known.process.kill()  # it is on its way, and cannot be told
 
     @property
     def connected(self) -> bool:

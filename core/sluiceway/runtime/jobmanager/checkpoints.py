@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final, Protocol
@@ -269,6 +269,11 @@ class CheckpointCoordinator:
     def pending(self) -> tuple[int, ...]:
         """The checkpoints that are under way."""
         return tuple(self._pending)
+
+    def go_on(self, completed: Iterable[CompletedCheckpoint], next_id: int) -> None:
+        """Before :meth:`start`: an earlier coordinator of the job has completed these, oldest first."""
+        self._kept = list(completed)
+        self._next_id = next_id
 
     # ---- when -----------------------------------------------------------------------------------------------
 

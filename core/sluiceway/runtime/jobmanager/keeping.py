@@ -31,6 +31,7 @@ from sluiceway.operators import OperatorSnapshot
 from sluiceway.runtime.background import Background
 from sluiceway.runtime.jobmanager.checkpoints import CompletedCheckpoint
 from sluiceway.runtime.jobmanager.jobcheckpoints import CheckpointKeeper, MemoryKeeper
+from sluiceway.runtime.jobmanager.recovery import Recovered
 from sluiceway.runtime.snapshots import JobSnapshot, TaskSnapshot
 from sluiceway.state import KeyedSnapshot, StateBackend
 from sluiceway.storage import CheckpointStorage
@@ -45,13 +46,20 @@ def keeper_of(
     clock: Clock,
     seed: int,
     background: Background,
+    recovered: Recovered | None = None,
 ) -> CheckpointKeeper:
-    """Keeps the checkpoints of one run in a directory of its own in the storage, or in memory if there is none."""
+    """Keeps the checkpoints of one run in a directory of its own in the storage, or in memory if there is none.
+
+    A run that goes on under another job manager stays in its directory.
+    """
     if storage is None:
         return MemoryKeeper()
     name = re.sub(r"[^\w.-]+", "-", job_id).strip(".-") or "job"
-    directory = CheckpointDirectory(storage, f"{name}-{clock.now_ms()}-{seed & 0xFFFF:04x}")
-    return StorageKeeper(directory, graph, job_id, clock, background)
+    path = recovered.path if recovered is not None else f"{name}-{clock.now_ms()}-{seed & 0xFFFF:04x}"
+    keeper = StorageKeeper(CheckpointDirectory(storage, path), graph, job_id, clock, background)
+    for _, metadata in () if recovered is None else recovered.completed:
+        keeper.adopt(metadata)
+    return keeper
 
 
 class StorageKeeper(CheckpointKeeper):
@@ -77,6 +85,10 @@ class StorageKeeper(CheckpointKeeper):
         self._clock = clock
         self._background = background
         self._metadata: dict[int, CheckpointMetadata] = {}
+
+    def adopt(self, metadata: CheckpointMetadata) -> None:
+        """One that an earlier job manager has completed."""
+        self._metadata[metadata.checkpoint_id] = metadata
 
     def keep(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
         """Write the metadata, which makes it complete."""
