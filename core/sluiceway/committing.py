@@ -105,11 +105,12 @@ class _TransactionWriter(CommittingSinkWriter[Any]):
         self._sink.open(self._context)
 
     def recover(self, committables: Sequence[Any]) -> None:
+        ready = [transaction for to_be_committed, transaction in committables if to_be_committed]
+        for transaction in ready:
+            self._sink.recover_and_commit(transaction)
         for to_be_committed, transaction in committables:
-            if to_be_committed:
-                self._sink.recover_and_commit(transaction)
-        for to_be_committed, transaction in committables:
-            if not to_be_committed:
+            # What was open at one checkpoint may have been ended by the next one, if that was given up.
+            if not to_be_committed and transaction not in ready:
                 self._sink.recover_and_abort(transaction)
         self._sink.abort_unknown()
         self._open.append(self._sink.begin_transaction())

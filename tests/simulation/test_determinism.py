@@ -36,7 +36,8 @@ for seed in range(2):
     words = flow.from_collection(["to be or not to be", "be that as it may"] * 9).flat_map(str.split)
     words.key_by(lambda word: word).count().collect()
     result = Simulation(
-        flow, seed=seed, workers=3, parallelism=3, batch_size=2, crashes=2, restart="fixed-delay:9:1s"
+        flow, seed=seed, workers=3, parallelism=3, batch_size=2, crashes=2, restart="fixed-delay:9:1s",
+        checkpoint_interval="5ms", checkpoint_timeout="1s", checkpoint_tolerated_failures=99, unreliable=0.2,
     ).run()
     print(result.trace.digest)
 """

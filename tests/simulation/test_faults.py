@@ -6,14 +6,18 @@ Every simulation looks at its end whether a worker still has anything of the job
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import sluiceway as sw
 from sluiceway.engine import JobStatus
-from sluiceway.errors import NoResourceAvailableError
+from sluiceway.errors import CheckpointError, NoResourceAvailableError
 from sluiceway.runtime.cluster.resources import WorkerLostError
+from sluiceway.runtime.jobmanager.checkpoints import CompletedCheckpoint
+from sluiceway.runtime.jobmanager.jobcheckpoints import MemoryKeeper
+from sluiceway.runtime.snapshots import JobSnapshot
 from sluiceway.testing.pytest_plugin import SimulationRunner
 from sluiceway.testing.simulation import (
     CancelJob,
@@ -24,6 +28,7 @@ from sluiceway.testing.simulation import (
     LoseJobManager,
     Simulation,
     SimulationResult,
+    TakeSavepoint,
     simulate,
 )
 
@@ -201,3 +206,37 @@ def test_without_their_job_manager_workers_end_by_themselves(simulation: Simulat
             simulate(flow, seed=seed, parallelism=2, batch_size=1, faults=faults)
 
     simulation(trial, 40)
+
+
+def test_a_checkpoint_that_cannot_be_read_leaves_nothing_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tasks that were to go on from it have slots by then, and were never deployed."""
+
+    def load(self: MemoryKeeper, checkpoint: CompletedCheckpoint) -> JobSnapshot:
+        raise CheckpointError("it is damaged")
+
+    monkeypatch.setattr(MemoryKeeper, "load", load)
+    flow, _ = many_numbers()
+    crash = Crash(250, "worker-1")
+    result = run(flow, 3, checkpoint_interval="5ms", faults=[crash], **RESTARTS)
+    assert result.faults == (crash,)
+    assert str(result.failure) == "it is damaged"
+
+
+def many_numbers() -> tuple[sw.Pipeline, Sequence[int]]:
+    flow = sw.Pipeline("many")
+    return flow, flow.from_collection(range(200)).uid("many").rebalance().map(lambda n: n).collect()
+
+
+def test_savepoints_are_taken_and_the_job_ends_with_one(tmp_path: Path) -> None:
+    flow, numbers = many_numbers()
+    asked = [TakeSavepoint(60, str(tmp_path)), TakeSavepoint(80, str(tmp_path), stop=True)]
+    result = run(flow, 2, faults=asked)
+    assert result.status is JobStatus.FINISHED
+    assert result.faults == tuple(asked)
+    assert len(result.savepoints) == 2
+    assert result.ended_with == result.savepoints[1]
+    assert 0 < len(numbers) < 200
+    flow, more = many_numbers()
+    rest = run(flow, 2, from_checkpoint=result.ended_with)
+    assert (rest.savepoints, rest.ended_with) == ((), "")
+    assert sorted([*numbers, *more]) == list(range(200))

@@ -117,6 +117,8 @@ def test_arguments_that_cannot_be() -> None:
         Simulation(flow, workers=0)
     with pytest.raises(sw.ConfigurationError, match=r"delay_ms is \(5, 1\): give the shortest and the longest"):
         Simulation(flow, delay_ms=(5, 1))
+    with pytest.raises(sw.ConfigurationError, match=r"unreliable is 1.5: a chance is from 0 to 1"):
+        Simulation(flow, unreliable=1.5)
     with pytest.raises(sw.UnknownNameError, match="there is no option 'crash'"):
         Simulation(flow, crash=1)
 

@@ -73,6 +73,7 @@ class TaskCheckpoints:
         self._send = send
         self._snapshots = snapshots
         self._reports = reports
+        self._begun = self._told = 0
         self._drained_in: int | None = None
         self._stops_with: int | None = None
         self._came_at = 0.0
@@ -146,11 +147,16 @@ class TaskCheckpoints:
     # ---- what the coordinator says --------------------------------------------------------------------------
 
     def start(self, barrier: CheckpointBarrier) -> None:
-        """A checkpoint begins with this task."""
-        self._source.start_checkpoint(barrier)
+        """A checkpoint begins with this task, unless that or a newer one has."""
+        if barrier.checkpoint_id > self._begun:
+            self._begun = barrier.checkpoint_id
+            self._source.start_checkpoint(barrier)
 
     def completed(self, checkpoint_id: int) -> None:
-        """A checkpoint is complete: what waited for that may become visible."""
+        """A checkpoint is complete: what waited for that may become visible. Once, and not after a newer one."""
+        if checkpoint_id <= self._told:
+            return
+        self._told = checkpoint_id
         for operator in self.operators:
             operator.checkpoint_completed(checkpoint_id)
         at_the_end = self._drained_in is not None and checkpoint_id >= self._drained_in

@@ -96,6 +96,19 @@ def test_after_a_restart_what_was_ready_is_committed_and_what_was_open_is_undone
     assert CALLS == ["open", ("commit", "t1"), ("abort", "t2"), "abort unknown"]
 
 
+def test_what_a_later_checkpoint_has_ended_is_committed_and_not_undone() -> None:
+    """The one before was given up: what it had ready waits with that of the later one."""
+    before = writer_of(Transactions())
+    before.open()
+    before.recover([])
+    committables = [*before.prepare_commit(1), *before.prepare_commit(2)]
+    CALLS.clear()
+    writer = writer_of(Transactions())
+    writer.open()
+    writer.recover(committables)
+    assert CALLS == ["open", ("commit", "t1"), ("commit", "t2"), ("abort", "t3"), "abort unknown"]
+
+
 def test_what_was_never_opened_is_not_closed() -> None:
     writer_of(Transactions()).close()
     assert CALLS == []

@@ -40,6 +40,7 @@ class Job:
         self.barriers: list[CheckpointBarrier] = []
         self.answers: list[tuple[str, str | None]] = []
         self.told: list[tuple[str, int]] = []
+        self.reminded: list[tuple[list[str], int, bool]] = []
         self.completed_ones: dict[int, CompletedCheckpoint] = {}
         self.discarded: list[int] = []
         self.vain: list[tuple[int, TaskSnapshot]] = []
@@ -94,6 +95,9 @@ class Job:
 
     def aborted(self, checkpoint_id: int, cause: BaseException) -> None:
         self.told.append(("aborted", checkpoint_id))
+
+    def remind(self, attempt_ids: list[str], checkpoint_id: int, completed: bool) -> None:
+        self.reminded.append((attempt_ids, checkpoint_id, completed))
 
     def fail(self, cause: BaseException) -> None:
         self.failure = cause
@@ -357,6 +361,51 @@ def test_a_last_one_that_fails_is_tried_again_after_a_while() -> None:
     assert job.triggered == [1]
     job.advance(1000)
     assert job.triggered == [1, 2]
+
+
+def test_an_acknowledgement_that_comes_twice_takes_nothing_away_from_its_checkpoint() -> None:
+    job = Job().started()
+    job.until_triggered(1)
+    job.acknowledge(1, "source", "source")
+    job.acknowledge(1, "sink")
+    assert job.told == [("completed", 1)]
+    job.acknowledge(1, "source", "sink")
+    assert (job.vain, job.discarded, job.coordinator.late) == ([], [], 3)
+    job.until_triggered(2)
+    job.coordinator.decline("sink", 2, OSError("full"))
+    job.acknowledge(2, "source", "source")
+    assert [id_ for id_, _ in job.vain] == [2], "for the first time, but too late"
+
+
+def test_who_waits_for_the_last_one_is_told_again_until_it_has_ended() -> None:
+    job = Job(interval_ms=60_000).started()
+    job.coordinator.drained("source")
+    job.coordinator.drained("sink")
+    job.acknowledge(1, drained=True)
+    assert (job.told, job.reminded) == ([("completed", 1)], [])
+    job.coordinator.task_ended("sink", failed=False)
+    job.advance(5_000)
+    assert job.reminded == [(["source"], 1, True)]
+    job.acknowledge(2, "source")  # of one that it did its part of before
+    job.coordinator.task_ended("source", failed=False)
+    job.advance(60_000)
+    assert len(job.reminded) == 1
+
+
+def test_who_stands_still_for_a_savepoint_is_told_again_what_has_become_of_it() -> None:
+    job = Job().started()
+    job.ask_for_savepoint(stops=True)
+    job.coordinator.decline("sink", 1, OSError("full"))
+    job.advance(5_000)
+    assert job.reminded == [(["sink", "source"], 1, False)]
+    job.acknowledge(job.triggered[-1])  # both have gone on
+    job.advance(5_000)
+    assert len(job.reminded) == 1
+    savepoint = Job().started()
+    savepoint.ask_for_savepoint(stops=True)
+    savepoint.acknowledge(1)
+    savepoint.advance(600_000)
+    assert savepoint.reminded == [(["sink", "source"], 1, True)] * 20, "but not for ever"
 
 
 def test_after_its_end_there_is_none() -> None:

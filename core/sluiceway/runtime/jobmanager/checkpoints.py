@@ -12,6 +12,7 @@ from sluiceway.clock import Clock
 from sluiceway.config import Settings
 from sluiceway.elements import CheckpointBarrier
 from sluiceway.errors import CheckpointFailedError
+from sluiceway.runtime.jobmanager.reminders import Reminders
 from sluiceway.runtime.snapshots import JobSnapshot, TaskSnapshot
 
 __all__ = [
@@ -184,6 +185,9 @@ class CheckpointedJob(Protocol):
     def aborted(self, checkpoint_id: int, cause: BaseException) -> None:
         """Tell all tasks that a checkpoint is given up."""
 
+    def remind(self, attempt_ids: list[str], checkpoint_id: int, completed: bool) -> None:
+        """Tell these tasks again that a checkpoint is complete, or given up."""
+
     def fail(self, cause: BaseException) -> None:
         """Too many checkpoints have failed."""
 
@@ -193,6 +197,7 @@ class _Pending:
         self.id = checkpoint_id
         self.timestamp_ms = timestamp_ms
         self.began = began
+        self.attempts = frozenset(who.running)
         self.waits_for = dict(who.running)
         self.tasks: dict[Subtask, TaskSnapshot] = {}
         self.finished: Mapping[Subtask, TaskSnapshot] = {}
@@ -259,6 +264,8 @@ class CheckpointCoordinator:
         self._failures = 0
         self._drained: set[str] = set()
         self._leaving: set[str] = set()
+        self._reminders = Reminders(later, job.remind)
+        self._answered: dict[int, set[str]] = {}
 
     @property
     def latest(self) -> CompletedCheckpoint | None:
@@ -383,6 +390,8 @@ class CheckpointCoordinator:
         elif who.finished and latest is not None:
             pending.finished = {where: latest.tasks[where] for where in who.finished if where in latest.tasks}
         self._pending[pending.id] = pending
+        self._answered[pending.id] = set()
+        self._answered.pop(pending.id - _HISTORY, None)
         self.history.append(CheckpointRecord(pending.id, pending.timestamp_ms, savepoint=pending.savepoint))
         try:
             pending.enumerators = self._job.enumerators(pending.id)
@@ -398,13 +407,19 @@ class CheckpointCoordinator:
     # ---- what tasks say -------------------------------------------------------------------------------------
 
     def acknowledge(self, attempt_id: str, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
-        """A task has done its part; too late, or for the second time, it was in vain."""
+        """A task has done its part; too late, it was in vain; for the second time, it is nothing new."""
+        self._reminders.heard_from(attempt_id, checkpoint_id)
         pending = self._pending.get(checkpoint_id)
         where = None if pending is None else pending.waits_for.pop(attempt_id, None)
-        if pending is None or where is None:
+        # What is not known any more may be part of what is kept: it is left to the collection of orphans.
+        answered = self._answered.get(checkpoint_id)
+        if pending is None or where is None or answered is None:
             self.late += 1
-            self._job.discard_part(checkpoint_id, snapshot)
+            if answered is not None and attempt_id not in answered:
+                answered.add(attempt_id)
+                self._job.discard_part(checkpoint_id, snapshot)
             return
+        answered.add(attempt_id)
         pending.tasks[where] = snapshot
         if snapshot.drained:
             pending.drained.add(attempt_id)
@@ -426,6 +441,7 @@ class CheckpointCoordinator:
         """A task has ended; if not by itself, what it has not acknowledged will never be complete."""
         self._drained.discard(attempt_id)
         self._leaving.discard(attempt_id)
+        self._reminders.heard_from(attempt_id)
         ended = CheckpointFailedError("a task has ended before it was complete")
         for pending in list(self._pending.values()):
             if (failed and not pending.storing) or attempt_id in pending.waits_for:
@@ -473,6 +489,7 @@ class CheckpointCoordinator:
         self._ended()
         record = self._record(pending, "completed")
         self._job.completed(checkpoint, record)
+        self._reminders.expect(pending.drained, pending.id, completed=True)
         while len(self._kept) > self._policy.retained:
             self._job.discard(self._kept.pop(0))
         self.look()
@@ -482,6 +499,7 @@ class CheckpointCoordinator:
         self._job.completed(checkpoint, self._record(pending, "completed"))
         request.done(pending.savepoint, None)
         if request.stops:
+            self._reminders.expect(pending.attempts, pending.id, completed=True)
             self.stop()
         self.look()
 
@@ -502,6 +520,8 @@ class CheckpointCoordinator:
         self._record(pending, "failed", f"{cause}" or type(cause).__name__)
         self._job.aborted(pending.id, cause)
         if pending.request is not None:
+            if pending.request.stops:
+                self._reminders.expect(pending.attempts, pending.id, completed=False)
             pending.request.done("", cause)
         elif counts:
             self._failures += 1

@@ -247,6 +247,11 @@ class JobCheckpoints:
         self._gateway.checkpoint_aborted(self._running(), checkpoint_id)
         self._listener.checkpoint_failed(self._executions.job_graph.job_name, checkpoint_id, cause)
 
+    def remind(self, attempt_ids: list[str], checkpoint_id: int, completed: bool) -> None:
+        """Tell them again."""
+        tell = self._gateway.checkpoint_completed if completed else self._gateway.checkpoint_aborted
+        tell(attempt_ids, checkpoint_id)
+
     def fail(self, cause: BaseException) -> None:
         """Tell the job."""
         self._fail(cause)

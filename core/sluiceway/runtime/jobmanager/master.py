@@ -454,8 +454,11 @@ class JobMaster:
         self._check_end()
 
     def _cancel_task(self, vertex: ExecutionVertex) -> None:
-        if vertex.current.cancel(self._clock.now_ms()) and vertex.state is ExecutionState.CANCELING:
-            self._gateway.cancel(vertex.current.attempt_id)
+        if vertex.current.cancel(self._clock.now_ms()):
+            if vertex.state is ExecutionState.CANCELING:
+                self._gateway.cancel(vertex.current.attempt_id)
+            else:  # it was never deployed
+                self._slots.release(vertex.job_vertex.id, vertex.subtask)
 
     def _check_end(self) -> None:
         if self.status.ended or not all(v.state.ended for v in self.executions.subtasks()):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from sluiceway.testing.simulation.errors import JobManagerLostError, SimulationError
-from sluiceway.testing.simulation.faults import CancelJob, Crash, Fault, Hang, LoseJobManager
+from sluiceway.testing.simulation.faults import CancelJob, Crash, Fault, Hang, LoseJobManager, TakeSavepoint
+from sluiceway.testing.simulation.lives import simulate_lives
+from sluiceway.testing.simulation.outside import Outside, OutsideSink
 from sluiceway.testing.simulation.run import SEED_VARIABLE, Simulation, SimulationResult, for_seeds, simulate
 from sluiceway.testing.simulation.trace import Event, Trace
 
@@ -16,10 +18,14 @@ __all__ = [
     "Hang",
     "JobManagerLostError",
     "LoseJobManager",
+    "Outside",
+    "OutsideSink",
     "Simulation",
     "SimulationError",
     "SimulationResult",
+    "TakeSavepoint",
     "Trace",
     "for_seeds",
     "simulate",
+    "simulate_lives",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -25,8 +26,9 @@ from sluiceway.runtime.worker import Worker
 from sluiceway.testing.simulation.background import SimulatedBackground
 from sluiceway.testing.simulation.carrier import SimulatedCarrier
 from sluiceway.testing.simulation.errors import SimulationError
-from sluiceway.testing.simulation.faults import CancelJob, Crash, Fault, LoseJobManager
+from sluiceway.testing.simulation.faults import CancelJob, Crash, Fault, LoseJobManager, TakeSavepoint
 from sluiceway.testing.simulation.loop import Node, NoEventLoop
+from sluiceway.testing.simulation.messages import UnreliableMessages
 from sluiceway.testing.simulation.streams import SimulatedListener, connect
 from sluiceway.testing.simulation.world import World
 
@@ -53,6 +55,10 @@ class SimulatedCluster(LifecycleListener):
         segments: network buffers of each worker.
         segment_bytes: size of each.
         faults: what goes wrong.
+        unreliable: the chance that a message about a checkpoint is lost, doubled, late or made a refusal.
+
+    Attributes:
+        savepoints: those that have become complete.
     """
 
     def __init__(
@@ -66,11 +72,14 @@ class SimulatedCluster(LifecycleListener):
         segments: int,
         segment_bytes: int,
         faults: Sequence[Fault],
+        unreliable: float = 0.0,
     ) -> None:
         self.world = world
         self.workers: dict[str, SimulatedProcess] = {}
         self.carriers: dict[str, SimulatedCarrier] = {}
         self.happened: list[Fault] = []
+        self.savepoints: list[str] = []
+        self.messages = UnreliableMessages(world, unreliable)
         self.services = services
         self.segments = segments
         self.segment_bytes = segment_bytes
@@ -90,6 +99,8 @@ class SimulatedCluster(LifecycleListener):
             platform=self._platform,
         )
         world.before_step = self._before_step
+        resources, send = self.manager.resources, self.manager.resources.send
+        resources.send = partial(self.messages.to_worker, self.node, send)  # type: ignore[method-assign]
 
     @property
     def listener(self) -> SimulatedListener:
@@ -104,6 +115,7 @@ class SimulatedCluster(LifecycleListener):
     def settle(self) -> None:
         """Nothing goes wrong from now on; let what is still on its way arrive."""
         self._due.clear()
+        self.messages.chance = 0.0
         self._wait_for_hangs()
         self.world.run(lambda: False, _GOES_ON_FOR_US)
 
@@ -167,6 +179,11 @@ class SimulatedCluster(LifecycleListener):
         self.world.note(MANAGER, f"{vertex} [{subtask}] is {new}")
         self.services.listener.task_state_changed(job_name, vertex, subtask, old, new)
 
+    def _savepoint_over(self, location: str, problem: BaseException | None) -> None:
+        if problem is None:
+            self.savepoints.append(location)
+        self.world.note(MANAGER, f"there is a savepoint, {location}" if location else f"no savepoint: {problem}")
+
     def _wait_for_hangs(self) -> None:
         self.world.run(lambda: not any(process.node.hung for process in self.living))
 
@@ -189,6 +206,12 @@ class SimulatedCluster(LifecycleListener):
                 self.happened.append(fault)
                 for run in self.manager.jobs.values():
                     self.node.loop.soon(run.cancel)
+                continue
+            if isinstance(fault, TakeSavepoint):
+                self.world.note(MANAGER, f"is asked for a savepoint{' to stop with' * fault.stop}")
+                self.happened.append(fault)
+                for run in self.manager.jobs.values():
+                    self.node.loop.soon(partial(run.savepoint, fault.place, fault.stop, self._savepoint_over))
                 continue
             candidates = [p for p in self.living if fault.worker in (None, p.node.name)]
             if not candidates:
@@ -285,6 +308,9 @@ class SimulatedProcess(WorkerHandle):
             SimulatedServices(self._cluster, self.node),
             _Platform(self.node),
         )
+        send = self.worker.send
+        to_manager = self._cluster.messages.to_manager
+        self.worker.send = lambda message: to_manager(self.node, send, message)  # type: ignore[method-assign]
 
     def _after_turn(self) -> None:
         if self.node.loop.ended and self.worker is not None:

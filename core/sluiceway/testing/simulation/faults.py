@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, TypeAlias
 
-__all__ = ["CancelJob", "Crash", "Fault", "Hang", "LoseJobManager", "draw_faults"]
+__all__ = ["CancelJob", "Crash", "Fault", "Hang", "LoseJobManager", "TakeSavepoint", "draw_faults", "step_by_lot"]
 
 _FIRST: Final = 5
 _OCTAVES: Final = 9
@@ -64,19 +64,35 @@ class CancelJob:
     step: int
 
 
-Fault: TypeAlias = Crash | Hang | LoseJobManager | CancelJob
+@dataclass(frozen=True, slots=True)
+class TakeSavepoint:
+    """Somebody asks for a savepoint: no failure, but it comes as unexpected.
+
+    Attributes:
+        step: before this turn of a process, counted over all of them from 1.
+        place: path or URL of the directory in which it gets one of its own.
+        stop: whether the job is to end with it.
+    """
+
+    step: int
+    place: str
+    stop: bool = False
+
+
+Fault: TypeAlias = Crash | Hang | LoseJobManager | CancelJob | TakeSavepoint
 
 
 def draw_faults(chance: Random, crashes: int, hangs: int) -> list[Fault]:
     """That many of each, early and late in a job alike, whatever its length."""
     faults: list[Fault] = []
     for _ in range(crashes):
-        faults.append(Crash(_step(chance)))
+        faults.append(Crash(step_by_lot(chance)))
     for _ in range(hangs):
         ms = _SHORTEST_HANG_MS + int((_LONGEST_HANG_MS - _SHORTEST_HANG_MS) * chance.random() ** 2)
-        faults.append(Hang(_step(chance), ms))
+        faults.append(Hang(step_by_lot(chance), ms))
     return faults
 
 
-def _step(chance: Random) -> int:
+def step_by_lot(chance: Random) -> int:
+    """Early and late in a job alike, whatever its length."""
     return int(_FIRST * 2 ** (_OCTAVES * chance.random()))

@@ -54,6 +54,8 @@ class SimulationResult:
         metrics: the last figures that the job manager had of the job.
         restarts: how often a part of the job was begun anew.
         faults: what went wrong; of what was asked for, that which came before the job's end.
+        savepoints: path or URL of each savepoint that became complete, in their order.
+        ended_with: that of the savepoint that the job ended with; empty: with none.
         steps: turns that the processes had together until the job's end.
         virtual_ms: how long that took, in virtual time.
         trace: what happened, event by event.
@@ -65,6 +67,8 @@ class SimulationResult:
     metrics: JobMetrics
     restarts: int
     faults: tuple[Fault, ...]
+    savepoints: tuple[str, ...]
+    ended_with: str
     steps: int
     virtual_ms: int
     trace: Trace
@@ -85,6 +89,9 @@ class Simulation:
             do not count.
         hangs: workers that stand still for up to 20 s, likewise.
         faults: what goes wrong at given steps, besides.
+        unreliable: the chance with which a message about a checkpoint between the job manager and a worker gets
+            lost, comes twice, or comes late, after others that were sent later; and that with which a task that
+            would acknowledge a checkpoint declines it.
         delay_ms: the shortest and the longest time that a message or a piece of data is on its way.
         start_ms: the first reading of the clock, ms since the epoch.
         most_steps: turns of all processes together after which the job counts as endless.
@@ -105,6 +112,7 @@ class Simulation:
         crashes: int = 0,
         hangs: int = 0,
         faults: Sequence[Fault] = (),
+        unreliable: float = 0.0,
         delay_ms: tuple[float, float] = (0.05, 5.0),
         start_ms: int = 0,
         most_steps: int = 200_000,
@@ -115,6 +123,9 @@ class Simulation:
             raise ConfigurationError(f"workers is {workers}: a simulation needs at least 1")
         if not 0 <= delay_ms[0] <= delay_ms[1]:
             raise ConfigurationError(f"delay_ms is {delay_ms}: give the shortest and the longest, as (0.05, 5)")
+        if not 0 <= unreliable <= 1:
+            raise ConfigurationError(f"unreliable is {unreliable}: a chance is from 0 to 1")
+        self._unreliable = unreliable
         self._by_environment = seed is None
         if seed is None:
             seed = _seed_of_environment()
@@ -191,6 +202,7 @@ class Simulation:
             segments=min(_MOST_BUFFERS, self._settings.network_buffers),
             segment_bytes=self._segment_bytes,
             faults=self._faults,
+            unreliable=self._unreliable,
         )
         manager = cluster.manager
         path = list(sys.path)
@@ -221,6 +233,8 @@ class Simulation:
             metrics=run.metrics(),
             restarts=run.master.restarts,
             faults=tuple(cluster.happened),
+            savepoints=tuple(cluster.savepoints),
+            ended_with=run.master.checkpoints.ended_with,
             steps=steps,
             virtual_ms=ended_us // 1000,
             trace=self.trace,
