@@ -291,3 +291,51 @@ def test_a_checkpoint_that_was_moved_is_not_deleted(checkpoint: Path, sluiceway:
     assert refused.exit_code == 2
     assert "has checkpoint 1 and is not called chk-1" in refused.stderr
     assert moved.exists()
+
+
+FAILS = """
+    class Unwritable:
+        def __reduce__(self):
+            raise RuntimeError("not this time")
+
+    class Keeps(sw.KeyedProcessFunction[int, int, int]):
+        def open(self, context):
+            self.kept = context.get_state(sw.ValueStateDescriptor("kept"))
+
+        def process_element(self, value, ctx):
+            self.kept.update(Unwritable() if value < 2000 else value)
+            yield value
+
+    flow = sw.Pipeline("numbers")
+    numbers = flow.generate(rate=8_000, count=6000).uid("numbers").key_by(lambda n: 0)
+    numbers.process(Keeps()).uid("kept").for_each(lambda n: None).uid("out")
+"""
+
+
+def test_a_directory_tells_how_the_checkpoints_went_also_those_that_failed(write: Any, sluiceway: Any) -> None:
+    write("fails.py", FAILS)
+    options = ("--checkpoint-interval", "20ms", "--checkpoints", "kept", "--checkpoint-tolerated-failures", "1000")
+    assert sluiceway("run", *options, "--quiet", "fails.py").exit_code == 0
+    shown = sluiceway("checkpoints", "kept", "--subtasks")
+    assert shown.exit_code == 0, shown.stderr
+    assert "(job 'numbers')" in shown.stdout
+    rows = [line.split() for line in shown.stdout.splitlines() if "checkpoint " in line]
+    assert {row[2] for row in rows} == {"completed", "failed"}
+    assert "not this time" in shown.stdout
+    assert "BEGAN AFTER" in shown.stdout
+    (run,) = json.loads(sluiceway("checkpoints", "history", "kept", "--json").stdout)
+    found = run["checkpoints"]
+    assert [c["checkpoint"] for c in found] == list(range(found[0]["checkpoint"], found[-1]["checkpoint"] + 1))
+    assert found[-1]["subtasks"]
+    assert found[-1]["status"] == "completed"
+    assert all(c["duration_ms"] is not None for c in found)
+
+
+def test_a_name_is_a_job_s_or_a_directory_s_unless_it_is_nearly_a_command(sluiceway: Any, place: Path) -> None:
+    told = sluiceway("checkpoints", "meters-1")
+    assert "there is no directory 'meters-1', and for a job of that name, no cluster is running" in told.stderr
+    wrong = sluiceway("checkpoints", "lsit")
+    assert wrong.exit_code == 2
+    assert "there is no command 'lsit'. Did you mean 'list'?" in wrong.stderr
+    (place / "lists").mkdir()
+    assert "there is no complete checkpoint in" in sluiceway("checkpoints", "lists").stderr

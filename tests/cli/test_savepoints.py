@@ -57,9 +57,15 @@ def test_savepoints_of_a_cluster_s_jobs(cluster: Any, place: Path) -> None:
     done = [c for c in history if c["status"] == "completed"]
     assert len(done) >= 2
     assert all(len(c["subtasks"]) == 4 and c["size"] == sum(s["size"] for s in c["subtasks"]) for c in done)
-    shown = cluster("checkpoints", "history", job, "--subtasks").stdout
+    shown = cluster("checkpoints", job, "--subtasks").stdout
     assert "SYNC" in shown
     assert "KeySequence" in shown
+    kept = cluster.json("checkpoints", "kept")
+    runs = [run["checkpoints"] for run in kept if len(run["checkpoints"]) > 1]
+    assert len(runs) == 2, "that of the checkpoints, and that of the savepoint, which knows those before it"
+    for found in runs:
+        assert all(c in ("completed", "failed") for c in (one["status"] for one in found))
+        assert len(found[-1]["subtasks"]) == 4
 
     stopped = cluster("stop", job, "--savepoint", "end")
     assert stopped.returncode == 0, stopped.stderr

@@ -18,6 +18,7 @@ __all__ = [
     "SAVEPOINT",
     "CheckpointMetadata",
     "GroupEntry",
+    "HistoryEntry",
     "KeyedEntry",
     "ListEntry",
     "NativeEntry",
@@ -212,6 +213,11 @@ class SubtaskEntry(_Part, frozen=True, kw_only=True):
         finished: whether the subtask had come to the end of its input, and had nothing left to do.
         size: bytes of state that the checkpoint refers to.
         written: of these, bytes that were written for this checkpoint.
+        start_delay_ms: from the trigger to the moment when the state was taken.
+        alignment_ms: how long some channels waited for others.
+        flush_ms: from the barrier to the moment when nothing was left in sinks.
+        sync_ms: how long the task stood still for its state to be taken.
+        async_ms: how long it took to read and write it, while the task went on.
     """
 
     index: int
@@ -220,6 +226,11 @@ class SubtaskEntry(_Part, frozen=True, kw_only=True):
     finished: bool = False
     size: int = 0
     written: int = 0
+    start_delay_ms: int = 0
+    alignment_ms: int = 0
+    flush_ms: int = 0
+    sync_ms: int = 0
+    async_ms: int = 0
 
 
 class StepEntry(_Part, frozen=True, kw_only=True):
@@ -256,6 +267,28 @@ class VertexEntry(_Part, frozen=True, kw_only=True):
     subtasks: tuple[SubtaskEntry, ...] = ()
 
 
+class HistoryEntry(_Part, frozen=True, kw_only=True):
+    """What became of an earlier checkpoint or savepoint of the run.
+
+    Attributes:
+        checkpoint_id: counted by the run.
+        status: ``completed`` or ``failed``; ``pending``: it was under way.
+        triggered_ms: when it was begun, ms since the epoch.
+        duration_ms: how long it took, or has taken until it was given up.
+        size: bytes of state.
+        reason: why it was given up.
+        savepoint: path or URL, if it is a savepoint.
+    """
+
+    checkpoint_id: int
+    status: str
+    triggered_ms: int
+    duration_ms: int | None = None
+    size: int = 0
+    reason: str = ""
+    savepoint: str = ""
+
+
 class CheckpointMetadata(_Part, frozen=True, kw_only=True):
     """A checkpoint or savepoint.
 
@@ -270,6 +303,7 @@ class CheckpointMetadata(_Part, frozen=True, kw_only=True):
         enumerators: by uid of a source, what its enumerator keeps; each one value.
         written_by: version of Sluiceway.
         properties: what else the job manager keeps.
+        history: the run's last checkpoints and savepoints before it, also those that failed, oldest first.
     """
 
     job_name: str
@@ -282,6 +316,7 @@ class CheckpointMetadata(_Part, frozen=True, kw_only=True):
     enumerators: dict[str, Section] = {}
     written_by: str = ""
     properties: dict[str, Any] = {}
+    history: tuple[HistoryEntry, ...] = ()
 
     @property
     def size(self) -> int:

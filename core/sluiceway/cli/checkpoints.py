@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from datetime import UTC, datetime
+from difflib import get_close_matches
 from itertools import islice
 from typing import Any
 
 import click
 
 from sluiceway.cli.groups import Group
+from sluiceway.cli.history import history, is_place, shown_size, shown_time
 from sluiceway.cli.manager import manager
 from sluiceway.cli.tables import print_table
 from sluiceway.errors import ConfigurationError
@@ -20,61 +20,30 @@ __all__ = ["checkpoints", "state"]
 _json_flag = click.option("--json", "as_json", is_flag=True, help="As a JSON object.")
 
 
-@click.group(cls=Group)
+class _Checkpoints(Group):
+    """``checkpoints JOB`` is ``checkpoints history JOB``, but where JOB is nearly the name of a command."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the arguments begin with."""
+        name = args[0]
+        if name.startswith("-") or name in self.commands:
+            return super().resolve_command(ctx, args)
+        if is_place(name) or not get_close_matches(name, self.commands, n=1, cutoff=0.75):
+            return history.name, history, args
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Checkpoints, subcommand_metavar="JOB | PLACE | COMMAND [ARGS]...")
 def checkpoints() -> None:
-    """See what checkpoints a place has, and clean up."""
+    """See how the checkpoints of JOB go, or went that are in PLACE; see what is in them, and clean up.
 
-
-@checkpoints.command()
-@click.argument("job")
-@click.option("--subtasks", is_flag=True, help="With the subtasks of the last one that is complete.")
-@_json_flag
-def history(job: str, subtasks: bool, as_json: bool) -> None:
-    """Show the last checkpoints and savepoints of JOB, a job of the running cluster: how long, how large.
-
-    Of several subtasks the times are those of the slowest: ALIGN, how long some of its channels waited for others;
-    SYNC, how long it stood still; ASYNC, how long its state was written while it went on.
+    JOB is a job of the running cluster, PLACE a directory or URL: it is the same as the command history.
     """
-    import msgspec
 
-    from sluiceway.runtime.cluster.client import ClusterClient
 
-    with ClusterClient() as client:
-        found = client.checkpoints(job)
-    if as_json:
-        click.echo(json.dumps(msgspec.to_builtins(found), indent=2))
-        return
-    rows = [
-        (
-            str(c.checkpoint),
-            "savepoint" if c.savepoint else "checkpoint",
-            c.status,
-            _time(c.triggered_ms),
-            "-" if c.duration_ms is None else f"{c.duration_ms} ms",
-            *(_slowest(getattr(s, name) for s in c.subtasks) for name in ("alignment_ms", "sync_ms", "async_ms")),
-            _size(c.size),
-            c.reason or c.savepoint,
-        )
-        for c in found
-    ]
-    print_table(("ID", "KIND", "STATUS", "TRIGGERED", "TOOK", "ALIGN", "SYNC", "ASYNC", "SIZE", ""), rows)
-    last = next((c for c in reversed(found) if c.status == "completed"), None)
-    if subtasks and last is not None:
-        click.echo()
-        parts = [
-            (
-                s.task,
-                str(s.subtask + 1),
-                f"{s.start_delay_ms} ms",
-                f"{s.alignment_ms} ms",
-                f"{s.flush_ms} ms",
-                f"{s.sync_ms} ms",
-                f"{s.async_ms} ms",
-                _size(s.size),
-            )
-            for s in last.subtasks
-        ]
-        print_table(("TASK", "SUBTASK", "BEGAN AFTER", "ALIGN", "FLUSH", "SYNC", "ASYNC", "SIZE"), parts)
+checkpoints.add_command(history)
 
 
 @checkpoints.command("list")
@@ -111,10 +80,10 @@ def list_(place: str, as_json: bool) -> None:
             m.job_name,
             str(m.checkpoint_id),
             m.kind,
-            _time(m.completed_ms),
+            shown_time(m.completed_ms),
             f"{m.completed_ms - m.triggered_ms} ms",
-            _size(m.size),
-            _size(m.written),
+            shown_size(m.size),
+            shown_size(m.written),
             directory or ".",
         )
         for directory, m in found
@@ -139,8 +108,10 @@ def show(path: str, as_json: bool) -> None:
         return
     took = metadata.completed_ms - metadata.triggered_ms
     click.echo(f"{metadata.kind} {metadata.checkpoint_id} of job {metadata.job_name!r}")
-    click.echo(f"  completed: {_time(metadata.completed_ms)}, after {took} ms")
-    click.echo(f"  size:      {_size(metadata.size)}, of which {_size(metadata.written)} were written for it")
+    click.echo(f"  completed: {shown_time(metadata.completed_ms)}, after {took} ms")
+    click.echo(
+        f"  size:      {shown_size(metadata.size)}, of which {shown_size(metadata.written)} were written for it"
+    )
     for vertex in metadata.vertices:
         click.echo(f"\n{vertex.name}: {vertex.parallelism} of {vertex.max_parallelism}")
         print_table(("UID", "STATE", "KIND", "TYPE", "SERIALIZER", "SUBTASKS"), _states(vertex))
@@ -192,7 +163,7 @@ def delete(path: str) -> None:
             "was moved by hand, so remove its directory by hand, too"
         )
     run.discard(metadata.checkpoint_id)
-    click.echo(f"Deleted {path}: {_size(metadata.size)} of state, what others share with it excepted.")
+    click.echo(f"Deleted {path}: {shown_size(metadata.size)} of state, what others share with it excepted.")
 
 
 @checkpoints.command()
@@ -225,9 +196,9 @@ def gc(place: str, older_than: str, dry_run: bool, as_json: bool) -> None:
         click.echo(json.dumps(facts, indent=2))
         return
     for file in found.files:
-        click.echo(f"{'would delete' if dry_run else 'deleted'} {file.name} ({_size(file.size)})")
+        click.echo(f"{'would delete' if dry_run else 'deleted'} {file.name} ({shown_size(file.size)})")
     kept = f"; {len(found.kept)} more may be of a checkpoint that is under way" if found.kept else ""
-    click.echo(f"{len(found.files)} files, {_size(found.size)}{kept}.")
+    click.echo(f"{len(found.files)} files, {shown_size(found.size)}{kept}.")
 
 
 @click.group(cls=Group)
@@ -296,23 +267,5 @@ def _states(vertex: Any) -> list[tuple[str, str, str, str, str, str]]:
     return [(*what, str(len(subtasks))) for what, subtasks in found.items()]
 
 
-def _slowest(times: Iterable[int]) -> str:
-    most = max(times, default=None)
-    return "-" if most is None else f"{most} ms"
-
-
 def _described(state: list[str] | None) -> str:
     return "-" if state is None else ", ".join(part for part in state if part != "-")
-
-
-def _time(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def _size(size: int) -> str:
-    amount = float(size)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024 or unit == "GiB":
-            break
-        amount /= 1024
-    return f"{size} B" if unit == "B" else f"{amount:.1f} {unit}"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from sluiceway.cli import exitcodes
 from sluiceway.cli.errors import warn
+from sluiceway.cli.history import is_place
 from sluiceway.cli.manager import manager
 from sluiceway.cli.options import Request, pipeline_command
 from sluiceway.cli.tables import print_table
@@ -48,9 +48,9 @@ def show_differences(old: str, request: Request, *, open_functions: bool, as_jso
 
     settings = request.resolved.settings
     services = manager().services()
-    if _is_place(request.target):
+    if is_place(request.target):
         raise click.UsageError(f"{request.target} is no pipeline: the checkpoint or savepoint comes first")
-    if _is_place(old):
+    if is_place(old):
         earlier = saved_job(old, services)
     else:
         with load_pipeline(old, request.arguments) as pipeline:
@@ -77,11 +77,6 @@ def show_differences(old: str, request: Request, *, open_functions: bool, as_jso
             f"{names}: these uids come from the shape of the pipeline and change with it; give the steps .uid(...)"
         )
     return why
-
-
-def _is_place(target: str) -> bool:
-    """Whether it is where a checkpoint would be, not a pipeline."""
-    return "://" in target or os.path.isdir(target) or target.endswith("/metadata.json")
 
 
 def _rows(step: Any) -> list[tuple[str, str, str, str, str]]:

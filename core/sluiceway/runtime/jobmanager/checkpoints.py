@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final, Protocol
 
+from sluiceway.checkpoints import HistoryEntry
 from sluiceway.clock import Clock
 from sluiceway.config import Settings
 from sluiceway.elements import CheckpointBarrier
@@ -26,6 +27,8 @@ __all__ = [
 ]
 
 _HISTORY: Final = 32
+_REASON: Final = 500
+"""Characters of the reason of a failure that metadata keep."""
 _AGAIN_MS: Final = 1000
 """A final checkpoint that has failed is tried again after the interval, or after so long if that is less."""
 
@@ -92,6 +95,7 @@ class CompletedCheckpoint:
         enumerators: per uid of a source, what its enumerator's snapshot returned.
         savepoint: path or URL of its own directory, if it is a savepoint; else empty.
         stops: whether the job ends with it.
+        history: what became of those before it.
     """
 
     checkpoint_id: int
@@ -100,6 +104,7 @@ class CompletedCheckpoint:
     enumerators: Mapping[str, Any]
     savepoint: str = ""
     stops: bool = False
+    history: tuple[HistoryEntry, ...] = ()
 
     @property
     def snapshot(self) -> JobSnapshot:
@@ -153,6 +158,18 @@ class CheckpointRecord:
     size: int = 0
     tasks: dict[Subtask, TaskSnapshot] = field(default_factory=dict)
     savepoint: str = ""
+
+    def entry(self) -> HistoryEntry:
+        """Without its subtasks, for the metadata of those that come after it."""
+        return HistoryEntry(
+            checkpoint_id=self.checkpoint_id,
+            status=self.status,
+            triggered_ms=self.triggered_ms,
+            duration_ms=self.duration_ms,
+            size=self.size,
+            reason=self.reason[:_REASON],
+            savepoint=self.savepoint,
+        )
 
 
 class CheckpointedJob(Protocol):
@@ -460,7 +477,13 @@ class CheckpointCoordinator:
         tasks = {**pending.finished, **pending.tasks}
         stops = pending.request is not None and pending.request.stops
         checkpoint = CompletedCheckpoint(
-            pending.id, pending.timestamp_ms, tasks, pending.enumerators, pending.savepoint, stops
+            pending.id,
+            pending.timestamp_ms,
+            tasks,
+            pending.enumerators,
+            pending.savepoint,
+            stops,
+            tuple(record.entry() for record in self.history if record.checkpoint_id < pending.id),
         )
         self._job.store(checkpoint, lambda problem: self._stored(pending, checkpoint, problem))
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from importlib.metadata import version
+
+import msgspec
 
 from sluiceway.checkpoints import (
     CHECKPOINT,
@@ -123,8 +126,7 @@ class StorageKeeper(CheckpointKeeper):
         for where, snapshot in sorted(checkpoint.tasks.items()):
             if snapshot.checkpoint_id != checkpoint.checkpoint_id:
                 snapshot = checkpoint.tasks[where] = self._copied(where, snapshot, checkpoint.checkpoint_id)
-            assert snapshot.entry is not None
-            by_vertex.setdefault(where[0], []).append(snapshot.entry)
+            by_vertex.setdefault(where[0], []).append(_timed(snapshot))
         metadata = _metadata(
             self._graph,
             self._job_id,
@@ -141,7 +143,7 @@ class StorageKeeper(CheckpointKeeper):
         """The state of a task that has finished, written once more: the checkpoint that has it will be dropped."""
         directory = self._directory.directory(checkpoint_id)
         entry = _finished(self._directory.storage, directory, where, self.state_of(snapshot))
-        return replace(snapshot, entry=entry, checkpoint_id=checkpoint_id)
+        return replace(_without_times(snapshot), entry=entry, checkpoint_id=checkpoint_id)
 
     def state_of(self, snapshot: TaskSnapshot) -> list[OperatorSnapshot]:
         """What a task has written, read when it is asked for."""
@@ -210,13 +212,12 @@ class SavepointKeeper(CheckpointKeeper):
         storage = self._open_storage(place)
         by_vertex: dict[int, list[SubtaskEntry]] = {}
         for where, snapshot in sorted(checkpoint.tasks.items()):
-            entry = snapshot.entry
             if not snapshot.savepoint:
                 most = self._graph.vertex(where[0]).max_parallelism
                 state = (self._as_rows(operator, most) for operator in self._state_of(snapshot))
                 entry = _finished(storage, directory, where, state)
-            assert entry is not None
-            by_vertex.setdefault(where[0], []).append(entry)
+                snapshot = replace(_without_times(snapshot), entry=entry)
+            by_vertex.setdefault(where[0], []).append(_timed(snapshot))
         metadata = _metadata(
             self._graph,
             self._job_id,
@@ -280,6 +281,24 @@ def _finished(
     return write_subtask(storage, directory, name, where[1], state, finished=True, canonical=True)
 
 
+def _without_times(snapshot: TaskSnapshot) -> TaskSnapshot:
+    """Of a task that had finished before: it has taken no part in this one."""
+    return replace(snapshot, start_delay_ms=0, alignment_ms=0, flush_ms=0, sync_ms=0, async_ms=0)
+
+
+def _timed(snapshot: TaskSnapshot) -> SubtaskEntry:
+    """What the metadata say of a subtask: where its state is, and how long that has taken."""
+    assert snapshot.entry is not None
+    return msgspec.structs.replace(
+        snapshot.entry,
+        start_delay_ms=snapshot.start_delay_ms,
+        alignment_ms=snapshot.alignment_ms,
+        flush_ms=snapshot.flush_ms,
+        sync_ms=snapshot.sync_ms,
+        async_ms=snapshot.async_ms,
+    )
+
+
 def _metadata(
     graph: JobGraph,
     job_id: str,
@@ -298,6 +317,8 @@ def _metadata(
         completed_ms=now_ms,
         vertices=tuple(_vertex(v, by_vertex.get(v.id, ())) for v in graph.vertices),
         enumerators=enumerators,
+        written_by=version("sluiceway"),
+        history=checkpoint.history,
     )
 
 

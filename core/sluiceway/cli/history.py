@@ -1,0 +1,184 @@
+"""``sluiceway checkpoints history``: how the checkpoints of a job go, or went of runs that have left some."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from sluiceway.cli.manager import manager
+from sluiceway.cli.tables import print_table
+from sluiceway.errors import CheckpointError, ConnectorError
+
+if TYPE_CHECKING:
+    from sluiceway.checkpoints import CheckpointMetadata, HistoryEntry
+    from sluiceway.runtime.cluster.messages import CheckpointInfo
+
+__all__ = ["history", "is_place", "shown_size", "shown_time"]
+
+
+@click.command()
+@click.argument("job", metavar="JOB | PLACE")
+@click.option("--subtasks", is_flag=True, help="With the subtasks of the last one that is complete.")
+@click.option("--json", "as_json", is_flag=True, help="As a JSON object.")
+def history(job: str, subtasks: bool, as_json: bool) -> None:
+    """Show the last checkpoints and savepoints of JOB, a job of the running cluster: how long, how large.
+
+    Or of the runs that have some in PLACE, a directory or URL: as their last ones tell it, failed ones included.
+    Of several subtasks the times are those of the slowest: ALIGN, how long some of its channels waited for others;
+    SYNC, how long it stood still; ASYNC, how long its state was written while it went on.
+    """
+    import msgspec
+
+    if is_place(job):
+        runs = _of_place(job)
+        if as_json:
+            facts = [{"run": run, "checkpoints": msgspec.to_builtins(found)} for run, found in runs]
+            click.echo(json.dumps(facts, indent=2))
+            return
+        for number, (run, found) in enumerate(runs):
+            click.echo(("\n" if number else "") + run)
+            _show(found, subtasks)
+        return
+    found = _of_job(job)
+    if as_json:
+        click.echo(json.dumps(msgspec.to_builtins(found), indent=2))
+    else:
+        _show(found, subtasks)
+
+
+def is_place(name: str) -> bool:
+    """Whether it is where checkpoints would be: a directory or URL, or a file of metadata."""
+    return "://" in name or os.path.isdir(name) or name.endswith("/metadata.json")
+
+
+def _of_job(job: str) -> list[CheckpointInfo]:
+    from sluiceway.runtime.cluster.client import ClusterClient
+
+    try:
+        client = ClusterClient()
+    except ConnectorError as error:
+        raise ConnectorError(f"there is no directory {job!r}, and for a job of that name, {error}") from error
+    with client:
+        return client.checkpoints(job)
+
+
+def _of_place(place: str) -> list[tuple[str, list[CheckpointInfo]]]:
+    """By run: what its checkpoints know of themselves, and of those before them. Savepoints are by themselves."""
+    from sluiceway.checkpoints import CHECKPOINT, find_checkpoints, load_metadata, split_location
+
+    parent, under = split_location(place)
+    storage = manager().checkpoint_storage(parent)
+    runs: dict[str, list[tuple[str, CheckpointMetadata]]] = {}
+    for directory in find_checkpoints(storage, under):
+        metadata = load_metadata(storage, directory)
+        run = directory.rpartition("/")[0] if metadata.kind == CHECKPOINT else directory
+        runs.setdefault(run, []).append((directory, metadata))
+    if not runs:
+        raise CheckpointError(f"there is no complete checkpoint in {storage.shown(under)}")
+    told = []
+    for run, kept in runs.items():
+        kept.sort(key=lambda one: one[1].checkpoint_id)
+        known = {m.checkpoint_id: _info(storage.shown(directory), m) for directory, m in kept}
+        last = kept[-1][1]
+        earlier = (_earlier(entry) for entry in last.history if entry.checkpoint_id not in known)
+        infos = sorted([*earlier, *known.values()], key=lambda info: info.checkpoint)
+        name = f"{storage.shown(run)} (job {last.job_name!r})"
+        told.append((last.completed_ms, name, infos))
+    return [(name, infos) for _, name, infos in sorted(told, key=lambda one: one[:2])]
+
+
+def _earlier(entry: HistoryEntry) -> CheckpointInfo:
+    from sluiceway.runtime.cluster.messages import CheckpointInfo
+
+    return CheckpointInfo(
+        entry.checkpoint_id,
+        entry.status,
+        entry.triggered_ms,
+        entry.duration_ms,
+        entry.size,
+        entry.reason,
+        entry.savepoint,
+        [],
+    )
+
+
+def _info(location: str, metadata: CheckpointMetadata) -> CheckpointInfo:
+    from sluiceway.checkpoints import SAVEPOINT
+    from sluiceway.runtime.cluster.messages import CheckpointInfo, SubtaskInfo
+
+    subtasks = [
+        SubtaskInfo(
+            vertex.name, s.index, s.start_delay_ms, s.alignment_ms, s.flush_ms, s.sync_ms, s.async_ms, s.size
+        )
+        for vertex in metadata.vertices
+        for s in vertex.subtasks
+    ]
+    return CheckpointInfo(
+        metadata.checkpoint_id,
+        "completed",
+        metadata.triggered_ms,
+        metadata.completed_ms - metadata.triggered_ms,
+        metadata.size,
+        "",
+        location if metadata.kind == SAVEPOINT else "",
+        subtasks,
+    )
+
+
+def _show(found: list[CheckpointInfo], subtasks: bool) -> None:
+    rows = [
+        (
+            str(c.checkpoint),
+            "savepoint" if c.savepoint else "checkpoint",
+            c.status,
+            shown_time(c.triggered_ms),
+            "-" if c.duration_ms is None else f"{c.duration_ms} ms",
+            *(_slowest(getattr(s, name) for s in c.subtasks) for name in ("alignment_ms", "sync_ms", "async_ms")),
+            shown_size(c.size),
+            c.reason or c.savepoint,
+        )
+        for c in found
+    ]
+    print_table(("ID", "KIND", "STATUS", "TRIGGERED", "TOOK", "ALIGN", "SYNC", "ASYNC", "SIZE", ""), rows)
+    last = next((c for c in reversed(found) if c.status == "completed"), None)
+    if subtasks and last is not None:
+        click.echo()
+        parts = [
+            (
+                s.task,
+                str(s.subtask + 1),
+                f"{s.start_delay_ms} ms",
+                f"{s.alignment_ms} ms",
+                f"{s.flush_ms} ms",
+                f"{s.sync_ms} ms",
+                f"{s.async_ms} ms",
+                shown_size(s.size),
+            )
+            for s in last.subtasks
+        ]
+        print_table(("TASK", "SUBTASK", "BEGAN AFTER", "ALIGN", "FLUSH", "SYNC", "ASYNC", "SIZE"), parts)
+
+
+def _slowest(times: Iterable[int]) -> str:
+    most = max(times, default=None)
+    return "-" if most is None else f"{most} ms"
+
+
+def shown_time(ms: int) -> str:
+    """A time for people."""
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def shown_size(size: int) -> str:
+    """A number of bytes for people."""
+    amount = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024 or unit == "GiB":
+            break
+        amount /= 1024
+    return f"{size} B" if unit == "B" else f"{amount:.1f} {unit}"
