@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -11,12 +9,13 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from sluiceway.checkpoints.metadata import CheckpointMetadata, KeyedEntry, OperatorEntry, VertexEntry
+from sluiceway.checkpoints.plainpickles import PlainUnpickler, pickled_type
 from sluiceway.checkpoints.reading import StateReader
 from sluiceway.errors import SluicewayError, choose
 from sluiceway.serializers import PickleSerializer, decode_rows, serializer_by_name
 from sluiceway.state import KeyedSnapshot, NativeState, StateMeta, TableKind
 
-__all__ = ["Opaque", "StateRow", "content_of"]
+__all__ = ["Decoder", "Opaque", "StateRow", "content_of"]
 
 _PICKLED: Final = b"\xc1"
 _DECODE: Final = msgspec.msgpack.Decoder().decode
@@ -38,6 +37,13 @@ class Opaque:
 
     serializer: str
     data: bytes
+
+    @property
+    def type_name(self) -> str:
+        """The name of the class, where it can be told; else empty."""
+        if self.serializer == "pickle":
+            return pickled_type(self.data)
+        return pickled_type(self.data[1:]) if self.serializer == "msgspec" and self.data[:1] == _PICKLED else ""
 
     def __repr__(self) -> str:
         return f"<{self.serializer}, {len(self.data)} bytes>"
@@ -107,7 +113,7 @@ def content_of(
     _check(
         "state in the checkpoint", state, {name for _, _, operator in steps for name in _names(reader, operator)}
     )
-    decode = _Decoder(trusted)
+    decode = Decoder(trusted)
     for vertex, subtask, operator in steps:
         keyed = operator.keyed
         if keyed is not None and (state is None or any(table.name == state for table in keyed.tables)):
@@ -136,7 +142,7 @@ def _keyed(
     uid: str,
     entry: KeyedEntry,
     subtask: int,
-    decode: _Decoder,
+    decode: Decoder,
     open_native: OpenNative,
     state: str | None,
 ) -> Iterator[StateRow]:
@@ -161,7 +167,7 @@ def _keyed(
 
 
 def _others(
-    reader: StateReader, operator: OperatorEntry, subtask: int, decode: _Decoder, state: str | None
+    reader: StateReader, operator: OperatorEntry, subtask: int, decode: Decoder, state: str | None
 ) -> Iterator[StateRow]:
     uid = operator.uid
     for kept in operator.lists:
@@ -180,14 +186,13 @@ def _others(
             yield StateRow(uid, "splits", "split", subtask, value=decode.any(data))
 
 
-class _NoClasses(pickle.Unpickler):
-    """Reads plain data, and refuses whatever would run code."""
+class Decoder:
+    """Reads what serializers have written, as far as that needs no class of the job.
 
-    def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"{module}.{name} is not plain data")
+    Args:
+        trusted: unpickle also what needs classes.
+    """
 
-
-class _Decoder:
     def __init__(self, trusted: bool) -> None:
         self._trusted = trusted
 
@@ -229,7 +234,7 @@ class _Decoder:
         if self._trusted:
             return PickleSerializer().loads(data)
         try:
-            return _NoClasses(io.BytesIO(data)).load()
+            return PlainUnpickler(data).load()
         except Exception:  # whatever broken or foreign bytes may cause
             return Opaque("pickle", data)
 

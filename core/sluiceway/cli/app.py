@@ -28,7 +28,7 @@ COMMANDS: Final = {
     "checkpoints": "sluiceway.cli.checkpoints:checkpoints",
     "savepoint": "sluiceway.cli.savepoints:savepoint",
     "diff": "sluiceway.cli.diff:diff",
-    "state": "sluiceway.cli.checkpoints:state",
+    "state": "sluiceway.cli.state:state",
     "dlq": "sluiceway.cli.dlq:dlq",
     "logs": "sluiceway.cli.logs:logs",
     "top": "sluiceway.cli.top:top",

@@ -1,10 +1,9 @@
-"""``sluiceway checkpoints`` and ``sluiceway state``: what is in a place for checkpoints, without a job's code."""
+"""``sluiceway checkpoints``: what is in a place for checkpoints, without a job's code."""
 
 from __future__ import annotations
 
 import json
 from difflib import get_close_matches
-from itertools import islice
 from typing import Any
 
 import click
@@ -15,7 +14,7 @@ from sluiceway.cli.manager import manager
 from sluiceway.cli.tables import print_table
 from sluiceway.errors import ConfigurationError
 
-__all__ = ["checkpoints", "state"]
+__all__ = ["checkpoints"]
 
 _json_flag = click.option("--json", "as_json", is_flag=True, help="As a JSON object.")
 
@@ -199,47 +198,6 @@ def gc(place: str, older_than: str, dry_run: bool, as_json: bool) -> None:
         click.echo(f"{'would delete' if dry_run else 'deleted'} {file.name} ({shown_size(file.size)})")
     kept = f"; {len(found.kept)} more may be of a checkpoint that is under way" if found.kept else ""
     click.echo(f"{len(found.files)} files, {shown_size(found.size)}{kept}.")
-
-
-@click.group(cls=Group)
-def state() -> None:
-    """Look into the state in checkpoints."""
-
-
-@state.command("show")
-@click.argument("path")
-@click.option("--uid", metavar="UID", help="Only of the step with this uid.")
-@click.option("--state", "name", metavar="NAME", help="Only the state of this name.")
-@click.option("--limit", type=click.IntRange(0), default=100, help="At most so many rows; 0: all. Default: 100.")
-@click.option("--json", "as_json", is_flag=True, help="A JSON object a line.")
-def show_state(path: str, uid: str | None, name: str | None, limit: int, as_json: bool) -> None:
-    """Show the state in the checkpoint in the directory or URL PATH. Nothing is unpickled that could run code."""
-    from dataclasses import asdict
-
-    from sluiceway.api.statedata import StateRows
-    from sluiceway.api.statedata import as_json as encoded
-
-    found = iter(StateRows(path, uid, name, False, manager()))
-    rows = list(islice(found, limit or None))
-    more = limit and next(found, None) is not None
-    if as_json:
-        for row in rows:
-            click.echo(encoded(asdict(row) | {"key": row.key, "namespace": row.namespace, "value": row.value}))
-    else:
-        cells = [
-            (
-                row.uid,
-                row.state,
-                "-" if row.key_group is None else encoded(row.key),
-                encoded(row.namespace) if row.namespace not in (None, ()) else "-",
-                "-" if row.name is None else encoded(row.name),
-                encoded(row.value),
-            )
-            for row in rows
-        ]
-        print_table(("UID", "STATE", "KEY", "NAMESPACE", "ENTRY", "VALUE"), cells)
-    if more:
-        click.echo(f"There is more than these {limit} rows: --limit 0 shows all.", err=True)
 
 
 def _states(vertex: Any) -> list[tuple[str, str, str, str, str, str]]:

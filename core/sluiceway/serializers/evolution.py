@@ -25,7 +25,7 @@ from sluiceway.serializers.exactness import every_exact
 from sluiceway.serializers.msgpack import MsgspecSerializer
 from sluiceway.serializers.schemas import Schema, describe, shown, without_names
 
-__all__ = ["Form", "IncompatibleSchemaError", "reader_of", "schema_of"]
+__all__ = ["Form", "IncompatibleSchemaError", "PlainReader", "reader_of", "schema_of"]
 
 Make = Callable[[Any], Any]
 
@@ -70,6 +70,29 @@ class Form:
     version: int
     type_name: str
     schema: Schema | None
+
+
+class PlainReader:
+    """Makes plain data of values of a schema, without their classes.
+
+    Args:
+        schema: of what was written.
+        find_class: finds the classes of what was pickled; those of the schema are never asked for.
+
+    Attributes:
+        plain: makes it of what msgpack has made of the bytes.
+    """
+
+    def __init__(self, schema: Schema, find_class: Callable[[str, str], Any]) -> None:
+        self.plain: Make = _plain(schema)
+        self._find_class = find_class
+        self._records = {(r["module"], r["qualname"]): r for r in _records(schema)}
+
+    def loads(self, data: bytes) -> Any:
+        """Makes it of the bytes. Raises whatever comes of damaged ones, and of classes that are not found."""
+        if data[:1] == _PICKLED:
+            return self.plain(_Unpickler(data[1:], self._records, self._find_class).load())
+        return self.plain(_decode(data))
 
 
 def schema_of(serializer: Serializer, hint: Any) -> Schema | None:
@@ -350,8 +373,14 @@ class _Unpickled:
 class _Unpickler(pickle.Unpickler):
     """Reads objects of the classes of a schema without these."""
 
-    def __init__(self, data: bytes, records: Mapping[tuple[str, str], Any]) -> None:
+    def __init__(
+        self,
+        data: bytes,
+        records: Mapping[tuple[str, str], Any],
+        find_class: Callable[[str, str], Any] | None = None,
+    ) -> None:
         super().__init__(io.BytesIO(data))
+        self._find_class = find_class or super().find_class
         self._stand_ins = {key: type(key[1], (_Unpickled,), {"of": key}) for key in records}
 
     def find_class(self, module: str, name: str) -> Any:
@@ -359,7 +388,7 @@ class _Unpickler(pickle.Unpickler):
             return found
         if name == "rebuild" and module.startswith("msgspec"):
             return lambda cls, given: cls(**given)
-        return super().find_class(module, name)
+        return self._find_class(module, name)
 
 
 # ---- from the plain data of one schema to what makes values of another -------------------------------------

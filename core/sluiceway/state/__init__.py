@@ -2,7 +2,13 @@
 
 Users meet descriptors and the five kinds of keyed state. A backend knows only *tables*: one per state name,
 from (key, namespace) to a value or to a mapping. The kinds are built over tables once, for all backends.
+
+State as data is here by name, too: :func:`read <sluiceway.api.statedata.read>`.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
 
 from sluiceway.state.backends import (
     BackendContext,
@@ -25,6 +31,12 @@ from sluiceway.state.descriptors import (
 )
 from sluiceway.state.handles import AggregatingState, ListState, MapState, ReducingState, ValueState
 from sluiceway.state.tables import StateMeta, TableKind, TableSchema
+
+if TYPE_CHECKING:
+    from sluiceway.api.statedata import SavedOperator as SavedOperator
+    from sluiceway.api.statedata import SavedState as SavedState
+    from sluiceway.api.statedata import SavedTable as SavedTable
+    from sluiceway.api.statedata import read as read
 
 __all__ = [
     "VOID_NAMESPACE",
@@ -51,3 +63,18 @@ __all__ = [
     "ValueState",
     "ValueStateDescriptor",
 ]
+
+_STATE_AS_DATA: Final = ("SavedOperator", "SavedState", "SavedTable", "read")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _STATE_AS_DATA:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    # When it is asked for: it is built over all floors, and this module belongs to one of the lowest.
+    return getattr(import_module("sluiceway.api.statedata"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_STATE_AS_DATA])

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
+from sluiceway.api.statedata.opening import native_opener
+from sluiceway.api.statedata.texts import as_text
 from sluiceway.checkpoints import StateReader, load_metadata, split_location
 from sluiceway.checkpoints.content import StateRow, content_of
-from sluiceway.checkpoints.metadata import CheckpointMetadata, VertexEntry
+from sluiceway.checkpoints.metadata import CheckpointMetadata
 from sluiceway.errors import MissingExtraError
-from sluiceway.keygroups import KeyGroupRange
 from sluiceway.plugins import PluginManager, default_manager
-from sluiceway.plugins.kinds import STATE_BACKEND
-from sluiceway.state import BackendContext, KeyedSnapshot, NativeState, StateBackend
 
 __all__ = ["StateRows", "read_state"]
 
@@ -39,7 +37,7 @@ class StateRows:
         return content_of(
             StateReader(self._storage, self._directory),
             self.metadata,
-            open_native=self._open,
+            open_native=native_opener(self._manager),
             uid=self._uid,
             state=self._state,
             trusted=self._trusted,
@@ -60,21 +58,6 @@ class StateRows:
         rows = list(self)
         names = [field.name for field in fields(StateRow)]
         return pyarrow.table({name: _column(pyarrow, [getattr(row, name) for row in rows]) for name in names})
-
-    def _open(self, native: NativeState, snapshot: KeyedSnapshot, vertex: VertexEntry) -> KeyedSnapshot:
-        name = native.format.partition(" ")[0]
-        backend = self._manager.make(STATE_BACKEND, name, StateBackend)  # type: ignore[type-abstract]
-        start, end = native.key_groups
-        keyed = backend.create_keyed(
-            BackendContext(vertex.uid, 0, KeyGroupRange(start, end), vertex.max_parallelism)
-        )
-        try:
-            keyed.restore([snapshot])
-            taken = keyed.snapshot()
-            len(taken.groups)  # from now on it needs no backend
-            return taken
-        finally:
-            keyed.close()
 
 
 def read_state(
@@ -105,19 +88,4 @@ def _column(pyarrow: Any, values: list[Any]) -> Any:
     try:
         return pyarrow.array(values)
     except (pyarrow.ArrowException, OverflowError, TypeError, ValueError):
-        return pyarrow.array([None if v is None else v if isinstance(v, str) else as_json(v) for v in values])
-
-
-def as_json(value: Any) -> str:
-    """A value as JSON, as far as there is JSON for it; else its repr as a text."""
-    return json.dumps(_plain(value), ensure_ascii=False)
-
-
-def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, (list, tuple)):
-        return [_plain(part) for part in value]
-    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {key: _plain(part) for key, part in value.items()}
-    return repr(value)
+        return pyarrow.array(list(map(as_text, values)))

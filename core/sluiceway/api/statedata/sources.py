@@ -1,0 +1,451 @@
+"""Where the columns of saved state come from: parts of entries, read from the files one key group at a time."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from sluiceway.api.statedata.shapes import Fixed, Found, Moments, NamespaceFound, Shape, Typed, arrow, can_be_typed
+from sluiceway.checkpoints import StateReader
+from sluiceway.checkpoints.content import Decoder, Opaque
+from sluiceway.checkpoints.metadata import KeyedEntry, ListEntry, OperatorEntry, Section, VertexEntry
+from sluiceway.checkpoints.plainpickles import plain_classes
+from sluiceway.serializers import Block, Row, decode_blocks
+from sluiceway.serializers.evolution import PlainReader
+from sluiceway.state import KeyedSnapshot, NativeState, StateMeta, TableKind
+
+__all__ = ["BroadcastSource", "KeyedSource", "ListSource", "OpenNative", "Part", "Place", "Source", "TimerSource"]
+
+Part: TypeAlias = dict[str, Sequence[Any]]
+"""By what the columns are for (``key``, ``value``, ...), as many values of each."""
+
+OpenNative: TypeAlias = Callable[[NativeState, KeyedSnapshot, VertexEntry], KeyedSnapshot]
+
+_PICKLED: Final = 0xC1
+_CENTURIES_MS: Final = 100_000_000_000_000
+_DECODE: Final = msgspec.msgpack.Decoder().decode
+_BINS: Final = msgspec.msgpack.Decoder(list[bytes]).decode
+_RAW: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_BROADCAST: Final = msgspec.msgpack.Decoder(list[tuple[str, list[tuple[bytes, bytes]]]])
+_PENDING: Final = msgspec.msgpack.Decoder(list[tuple[bytes, int | None]])
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How a checkpoint is read.
+
+    Attributes:
+        reader: of its files.
+        decode: of its values.
+        open_native: for files in the format of a backend.
+    """
+
+    reader: StateReader
+    decode: Decoder
+    open_native: OpenNative
+
+
+class Source(ABC):
+    """The entries of one state."""
+
+    @abstractmethod
+    def shapes(self) -> dict[str, Shape]:
+        """New shapes, by what they are for, in the order of the columns."""
+
+    @abstractmethod
+    def parts(self, rows: int, *, only: frozenset[str] | None = None) -> Iterator[Part]:
+        """The entries, so many at a time.
+
+        Args:
+            rows: the most in a part.
+            only: what is wanted of them; None: everything.
+        """
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Around calls of :meth:`parts`."""
+        yield
+
+    def unfit(self) -> bool:
+        """Whether something that was read does not go by its declared type; then the shapes are others now."""
+        return False
+
+
+class KeyedSource(Source):
+    """A table of keyed state.
+
+    Args:
+        place: of the checkpoint.
+        name: of the table.
+        parts: the subtasks' entries that have it.
+        nested: whether a list or a map is one value, and not one for each of its elements.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        name: str,
+        parts: Sequence[tuple[VertexEntry, str, KeyedEntry]],
+        *,
+        nested: bool = False,
+    ) -> None:
+        self._place = place
+        self._name = name
+        self._entries = parts
+        self._nested = nested
+        self._open: list[KeyedSnapshot] | None = None
+        self._strays = False
+        first = next(table for _, _, entry in parts for table in entry.tables if table.name == name)
+        self.table = first
+        self._is_map = first.table == TableKind.MAP.value
+        self._is_list = first.kind == "list"
+        self._schema = first.schema if first.serializer == "msgspec" else None
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Files of a backend are opened once."""
+        opened: list[KeyedSnapshot] = []
+        try:
+            for vertex, uid, entry in self._entries:
+                snapshot = self._place.reader.keyed(uid, entry)
+                if snapshot.native is not None:
+                    snapshot = self._place.open_native(snapshot.native, snapshot, vertex)
+                opened.append(snapshot)
+            self._open = opened
+            yield
+        finally:
+            self._open = None
+            for snapshot in opened:
+                snapshot.release()
+
+    def unfit(self) -> bool:
+        """Whether values were found that are not of the type that was declared."""
+        strays, self._strays = self._strays, False
+        if strays:
+            self._schema = None
+        return strays
+
+    def shapes(self) -> dict[str, Shape]:
+        """Key, namespace, what there is besides, value."""
+        shapes: dict[str, Shape] = {"key": Found(), "namespace": NamespaceFound()}
+        of_name, of_value = self._inner()
+        if self._is_list and not self._nested:
+            shapes["index"] = Fixed(arrow().int64())
+        if self._is_map and not self._nested:
+            shapes["map_key"] = Typed(of_name) if can_be_typed(of_name) else Found()
+        if can_be_typed(of_value):
+            shapes["value"] = Typed(self._whole(of_name, of_value))
+        else:
+            shapes["value"] = Found(records=not (self._nested and (self._is_map or self._is_list)))
+        if self.table.expires:
+            pa, ttl_ms = arrow(), self.table.ttl_ms or 0
+            moment = pa.timestamp("ms", "UTC")
+            # A time to live of thousands of years goes beyond what calendars know.
+            until = moment if ttl_ms < _CENTURIES_MS else pa.int64()
+            shapes |= {"touched_at": Fixed(moment), "expires_at": Fixed(until)}
+        return shapes
+
+    def _inner(self) -> tuple[Any, Any]:
+        """The schema of the keys of a map, and that of values."""
+        schema, of_name = self._schema, None
+        if schema is None:
+            return None, None
+        if self._is_map:
+            of_name, schema = schema["tuple"]
+        if self._is_list:
+            schema = schema["list"]
+        return of_name, schema["tuple"][1] if self.table.expires else schema
+
+    def _whole(self, of_name: Any, of_value: Any) -> Any:
+        if self._nested and self._is_list:
+            return {"list": of_value}
+        return {"dict": [of_name, of_value]} if self._nested and self._is_map else of_value
+
+    def parts(self, rows: int, *, only: frozenset[str] | None = None) -> Iterator[Part]:
+        """The entries, key group by key group."""
+        assert self._open is not None
+        reader = None if self._schema is None else PlainReader(self._schema, plain_classes())
+        with_values = only is None or not only.isdisjoint(("value", "map_key"))
+        cut = _Cut(rows)
+        for snapshot in self._open:
+            tables = [index for index, meta in enumerate(snapshot.tables) if meta.name == self._name]
+            if not tables:
+                continue
+            index, meta = tables[0], snapshot.tables[tables[0]]
+            for group in sorted(snapshot.groups):
+                found, blocks = decode_blocks(snapshot.groups[group])
+                for block in blocks:
+                    if block.table == index:
+                        yield from cut.add(self._of_block(block, reader, with_values))
+                for row in found:
+                    if row.table == index:
+                        yield from cut.add(self._of_row(row, meta, reader, with_values))
+        yield from cut.rest()
+
+    def _of_block(self, block: Block, reader: PlainReader | None, with_values: bool) -> Part:
+        keys = list(map(_as_key, _DECODE(block.keys)))
+        namespaces = [self._place.decode.key(block.namespace)] * len(keys)
+        if not with_values:
+            return {"key": keys, "namespace": namespaces}
+        values = _DECODE(block.values)
+        if reader is None or block.pickled:
+            values = list(map(_as_key, values))
+        else:
+            values = list(map(reader.plain, values))
+        touched: list[int | None] = []
+        if self.table.expires:
+            touched = [pair[0] for pair in values]
+            values = [pair[1] for pair in values]
+        return self._with_times({"key": keys, "namespace": namespaces, "value": values}, touched)
+
+    def _of_row(self, row: Row, meta: StateMeta, reader: PlainReader | None, with_values: bool) -> Part:
+        decode = self._place.decode
+        key, namespace = decode.key(row.key), decode.key(row.namespace)
+        many = row.value if isinstance(row.value, list) else [row.value]
+        if self._schema is not None and any(data[0] == _PICKLED for data in many if data):
+            self._strays = True
+        if not with_values:
+            return {"key": [key], "namespace": [namespace]}
+        names: list[Any] = []
+        values: list[Any] = []
+        touched: list[Any] = []
+        for data in many:
+            value = self._value(data, meta, reader)
+            if self._is_map and not isinstance(value, Opaque):
+                name, value = value
+                names.append(_as_record(name))
+            elif self._is_map:
+                names.append(None)
+            if self._is_list and not isinstance(value, Opaque):
+                values += [pair[1] for pair in value] if meta.expires else value
+                touched += [pair[0] for pair in value] if meta.expires else ()
+                continue
+            if meta.expires:
+                at, value = (None, value) if isinstance(value, Opaque) else value
+                touched.append(at)
+            values.append(value)
+        values = list(map(_as_record, values))
+        if self._nested and (self._is_list or self._is_map):
+            # By its latest time, as the whole of it.
+            latest = [max((at for at in touched if at is not None), default=None)] if meta.expires else []
+            whole = values if self._is_list else self._mapping(names, values)
+            return self._with_times({"key": [key], "namespace": [namespace], "value": [whole]}, latest)
+        part: Part = {"key": [key] * len(values), "namespace": [namespace] * len(values), "value": values}
+        if self._is_map:
+            part["map_key"] = names
+        if self._is_list:
+            part["index"] = range(len(values))
+        return self._with_times(part, touched)
+
+    def _mapping(self, names: list[Any], values: list[Any]) -> Any:
+        if self._schema is not None or all(isinstance(name, str) for name in names):
+            return dict(zip(names, values, strict=True))
+        return list(zip(names, values, strict=True))
+
+    def _with_times(self, part: Part, touched: Sequence[Any]) -> Part:
+        if self.table.expires:
+            ttl = self.table.ttl_ms
+            part["touched_at"] = touched
+            part["expires_at"] = [None if at is None or ttl is None else at + ttl for at in touched]
+        return part
+
+    def _value(self, data: bytes, meta: StateMeta, reader: PlainReader | None) -> Any:
+        if reader is not None:
+            try:
+                return reader.loads(data)
+            except Exception:  # of a class, or damaged
+                return Opaque(meta.serializer, data)
+        return self._place.decode.by(meta.serializer, data)
+
+
+class TimerSource(Source):
+    """The timers of a step, which are a table of its keyed state.
+
+    Args:
+        table: that table.
+    """
+
+    def __init__(self, table: KeyedSource) -> None:
+        self._table = table
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """As the table is."""
+        with self._table.opened():
+            yield
+
+    def shapes(self) -> dict[str, Shape]:
+        """Key, namespace, domain, time."""
+        text = Fixed(arrow().string())
+        return {"key": Found(), "namespace": NamespaceFound(), "domain": text, "fires_at": Moments()}
+
+    def parts(self, rows: int, *, only: frozenset[str] | None = None) -> Iterator[Part]:
+        """Each timer by itself."""
+        cut = _Cut(rows)
+        for part in self._table.parts(rows):
+            for key, timers in zip(part["key"], part["value"], strict=True):
+                for is_event, at, namespace in () if isinstance(timers, Opaque) else timers:
+                    domain = "event time" if is_event else "processing time"
+                    space = tuple(namespace) if isinstance(namespace, list | tuple) else namespace
+                    found: Part = {"key": [key], "namespace": [space], "domain": [domain], "fires_at": [at]}
+                    yield from cut.add(found)
+        yield from cut.rest()
+
+
+class ListSource(Source):
+    """Elements of operator state, splits, or records that were under way.
+
+    Args:
+        place: of the checkpoint.
+        sections: by subtask, what is read.
+        kept: of operator state, the list.
+        with_times: whether each stands in a pair with a timestamp.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        sections: Sequence[tuple[int, Section]],
+        kept: ListEntry | None = None,
+        *,
+        with_times: bool = False,
+    ) -> None:
+        self._place = place
+        self._sections = sections
+        self._serializer = "msgspec" if kept is None else kept.serializer
+        self._schema = None if kept is None or kept.serializer != "msgspec" else kept.schema
+        self._with_times = with_times
+        self._strays = False
+
+    def unfit(self) -> bool:
+        """Whether an element is not of the type that was declared."""
+        strays, self._strays = self._strays, False
+        if strays:
+            self._schema = None
+        return strays
+
+    def shapes(self) -> dict[str, Shape]:
+        """Subtask, index, value."""
+        number = arrow().int64()
+        shapes: dict[str, Shape] = {"subtask": Fixed(arrow().int32()), "index": Fixed(number)}
+        if self._with_times:
+            shapes["timestamp"] = Moments()
+        shapes["value"] = Typed(self._schema) if can_be_typed(self._schema) else Found(records=True)  # type: ignore[arg-type]
+        return shapes
+
+    def parts(self, rows: int, *, only: frozenset[str] | None = None) -> Iterator[Part]:
+        """A section at a time."""
+        cut = _Cut(rows)
+        reader = None if self._schema is None else PlainReader(self._schema, plain_classes())
+        for subtask, section in self._sections:
+            times: list[int | None] = []
+            if self._with_times:
+                pairs = self._place.reader.decoded(section, _PENDING)
+                data = [value for value, _ in pairs]
+                times = [at for _, at in pairs]
+            else:
+                data = _BINS(self._place.reader.bytes_of(section))
+            if reader is not None:
+                self._strays = self._strays or any(one[:1] == b"\xc1" for one in data)
+            values = [_as_record(self._value(one, reader)) for one in data]
+            part: Part = {"subtask": [subtask] * len(data), "index": range(len(data)), "value": values}
+            if self._with_times:
+                part["timestamp"] = times
+            yield from cut.add(part)
+        yield from cut.rest()
+
+    def _value(self, data: bytes, reader: PlainReader | None) -> Any:
+        if reader is not None:
+            try:
+                return reader.loads(data)
+            except Exception:  # of a class, or damaged
+                return Opaque(self._serializer, data)
+        return self._place.decode.by(self._serializer, data)
+
+
+class BroadcastSource(Source):
+    """A broadcast state, of which every subtask has the same copy.
+
+    Args:
+        place: of the checkpoint.
+        name: of the state.
+        operator: one that has it.
+    """
+
+    def __init__(self, place: Place, name: str, operator: OperatorEntry) -> None:
+        self._place = place
+        self._name = name
+        self._operator = operator
+
+    @staticmethod
+    def names(place: Place, operator: OperatorEntry) -> list[str]:
+        """The states that an operator has, by their names."""
+        if operator.broadcast is None:
+            return []
+        return [name for name, _ in place.reader.decoded(operator.broadcast, _BROADCAST)]
+
+    def shapes(self) -> dict[str, Shape]:
+        """Key in the map, and value."""
+        return {"map_key": Found(), "value": Found(records=True)}
+
+    def parts(self, rows: int, *, only: frozenset[str] | None = None) -> Iterator[Part]:
+        """The entries."""
+        assert self._operator.broadcast is not None
+        cut, decode = _Cut(rows), self._place.decode
+        for name, entries in self._place.reader.decoded(self._operator.broadcast, _BROADCAST):
+            if name == self._name:
+                keys = [decode.key(key) for key, _ in entries]
+                values = [_as_record(decode.any(value)) for _, value in entries]
+                yield from cut.add({"map_key": keys, "value": values})
+        yield from cut.rest()
+
+
+class _Cut:
+    """Makes parts of a size of parts of any size."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._waiting: dict[str, list[Any]] = {}
+        self._count = 0
+
+    def add(self, part: Part) -> Iterator[Part]:
+        waiting = self._waiting
+        for name, values in part.items():
+            waiting.setdefault(name, []).extend(values)
+        self._count += len(next(iter(part.values())))
+        while self._count >= self._rows:
+            cut: Part = {name: values[: self._rows] for name, values in waiting.items()}
+            yield cut
+            for values in waiting.values():
+                del values[: self._rows]
+            self._count -= self._rows
+
+    def rest(self) -> Iterator[Part]:
+        if self._count:
+            yield dict(self._waiting)
+            self._waiting, self._count = {}, 0
+
+
+def _as_key(value: Any) -> Any:
+    """Arrays stand for tuples."""
+    return tuple(map(_as_key, value)) if type(value) is list else value
+
+
+def _as_record(value: Any) -> Any:
+    """An object with fields, which was unpickled, as a dict of them."""
+    kind = type(value)
+    if kind in (int, str, float, dict, tuple, list) or value is None or isinstance(value, Opaque):
+        return value
+    if is_dataclass(kind):
+        return asdict(value)
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.asdict(value)
+    if isinstance(value, tuple) and hasattr(kind, "_fields"):
+        return dict(zip(kind._fields, value, strict=True))
+    dump = getattr(value, "model_dump", None)
+    return dump() if callable(dump) else value

@@ -1,0 +1,40 @@
+"""Values as JSON texts, for people and for columns of no one type."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+__all__ = ["as_json", "as_text"]
+
+
+def as_json(value: Any) -> str:
+    """A value as JSON, as far as there is JSON for it; else its repr as a text."""
+    return json.dumps(_plain(value), ensure_ascii=False)
+
+
+def as_text(value: Any) -> str | None:
+    """None as it is, texts and what has a text of its own without quotes, all else as JSON."""
+    if value is None or isinstance(value, str):
+        return value
+    plain = _plain(value)
+    return plain if isinstance(plain, str) else as_json(plain)
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_plain(part) for part in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted((_plain(part) for part in value), key=repr)
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, (dt.date, dt.time)):
+        return value.isoformat()
+    if isinstance(value, (Decimal, UUID)):
+        return str(value)
+    return repr(value)
