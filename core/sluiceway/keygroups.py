@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import datetime as dt
 import reprlib
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum, Flag
@@ -43,6 +44,7 @@ from sluiceway.errors import UnstableKeyError
 __all__ = [
     "KeyGroupRange",
     "SubtaskCache",
+    "in_key_groups",
     "key_group",
     "key_groups",
     "register_key_type",
@@ -83,28 +85,57 @@ def key_group(key: Hashable, max_parallelism: int) -> int:
 
 def key_groups(keys: Sequence[Hashable], max_parallelism: int) -> Sequence[int]:
     """The key groups of many keys, in less time than one by one. Raises UnstableKeyError."""
+    array = _groups_of_many(keys, max_parallelism)
+    if array is None:
+        return [stable_hash(key) % max_parallelism for key in keys]
+    groups: list[int] = array.tolist()
+    return groups
+
+
+def in_key_groups(keys: Sequence[Hashable], max_parallelism: int) -> tuple[list[int], list[tuple[int, int, int]]]:
+    """Many keys in the order of their key groups, those of one in the order in which they are.
+
+    Returns:
+        the index of each, and for each group that has any, in the order of their first keys: the group, and where
+        its keys are in that list, from and to. Raises UnstableKeyError.
+    """
+    array = _groups_of_many(keys, max_parallelism)
+    if array is None:
+        groups = [stable_hash(key) % max_parallelism for key in keys]
+        order = sorted(range(len(keys)), key=groups.__getitem__)
+        sizes = sorted(Counter(groups).items())
+    else:
+        np = _numpy_module()
+        order = array.argsort(kind="stable").tolist()
+        sizes = [(group, size) for group, size in enumerate(np.bincount(array).tolist()) if size]
+    shares, start = [], 0
+    for group, size in sizes:
+        shares.append((group, start, start + size))
+        start += size
+    shares.sort(key=lambda share: order[share[1]])
+    return order, shares
+
+
+def _groups_of_many(keys: Sequence[Hashable], max_parallelism: int) -> Any:
+    """An array with the key groups of keys of one type; None: it is not of use here."""
     kinds = set(map(type, keys))
     if len(keys) < _MANY or len(kinds) > 1 or not kinds <= {str, int} or (np := _numpy_module()) is None:
-        return [stable_hash(key) % max_parallelism for key in keys]
+        return None
     plain: Sequence[Any] = keys
     try:
         if kinds == {str}:
             encoded, start = map(str.encode, plain), _STR
         else:
             encoded, start = (np.array(plain, "<i8") % _MODULUS).view("V8").tolist(), _NUMBER
-    except OverflowError:  # of more than 64 bits
-        return [stable_hash(key) % max_parallelism for key in keys]
-    try:
         h = np.fromiter(map(crc32, encoded, repeat(start)), np.uint32, len(keys))
-    except UnicodeEncodeError:  # lone surrogates
-        return [stable_hash(key) % max_parallelism for key in keys]
+    except (OverflowError, UnicodeEncodeError):  # of more than 64 bits, lone surrogates
+        return None
     h ^= h >> 16
     h *= np.uint32(0x85EBCA6B)
     h ^= h >> 13
     h *= np.uint32(0xC2B2AE35)
     h ^= h >> 16
-    groups: list[int] = (h % np.uint32(max_parallelism)).tolist()
-    return groups
+    return (h % np.uint32(max_parallelism)).astype(np.uint16 if max_parallelism <= 1 << 16 else np.uint32)
 
 
 class SubtaskCache(dict[Any, int]):

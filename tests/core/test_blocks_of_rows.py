@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sluiceway.errors import CorruptStreamError, SerializationError
-from sluiceway.keygroups import key_group, key_groups
+from sluiceway.keygroups import in_key_groups, key_group, key_groups
 from sluiceway.serializers import (
     KEY_SERIALIZER,
     Row,
@@ -56,6 +56,15 @@ def test_blocks_of_anything_plain_are_the_rows_of_their_keys(pairs: list[tuple[A
     rows, [again] = decode_blocks(data)
     assert rows == [row]
     assert same(decode_block(again, pickle), (keys, values))
+
+
+@pytest.mark.parametrize("number", [1, 20, 70_000])
+def test_blocks_of_tuples_and_others(number: int) -> None:
+    pickle = serializer_for(None)
+    for values in ([(1, "a")] * number, [(1,)] * (number - 1) + [2], [2] + [()] * number, [b"\x90"] * number):
+        block = encode_block(0, b"", True, list(range(len(values))), values)
+        assert block is not None
+        assert same(decode_block(block, pickle)[1], values)
 
 
 @given(st.lists(INTS))
@@ -134,10 +143,18 @@ KEYS = (
 
 @given(KEYS, st.integers(1, 1 << 15))
 def test_key_groups_of_many_are_those_of_each(keys: list[Any], most: int) -> None:
-    assert list(key_groups(keys, most)) == [key_group(key, most) for key in keys]
+    groups = [key_group(key, most) for key in keys]
+    assert list(key_groups(keys, most)) == groups
+    order, shares = in_key_groups(keys, most)
+    assert order == sorted(range(len(keys)), key=groups.__getitem__)
+    assert [group for group, _, _ in shares] == list(dict.fromkeys(groups))
+    for group, start, end in shares:
+        assert [groups[place] for place in order[start:end]] == [group] * groups.count(group)
 
 
 def test_key_groups_of_many_need_no_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sluiceway.keygroups._numpy_module", lambda: None)
     keys = [f"key{i}" for i in range(100)]
-    assert list(key_groups(keys, 128)) == [key_group(key, 128) for key in keys]
+    groups = [key_group(key, 128) for key in keys]
+    assert list(key_groups(keys, 128)) == groups
+    assert in_key_groups(keys, 128)[0] == sorted(range(100), key=groups.__getitem__)

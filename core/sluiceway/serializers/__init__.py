@@ -19,6 +19,7 @@ from sluiceway.serializers.rows import (
     decode_rows,
     encode_block,
     encode_rows,
+    pack,
 )
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "decode_rows",
     "encode_block",
     "encode_rows",
+    "pack",
     "register_serializer",
     "serializer_by_name",
     "serializer_for",

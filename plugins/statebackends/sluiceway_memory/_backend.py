@@ -21,6 +21,7 @@ from sluiceway.state import (
     TableKind,
     TableSchema,
 )
+from sluiceway_memory._calm import settling
 from sluiceway_memory._heap import HeapEntries
 from sluiceway_memory._snapshots import HeapSnapshot, Layer
 
@@ -96,6 +97,7 @@ class _MemoryTable(StateTable):
         self.schema = schema
         self._operator = operator
         self._namespaces: dict[Hashable, HeapEntries] = {}
+        self._filling: dict[bytes, HeapEntries] = {}
 
     def _in(self, namespace: Hashable, kind: TableKind) -> HeapEntries:
         meta = self.schema.meta
@@ -139,7 +141,7 @@ class _MemoryTable(StateTable):
         )
 
     def load(self, kept: Iterable[Row | Block], reader: Serializer) -> None:
-        """Fill the table from a snapshot."""
+        """Fill the table from a snapshot, once."""
         loads, load_key = reader.loads, KEY_SERIALIZER.loads
         is_map = self.schema.meta.kind is TableKind.MAP
         for row in kept:
@@ -155,6 +157,7 @@ class _MemoryTable(StateTable):
                 self._to_fill(row.namespace)[load_key(row.key)] = value
             except SerializationError as error:
                 raise self._cannot(error) from error
+        self._filling.clear()
 
     def _load_block(self, block: Block, reader: Serializer) -> None:
         try:
@@ -164,9 +167,12 @@ class _MemoryTable(StateTable):
         self._to_fill(block.namespace).update(zip(keys, values, strict=True))
 
     def _to_fill(self, encoded: bytes) -> HeapEntries:
+        if (found := self._filling.get(encoded)) is not None:
+            return found
         namespace = KEY_SERIALIZER.loads(encoded)
         if (entries := self._namespaces.get(namespace)) is None:
             entries = self._namespaces[namespace] = HeapEntries()
+        self._filling[encoded] = entries
         return entries
 
     def _cannot(self, error: Exception) -> StateError:
@@ -196,7 +202,8 @@ class _MemoryKeyedBackend(KeyedStateBackend):
         table = _MemoryTable(schema, self._context.operator)
         if (found := self._unclaimed.get(descriptor.name)) is not None:
             meta, rows = found
-            table.load((row for _, row in rows), schema.reader_for(meta, self._context.operator))
+            with settling():
+                table.load((row for _, row in rows), schema.reader_for(meta, self._context.operator))
             del self._unclaimed[descriptor.name]
         self._tables[descriptor.name] = table
         return table

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from array import array
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from operator import itemgetter
 from threading import Lock
 from typing import Any, Final, TypeAlias
 
 from sluiceway.errors import SerializationError, StateError
-from sluiceway.keygroups import key_groups
-from sluiceway.serializers import KEY_SERIALIZER, Block, Row, are_plain, block_kind, encode_block, encode_rows
+from sluiceway.keygroups import in_key_groups
+from sluiceway.serializers import KEY_SERIALIZER, Block, Row, are_plain, block_kind, encode_rows, pack
 from sluiceway.state import BackendContext, TableKind, TableSchema
+from sluiceway_memory._calm import Calm
 from sluiceway_memory._heap import Frozen, HeapEntries
 
 __all__ = ["PART", "HeapSnapshot", "Layer"]
@@ -42,11 +43,32 @@ class Layer:
     frozen: Frozen
 
 
-Part: TypeAlias = "tuple[list[Any], dict[int, array[int]]]"
-"""Some keys, and by key group where among them its keys are. Nobody changes it."""
+class Part:
+    """Some keys in the order of a dict, and how their values are dealt out. Nobody changes it.
+
+    Attributes:
+        keys: the keys.
+        deal: makes of their values a tuple in the order of key groups.
+        shares: of each key group: where in that tuple its values are, from and to, and its keys as blocks have
+            them.
+        plain: whether blocks can have all of its keys.
+    """
+
+    __slots__ = ("deal", "keys", "plain", "shares")
+
+    def __init__(self, keys: list[Any], max_parallelism: int) -> None:
+        self.keys = keys
+        order, shares = in_key_groups(keys, max_parallelism)
+        self.deal: Callable[[list[Any]], Sequence[Any]] = itemgetter(*order) if len(order) > 1 else tuple
+        dealt, plain = self.deal(keys), are_plain(keys)
+        self.shares = [
+            (group, start, end, pack(dealt[start:end]) if plain else None) for group, start, end in shares
+        ]
+        self.plain = all(keys is not None for _, _, _, keys in self.shares)
+
 
 Order: TypeAlias = "tuple[Part, ...]"
-"""The keys of a namespace, in the order of the dict."""
+"""The keys of a namespace."""
 
 
 class HeapSnapshot(Mapping[int, bytes]):
@@ -62,6 +84,7 @@ class HeapSnapshot(Mapping[int, bytes]):
         self._context = context
         self._layers = layers
         self._kept = kept
+        self._calm: Calm | None = Calm()
         self._groups: dict[int, bytes] | None = None
         self._released = False
         self._lock = Lock()
@@ -70,7 +93,7 @@ class HeapSnapshot(Mapping[int, bytes]):
         """Nobody will read it any more."""
         with self._lock:
             self._released = True
-            self._layers, self._kept, self._groups = [], [], None
+            self._layers, self._kept, self._calm, self._groups = [], [], None, None
 
     def __getitem__(self, group: int) -> bytes:
         return self._made()[group]
@@ -89,8 +112,12 @@ class HeapSnapshot(Mapping[int, bytes]):
             if self._released:
                 raise StateError(f"the snapshot of the state of operator {self._context.operator!r} was released")
             if self._groups is None:
-                self._groups = self._make()
-                self._layers, self._kept = [], []  # from now on the values may be changed again
+                calm, self._calm = self._calm, None
+                try:
+                    self._groups = self._make()
+                    self._layers, self._kept = [], []  # from now on the values may be changed again
+                finally:
+                    del calm  # after the copies are gone
             return self._groups
 
     def _make(self) -> dict[int, bytes]:
@@ -105,7 +132,7 @@ class HeapSnapshot(Mapping[int, bytes]):
     def _add(self, layer: Layer, rows: defaultdict[int, list[Row]], blocks: defaultdict[int, list[Block]]) -> None:
         # In the order of the dict, a part at a time, once: to get at objects that lie far apart in memory takes
         # longer than to encode them; and a long call to C keeps the task's thread waiting.
-        namespace = KEY_SERIALIZER.dumps(layer.namespace)
+        index, namespace = layer.index, KEY_SERIALIZER.dumps(layer.namespace)
         is_value = layer.schema.meta.kind is TableKind.VALUE
         order: Order = getattr(layer.entries, "order", ())
         parts: list[Part] = []
@@ -114,21 +141,35 @@ class HeapSnapshot(Mapping[int, bytes]):
             values = list(islice(all_values, PART))
             # Keys mostly stay, and that equal ones are of the same group is known from the snapshot before.
             part = order[len(parts)] if len(parts) < len(order) else None
-            if part is None or part[0] != keys:
-                part = keys, self._placed(layer, keys)
+            if part is None or part.keys != keys:
+                part = Part(keys, self._context.max_parallelism)
+                self._check_groups(layer, part)
             parts.append(part)
-            plain = are_plain(values)
-            kind = block_kind(layer.schema.serializer, values) if is_value and plain and are_plain(keys) else None
-            for group, places in part[1].items():
-                own = [keys[i] for i in places], [values[i] for i in places]
-                block = None if kind is None else encode_block(layer.index, namespace, kind, *own)
-                if block is not None:
-                    blocks[group].append(block)
-                else:
-                    rows[group] += self._rows(layer, namespace, *own)
+            packed = self._packed(layer, part, values) if is_value else None
+            if packed is None:
+                dealt_keys, dealt = part.deal(keys), part.deal(values)
+                for group, start, end, _ in part.shares:
+                    rows[group] += self._rows(layer, namespace, dealt_keys[start:end], dealt[start:end])
+                continue
+            pickled, contents = packed
+            for (group, _, _, own_keys), content in zip(part.shares, contents, strict=True):
+                assert own_keys is not None
+                blocks[group].append(Block(index, namespace, pickled, own_keys, content))
         layer.entries.order = tuple(parts)
 
-    def _rows(self, layer: Layer, namespace: bytes, keys: list[Any], values: list[Any]) -> Iterator[Row]:
+    def _packed(self, layer: Layer, part: Part, values: list[Any]) -> tuple[bool, list[bytes]] | None:
+        """The values of a part for blocks; None where they have to be rows."""
+        if not part.plain or not are_plain(values[:1]):
+            return None
+        # Packed first, for to pack them brings them all into the processor's cache faster than to look at them.
+        dealt = part.deal(values)
+        contents = [pack(dealt[start:end]) for _, start, end, _ in part.shares]
+        if None in contents or not are_plain(values):
+            return None
+        kind = block_kind(layer.schema.serializer, values)
+        return None if kind is None else (kind, contents)  # type: ignore[return-value]
+
+    def _rows(self, layer: Layer, namespace: bytes, keys: Sequence[Any], values: Sequence[Any]) -> Iterator[Row]:
         index, dump_key, encoded = layer.index, KEY_SERIALIZER.dumps, layer.frozen.encoded
         for key, value in zip(keys, values, strict=True):
             try:
@@ -140,15 +181,11 @@ class HeapSnapshot(Mapping[int, bytes]):
                 ) from error
             yield Row(index, namespace, dump_key(key), data)
 
-    def _placed(self, layer: Layer, keys: list[Any]) -> dict[int, array[int]]:
+    def _check_groups(self, layer: Layer, part: Part) -> None:
         start, end = self._context.key_groups
-        places: defaultdict[int, array[int]] = defaultdict(lambda: array("H"))
-        for place, group in enumerate(key_groups(keys, self._context.max_parallelism)):
-            places[group].append(place)
-        for group, found in places.items():
+        for group, first, _, _ in part.shares:
             if not start <= group < end:
-                raise self._foreign(layer.schema.meta.name, keys[found[0]], group)
-        return dict(places)
+                raise self._foreign(layer.schema.meta.name, part.deal(part.keys)[first], group)
 
     def _foreign(self, state: str, key: Any, group: int) -> StateError:
         context = self._context

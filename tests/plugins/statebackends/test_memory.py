@@ -1,5 +1,6 @@
 """The memory state backend."""
 
+import gc
 import weakref
 from copy import deepcopy
 
@@ -141,6 +142,82 @@ def test_a_key_of_another_subtask_is_found_at_the_snapshot():
     ) as e:
         dict(backend.snapshot().groups)
     assert "subtask 3 owns the groups 0 to 0: a key selector must give the same key" in str(e.value)
+
+
+ODD = {"a list": [1], "of more than 64 bits": 2**70, "a lone surrogate": "\ud800", "a set in a tuple": (1, {2})}
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_one_odd_value_or_key_among_many_plain_ones(odd):
+    plain = {f"key {i}": (f"value {i}", i) for i in range(300)}
+    for state in ({**plain, "odd": ODD[odd]}, {"odd": ODD[odd], **plain}):
+        backend, again = keyed(), keyed()
+        backend.table(ValueStateDescriptor("a")).entries().update(state)
+        again.restore([backend.snapshot()])
+        assert again.table(ValueStateDescriptor("a")).entries() == state
+    for key in (2**70, "\ud800", (1, (2, 3))):
+        backend, again = keyed(), keyed()
+        backend.table(ValueStateDescriptor("a")).entries().update({**plain, key: 1})
+        again.restore([backend.snapshot()])
+        assert again.table(ValueStateDescriptor("a")).entries() == {**plain, key: 1}
+
+
+def test_keys_that_come_and_go_between_snapshots():
+    """What is known of the keys from the snapshot before is used for those that stay."""
+    backend = keyed()
+    entries = backend.table(ValueStateDescriptor("a")).entries()
+    entries.update((key, key) for key in range(20_000))
+    for change in (
+        lambda: entries.update((key, (key, "new")) for key in range(20_000)),
+        lambda: entries.pop(19_999),
+        lambda: entries.pop(3),
+        lambda: entries.update({"another": 1}),
+        lambda: entries.clear(),
+        lambda: entries.update(one=1),
+    ):
+        change()
+        again = keyed()
+        again.restore([backend.snapshot()])
+        assert again.table(ValueStateDescriptor("a")).entries() == entries
+
+
+def test_the_garbage_collector_leaves_a_snapshot_alone_for_as_long_as_there_is_one():
+    """It would look at each value once for the copy, again and again, in the thread of the task."""
+
+    def frozen():
+        return gc.get_freeze_count() - before
+
+    gc.unfreeze()
+    before = gc.get_freeze_count()
+    backend = keyed()
+    backend.table(ValueStateDescriptor("a")).entries()["k"] = 1
+    first, second = backend.snapshot(), backend.snapshot()
+    assert frozen() > 0
+    dict(first.groups)
+    assert frozen() > 0, "the other one is to be read yet"
+    second.release()
+    assert frozen() == 0
+    third = backend.snapshot()
+    assert frozen() > 0
+    del third
+    assert frozen() == 0
+
+
+def test_the_garbage_collector_goes_on_after_a_restore():
+    backend, again, broken = keyed(), keyed(), keyed()
+    backend.table(ValueStateDescriptor("a")).entries()["k"] = [1]
+    snapshot = backend.snapshot()
+    for target in (again, broken):
+        target.restore([snapshot])
+    assert again.table(ValueStateDescriptor("a")).entries() == {"k": [1]}
+    assert gc.isenabled()
+    # Nobody but a test gets at it.
+    meta, [(group, row)] = broken._unclaimed["a"]
+    broken._unclaimed["a"] = meta, [(group, row._replace(value=b"?"))]
+    with pytest.raises(StateError, match="state 'a' of operator 'uid-7' cannot be restored"):
+        broken.table(ValueStateDescriptor("a"))
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0
 
 
 def test_the_wrong_accessor_names_the_table():
