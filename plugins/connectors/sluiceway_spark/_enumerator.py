@@ -1,0 +1,179 @@
+"""Has Spark compute, and hands out the files that its partitions become."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+import uuid
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from sluiceway.connector import Enumerator, EnumeratorContext
+from sluiceway.errors import ConnectorError
+from sluiceway_spark._frames import Frame, fingerprint_of, is_repeatable
+from sluiceway_spark._sessions import said
+from sluiceway_spark._staging import MANIFEST_SCHEMA, Part, parts_of, staged_partitions, stager
+
+__all__ = ["Staged", "StagingEnumerator"]
+
+_LOOK_EVERY_S: Final = 0.05
+_STOP_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Where an enumerator stands.
+
+    Attributes:
+        directory: of the files.
+        pending: those that no reader has been given.
+        known: the partitions whose files are among these, or were given.
+        complete: whether all partitions are known.
+        fingerprint: of what is read, where partitions are given before all are there.
+    """
+
+    directory: str
+    pending: tuple[Part, ...]
+    known: frozenset[int]
+    complete: bool
+    fingerprint: str = ""
+
+
+class StagingEnumerator(Enumerator):
+    """Runs one Spark job in a thread of its own, and hands out files as partitions are there.
+
+    Where reading again could give other rows, or other partitions, nothing is handed out before everything is
+    there, so that what a checkpoint knows never has to be computed again.
+
+    Args:
+        context: given by the runtime.
+        frame: what to read.
+        root: directory for the files; None: a temporary one, which goes when this is closed.
+        restored: where an earlier one stood.
+    """
+
+    def __init__(
+        self, context: EnumeratorContext, frame: Frame, root: str | None, restored: Staged | None
+    ) -> None:
+        self._context = context
+        self._frame = frame
+        self._root = root
+        self._directory = "" if restored is None else restored.directory
+        self._pending: deque[Part] = deque(() if restored is None else restored.pending)
+        self._known = set(() if restored is None else restored.known)
+        self._complete = restored is not None and restored.complete
+        self._waiting: deque[int] = deque()
+        self._thread: threading.Thread | None = None
+        # Written by the thread, read by the job manager's.
+        self._early = False
+        self._fingerprint = "" if restored is None else restored.fingerprint
+        self._ended = False
+        self._failure: BaseException | None = None
+        self._cancel: Any = None
+
+    def start(self) -> None:
+        """Begin with Spark's job, where there is something left to compute."""
+        if self._directory and not os.path.isdir(self._directory):
+            raise ConnectorError(
+                f"what Spark had computed of {self._frame.what} was in {self._directory}, which is gone: a job "
+                "that is to go on after its process has ended needs staging= with a directory that stays"
+            )
+        if self._complete:
+            return
+        if not self._directory:
+            self._directory = _new_directory(self._root)
+        self._thread = threading.Thread(target=self._stage, name="sluiceway-spark", daemon=True)
+        self._thread.start()
+        self._context.wake(_LOOK_EVERY_S)
+
+    def handle_split_request(self, reader: int) -> None:
+        """Give the next file, once there is one."""
+        self._waiting.append(reader)
+        self._hand_out()
+
+    def add_splits_back(self, splits: Sequence[Any], reader: int) -> None:
+        """Put them first."""
+        self._pending.extendleft(reversed(splits))
+        self._hand_out()
+
+    def run(self) -> None:
+        """Look for partitions that are there."""
+        if self._complete:
+            return
+        ended = self._ended  # asked before looking: what was there at the end is seen
+        if ended and self._failure is not None:
+            raise self._failure
+        if ended or self._early:
+            for partition in sorted(staged_partitions(self._directory) - self._known):
+                self._known.add(partition)
+                self._pending.extend(parts_of(self._directory, partition))
+        self._complete = ended
+        self._hand_out()
+        if not ended:
+            self._context.wake(_LOOK_EVERY_S)
+
+    def snapshot(self) -> Staged:
+        """Where this stands."""
+        known = frozenset(self._known)
+        return Staged(self._directory, tuple(self._pending), known, self._complete, self._fingerprint)
+
+    def close(self) -> None:
+        """Have Spark stop, if it still computes; a temporary directory goes."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            if self._cancel is not None and not self._ended:
+                self._cancel()
+            thread.join(_STOP_S)
+        if self._root is None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _hand_out(self) -> None:
+        while self._waiting and self._pending:
+            self._context.assign(self._waiting.popleft(), [self._pending.popleft()])
+        while self._waiting and self._complete:
+            self._context.no_more_splits(self._waiting.popleft())
+
+    def _stage(self) -> None:
+        try:
+            frame = self._frame.open()
+            session = frame.sparkSession
+            tag = f"sluiceway-{uuid.uuid4().hex}"
+            session.addTag(tag)
+            self._cancel = lambda: session.interruptTag(tag)
+            fingerprint = fingerprint_of(frame) if is_repeatable(frame) else ""
+            if not self._known:
+                # What an earlier run left unfinished may be of other rows.
+                shutil.rmtree(self._directory)
+                os.makedirs(self._directory)
+            elif fingerprint != self._fingerprint:
+                raise ConnectorError(
+                    f"{self._frame.what} has changed since the checkpoint, which knows a part of it: only what "
+                    "Spark had computed to the end can be gone on with then. Begin anew"
+                )
+            self._fingerprint = fingerprint
+            self._early = bool(fingerprint)
+            frame.mapInArrow(stager(self._directory), MANIFEST_SCHEMA).collect()
+        except ConnectorError as error:
+            self._failure = error
+        except BaseException as error:
+            self._failure = ConnectorError(f"Spark cannot compute {self._frame.what}: {said(error)}")
+            self._failure.__cause__ = error
+        finally:
+            self._ended = True
+            self._context.wake()
+
+
+def _new_directory(root: str | None) -> str:
+    if root is None:
+        return tempfile.mkdtemp(prefix="sluiceway-spark-")
+    path = Path(root, f"staged-{uuid.uuid4().hex[:12]}")
+    try:
+        path.mkdir(parents=True)
+    except OSError as error:
+        raise ConnectorError(f"cannot make {path}, for staging={root!r}: {error}") from error
+    return str(path.absolute())

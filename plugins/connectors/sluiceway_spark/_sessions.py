@@ -1,0 +1,125 @@
+"""Spark sessions: given, or made from configuration."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sluiceway.errors import ConfigurationError, ConnectorError, MissingExtraError
+from sluiceway_spark._java import find_java
+
+__all__ = ["SessionConf", "need_spark", "said"]
+
+_LOOPBACK: Final = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def need_spark() -> None:
+    """Raise MissingExtraError where PySpark or what it needs is missing."""
+    for module in ("pyspark", "pyarrow"):
+        if importlib.util.find_spec(module) is None:
+            raise MissingExtraError(f'Spark needs {module}: pip install "sluiceway[spark]"')
+
+
+@dataclass(frozen=True)
+class SessionConf:
+    """What a session is made from; opens nothing by itself.
+
+    Attributes:
+        master: Spark's master, such as ``local[*]`` or ``spark://host:7077``; None: that of ``conf``, of Spark's
+            own configuration, else ``local[*]``.
+        remote: URL of a Spark Connect server, in place of a master.
+        conf: Spark's own settings, ``spark.*``.
+    """
+
+    master: str | None = None
+    remote: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, master: str | None, remote: str | None, conf: Mapping[str, Any] | None) -> SessionConf:
+        """Checked.
+
+        Raises:
+            ConfigurationError: they cannot be used, or do not go together.
+        """
+        if master is not None and remote is not None:
+            raise ConfigurationError("master= and remote= do not go together: a Connect server has its own master")
+        conf = {} if conf is None else conf
+        if odd := [name for name in conf if not (isinstance(name, str) and name.startswith("spark."))]:
+            raise ConfigurationError(f"conf=: {odd[0]!r} is no setting of Spark's, which begin with 'spark.'")
+        texts = {name: _text(value) for name, value in conf.items()}
+        return cls(master, remote, texts)
+
+    def session(self) -> Any:
+        """The session of this process: the active one, else one made from this, which lasts as long as that.
+
+        Takes seconds. Any thread.
+
+        Raises:
+            MissingExtraError: PySpark or Java is missing.
+            ConnectorError: Spark does not start.
+        """
+        need_spark()
+        from pyspark.sql import SparkSession
+
+        if self.remote is None:
+            try:
+                return SparkSession.active()
+            except Exception:  # which class it is depends on whether there is a JVM yet
+                pass
+        try:
+            builder: Any = SparkSession.builder.appName("sluiceway")
+            if self.remote is not None:
+                for name, value in self.conf.items():
+                    builder = builder.config(name, value)
+                return builder.remote(self.remote).getOrCreate()
+            master = self.master or self.conf.get("spark.master") or os.environ.get("MASTER") or "local[*]"
+            settings = {**(_LOOPBACK if master.startswith("local") else {}), **self.conf}
+            for name, value in settings.items():
+                builder = builder.config(name, value)
+            with _environment(is_local=master.startswith("local")):
+                return builder.master(master).getOrCreate()
+        except (MissingExtraError, ConfigurationError):
+            raise
+        except Exception as error:
+            raise ConnectorError(f"no Spark session: {said(error)}") from error
+
+
+@contextmanager
+def _environment(*, is_local: bool) -> Iterator[None]:
+    """With the environment that Spark's launcher is to find, and that of before afterwards."""
+    wanted = {"JAVA_HOME": find_java()}
+    if is_local:  # else executors would take whatever python3 the path has
+        wanted |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    missing = [name for name, value in wanted.items() if value is not None and name not in os.environ]
+    os.environ.update({name: value for name, value in wanted.items() if value is not None and name in missing})
+    try:
+        yield
+    finally:
+        for name in missing:
+            os.environ.pop(name, None)
+
+
+def said(error: BaseException) -> str:
+    """The first lines of what Spark says, without its stack."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    kept = []
+    for line in lines:
+        if line.lstrip().startswith(("at ", "JVM stacktrace", "Driver stacktrace", "...")):
+            break
+        kept.append(line.strip())
+    return (" ".join(kept) or type(error).__name__)[:1000]
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

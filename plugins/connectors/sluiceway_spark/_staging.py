@@ -1,0 +1,126 @@
+"""What Spark computes, put down in files of Arrow batches: one directory for a run, one file or more a partition.
+
+The executors write and this process, or any worker, reads: both have to see the directory. A partition is there
+when its manifest is, which comes last and by one link; of several attempts at a partition the first one wins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+__all__ = ["MANIFEST_SCHEMA", "Part", "parts_of", "staged_partitions", "stager"]
+
+MANIFEST_SCHEMA: Final = "partition int"
+_PART_BYTES: Final = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A file of a partition, with the position to go on from; a split of the source.
+
+    Attributes:
+        directory: where it is.
+        file: its name.
+        partition: Spark's number of the partition.
+        number: which file of that partition it is.
+        row: how many of its rows are read.
+    """
+
+    directory: str
+    file: str
+    partition: int
+    number: int
+    row: int = 0
+
+    @property
+    def split_id(self) -> str:
+        """Names the file."""
+        return f"{self.partition:05d}-{self.number:05d}"
+
+
+def stager(directory: str, part_bytes: int = _PART_BYTES) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """The function that each partition goes through on an executor, for ``mapInArrow``.
+
+    It refers to nothing of ours, so that executors need only pyarrow and PySpark.
+    """
+
+    def stage(batches: Iterable[Any]) -> Iterator[Any]:
+        import contextlib
+        import json
+        import os
+        import uuid
+
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        context: Any = TaskContext.get()
+        partition = context.partitionId()
+        manifest = os.path.join(directory, f"done-{partition:05d}.json")
+        if os.path.exists(manifest):  # of an attempt before, or of a run before
+            return
+        attempt = uuid.uuid4().hex[:12]
+        names: list[str] = []
+        rows: list[int] = []
+        writer: Any = None
+        file: Any = None
+        try:
+            for batch in batches:
+                if writer is None:
+                    names.append(f"part-{partition:05d}-{len(names):05d}-{attempt}.arrow")
+                    rows.append(0)
+                    file = open(os.path.join(directory, names[-1]), "wb")  # noqa: SIM115 - closed below
+                    writer = pa.ipc.new_stream(file, batch.schema)
+                writer.write_batch(batch)
+                rows[-1] += batch.num_rows
+                if file.tell() >= part_bytes:
+                    writer.close()
+                    file.close()
+                    writer = None
+            if writer is not None:
+                writer.close()
+                file.close()
+                writer = None
+        except BaseException:
+            if file is not None:
+                file.close()
+            for name in names:
+                with contextlib.suppress(OSError):
+                    os.remove(os.path.join(directory, name))
+            raise
+        hidden = os.path.join(directory, f".done-{partition:05d}-{attempt}")
+        with open(hidden, "w") as out:
+            json.dump({"partition": partition, "files": names, "rows": rows}, out)
+            out.flush()
+            os.fsync(out.fileno())
+        try:
+            os.link(hidden, manifest)
+        except FileExistsError:  # another attempt was faster
+            for name in names:
+                with contextlib.suppress(OSError):
+                    os.remove(os.path.join(directory, name))
+        finally:
+            os.remove(hidden)
+        yield pa.RecordBatch.from_pydict({"partition": pa.array([partition], pa.int32())})
+
+    return stage
+
+
+def staged_partitions(directory: str) -> set[int]:
+    """Numbers of the partitions that are there whole."""
+    with os.scandir(directory) as entries:
+        return {int(e.name[5:-5]) for e in entries if e.name.startswith("done-") and e.name.endswith(".json")}
+
+
+def parts_of(directory: str, partition: int) -> list[Part]:
+    """The files of a partition that is there."""
+    manifest = json.loads(Path(directory, f"done-{partition:05d}.json").read_text())
+    return [
+        Part(directory, name, partition, number)
+        for number, (name, rows) in enumerate(zip(manifest["files"], manifest["rows"], strict=True))
+        if rows
+    ]
