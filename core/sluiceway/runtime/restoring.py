@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sluiceway.checkpoints import (
+    CHECKPOINT,
     CheckpointMetadata,
     find_checkpoints,
     load_metadata,
@@ -56,11 +57,25 @@ def restore_from(settings: Settings, graph: JobGraph, services: Services) -> Job
 
 
 def find_newest(storage: CheckpointStorage, name: str) -> tuple[str, CheckpointMetadata]:
-    """The newest checkpoint in a directory or below it, and its directory. Raises CheckpointError."""
+    """The newest checkpoint in a directory or below it, and its directory. Raises CheckpointError.
+
+    A savepoint that its run went on after does not count if there is a checkpoint of that run: after a failure the
+    run may have gone on from that, and have aborted transactions that the savepoint takes for pre-committed.
+    """
     found = [(directory, load_metadata(storage, directory)) for directory in find_checkpoints(storage, name)]
     if not found:
         raise CheckpointError(f"there is no complete checkpoint in {storage.shown(name)}")
-    return max(found, key=lambda one: (one[1].completed_ms, one[1].checkpoint_id))
+    runs = {_run(metadata) for _, metadata in found if metadata.kind == CHECKPOINT} - {""}
+    lasting = [one for one in found if _was_last(one[1]) or _run(one[1]) not in runs]
+    return max(lasting, key=lambda one: (one[1].completed_ms, one[1].checkpoint_id))
+
+
+def _run(metadata: CheckpointMetadata) -> str:
+    return str(metadata.properties.get("run", ""))
+
+
+def _was_last(metadata: CheckpointMetadata) -> bool:
+    return metadata.kind == CHECKPOINT or bool(metadata.properties.get("stops"))
 
 
 def saved_key_groups(metadata: CheckpointMetadata) -> dict[str, int]:

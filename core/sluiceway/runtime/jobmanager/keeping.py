@@ -132,6 +132,7 @@ class StorageKeeper(CheckpointKeeper):
             self._job_id,
             checkpoint,
             CHECKPOINT,
+            self.path,
             self._clock.now_ms(),
             by_vertex,
             write_enumerators(self._directory.storage, directory, checkpoint.enumerators),
@@ -223,6 +224,7 @@ class SavepointKeeper(CheckpointKeeper):
             self._job_id,
             checkpoint,
             SAVEPOINT,
+            self._checkpoints.path,
             self._clock.now_ms(),
             by_vertex,
             write_enumerators(storage, directory, checkpoint.enumerators),
@@ -304,6 +306,7 @@ def _metadata(
     job_id: str,
     checkpoint: CompletedCheckpoint,
     kind: str,
+    run: str,
     now_ms: int,
     by_vertex: Mapping[int, list[SubtaskEntry]],
     enumerators: dict[str, Section],
@@ -318,6 +321,7 @@ def _metadata(
         vertices=tuple(_vertex(v, by_vertex.get(v.id, ())) for v in graph.vertices),
         enumerators=enumerators,
         written_by=version("sluiceway"),
+        properties={**({"run": run} if run else {}), **({"stops": True} if checkpoint.stops else {})},
         history=checkpoint.history,
     )
 
