@@ -16,13 +16,21 @@ from typing import Any
 from benchmarks.harness import Plan, Row
 from sluiceway.keygroups import KeyGroupRange, stable_hash
 from sluiceway.serializers import serializer_for
-from sluiceway.state import BackendContext, KeyedSnapshot, KeyedStateBackend, StateBackend, ValueStateDescriptor
+from sluiceway.state import (
+    BackendContext,
+    KeyedSnapshot,
+    KeyedStateBackend,
+    StateBackend,
+    StateTable,
+    ValueStateDescriptor,
+)
 from sluiceway_memory._backend import MemoryStateBackend
 
 __all__ = ["measure"]
 
 KEYS = 1_000_000
 RECORDS = 2_000_000
+BATCH = 1_000
 COUNT = ValueStateDescriptor("count", int)
 WAYS = (("Zipf, exponent 1.2", 1.2, 10.0), ("Zipf, exponent 1", 1.0, None), ("uniform", 0.0, 1.0))
 ROWS = ("pause for a snapshot", "making the snapshot beside the processing", "restore")
@@ -69,19 +77,19 @@ def _counts(plan: Plan, place: Path) -> Iterator[Row]:
     # A quarter of the objects fit into memory.
     backend = _rocksdb(place, cache=keys // 4 * 270)
     ours = _keyed(backend)
-    entries = ours.table(COUNT).entries()
+    table = ours.table(COUNT)
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     plain = Rdict(str(place / "plain"), options)
-    _count(entries, names)
+    _count(table, names)
     _count_plainly(plain, names)
     for way, exponent, aim in WAYS:
         cumulated = list(itertools.accumulate(1 / i**exponent for i in range(1, keys + 1)))
         ratios, speeds = [], []
         for _ in range(plan.runs):
             chosen = random.choices(names, cum_weights=cumulated, k=records)
-            _count(entries, chosen[: records // 2])
-            a = _timed(lambda chosen=chosen: _count(entries, chosen[records // 2 :]))
+            _count(table, chosen[: records // 2])
+            a = _timed(lambda chosen=chosen: _count(table, chosen[records // 2 :]))
             b = _timed(lambda chosen=chosen: _count_plainly(plain, chosen[records // 2 :]))
             ratios.append(b / a)
             speeds.append((records / 2 / a, records / 2 / b))
@@ -97,15 +105,18 @@ def _counts(plan: Plan, place: Path) -> Iterator[Row]:
     plain.close()
 
 
-def _count(entries: Any, keys: list[str]) -> None:
-    """As the step that counts does it."""
-    get = entries.get
-    for key in keys:
-        count = get(key, MISSING)
-        if count is MISSING:
-            stable_hash(key)
-            count = 0
-        entries[key] = count + 1
+def _count(table: StateTable, keys: list[str]) -> None:
+    """As the step that counts does it: a batch at a time."""
+    for begin in range(0, len(keys), BATCH):
+        batch = keys[begin : begin + BATCH]
+        entries = table.working(batch)
+        get = entries.get
+        for key in batch:
+            count = get(key, MISSING)
+            if count is MISSING:
+                stable_hash(key)
+                count = 0
+            entries[key] = count + 1
 
 
 def _count_plainly(database: Any, keys: list[str]) -> None:

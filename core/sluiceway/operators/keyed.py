@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -15,7 +15,7 @@ from sluiceway.keygroups import stable_hash
 from sluiceway.operators.base import Operator, OperatorContext, OperatorSnapshot
 from sluiceway.operators.deadletters import DeadLetters, without
 from sluiceway.operators.opened import Opened
-from sluiceway.state import BackendContext, KeyedStateBackend, RowsOnDemand, ValueStateDescriptor
+from sluiceway.state import BackendContext, KeyedStateBackend, RowsOnDemand, StateTable, ValueStateDescriptor
 from sluiceway.steps import KeyedAggregateStep
 
 __all__ = ["KeyedAggregateOperator", "KeyedOperator", "KeyedReduceOperator"]
@@ -84,6 +84,18 @@ class KeyedOperator(Operator):
         timestamp = None if batch.timestamps is None else batch.timestamps[index]
         return self._dead.take(error, value, timestamp, key)
 
+    def _ahead(
+        self, batch: Batch[Any], table: StateTable, entries: MutableMapping[Any, Any]
+    ) -> tuple[list[Any] | None, MutableMapping[Any, Any]]:
+        """The keys of a batch, where they have come with it or are of use, and the mapping to work on."""
+        if table.reads_ahead:
+            key_of = self._key
+            # What fails here fails again in the loop, which knows at which record.
+            with suppress(Exception):
+                keys = [key_of(value) for value in batch.values] if batch.keys is None else batch.keys
+                return keys, table.working(keys)
+        return batch.keys, entries
+
     def snapshot(self) -> OperatorSnapshot:
         """All keyed state as of now."""
         self.store.before_snapshot()
@@ -104,7 +116,8 @@ class KeyedReduceOperator(KeyedOperator):
     def open(self) -> None:
         """Bind the table."""
         super().open()
-        self._entries = self.backend.table(ValueStateDescriptor("reduce")).entries()
+        self._table = self.backend.table(ValueStateDescriptor("reduce"))
+        self._entries = self._table.entries()
         self._reduce: Callable[[Any, Any], Any] = (
             self._fn.reduce if isinstance(self._fn, ReduceFunction) else self._fn
         )
@@ -113,10 +126,11 @@ class KeyedReduceOperator(KeyedOperator):
         """Reduce the batch, record by record."""
         out: list[Any] = []
         skipped: list[int] = []
-        if batch.keys is None:
+        keys, entries = self._ahead(batch, self._table, self._entries)
+        if keys is None:
             self._loop(batch, out, skipped)
         else:
-            self._loop_with_keys(batch, batch.keys, out, skipped)
+            self._loop_with_keys(batch, keys, entries, out, skipped)
         stamps = batch.timestamps
         if skipped:
             stamps = None if stamps is None else without(stamps, skipped)
@@ -151,13 +165,25 @@ class KeyedReduceOperator(KeyedOperator):
             out.append(reduced)
 
     @record_loop
-    def _loop_with_keys(self, batch: Batch[Any], keys: list[Any], out: list[Any], skipped: list[int]) -> None:
-        reduce, entries, missing = self._reduce, self._entries, MISSING
+    def _loop_with_keys(
+        self,
+        batch: Batch[Any],
+        keys: list[Any],
+        entries: MutableMapping[Any, Any],
+        out: list[Any],
+        skipped: list[int],
+    ) -> None:
+        reduce, missing, unchecked = self._reduce, MISSING, batch.keys is None
         get = entries.get
         for key, value in zip(keys, batch.values, strict=True):
             try:
                 reduced = get(key, missing)
-                reduced = value if reduced is missing else reduce(reduced, value)
+                if reduced is missing:
+                    if unchecked:
+                        stable_hash(key)
+                    reduced = value
+                else:
+                    reduced = reduce(reduced, value)
                 entries[key] = reduced
             except Exception as error:
                 index = len(out) + len(skipped)
@@ -174,7 +200,8 @@ class KeyedAggregateOperator(KeyedOperator):
     def open(self) -> None:
         """Bind the table."""
         super().open()
-        self._entries = self.backend.table(ValueStateDescriptor("aggregate")).entries()
+        self._table = self.backend.table(ValueStateDescriptor("aggregate"))
+        self._entries = self._table.entries()
         step = self.context.node.step
         assert isinstance(step, KeyedAggregateStep)
         self._with_key = step.with_key
@@ -184,8 +211,9 @@ class KeyedAggregateOperator(KeyedOperator):
         out: list[Any] = []
         keys: list[Any] = []
         skipped: list[int] = []
-        self._loop(batch, keys, out, skipped)
-        given, stamps = batch.keys, batch.timestamps
+        given, entries = self._ahead(batch, self._table, self._entries)
+        self._loop(batch, given, entries, keys, out, skipped)
+        stamps = batch.timestamps
         if skipped:
             given = None if given is None else without(given, skipped)
             stamps = None if stamps is None else without(stamps, skipped)
@@ -196,8 +224,16 @@ class KeyedAggregateOperator(KeyedOperator):
         self._dead.give(self.output)
 
     @record_loop
-    def _loop(self, batch: Batch[Any], keys: list[Any], out: list[Any], skipped: list[int]) -> None:
-        given, function, entries, missing = batch.keys, self._fn, self._entries, MISSING
+    def _loop(
+        self,
+        batch: Batch[Any],
+        given: list[Any] | None,
+        entries: MutableMapping[Any, Any],
+        keys: list[Any],
+        out: list[Any],
+        skipped: list[int],
+    ) -> None:
+        function, missing = self._fn, MISSING
         create, add, result, key_of = function.create_accumulator, function.add, function.get_result, self._key
         get = entries.get
         given_keys = iter(given) if given is not None else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -59,6 +59,15 @@ class MsgspecSerializer(Serializer):
         except (OverflowError, UnicodeEncodeError, RecursionError, AttributeError, TypeError):
             pass
         return _PICKLED + PICKLE.dumps(value)
+
+    def dumps_all(self, values: Sequence[Any]) -> list[bytes]:
+        """Encode each of them."""
+        try:
+            if self._every_exact(values):
+                return list(map(self._encode, values))
+        except (OverflowError, UnicodeEncodeError, RecursionError, AttributeError, TypeError):
+            pass
+        return [self.dumps(value) for value in values]
 
     def loads(self, data: bytes) -> Any:
         """Decode, checking against the declared type."""

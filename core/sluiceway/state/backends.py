@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -125,7 +125,12 @@ class StateTable(ABC):
     keep ``entries()``. It may bind ``entries().get`` for a batch of records, but not beyond a snapshot; nor may it
     keep a value that can be changed. An entry comes into being by assignment; the
     caller has checked the key's hash by then (:func:`sluiceway.keygroups.key_group`).
+
+    Attributes:
+        reads_ahead: whether it is worth while to find out the keys of a batch for :meth:`working`.
     """
+
+    reads_ahead: ClassVar[bool] = False
 
     @abstractmethod
     def entries(self, namespace: Hashable = VOID_NAMESPACE) -> MutableMapping[Any, Any]:
@@ -133,6 +138,18 @@ class StateTable(ABC):
 
         A value that was changed in place must be assigned again to be seen by the backend.
         """
+
+    def working(self, keys: Sequence[Any], namespace: Hashable = VOID_NAMESPACE) -> MutableMapping[Any, Any]:
+        """For a VALUE table: :meth:`entries`, for a loop over a batch that looks up and assigns these keys alone.
+
+        A backend that keeps state elsewhere gets what it lacks of them all at once. The mapping is good until the
+        table is used in any other way. The values of keys that are not assigned stay as they are.
+
+        Args:
+            keys: in any order, also more than once.
+            namespace: where.
+        """
+        return self.entries(namespace)
 
     @abstractmethod
     def mapping(self, key: Hashable, namespace: Hashable = VOID_NAMESPACE) -> MutableMapping[Any, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
+from itertools import chain
 from threading import Lock
 from typing import Any, Final
 
@@ -203,8 +204,8 @@ class RocksDBKeyedBackend(KeyedStateBackend):
             weight = max(count / (count + 1000), 1 / 64)
             self._average += (size / count - self._average) * weight
 
-    def make_room(self, entries: CachedEntries) -> int:
-        """A namespace has grown: write back and forget, if it is too much. Returns when to call again."""
+    def make_room(self, entries: CachedEntries, more: int = 0) -> int:
+        """A namespace has grown, or will: write back and forget, if it is too much. Returns when to call again."""
         if entries.dropped:
             return 1 << 62
         entries.table.heat(entries)
@@ -215,16 +216,16 @@ class RocksDBKeyedBackend(KeyedStateBackend):
         # Two generations: when the newer one is full, it takes the place of the older one.
         limit = max(_LEAST, int(self.options.cache / (2 * self._average + _OBJECT))) // 2
         every = self._all()
-        total = sum(len(e.young) + len(e.clean) for e in every)
+        total = more + sum(len(e.young) + len(e.clean) for e in every)
         if total >= limit:
             for e in every:
                 e.forget_twice()
-            total = sum(len(e.young) + len(e.clean) for e in every)
+            total = more + sum(len(e.young) + len(e.clean) for e in every)
         if total >= limit:
             self._write_back(every)
             if entries.table.hot.get(entries.name) is not entries:
                 return 0
-            total = 0
+            total = more
         room = max((limit - total) // (2 * len(every)), limit // 64, 1)
         size = max(len(entries.young), len(entries.clean))
         return size + min(room, max(size, 16))
@@ -234,7 +235,7 @@ class RocksDBKeyedBackend(KeyedStateBackend):
         for entries in every:
             if entries.young:
                 layer = entries.young
-                self.database.write(entries.table.write(entries, layer))
+                self.database.write(chain.from_iterable(entries.table.write(entries, layer)))
                 entries.begin({})
                 _thaw(entries, layer)
             entries.older, entries.clean = entries.clean, {}
@@ -311,7 +312,7 @@ def _thaw(entries: CachedEntries, layer: dict[Any, Any]) -> None:
     """A layer is in the database now."""
     entries.table.written(entries)
     entries.clean.update(layer)
-    if MISSING in layer.values():
+    if id(MISSING) in map(id, layer.values()):  # values may have an == of their own
         for key, value in layer.items():
             if value is MISSING:
                 del entries.clean[key]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from operator import itemgetter
@@ -13,6 +13,7 @@ from rocksdict import (
     BlockBasedOptions,
     Cache,
     Checkpoint,
+    DataBlockIndexType,
     DBCompressionType,
     Options,
     Rdict,
@@ -54,6 +55,7 @@ class Database:
         write_options.disable_wal = True  # type: ignore[method-assign, assignment]  # it is an attribute
         self._db.set_write_options(write_options)
         self.get = self._db.get
+        self.get_all: Callable[[list[bytes]], list[bytes | None]] = self._db.get  # type: ignore[assignment]
 
     def write(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Put rows; those with None are deleted. Each has a key of its own."""
@@ -150,6 +152,9 @@ def _options(given: RocksDBOptions) -> Options:
     options.set_max_background_jobs(given.background_jobs)
     options.set_compression_type(_COMPRESSION[given.compression]())
     options.set_level_compaction_dynamic_level_bytes(True)
+    # Most of what is looked up was written long ago: that it is in no memtable is known without a search.
+    options.set_memtable_whole_key_filtering(True)
+    options.set_memtable_prefix_bloom_ratio(0.05)
     options.set_max_open_files(256)
     options.set_keep_log_file_num(1)
     options.set_max_log_file_size(1 << 20)
@@ -159,6 +164,7 @@ def _options(given: RocksDBOptions) -> Options:
     table.set_block_cache(Cache(given.block_cache))
     table.set_bloom_filter(10, False)
     table.set_cache_index_and_filter_blocks(False)
-    table.set_block_size(8 << 10)
+    table.set_block_size(4 << 10)
+    table.set_data_block_index_type(DataBlockIndexType.binary_and_hash())
     options.set_block_based_table_factory(table)
     return options

@@ -11,7 +11,7 @@ A mapping has layers, and the first that knows a key has the truth:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, ItemsView, Iterator, KeysView, MutableMapping, ValuesView
+from collections.abc import Callable, Hashable, ItemsView, Iterator, KeysView, MutableMapping, Sequence, ValuesView
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +23,23 @@ if TYPE_CHECKING:
 __all__ = ["MISSING", "CachedEntries", "KeyMapping"]
 
 MISSING: Final[Any] = object()
+_MISSING_ID: Final = id(MISSING)
 _ATOMS: Final = frozenset({NoneType, bool, int, float, str, bytes})
+
+
+class _Prefixes(dict[int, bytes]):
+    """By key group, made when they are needed."""
+
+    __slots__ = ("_namespace", "_table")
+
+    def __init__(self, table: int, namespace: bytes) -> None:
+        super().__init__()
+        self._table = table
+        self._namespace = namespace
+
+    def __missing__(self, group: int) -> bytes:
+        found = self[group] = pack_prefix(group, self._table, self._namespace)
+        return found
 
 
 class CachedEntries(MutableMapping[Any, Any]):
@@ -38,21 +54,24 @@ class CachedEntries(MutableMapping[Any, Any]):
 
     Attributes:
         dropped: whether the namespace was dropped.
+        holes: whether the young layer may have removed keys.
+        prefixes: by key group, what the keys of its rows begin with.
         check: how large a layer may become before the backend is asked for room.
     """
 
     __slots__ = (
         "__weakref__",
         "_get",
-        "_prefixes",
         "check",
         "clean",
         "dropped",
         "frozen",
         "groups",
+        "holes",
         "name",
         "namespace",
         "older",
+        "prefixes",
         "stored",
         "table",
         "young",
@@ -66,7 +85,7 @@ class CachedEntries(MutableMapping[Any, Any]):
         self.namespace = namespace
         self.stored = stored
         self.groups = set[int]() if groups is None and not stored else groups
-        self._prefixes: dict[int, bytes] = {}
+        self.prefixes = _Prefixes(table.index, namespace)
         self.frozen: dict[Any, Any] | None = None
         self.clean: dict[Any, Any] = {}
         self.older: dict[Any, Any] = {}
@@ -77,6 +96,7 @@ class CachedEntries(MutableMapping[Any, Any]):
     def begin(self, young: dict[Any, Any]) -> None:
         """Set the young layer."""
         self.young = young
+        self.holes = _MISSING_ID in map(id, young.values())
         self._get = young.get
 
     def forget_twice(self) -> None:
@@ -84,13 +104,6 @@ class CachedEntries(MutableMapping[Any, Any]):
         young = self.young
         if len(self.clean.keys() & young.keys()):
             self.clean = {key: value for key, value in self.clean.items() if key not in young}
-
-    def prefix(self, group: int) -> bytes:
-        """What the keys of its rows in a key group begin with."""
-        found = self._prefixes.get(group)
-        if found is None:
-            found = self._prefixes[group] = pack_prefix(group, self.table.index, self.namespace)
-        return found
 
     # -- what is called for each record --------------------------------------------------------------------------
 
@@ -133,6 +146,7 @@ class CachedEntries(MutableMapping[Any, Any]):
                 return default
         if self.stored or self.frozen is not None:
             self[key] = MISSING
+            self.holes = True
         else:
             self.young.pop(key, None)
             self.clean.pop(key, None)
@@ -180,6 +194,48 @@ class CachedEntries(MutableMapping[Any, Any]):
         if cls in _ATOMS or (cls is tuple and all(type(part) in _ATOMS for part in value)):
             return value
         return self.table.decode(self.table.encode(value))
+
+    # -- what is called for each batch ---------------------------------------------------------------------------
+
+    def working(self, keys: Sequence[Any]) -> MutableMapping[Any, Any]:
+        """Itself, or a dict that has the values of these keys. They will be assigned, so they become young."""
+        if self.frozen is not None:
+            self.table.backend.settle_if_done()
+        young = self.young
+        lacking = [key for key in keys if key not in young]
+        if self.holes:
+            return self
+        if not lacking:
+            return young
+        if len(young) + len(lacking) > self.check:
+            self.check = self.table.backend.make_room(self, len(lacking))
+            self.table.heat(self)
+            if self.young is not young:  # written back
+                young, lacking = self.young, list(keys)
+        self._bring(lacking)
+        return young
+
+    def _bring(self, keys: list[Any]) -> None:
+        """Have those of the keys in the young layer that are anywhere."""
+        young, frozen, absent = self.young, self.frozen, []
+        take, take_older = self.clean.pop, self.older.pop
+        for key in keys if frozen is None else self._thawed(keys, frozen):
+            if (found := take(key, MISSING)) is MISSING and (found := take_older(key, MISSING)) is MISSING:
+                absent.append(key)
+            else:
+                young[key] = found
+        if absent and self.stored:
+            young.update(self.table.load_all(self, [key for key in dict.fromkeys(absent) if key not in young]))
+
+    def _thawed(self, keys: list[Any], frozen: dict[Any, Any]) -> list[Any]:
+        """Have those in the young layer that are in the frozen one; returns the others."""
+        young, others = self.young, []
+        for key in keys:
+            if key not in frozen:
+                others.append(key)
+            elif (found := frozen[key]) is not MISSING:
+                young[key] = self._copy(found)
+        return others
 
     # -- all of them ---------------------------------------------------------------------------------------------
 

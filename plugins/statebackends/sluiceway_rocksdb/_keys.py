@@ -28,6 +28,7 @@ __all__ = [
     "encode_bucket",
     "normal_bytes",
     "pack_prefix",
+    "plain_tails",
     "row_key",
     "upper",
 ]
@@ -67,6 +68,17 @@ def row_key(key: Hashable, hashed: int) -> RowKey:
     data = _encode(plain)
     own = KEY_SERIALIZER.dumps(key)
     return data, None if own == data else own
+
+
+def plain_tails(keys: list[Any]) -> list[bytes] | None:
+    """What :func:`row_key` gives for each of many keys that are all texts or all integers, else None."""
+    kinds = set(map(type, keys))
+    if kinds == {str} or (kinds == {int} and max(keys) < _SMALL):
+        try:
+            return list(map(_encode, keys))
+        except (UnicodeEncodeError, OverflowError):
+            pass
+    return None
 
 
 def normal(key: Any) -> Any:

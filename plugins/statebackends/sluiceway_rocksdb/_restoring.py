@@ -13,8 +13,8 @@ from sluiceway.state import KeyedSnapshot, NativeState, StateMeta
 from sluiceway_rocksdb._database import Database, rows_of
 from sluiceway_rocksdb._keys import encode_bucket
 from sluiceway_rocksdb._places import new_place
+from sluiceway_rocksdb._rows import put_row
 from sluiceway_rocksdb._snapshots import FORMAT
-from sluiceway_rocksdb._table import put_row
 
 if TYPE_CHECKING:
     from sluiceway_rocksdb._backend import RocksDBKeyedBackend

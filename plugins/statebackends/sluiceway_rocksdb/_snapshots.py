@@ -17,7 +17,7 @@ from sluiceway_rocksdb._database import Database, rows_of
 from sluiceway_rocksdb._entries import CachedEntries
 from sluiceway_rocksdb._options import RocksDBOptions
 from sluiceway_rocksdb._places import Place, new_place
-from sluiceway_rocksdb._table import rows_in
+from sluiceway_rocksdb._rows import rows_in
 
 if TYPE_CHECKING:
     from sluiceway_rocksdb._backend import RocksDBKeyedBackend
@@ -71,7 +71,8 @@ class Taken:
                 assert self._backend is not None
                 try:
                     database = self._backend.database  # maybe opened now, so not in the task's thread
-                    database.write(chain.from_iterable(e.table.write(e, layer) for e, layer in self.layers))
+                    for entries, layer in self.layers:
+                        database.write(chain.from_iterable(entries.table.write(entries, layer)))
                     place = new_place(self.options.directory, "snapshot")
                     database.checkpoint(place.path)
                 except BaseException:

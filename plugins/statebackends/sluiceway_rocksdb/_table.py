@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, MutableMapping
+from collections.abc import Hashable, Iterable, Iterator, MutableMapping, Sequence
+from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
 import msgspec
 
-from sluiceway.errors import CorruptStreamError, SerializationError, StateError
-from sluiceway.keygroups import stable_hash
-from sluiceway.serializers import KEY_SERIALIZER, Row, Serializer
-from sluiceway.state import VOID_NAMESPACE, StateMeta, StateTable, TableKind, TableSchema
+from sluiceway.errors import SerializationError, StateError
+from sluiceway.keygroups import key_groups, stable_hash
+from sluiceway.serializers import KEY_SERIALIZER, MsgspecSerializer, Serializer
+from sluiceway.state import VOID_NAMESPACE, StateTable, TableKind, TableSchema
 from sluiceway_rocksdb._entries import MISSING, CachedEntries, KeyMapping
 from sluiceway_rocksdb._keys import (
     BUCKET,
@@ -20,27 +22,30 @@ from sluiceway_rocksdb._keys import (
     encode_bucket,
     normal_bytes,
     pack_prefix,
+    plain_tails,
     row_key,
     upper,
 )
+from sluiceway_rocksdb._rows import PLAIN, keys_of, value_of, with_own_key
 
 if TYPE_CHECKING:
     from sluiceway_rocksdb._backend import RocksDBKeyedBackend
 
-__all__ = ["RocksDBTable", "put_row", "rows_in"]
+__all__ = ["RocksDBTable", "find_namespaces"]
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _bins: Final = msgspec.msgpack.Decoder(list[bytes]).decode
+_PART: Final = 5_000
+"""So many objects are serialized in one go."""
 _MANY: Final = 100_000
 """So many namespaces are remembered as being in the database; of more than that, nothing is known."""
 
 _BUCKET: Final = BUCKET[0]
-_PLAIN: Final = b"\x00"
-_OWN_KEY: Final = b"\x01"
+_MISSING_ID: Final = id(MISSING)
 
 
 class RocksDBTable(StateTable):
-    """A table.
+    """A table, which reads ahead.
 
     Args:
         backend: whose it is.
@@ -48,6 +53,8 @@ class RocksDBTable(StateTable):
         index: by which its rows go.
         where: by namespace, the key groups in which the database has rows of it; None: that is not known.
     """
+
+    reads_ahead = True
 
     def __init__(
         self,
@@ -71,6 +78,9 @@ class RocksDBTable(StateTable):
 
     def entries(self, namespace: Hashable = VOID_NAMESPACE) -> MutableMapping[Any, Any]:
         return self._in(namespace, TableKind.VALUE)
+
+    def working(self, keys: Sequence[Any], namespace: Hashable = VOID_NAMESPACE) -> MutableMapping[Any, Any]:
+        return self._in(namespace, TableKind.VALUE).working(keys)
 
     def mapping(self, key: Hashable, namespace: Hashable = VOID_NAMESPACE) -> MutableMapping[Any, Any]:
         return KeyMapping(self._in(namespace, TableKind.MAP), key)
@@ -156,7 +166,7 @@ class RocksDBTable(StateTable):
         """The value of a key in the database, or MISSING."""
         hashed = stable_hash(key)
         tail, _ = row_key(key, hashed)
-        data = self.backend.database.get(entries.prefix(hashed % self._most) + tail)
+        data = self.backend.database.get(entries.prefixes[hashed % self._most] + tail)
         if data is None:
             return MISSING
         if tail[0] == _BUCKET:
@@ -164,15 +174,71 @@ class RocksDBTable(StateTable):
                 if KEY_SERIALIZER.loads(own) == key:
                     return self.decode(value)
             return MISSING
-        return self.decode(_value_of(data) if data[0] else data[1:])
+        return self.decode(value_of(data))
 
-    def write(self, entries: CachedEntries, layer: dict[Any, Any]) -> Iterator[tuple[bytes, bytes | None]]:
-        """The rows for a layer of a namespace. May run in another thread than the task's."""
+    def load_all(self, entries: CachedEntries, keys: list[Any]) -> dict[Any, Any]:
+        """Those of the keys that the database has, with their values."""
+        plain = plain_tails(keys)
+        if plain is None:
+            return {key: value for key in keys if (value := self.load(entries, key)) is not MISSING}
+        prefixes = entries.prefixes
+        places = [prefixes[group] + tail for group, tail in zip(key_groups(keys, self._most), plain, strict=True)]
+        found = self.backend.database.get_all(places)
+        there = [key for key, data in zip(keys, found, strict=True) if data is not None]
+        return dict(
+            zip(there, self._decode_all([value_of(data) for data in found if data is not None]), strict=True)
+        )
+
+    def _decode_all(self, found: list[bytes]) -> list[Any]:
+        serializer = self.schema.serializer
+        if not self._is_map and type(serializer) is MsgspecSerializer and len(found) > 1:
+            with suppress(SerializationError):  # some are pickled
+                return serializer.loads_all(b"\xdd" + len(found).to_bytes(4) + b"".join(found))
+        return list(map(self.decode, found))
+
+    def write(
+        self, entries: CachedEntries, layer: dict[Any, Any]
+    ) -> Iterator[Iterable[tuple[bytes, bytes | None]]]:
+        """The rows for a layer of a namespace, many at a time. May run in another thread than the task's."""
+        items = iter(layer.items())
+        buckets: dict[bytes, list[tuple[Any, bytes, bytes | None]]] = {}
+        while part := dict(islice(items, _PART)):
+            yield self._plain_rows(entries, part) or self._rows(entries, part, buckets)
+        yield ((place, self._bucket(place, changes)) for place, changes in buckets.items())
+
+    def _plain_rows(
+        self, entries: CachedEntries, layer: dict[Any, Any]
+    ) -> Iterable[tuple[bytes, bytes | None]] | None:
+        """The rows of plain keys of one type with their values; None if they are something else."""
+        keys = list(layer)
+        tails = None if self._is_map or _MISSING_ID in map(id, layer.values()) else plain_tails(keys)
+        if tails is None:
+            return None
+        groups = key_groups(keys, self._most)
         start, end = self.backend.key_groups
-        most, prefix = self.backend.max_parallelism, entries.prefix
+        try:
+            data = self.schema.serializer.dumps_all(list(layer.values()))
+        except SerializationError:
+            return None  # which one it is, is told where they are looked at one by one
+        if not start <= min(groups) <= max(groups) < end:
+            return None
+        if entries.groups is not None:
+            entries.groups.update(groups)
+        self.backend.measure(len(data), sum(map(len, tails)) + sum(map(len, data)))
+        prefixes = entries.prefixes
+        places = [prefixes[group] + tail for group, tail in zip(groups, tails, strict=True)]
+        return zip(places, map(PLAIN.__add__, data), strict=True)
+
+    def _rows(
+        self,
+        entries: CachedEntries,
+        layer: dict[Any, Any],
+        buckets: dict[bytes, list[tuple[Any, bytes, bytes | None]]],
+    ) -> Iterator[tuple[bytes, bytes | None]]:
+        start, end = self.backend.key_groups
+        most, prefixes = self._most, entries.prefixes
         encode = self.encode if self._is_map else self._dumps
         groups, count, size = entries.groups, 0, 0
-        buckets: dict[bytes, list[tuple[Any, bytes, bytes | None]]] = {}
         for key, value in layer.items():
             hashed = stable_hash(key)
             group = hashed % most
@@ -192,16 +258,14 @@ class RocksDBTable(StateTable):
                 size += len(tail) + len(data)
             if tail[:1] == BUCKET:
                 assert own is not None
-                buckets.setdefault(prefix(group) + tail, []).append((key, own, data))
+                buckets.setdefault(prefixes[group] + tail, []).append((key, own, data))
             elif data is None:
-                yield prefix(group) + tail, None
+                yield prefixes[group] + tail, None
             elif own is None:
-                yield prefix(group) + tail, _PLAIN + data
+                yield prefixes[group] + tail, PLAIN + data
             else:
-                yield prefix(group) + tail, b"%b%b%b%b" % (_OWN_KEY, len(own).to_bytes(4), own, data)
+                yield prefixes[group] + tail, with_own_key(own, data)
         self.backend.measure(count, size)
-        for place, changes in buckets.items():
-            yield place, self._bucket(place, changes)
 
     def _bucket(self, place: bytes, changes: list[tuple[Any, bytes, bytes | None]]) -> bytes | None:
         data = self.backend.database.get(place)
@@ -220,16 +284,16 @@ class RocksDBTable(StateTable):
         groups = list(range(*self.backend.key_groups) if entries.groups is None else entries.groups)
         groups.sort()
         for group in groups:
-            prefix = entries.prefix(group)
+            prefix = entries.prefixes[group]
             for place, data in self.backend.database.rows(prefix):
-                for own, value in _keys_of(place[len(prefix) :], data):
+                for own, value in keys_of(place[len(prefix) :], data):
                     yield KEY_SERIALIZER.loads(own), value
 
     def delete_rows(self, entries: CachedEntries) -> None:
         """Delete a namespace from the database."""
         groups = range(*self.backend.key_groups) if entries.groups is None else tuple(entries.groups)
         for group in groups:
-            prefix = entries.prefix(group)
+            prefix = entries.prefixes[group]
             self.backend.database.delete_range(prefix, upper(prefix))
         if self.where is not None:
             self.where.pop(entries.namespace, None)
@@ -270,7 +334,7 @@ class RocksDBTable(StateTable):
                             encode_bucket([(own, self._again(v, reader)) for own, v in decode_bucket(data)]),
                         )
                     else:
-                        value = _value_of(data)
+                        value = value_of(data)
                         yield place, data[: len(data) - len(value)] + self._again(value, reader)
 
         self.backend.database.write(rows())
@@ -298,47 +362,3 @@ def find_namespaces(backend: RocksDBKeyedBackend, index: int) -> dict[bytes, set
             found.setdefault(place[PREFIX:end], set()).add(group)
             place = backend.database.first_key(upper(place[:end]))
     return found
-
-
-def _value_of(data: bytes) -> bytes:
-    if data[:1] == _PLAIN:
-        return data[1:]
-    return data[5 + int.from_bytes(data[1:5]) :]
-
-
-def _keys_of(tail: bytes, data: bytes) -> Iterable[tuple[bytes, bytes]]:
-    """The keys of a row as they are, with their values."""
-    if tail[:1] == BUCKET:
-        return decode_bucket(data)
-    if data[:1] == _PLAIN:
-        return ((tail, data[1:]),)
-    size = int.from_bytes(data[1:5])
-    return ((data[5 : 5 + size], data[5 + size :]),)
-
-
-def rows_in(place: bytes, data: bytes, metas: tuple[StateMeta, ...]) -> Iterator[Row]:
-    """A row of the database as rows of a snapshot."""
-    table = int.from_bytes(place[2:4])
-    end = PREFIX + int.from_bytes(place[4:8])
-    is_map = metas[table].kind is TableKind.MAP
-    for own, value in _keys_of(place[end:], data):
-        yield Row(table, place[PREFIX:end], own, _bins(value) if is_map else value)
-
-
-def put_row(group: int, table: int, meta: StateMeta, row: Row, operator: str) -> tuple[bytes, bytes, bytes]:
-    """A row of a snapshot as one of the database: key, what stands before the value or is the key, the value.
-
-    Raises:
-        CorruptStreamError: it is of the other kind of table.
-    """
-    if isinstance(row.value, list) is not (meta.kind is TableKind.MAP):
-        raise CorruptStreamError(f"a row of state {meta.name!r} of operator {operator!r} is of the other kind")
-    value = _encode(row.value) if isinstance(row.value, list) else row.value
-    key = KEY_SERIALIZER.loads(row.key)
-    tail, own = row_key(key, stable_hash(key))
-    place = pack_prefix(group, table, row.namespace) + tail
-    if tail[:1] == BUCKET:
-        return place, row.key, value
-    if own is None:
-        return place, b"", _PLAIN + value
-    return place, b"", b"%b%b%b%b" % (_OWN_KEY, len(row.key).to_bytes(4), row.key, value)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import sluiceway_rocksdb._backend
+import sluiceway_rocksdb._rows
 import sluiceway_rocksdb._table
 from sluiceway.checkpoints import StateReader, shared_files, write_subtask
 from sluiceway.errors import CheckpointError, SerializationError, StateError
@@ -119,6 +120,22 @@ def test_state_is_larger_than_memory(make: Make) -> None:
     assert most < 400
     assert len(entries) == 20_000
     assert sum(entries.values()) == sum(range(20_000))
+
+
+def test_a_batch_gets_what_it_lacks_at_once(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = make(cache=1)
+    table = backend.table(COUNT)
+    assert table.reads_ahead
+    keys = [f"key{i}" for i in range(100)]
+    table.entries().update(dict.fromkeys(keys, 1))
+    calls: list[int] = []
+    get_all = backend.database.get_all
+    monkeypatch.setattr(backend.database, "get_all", lambda places: calls.append(len(places)) or get_all(places))
+    entries = table.working([*keys, "new", keys[0]])
+    assert type(entries) is dict, "what is there is looked up at the speed of a dict"
+    assert {key: entries.get(key) for key in [*keys, "new"]} == {**dict.fromkeys(keys, 1), "new": None}
+    assert len(calls) == 1
+    assert calls[0] > 30
 
 
 def test_large_values_take_the_place_of_many(make: Make) -> None:
@@ -227,7 +244,8 @@ def test_equal_keys_meet_in_one_row_whatever_their_types(make: Make) -> None:
 
 
 def test_keys_of_one_hash_do_not_mix(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sluiceway_rocksdb._table, "stable_hash", lambda key: 5)
+    for module in (sluiceway_rocksdb._table, sluiceway_rocksdb._rows):
+        monkeypatch.setattr(module, "stable_hash", lambda key: 5)
     backend = make(cache=1)
     entries = backend.table(COUNT).entries()
     keys = [Place(i) for i in range(20)]

@@ -78,6 +78,25 @@ def run(suite: StateBackendConformance) -> None:
             removed = self.value_table(key).entries(namespace).pop(key, "none")
             assert removed == self.values.pop((key, namespace), "none")
 
+        @rule(
+            keys=st.lists(_keys, min_size=1, max_size=5),
+            namespace=_namespaces,
+            value=_values,
+            assigned=st.booleans(),
+        )
+        def work_on_a_batch(self, keys: list[Any], namespace: Any, value: Any, assigned: bool) -> None:
+            own = [
+                key
+                for key in keys
+                if suite.owner(key, len(self.backends)) == suite.owner(keys[0], len(self.backends))
+            ]
+            entries = self.value_table(keys[0]).working(own, namespace)
+            for key in own:
+                assert entries.get(key, "none") == self.values.get((key, namespace), "none")
+                if assigned or key == own[0]:
+                    entries[key] = deepcopy(value)
+                    self.values[key, namespace] = deepcopy(value)
+
         @rule(key=_keys, namespace=_namespaces, name=_names, value=_values)
         def put_entry(self, key: Any, namespace: Any, name: Any, value: Any) -> None:
             self.map_table(key).mapping(key, namespace)[name] = value

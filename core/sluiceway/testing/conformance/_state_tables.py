@@ -50,6 +50,34 @@ class TableTests(StateBackendSuite):
         entries["a"] = 2
         assert get("a") == table.entries()["a"] == 2
 
+    def test_a_batch_can_be_worked_on(self) -> None:
+        backend = self.keyed()
+        table, model = backend.table(VALUE), dict[Any, Any]()
+        other = table.entries("other")
+        other["a"] = "other"
+        snapshot, frozen = backend.snapshot(), dict(model)
+        for round_ in range(12):
+            batch = KEYS[round_ * 7 :: 3] + KEYS[:5] + KEYS[:2]
+            entries = table.working(batch)
+            for key in batch:
+                assert entries.get(key, "none") == model.get(key, "none")
+                entries[key] = model[key] = [*model.get(key, []), round_]
+            if round_ % 3 == 1:
+                again = self.keyed(restore=[snapshot]).table(VALUE)
+                assert dict(again.entries()) == frozen
+                snapshot.release()
+                snapshot, frozen = backend.snapshot(), dict(model)
+            if round_ % 4 == 2:
+                table.working(KEYS)  # what is not assigned stays as it is
+                del table.entries()[KEYS[0]], model[KEYS[0]]
+            if round_ % 4 == 3:
+                assert dict(table.entries()) == model
+        snapshot.release()
+        assert dict(table.entries()) == model
+        assert dict(self.keyed(restore=[backend.snapshot()]).table(VALUE).entries()) == model
+        assert dict(other) == {"a": "other"}
+        assert dict(table.working(["a"], "other")).get("a") == "other"
+
     def test_reading_creates_nothing(self) -> None:
         backend = self.keyed()
         value, mapping = backend.table(VALUE), backend.table(MAP)

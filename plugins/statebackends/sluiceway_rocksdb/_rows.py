@@ -1,0 +1,72 @@
+"""What a row of the database has behind its key, and rows of snapshots as such and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from sluiceway.errors import CorruptStreamError
+from sluiceway.keygroups import stable_hash
+from sluiceway.serializers import KEY_SERIALIZER, Row
+from sluiceway.state import StateMeta, TableKind
+from sluiceway_rocksdb._keys import BUCKET, PREFIX, decode_bucket, pack_prefix, row_key
+
+__all__ = ["PLAIN", "keys_of", "put_row", "rows_in", "value_of", "with_own_key"]
+
+PLAIN: Final = b"\x00"
+_OWN_KEY: Final = b"\x01"
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_bins: Final = msgspec.msgpack.Decoder(list[bytes]).decode
+
+
+def with_own_key(own: bytes, data: bytes) -> bytes:
+    """A value behind the key as it is, which the row's key does not say."""
+    return b"%b%b%b%b" % (_OWN_KEY, len(own).to_bytes(4), own, data)
+
+
+def value_of(data: bytes) -> bytes:
+    """The value of a row that is no bucket."""
+    if data[:1] == PLAIN:
+        return data[1:]
+    return data[5 + int.from_bytes(data[1:5]) :]
+
+
+def keys_of(tail: bytes, data: bytes) -> Iterable[tuple[bytes, bytes]]:
+    """The keys of a row as they are, with their values."""
+    if tail[:1] == BUCKET:
+        return decode_bucket(data)
+    if data[:1] == PLAIN:
+        return ((tail, data[1:]),)
+    size = int.from_bytes(data[1:5])
+    return ((data[5 : 5 + size], data[5 + size :]),)
+
+
+def rows_in(place: bytes, data: bytes, metas: tuple[StateMeta, ...]) -> Iterator[Row]:
+    """A row of the database as rows of a snapshot."""
+    table = int.from_bytes(place[2:4])
+    end = PREFIX + int.from_bytes(place[4:8])
+    is_map = metas[table].kind is TableKind.MAP
+    for own, value in keys_of(place[end:], data):
+        yield Row(table, place[PREFIX:end], own, _bins(value) if is_map else value)
+
+
+def put_row(group: int, table: int, meta: StateMeta, row: Row, operator: str) -> tuple[bytes, bytes, bytes]:
+    """A row of a snapshot as one of the database: key, what stands before the value or is the key, the value.
+
+    Raises:
+        CorruptStreamError: it is of the other kind of table.
+    """
+    if isinstance(row.value, list) is not (meta.kind is TableKind.MAP):
+        raise CorruptStreamError(f"a row of state {meta.name!r} of operator {operator!r} is of the other kind")
+    value = _encode(row.value) if isinstance(row.value, list) else row.value
+    key = KEY_SERIALIZER.loads(row.key)
+    tail, own = row_key(key, stable_hash(key))
+    place = pack_prefix(group, table, row.namespace) + tail
+    if tail[:1] == BUCKET:
+        return place, row.key, value
+    if own is None:
+        return place, b"", PLAIN + value
+    return place, b"", with_own_key(row.key, value)
