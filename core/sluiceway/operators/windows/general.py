@@ -351,7 +351,7 @@ def timers_of(queue: TimerQueue) -> dict[tuple[Any, Hashable], list[int]]:
 
 
 def _window(namespace: Any) -> Window:
-    """The window of a timer; snapshots of timers may make plain tuples of it."""
+    """The window of a timer, or of a namespace; snapshots may make plain tuples of it."""
     if type(namespace) is TimeWindow or namespace is GLOBAL_WINDOW:
         return namespace
-    return TimeWindow(*namespace) if isinstance(namespace, tuple) else GLOBAL_WINDOW
+    return TimeWindow(*namespace) if namespace and isinstance(namespace, tuple) else GLOBAL_WINDOW
