@@ -88,7 +88,7 @@ class Slow(Lines):
         super().write(transaction, values, timestamps)
 
 
-@pytest.mark.parametrize("backend", ["memory", pytest.param("rocksdb", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("backend", ["memory", "filesystem", pytest.param("rocksdb", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("shape", [union, connected, tumbling, sliding, asynchronous])
 def test_results_are_the_same(
     shape: Callable[[sw.Pipeline, FailOnce], sw.DataStream[Any]], backend: str, tmp_path: Path

@@ -70,6 +70,7 @@ def test_what_goes_on_may_have_another_backend_parallelism_and_transport(tmp_pat
     place = tmp_path / "kept"
     rounds: list[dict[str, Any]] = [
         {"parallelism": 2, "state_backend": "rocksdb", "checkpoint_interval": "20ms"},
+        {"parallelism": 1, "workers": 1, "state_backend": "filesystem", "checkpoint_interval": "20ms"},
         {"parallelism": 1},
         {"parallelism": 3, "workers": 2, "transport": "zmq", "state_backend": "rocksdb"},
     ]

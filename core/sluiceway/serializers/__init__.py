@@ -18,7 +18,9 @@ from sluiceway.serializers.rows import (
     decode_blocks,
     decode_rows,
     encode_block,
+    encode_items,
     encode_rows,
+    join_items,
     pack,
 )
 
@@ -36,7 +38,9 @@ __all__ = [
     "decode_blocks",
     "decode_rows",
     "encode_block",
+    "encode_items",
     "encode_rows",
+    "join_items",
     "pack",
     "register_serializer",
     "serializer_by_name",

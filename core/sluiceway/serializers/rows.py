@@ -23,7 +23,9 @@ __all__ = [
     "decode_blocks",
     "decode_rows",
     "encode_block",
+    "encode_items",
     "encode_rows",
+    "join_items",
     "pack",
 ]
 
@@ -83,6 +85,20 @@ def encode_rows(rows: Iterable[Row], blocks: Sequence[Block] = ()) -> bytes:
     listed = rows if isinstance(rows, list) else list(rows)
     body = _encode_msgpack((listed, blocks) if blocks else listed)
     return b"".join((_WITH_BLOCKS if blocks else _MAGIC, crc32(body).to_bytes(4, "little"), body))
+
+
+def encode_items(items: Sequence[Row] | Sequence[Block]) -> bytes:
+    """Some rows or blocks of a key group as :func:`join_items` takes them, together with others."""
+    head = 1 if len(items) < 16 else 3 if len(items) < 1 << 16 else 5  # of a msgpack array
+    return _encode_msgpack(items)[head:]
+
+
+def join_items(rows: int, row_items: Iterable[bytes], blocks: int, block_items: Iterable[bytes]) -> bytes:
+    """What :func:`encode_rows` gives for so many rows and blocks that were encoded in several steps."""
+    body = b"".join(
+        (b"\x92\xdd", rows.to_bytes(4), *row_items, b"\xdd", blocks.to_bytes(4), *block_items)  # arrays
+    )
+    return b"".join((_WITH_BLOCKS, crc32(body).to_bytes(4, "little"), body))
 
 
 def decode_rows(data: bytes) -> list[Row]:

@@ -20,7 +20,7 @@ from sluiceway_rocksdb._keys import pack_prefix
 if TYPE_CHECKING:
     from sluiceway_rocksdb._table import RocksDBTable
 
-__all__ = ["MISSING", "CachedEntries", "KeyMapping"]
+__all__ = ["MISSING", "CachedEntries"]
 
 MISSING: Final[Any] = object()
 _MISSING_ID: Final = id(MISSING)
@@ -305,62 +305,3 @@ class _Values(ValuesView[Any]):
     def __iter__(self) -> Iterator[Any]:
         entries: Any = self._mapping  # type: ignore[attr-defined]
         return (value for _, value in entries.walk(entries.table.decode))
-
-
-class KeyMapping(MutableMapping[Any, Any]):
-    """The entries of one key of a map table: a dict of its own, assigned again after each change."""
-
-    __slots__ = ("_key", "_maps")
-
-    def __init__(self, maps: CachedEntries, key: Hashable) -> None:
-        self._maps = maps
-        self._key = key
-
-    def _entries(self) -> dict[Any, Any]:
-        return self._maps.get(self._key) or {}
-
-    def __getitem__(self, name: Any) -> Any:
-        return self._entries()[name]
-
-    def __setitem__(self, name: Any, value: Any) -> None:
-        entries = self._maps.get(self._key)
-        if entries is None:
-            hash(name)  # an unhashable name must not leave an empty mapping behind
-            entries = {}
-        entries[name] = value
-        self._maps[self._key] = entries
-
-    def __delitem__(self, name: Any) -> None:
-        entries = self._entries()
-        del entries[name]
-        if entries:
-            self._maps[self._key] = entries
-        else:
-            del self._maps[self._key]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._entries())
-
-    def __len__(self) -> int:
-        return len(self._entries())
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._entries()
-
-    def get(self, name: Any, default: Any = None) -> Any:
-        return self._entries().get(name, default)
-
-    def keys(self) -> KeysView[Any]:
-        return self._entries().keys()
-
-    def values(self) -> ValuesView[Any]:
-        return self._entries().values()
-
-    def items(self) -> ItemsView[Any, Any]:
-        return self._entries().items()
-
-    def clear(self) -> None:
-        self._maps.pop(self._key, None)
-
-    def __repr__(self) -> str:
-        return repr(self._entries())

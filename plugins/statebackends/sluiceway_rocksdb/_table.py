@@ -14,7 +14,8 @@ from sluiceway.errors import SerializationError, StateError
 from sluiceway.keygroups import key_groups, stable_hash
 from sluiceway.serializers import KEY_SERIALIZER, MsgspecSerializer, Serializer
 from sluiceway.state import VOID_NAMESPACE, StateTable, TableKind, TableSchema
-from sluiceway_rocksdb._entries import MISSING, CachedEntries, KeyMapping
+from sluiceway.state.mappings import KeyMapping
+from sluiceway_rocksdb._entries import MISSING, CachedEntries
 from sluiceway_rocksdb._keys import (
     BUCKET,
     PREFIX,

@@ -14,10 +14,10 @@ from sluiceway.errors import SerializationError, StateError
 from sluiceway.keygroups import in_key_groups
 from sluiceway.serializers import KEY_SERIALIZER, Block, Row, are_plain, block_kind, encode_rows, pack
 from sluiceway.state import BackendContext, TableKind, TableSchema
-from sluiceway_memory._calm import Calm
-from sluiceway_memory._heap import Frozen, HeapEntries
+from sluiceway.state.heap.calm import Calm
+from sluiceway.state.heap.entries import Frozen, HeapEntries
 
-__all__ = ["PART", "HeapSnapshot", "Layer"]
+__all__ = ["PART", "Blocks", "HeapSnapshot", "Layer", "Rows"]
 
 
 PART: Final = 8192
@@ -67,6 +67,9 @@ class Part:
         self.plain = all(keys is not None for _, _, _, keys in self.shares)
 
 
+Rows: TypeAlias = "defaultdict[int, list[Row]]"
+Blocks: TypeAlias = "defaultdict[int, list[Block]]"
+
 Order: TypeAlias = "tuple[Part, ...]"
 """The keys of a namespace."""
 
@@ -85,7 +88,7 @@ class HeapSnapshot(Mapping[int, bytes]):
         self._layers = layers
         self._kept = kept
         self._calm: Calm | None = Calm()
-        self._groups: dict[int, bytes] | None = None
+        self._groups: Mapping[int, bytes] | None = None
         self._released = False
         self._lock = Lock()
 
@@ -107,29 +110,41 @@ class HeapSnapshot(Mapping[int, bytes]):
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self._made()),)
 
-    def _made(self) -> dict[int, bytes]:
+    def _made(self) -> Mapping[int, bytes]:
         with self._lock:
             if self._released:
                 raise StateError(f"the snapshot of the state of operator {self._context.operator!r} was released")
             if self._groups is None:
                 calm, self._calm = self._calm, None
                 try:
-                    self._groups = self._make()
+                    rows: Rows = defaultdict(list)
+                    blocks: Blocks = defaultdict(list)
+                    self._groups = self.encode(rows, blocks, self._steps(rows, blocks))
                     self._layers, self._kept = [], []  # from now on the values may be changed again
                 finally:
                     del calm  # after the copies are gone
             return self._groups
 
-    def _make(self) -> dict[int, bytes]:
-        rows: defaultdict[int, list[Row]] = defaultdict(list)
-        blocks: defaultdict[int, list[Block]] = defaultdict(list)
-        for layer in self._layers:
-            self._add(layer, rows, blocks)
-        for group, kept in self._kept:
-            (blocks[group] if isinstance(kept, Block) else rows[group]).append(kept)  # type: ignore[arg-type]
+    def encode(self, rows: Rows, blocks: Blocks, steps: Iterator[None]) -> Mapping[int, bytes]:
+        """All rows by key group, as :func:`sluiceway.serializers.encode_rows` has them; for others to override.
+
+        Args:
+            rows: by key group, empty at first; each step adds some.
+            blocks: the same.
+            steps: through the state. In between, what is there already may be taken away.
+        """
+        for _ in steps:
+            pass
         return {g: encode_rows(rows.get(g, []), blocks.get(g, ())) for g in {**rows, **blocks}}
 
-    def _add(self, layer: Layer, rows: defaultdict[int, list[Row]], blocks: defaultdict[int, list[Block]]) -> None:
+    def _steps(self, rows: Rows, blocks: Blocks) -> Iterator[None]:
+        for layer in self._layers:
+            yield from self._add(layer, rows, blocks)
+        for group, kept in self._kept:
+            (blocks[group] if isinstance(kept, Block) else rows[group]).append(kept)  # type: ignore[arg-type]
+            yield
+
+    def _add(self, layer: Layer, rows: Rows, blocks: Blocks) -> Iterator[None]:
         # In the order of the dict, a part at a time, once: to get at objects that lie far apart in memory takes
         # longer than to encode them; and a long call to C keeps the task's thread waiting.
         index, namespace = layer.index, KEY_SERIALIZER.dumps(layer.namespace)
@@ -150,11 +165,13 @@ class HeapSnapshot(Mapping[int, bytes]):
                 dealt_keys, dealt = part.deal(keys), part.deal(values)
                 for group, start, end, _ in part.shares:
                     rows[group] += self._rows(layer, namespace, dealt_keys[start:end], dealt[start:end])
+                    yield  # they may be large
                 continue
             pickled, contents = packed
             for (group, _, _, own_keys), content in zip(part.shares, contents, strict=True):
                 assert own_keys is not None
                 blocks[group].append(Block(index, namespace, pickled, own_keys, content))
+            yield
         layer.entries.order = tuple(parts)
 
     def _packed(self, layer: Layer, part: Part, values: list[Any]) -> tuple[bool, list[bytes]] | None:

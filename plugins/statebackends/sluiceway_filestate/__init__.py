@@ -1,0 +1,17 @@
+"""Keyed state as objects on the heap, snapshots of which go through files: the state backend ``filesystem``."""
+
+from __future__ import annotations
+
+from sluiceway.hooks import Offer, hookimpl
+
+
+@hookimpl
+def sluiceway_state_backends() -> list[Offer]:
+    """Offer the backend."""
+
+    def load() -> object:
+        from sluiceway_filestate._backend import FilesystemStateBackend
+
+        return FilesystemStateBackend
+
+    return [Offer("filesystem", load, "objects on the heap; checkpoints go through files and take no memory")]
