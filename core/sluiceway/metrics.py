@@ -160,6 +160,7 @@ class JobMetrics:
         subtasks: one entry per subtask, of its newest attempt.
         latency_ms: per sink name, quantiles of the time that latency markers took: ``{"p50": ..., "p99": ...}``.
         restarts: how often a part of the job has begun anew after a failure.
+        job: the job's id, where it runs in a cluster that stays; else empty.
     """
 
     job_name: str
@@ -170,6 +171,7 @@ class JobMetrics:
     subtasks: tuple[SubtaskMetrics, ...]
     latency_ms: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     restarts: int = 0
+    job: str = ""
 
 
 class MetricsReporter(ABC):

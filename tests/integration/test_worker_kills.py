@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import sluiceway as sw
+from sluiceway.carrier import LinkLostError
 from sluiceway.engine import JobStatus
 
 COUNT = 2_000
@@ -69,5 +70,9 @@ def test_nothing_is_lost_when_workers_are_killed_at_any_moment(
         killer.join()
     assert result.status is JobStatus.FINISHED
     assert set(out) == set(range(COUNT))
+    reasons = [failure.cause for failure in result.failures]
+    assert not [cause for cause in reasons if isinstance(cause, LinkLostError)], (
+        "the worker is told of, not the link"
+    )
     assert workers() == []
     assert not [p for p in tmp_path.iterdir() if p.name.startswith("sluiceway-")]

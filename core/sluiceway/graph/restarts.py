@@ -69,7 +69,7 @@ class FixedDelay(RestartStrategy):
     @property
     def reason(self) -> str:
         """How many there were."""
-        return f"{self._attempts} restart{'s' * (self._attempts != 1)} were not enough"
+        return "1 restart was not enough" if self._attempts == 1 else f"{self._attempts} restarts were not enough"
 
 
 class ExponentialDelay(RestartStrategy):

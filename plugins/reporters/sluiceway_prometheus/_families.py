@@ -15,7 +15,7 @@ from sluiceway.metrics import JobMetrics, SubtaskMetrics
 
 __all__ = ["JobCollector"]
 
-_SUBTASK: Final = ["job", "task", "task_id", "subtask"]
+_SUBTASK: Final = ["task", "task_id", "subtask"]
 _NO_NAME: Final = re.compile(r"[^a-zA-Z0-9_]")
 _LATE: Final = "numLateRecordsDropped"
 
@@ -77,13 +77,13 @@ class JobCollector(Collector):
 
 
 def _of_job(metrics: JobMetrics) -> Iterator[Metric]:
-    job = [metrics.job_name]
+    of_job, job = _job_labels(metrics)
     state = GaugeMetricFamily(
-        "sluiceway_job_status", "1 for the status that the job has.", labels=["job", "status"]
+        "sluiceway_job_status", "1 for the status that the job has.", labels=[*of_job, "status"]
     )
     state.add_metric([*job, metrics.status], 1)
     yield state
-    uptime = GaugeMetricFamily("sluiceway_job_uptime_seconds", "Time since the job started.", labels=["job"])
+    uptime = GaugeMetricFamily("sluiceway_job_uptime_seconds", "Time since the job started.", labels=of_job)
     uptime.add_metric(job, metrics.elapsed_s)
     yield uptime
     for name, about, total in (
@@ -91,13 +91,13 @@ def _of_job(metrics: JobMetrics) -> Iterator[Metric]:
         ("records_in", "Records read by all sources.", metrics.records_in),
         ("records_out", "Records written by all sinks.", metrics.records_out),
     ):
-        counter = CounterMetricFamily(f"sluiceway_job_{name}", about, labels=["job"])
+        counter = CounterMetricFamily(f"sluiceway_job_{name}", about, labels=of_job)
         counter.add_metric(job, total)
         yield counter
     latency = GaugeMetricFamily(
         "sluiceway_latency_seconds",
         "Time that latency markers took from the sources to a sink.",
-        labels=["job", "operator", "quantile"],
+        labels=[*of_job, "operator", "quantile"],
     )
     for sink, quantiles in metrics.latency_ms.items():
         for label, ms in quantiles.items():
@@ -112,17 +112,18 @@ def _quantile(label: str) -> str:
 
 
 def _of_subtasks(metrics: JobMetrics) -> Iterator[Metric]:
+    of_subtask = [*_job_labels(metrics)[0], *_SUBTASK]
     info = GaugeMetricFamily(
         "sluiceway_task_info",
         "Always 1: the state of a subtask, and where it runs.",
-        labels=[*_SUBTASK, "state", "worker"],
+        labels=[*of_subtask, "state", "worker"],
     )
     for task in metrics.subtasks:
         info.add_metric([*_labels(metrics, task), task.state, task.worker], 1)
     yield info
     for make, figures in ((CounterMetricFamily, _COUNTERS), (GaugeMetricFamily, _GAUGES)):
         for name, about, read in figures:
-            family = make(f"sluiceway_task_{name}", about, labels=_SUBTASK)
+            family = make(f"sluiceway_task_{name}", about, labels=of_subtask)
             for task in metrics.subtasks:
                 value = read(task)
                 if value is not None:
@@ -131,7 +132,7 @@ def _of_subtasks(metrics: JobMetrics) -> Iterator[Metric]:
 
 
 def _of_operators(metrics: JobMetrics) -> Iterator[Metric]:
-    labels = [*_SUBTASK, "operator"]
+    labels = [*_job_labels(metrics)[0], *_SUBTASK, "operator"]
     late = CounterMetricFamily(
         "sluiceway_operator_late_records_dropped", "Records that came too late and were dropped.", labels=labels
     )
@@ -157,4 +158,11 @@ def _of_operators(metrics: JobMetrics) -> Iterator[Metric]:
 
 
 def _labels(metrics: JobMetrics, task: SubtaskMetrics) -> list[str]:
-    return [metrics.job_name, task.vertex, str(task.vertex_id), str(task.subtask)]
+    return [*_job_labels(metrics)[1], task.vertex, str(task.vertex_id), str(task.subtask)]
+
+
+def _job_labels(metrics: JobMetrics) -> tuple[list[str], list[str]]:
+    """Names and values. In a cluster, where one pipeline may run twice, jobs have ids."""
+    if metrics.job:
+        return ["job", "job_id"], [metrics.job_name, metrics.job]
+    return ["job"], [metrics.job_name]

@@ -18,6 +18,7 @@ def test_a_fixed_delay_is_used_up() -> None:
     strategy = FixedDelay(2, 50)
     assert [strategy.delay_ms(t) for t in (0, 100, 200, 300)] == [50, 50, None, None]
     assert strategy.reason == "2 restarts were not enough"
+    assert FixedDelay(1, 0).reason == "1 restart was not enough"
 
 
 def test_an_exponential_delay_grows_to_its_limit_and_is_reset_by_a_quiet_time() -> None:

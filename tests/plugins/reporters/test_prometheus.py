@@ -6,6 +6,7 @@ import math
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -70,6 +71,13 @@ def reporter() -> Iterator[PrometheusReporter]:
     reporter.open("wc")
     yield reporter
     reporter.close()
+
+
+def test_a_job_of_a_cluster_has_its_id(reporter: PrometheusReporter) -> None:
+    reporter.report(replace(METRICS, job="wc-2"))
+    found = [dict(where) for _, where in read(reporter.port)]
+    assert found
+    assert {(labels["job"], labels["job_id"]) for labels in found} == {("wc", "wc-2")}
 
 
 def test_everything_is_told_by_job_task_operator_and_subtask(reporter: PrometheusReporter) -> None:

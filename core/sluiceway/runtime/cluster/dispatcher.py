@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +13,7 @@ from sluiceway.config import Settings
 from sluiceway.engine import JobStatus, Services
 from sluiceway.errors import NoResourceAvailableError, SluicewayError
 from sluiceway.graph import JobGraph, slots_required
-from sluiceway.metrics import MetricsReporter
+from sluiceway.metrics import JobMetrics, MetricsReporter
 from sluiceway.runtime.cluster.connection import Connection
 from sluiceway.runtime.cluster.jobrecords import JobManagerLostError, JobRecords, told_error
 from sluiceway.runtime.cluster.jobrun import JobRun
@@ -247,8 +247,11 @@ class Dispatcher:
         def failed(error: Exception) -> None:
             log(ERROR, "jobs", "metrics are not reported any more", job=job, error=error)
 
+        def metrics() -> JobMetrics:
+            return replace(run.metrics(), job=job)
+
         reporting = Reporting(
-            reporters, self._manager.loop, self._clock, settings.metrics_interval_ms, run.metrics, failed
+            reporters, self._manager.loop, self._clock, settings.metrics_interval_ms, metrics, failed
         )
         try:
             reporting.open(job)

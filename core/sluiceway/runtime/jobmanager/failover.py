@@ -72,6 +72,10 @@ class Failover:
         """Whether any region is on its way from failure to restart."""
         return bool(self._due)
 
+    def restarts_region_of(self, vertex: ExecutionVertex) -> bool:
+        """Whether the region of a subtask is on its way from failure to restart."""
+        return self._region_of[vertex] in self._due
+
     def failed(self, vertex: ExecutionVertex, cause: BaseException) -> bool:
         """A subtask has failed; whether its region will be restarted."""
         region = self._region_of[vertex]

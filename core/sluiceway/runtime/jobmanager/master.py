@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from sluiceway.carrier import LinkLostError
 from sluiceway.clock import Clock
@@ -42,6 +42,9 @@ from sluiceway.steps import SourceStep
 from sluiceway.transport import ChannelId
 
 __all__ = ["JobMaster", "WorkerGateway"]
+
+_REASON_S: Final = 0.5
+"""How long after a link has broken the loss of a worker may become known that explains it."""
 
 
 class WorkerGateway(CheckpointGateway, Protocol):
@@ -135,6 +138,7 @@ class JobMaster:
             fail=self._fail_over,
         )
         self._waiting_for_slots: list[tuple[ExecutionVertex, ...]] = []
+        self._broken: dict[str, tuple[ExecutionVertex, BaseException]] = {}  # by attempt: a link of it has
         self._failover = Failover(
             self.executions,
             restart_strategy(settings.restart, Random(f"{seed}/{job}")),
@@ -199,6 +203,7 @@ class JobMaster:
         """Begin all anew, if the restart strategy says so."""
         if self.status is JobStatus.RUNNING and not self._failover.failed_everywhere(cause):
             self._fail(cause)
+        self._forget_broken()
 
     def report(
         self, attempt_id: str, state: ExecutionState, cause: BaseException | None, *, lost: bool = False
@@ -221,19 +226,44 @@ class JobMaster:
         if state is ExecutionState.FAILED and cause is not None:
             if self.status is JobStatus.CANCELLING and (lost or isinstance(cause, LinkLostError)):
                 self._check_end()  # it was to end, and has
-                return
-            ended_with = self.checkpoints.ended_with
-            if ended_with and self.status is JobStatus.RUNNING:
-                cause.add_note(f"the job was about to end, with the savepoint {ended_with}, which is complete")
-                self._fail(cause)
-            elif self.status is not JobStatus.RUNNING or not self._failover.failed(vertex, cause):
-                self._fail(cause)
+            elif isinstance(cause, LinkLostError) and self._wants_reason(vertex):
+                # Most often a worker at the other end was lost, which is the reason to be told of: soon.
+                self._broken[attempt_id] = vertex, cause
+                self._gateway.post(lambda: self._told_of_link(attempt_id), _REASON_S)
+            else:
+                self._failed(vertex, cause)
             return
         if state.ended and self.status is JobStatus.RUNNING:
             self._failover.ended(vertex)
         if self.status is JobStatus.RUNNING and state is not ExecutionState.INITIALIZING:
             self._guard(lambda: self._deploy(self._strategy.next()))
         self._check_end()
+
+    def _wants_reason(self, vertex: ExecutionVertex) -> bool:
+        return self.status is JobStatus.RUNNING and not self._failover.restarts_region_of(vertex)
+
+    def _failed(self, vertex: ExecutionVertex, cause: BaseException) -> None:
+        ended_with = self.checkpoints.ended_with
+        if ended_with and self.status is JobStatus.RUNNING:
+            cause.add_note(f"the job was about to end, with the savepoint {ended_with}, which is complete")
+            self._fail(cause)
+        elif self.status is not JobStatus.RUNNING or not self._failover.failed(vertex, cause):
+            self._fail(cause)
+        self._forget_broken()
+
+    def _told_of_link(self, attempt_id: str) -> None:
+        if attempt_id in self._broken:
+            vertex, cause = self._broken.pop(attempt_id)
+            if self.status is JobStatus.CANCELLING:
+                self._check_end()
+            else:
+                self._failed(vertex, cause)
+
+    def _forget_broken(self) -> None:
+        """Broken links need no explanation any more where all begins anew, for whichever reason."""
+        for attempt_id, (vertex, _) in list(self._broken.items()):
+            if self._failover.restarts_region_of(vertex):
+                del self._broken[attempt_id]
 
     def acknowledge(self, attempt_id: str, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
         """A task has done its part of a checkpoint."""
@@ -265,6 +295,8 @@ class JobMaster:
             place = self._places.get((vertex.job_vertex.id, vertex.subtask))
             if place == worker and not vertex.state.ended:
                 self.report(vertex.current.attempt_id, ExecutionState.FAILED, cause, lost=True)
+        for attempt_id in list(self._broken):
+            self._told_of_link(attempt_id)
 
     def _reader_ready(self, vertex_id: int, subtask: int) -> None:
         coordinator = self._sources.get(vertex_id)
@@ -463,7 +495,9 @@ class JobMaster:
     def _check_end(self) -> None:
         if self.status.ended or not all(v.state.ended for v in self.executions.subtasks()):
             return
-        if self.status is JobStatus.RUNNING and (self._failover.restarting or self._waiting_for_slots):
+        if self.status is JobStatus.RUNNING and (
+            self._failover.restarting or self._waiting_for_slots or self._broken
+        ):
             return
         for coordinator in self._sources.values():
             try:

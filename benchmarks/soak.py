@@ -1,0 +1,342 @@
+"""Kill workers and the job manager of a cluster at random, for minutes, and count what was lost or came twice.
+
+A job of two subtasks numbers records, keeps the last number of each key in RocksDB and compares, and writes each
+number into files and into a table of PostgreSQL, with incremental checkpoints. Meanwhile processes are ended with
+SIGKILL, and the cluster is started again where its job manager was. At the end, files and table are read.
+
+    python -m benchmarks.soak --minutes 10
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import select
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from textwrap import dedent
+from typing import Any, Final
+
+from benchmarks.postgresql import programs, server
+
+__all__ = ["Counted", "Soak", "main"]
+
+KEYS: Final = 5_000
+READERS: Final = 2
+JOB: Final = "soak-1"
+PIPELINE: Final = """
+    import sluiceway as sw
+    from sluiceway_files import FilesSink
+    from sluiceway_sql import SqlSink
+    from sluiceway.testing import KeySequence
+
+    KEYS = {keys}
+    flow = sw.Pipeline("soak", parallelism={readers})
+    numbers = flow.generate(rate={rate}).uid("numbers")
+    in_order = numbers.key_by(lambda n: n % KEYS).map(KeySequence(KEYS)).uid("last of each key")
+    in_order.sink(FilesSink.text("{place}/files")).uid("files")
+    table = "CREATE TABLE IF NOT EXISTS numbers (id BIGSERIAL PRIMARY KEY, n BIGINT NOT NULL)"
+    in_order.map(lambda n: (n,)).sink(SqlSink("{url}", "numbers", ["n"], create=table)).uid("table")
+"""
+
+
+@dataclass
+class Counted:
+    """What has come, of numbers 0, 1, 2, ... that several readers read, each every so many-th.
+
+    Attributes:
+        readers: how many; each may have stopped at another number.
+        received: how many numbers have come.
+        duplicates: how many of them had come before.
+        out_of_order: how many came after a higher one of their key.
+    """
+
+    readers: int
+    received: int = 0
+    duplicates: int = 0
+    out_of_order: int = 0
+    _seen: bytearray = field(default_factory=bytearray, repr=False)
+    _last: dict[int, int] = field(default_factory=dict, repr=False)
+
+    def take(self, numbers: Iterable[int]) -> None:
+        """Numbers, in the order in which they were written; those of a key come from one subtask."""
+        seen, last = self._seen, self._last
+        for number in numbers:
+            self.received += 1
+            if number >= len(seen):
+                seen.extend(bytes(number + 1 - len(seen) + 65_536))
+            if seen[number]:
+                self.duplicates += 1
+            seen[number] = 1
+            key = number % KEYS
+            if number < last.get(key, -1):
+                self.out_of_order += 1
+            last[key] = max(number, last.get(key, -1))
+
+    @property
+    def lost(self) -> int:
+        """How many are missing that are lower than the last of their reader."""
+        missing = 0
+        for reader in range(self.readers):
+            lane = self._seen[reader :: self.readers].rstrip(b"\0")
+            missing += lane.count(0)
+        return missing
+
+    def same_as(self, other: Counted) -> bool:
+        """Whether the same numbers have come there."""
+        return self._seen.rstrip(b"\0") == other._seen.rstrip(b"\0")
+
+
+class Soak:
+    """One run.
+
+    Args:
+        place: a directory for all that it writes.
+        url: of the database.
+        rate: records per second.
+        seed: of what is killed when.
+        say: told what happens.
+    """
+
+    def __init__(self, place: Path, url: str, rate: int, seed: int, say: Any = print) -> None:
+        self.place = place
+        self.worker_kills = 0
+        self.manager_kills = 0
+        self.recoveries: list[float] = []
+        self.restarts = 0
+        self.checkpoints = 0
+        self.problems: list[str] = []
+        self._lots = random.Random(seed)
+        self._say = say
+        self._url = url
+        self._environment = {**os.environ, "SLUICEWAY_HOME": str(place / "state"), "TMPDIR": str(place)}
+        self._last: tuple[int, int] = (0, 0)
+        (place / "soak.py").write_text(
+            dedent(PIPELINE).format(keys=KEYS, readers=READERS, rate=rate, place=place, url=url)
+        )
+
+    def sluiceway(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """The command."""
+        return subprocess.run(
+            [sys.executable, "-m", "sluiceway", *arguments],
+            env=self._environment,
+            cwd=self.place,
+            capture_output=True,
+            text=True,
+            check=check,
+        )
+
+    def start(self) -> None:
+        """Start the cluster, or start it again."""
+        done = self.sluiceway("cluster", "start", "--workers", "2", "--slots", "2", check=False)
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        if done.stderr:
+            self.problems.append(done.stderr)
+
+    def run(self, seconds: float) -> None:
+        """Submit the job, kill for so long, and let it finish."""
+        self.start()
+        options = {
+            "--state-backend": "rocksdb",
+            "--checkpoint-interval": "1s",
+            "--checkpoints": str(self.place / "checkpoints"),
+            "--restart": "fixed-delay:100000:100ms",
+        }
+        submitted = self.sluiceway("submit", *(part for option in options.items() for part in option), "soak.py")
+        if submitted.stdout.strip() != JOB:
+            raise RuntimeError(f"{submitted.stdout}{submitted.stderr}")
+        until = time.monotonic() + seconds
+        pause = threading.Event()
+        self._wait_for_checkpoint(time.monotonic() + 120)
+        while (now := time.monotonic()) < until:
+            self._kill()
+            killed = time.monotonic()
+            if self._lots.random() < 0.3:
+                pause.wait(self._lots.random())  # and again, before it has recovered
+                self._kill()
+            if self._wait_for_checkpoint(killed + 120):
+                self.recoveries.append(time.monotonic() - killed)
+            else:
+                after = now - until + seconds
+                self.problems.append(f"no checkpoint within 120 s of a kill, {after:.0f} s after the start")
+                self._say(self.sluiceway("list", JOB, check=False).stdout)
+            pause.wait(self._lots.expovariate(1 / 2))
+        self.sluiceway("stop", JOB)
+        self._finish(pause)
+
+    def _finish(self, pause: threading.Event) -> None:
+        for _ in range(1200):
+            (job,) = json.loads(self.sluiceway("list", "--json").stdout)
+            if job["ended_ms"]:
+                break
+            pause.wait(0.1)
+        self.restarts = job["restarts"]
+        if job["status"] != "finished":
+            self.problems.append(f"the job is {job['status']}: {job['failure']}")
+        self.sluiceway("cluster", "stop")
+
+    # ---- kills ----------------------------------------------------------------------------------------------
+
+    def _status(self) -> dict[str, Any] | None:
+        done = self.sluiceway("cluster", "status", "--json", check=False)
+        return None if done.returncode else dict(json.loads(done.stdout))
+
+    def _kill(self) -> None:
+        told = self._status()
+        if told is None:
+            self.start()
+            return
+        workers = [worker["pid"] for worker in told["workers"]]
+        if not workers or self._lots.random() < 0.3:
+            self.manager_kills += 1
+            _kill(told["pid"])
+            if self._lots.random() < 0.2:
+                for pid in workers:  # and all else
+                    self.worker_kills += 1
+                    _kill(pid)
+            self.start()
+        else:
+            self.worker_kills += 1
+            _kill(self._lots.choice(workers))
+
+    def _wait_for_checkpoint(self, until: float) -> bool:
+        """Until a new checkpoint is complete."""
+        pause = threading.Event()
+        before = self.checkpoints
+        while time.monotonic() < until:
+            latest = _latest(self.place / "checkpoints")
+            if latest > before + 1:
+                self.checkpoints = latest
+                return True
+            pause.wait(0.1)
+        return False
+
+    # ---- counts ---------------------------------------------------------------------------------------------
+
+    def in_files(self) -> Counted:
+        """What is in the files."""
+        counted = Counted(READERS)
+        files = [(f, re.fullmatch(r"part-(\d+)-(\d+)-.*", f.name)) for f in (self.place / "files").iterdir()]
+        for file, match in sorted(files, key=lambda one: (int(one[1][1]), int(one[1][2])) if one[1] else (-1, 0)):
+            if match is None:
+                self.problems.append(f"left over: {file.name}")
+            else:
+                counted.take(map(int, file.read_text().split()))
+        return counted
+
+    def in_table(self) -> Counted:
+        """What is in the table."""
+        from sqlalchemy import create_engine, text
+        from sqlalchemy.pool import NullPool
+
+        counted = Counted(READERS)
+        with create_engine(self._url, poolclass=NullPool).connect() as connection:
+            rows = connection.execution_options(stream_results=True).execute(
+                text("SELECT n FROM numbers ORDER BY id")
+            )
+            counted.take(_first(rows))
+        return counted
+
+    def left_over(self) -> list[str]:
+        """Processes and directories that should be gone."""
+        found = [f"directory {path.name}" for path in self.place.glob("sluiceway-*")]
+        return found + [f"lock {path.name}" for path in (self.place / "state" / "jobs" / "workers").iterdir()]
+
+
+def _first(rows: Iterable[Any]) -> Iterator[int]:
+    for row in rows:
+        yield row[0]
+
+
+def _kill(pid: int) -> None:
+    """End a process and wait until it has ended."""
+    with suppress(ProcessLookupError):
+        process = os.pidfd_open(pid)
+        try:
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+            select.select([process], [], [], 30)
+        finally:
+            os.close(process)
+
+
+def _latest(checkpoints: Path) -> int:
+    return max((int(f.parent.name[4:]) for f in checkpoints.glob("*/chk-*/metadata.json")), default=0)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run it, and print the counts. 0: nothing was lost, nothing came twice."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=__doc__.partition("\n")[0])
+    parser.add_argument("--minutes", type=float, default=10, help="for how long processes are killed; 10")
+    parser.add_argument("--rate", type=int, default=2_000, help="records per second; 2000")
+    parser.add_argument("--seed", type=int, default=None, help="of what is killed when")
+    parser.add_argument("--keep", metavar="DIR", help="leave what was written in DIR")
+    asked = parser.parse_args(arguments)
+    where = programs()
+    if where is None:
+        parser.error("PostgreSQL is not installed (Debian: apt-get install postgresql)")
+    seed = random.SystemRandom().getrandbits(32) if asked.seed is None else asked.seed
+    place = Path(asked.keep or tempfile.mkdtemp(prefix="soak-")).absolute()
+    place.mkdir(exist_ok=not asked.keep)
+    try:
+        with server(where, durable=True) as database:
+            soak = Soak(place, f"postgresql+psycopg://tests@/postgres?host={database}", asked.rate, seed)
+            try:
+                soak.run(asked.minutes * 60)
+            finally:
+                soak.sluiceway("cluster", "stop", check=False)
+            return report(soak, asked.minutes, seed)
+    finally:
+        if not asked.keep:
+            shutil.rmtree(place)
+
+
+def report(soak: Soak, minutes: float, seed: int) -> int:
+    """Print the table; 0: nothing was lost, nothing came twice."""
+    files, table = soak.in_files(), soak.in_table()
+    soak.problems += soak.left_over()
+    if not files.same_as(table):
+        soak.problems.append("files and table do not have the same numbers")
+    rows = [
+        ("minutes of kills", f"{minutes:g}"),
+        ("workers killed", soak.worker_kills),
+        ("job managers killed", soak.manager_kills),
+        ("restarts of the job", soak.restarts),
+        ("checkpoints", soak.checkpoints),
+    ]
+    if soak.recoveries:
+        median, longest = statistics.median(soak.recoveries), max(soak.recoveries)
+        rows.append(("from a kill to the next but one checkpoint", f"{median:.1f} s; {longest:.1f} s at most"))
+    for name, counted in (("files", files), ("PostgreSQL", table)):
+        rows += [
+            (f"records in {name}", counted.received),
+            (f"lost in {name}", counted.lost),
+            (f"duplicates in {name}", counted.duplicates),
+            (f"out of order in {name}", counted.out_of_order),
+        ]
+    print("\n| | |\n|---|---|")
+    for row in rows:
+        print(f"| {row[0]} | {row[1]} |")
+    for problem in soak.problems:
+        print(f"problem: {problem}", file=sys.stderr)
+    wrong = sum(c.lost + c.duplicates + c.out_of_order for c in (files, table))
+    if wrong or soak.problems:
+        print(f"again with: python -m benchmarks.soak --seed {seed}", file=sys.stderr)
+    return 1 if wrong or soak.problems or not files.received else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""A worker that is lost breaks its links: whoever is told first, the worker is the reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import sluiceway as sw
+from sluiceway.carrier import LinkLostError
+from sluiceway.config import Settings
+from sluiceway.engine import JobStatus
+from sluiceway.plugins import PluginManager
+from sluiceway.runtime.background import Inline
+from sluiceway.runtime.cluster.jobrun import JobRun
+from sluiceway.runtime.cluster.messages import ReportTask
+from sluiceway.runtime.cluster.resources import ResourceManager, WorkerLostError
+from sluiceway.runtime.cluster.shipping import dump_error
+from sluiceway.runtime.local import job_graph_of
+from sluiceway.runtime.worker import Worker
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def now_ms(self) -> int:
+        return round(self.now * 1000)
+
+
+class NoPoller:
+    def wake(self) -> None:
+        pass
+
+
+@dataclass
+class Job:
+    run: JobRun
+    clock: Clock
+    loop: Worker
+
+    def at(self, subtask: int) -> str:
+        vertex = self.run.graph.vertices[0].id
+        return self.run.master.executions.subtask(vertex, subtask).current.attempt_id
+
+    def place(self, subtask: int) -> str:
+        return self.run.master.place_of(self.at(subtask)) or ""
+
+    def passes(self, seconds: float) -> None:
+        self.loop.run_ready()
+        self.clock.now += seconds
+        self.loop.run_ready()
+
+    def causes(self) -> list[Any]:
+        return [failure.cause for failure in self.run.master.failures]
+
+
+@pytest.fixture
+def job() -> Job:
+    clock: Any = Clock()
+    poller: Any = NoPoller()
+    loop = Worker(clock, poller)
+    resources = ResourceManager(
+        loop,
+        clock,
+        on_registered=lambda name: None,
+        on_lost=lambda name, why: None,
+        on_released=lambda: None,
+        heartbeat_timeout_s=50,
+    )
+    resources.slots.offer("worker-1", 1)
+    resources.slots.offer("worker-2", 1)
+    services = PluginManager().services()
+    flow = sw.Pipeline("job", parallelism=2)
+    flow.from_collection(range(10)).rebalance().map(lambda v: v).print()
+    graph = job_graph_of(flow.graph(), services)
+    run = JobRun(
+        "job",
+        1,
+        graph,
+        Settings(parallelism=2, restart="fixed-delay:9:60s"),
+        loop=loop,
+        clock=clock,
+        resources=resources,
+        listener=services.listener,
+        on_slots_wanted=lambda: None,
+        background=Inline(loop.soon),
+        open_storage=services.checkpoint_storage,
+        open_backend=services.state_backend,
+    )
+    run.start()
+    made = Job(run, clock, loop)
+    for subtask in (0, 1):
+        for state in ("initializing", "running"):
+            run.take(ReportTask("job", 1, made.at(subtask), state))
+    return made
+
+
+BROKEN = dump_error(LinkLostError("the link has broken"))
+LOST = WorkerLostError("worker was killed by SIGKILL")
+
+
+def test_a_worker_that_is_lost_in_the_next_moment_is_the_reason(job: Job) -> None:
+    job.run.take(ReportTask("job", 1, job.at(0), "failed", BROKEN))
+    assert job.causes() == []
+    job.passes(0.4)
+    job.run.worker_lost(job.place(1), LOST)
+    assert job.causes() == [LOST]
+    job.passes(1)
+    assert job.causes() == [LOST], "once"
+    assert job.run.master.restarts == 1
+
+
+def test_a_link_that_broke_by_itself_is_its_own_reason(job: Job) -> None:
+    job.run.take(ReportTask("job", 1, job.at(0), "failed", BROKEN))
+    job.passes(0.6)
+    (cause,) = job.causes()
+    assert isinstance(cause, LinkLostError)
+    assert job.run.master.restarts == 1
+    assert job.run.status is JobStatus.RUNNING
+
+
+def test_a_job_that_is_cancelled_meanwhile_is_cancelled(job: Job) -> None:
+    job.run.take(ReportTask("job", 1, job.at(0), "failed", BROKEN))
+    job.run.cancel()
+    job.run.worker_lost(job.place(1), LOST)
+    for vertex in job.run.master.executions.subtasks():
+        job.run.take(ReportTask("job", 1, vertex.current.attempt_id, "canceled"))
+    job.passes(1)
+    assert job.run.status is JobStatus.CANCELED
