@@ -84,7 +84,7 @@ class KeyedOperator(Operator):
         timestamp = None if batch.timestamps is None else batch.timestamps[index]
         return self._dead.take(error, value, timestamp, key)
 
-    def _ahead(
+    def _looking_ahead(
         self, batch: Batch[Any], table: StateTable, entries: MutableMapping[Any, Any]
     ) -> tuple[list[Any] | None, MutableMapping[Any, Any]]:
         """The keys of a batch, where they have come with it or are of use, and the mapping to work on."""
@@ -126,7 +126,7 @@ class KeyedReduceOperator(KeyedOperator):
         """Reduce the batch, record by record."""
         out: list[Any] = []
         skipped: list[int] = []
-        keys, entries = self._ahead(batch, self._table, self._entries)
+        keys, entries = self._looking_ahead(batch, self._table, self._entries)
         if keys is None:
             self._loop(batch, out, skipped)
         else:
@@ -211,7 +211,7 @@ class KeyedAggregateOperator(KeyedOperator):
         out: list[Any] = []
         keys: list[Any] = []
         skipped: list[int] = []
-        given, entries = self._ahead(batch, self._table, self._entries)
+        given, entries = self._looking_ahead(batch, self._table, self._entries)
         self._loop(batch, given, entries, keys, out, skipped)
         stamps = batch.timestamps
         if skipped:
