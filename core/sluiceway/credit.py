@@ -2,6 +2,10 @@
 
 A gate owns exclusive credits per channel, so that every channel always moves, and floating credits that go
 where the backlog is. A credit stands for one batch that the receiver has room for.
+
+Floating credits that no backlog needs do not lie idle: channels from other processes have them ahead. It takes a
+turn of both workers' loops until a credit comes back from there, and a producer that has two batches would stand
+still for most of it.
 """
 
 from __future__ import annotations
@@ -20,61 +24,72 @@ class GateCredits:
     Args:
         exclusive: credits that each channel has for itself, at least 1.
         floating: credits that the channels share.
+        far: channels that come from other processes. They share the floating credits out among themselves from
+            the start, and each keeps its part while no channel has a backlog that lacks credit.
     """
 
-    def __init__(self, exclusive: int = EXCLUSIVE_CREDITS, floating: int = FLOATING_CREDITS) -> None:
+    def __init__(
+        self, exclusive: int = EXCLUSIVE_CREDITS, floating: int = FLOATING_CREDITS, *, far: int = 0
+    ) -> None:
         if exclusive < 1:
             raise ValueError(f"a channel needs at least 1 exclusive credit, not {exclusive}: it could never send")
         self._exclusive = exclusive
         self._floating = floating
+        self._share = floating // far if far else 0
+        self._lacking: _ChannelCredits | None = None
 
     @property
     def free(self) -> int:
         """Floating credits that no channel has."""
         return self._floating
 
-    def channel(self) -> CreditSource:
-        """The ledger of one more channel."""
-        return _ChannelCredits(self, self._exclusive)
-
-    def _take(self, wanted: int) -> int:
-        taken = min(wanted, self._floating)
-        self._floating -= taken
-        return taken
-
-    def _give_back(self) -> None:
-        self._floating += 1
+    def channel(self, *, far: bool = False) -> CreditSource:
+        """The ledger of one more channel; whether it comes from another process."""
+        return _ChannelCredits(self, self._exclusive, self._share if far else 0)
 
 
 class _ChannelCredits(CreditSource):
-    def __init__(self, gate: GateCredits, exclusive: int) -> None:
+    def __init__(self, gate: GateCredits, exclusive: int, ahead: int) -> None:
         self._gate = gate
-        self._exclusive = exclusive
+        self._ahead = ahead
         self._floats = 0
+        self._initial = exclusive + self._more(0, ahead)
 
     def initial(self) -> int | None:
-        return self._exclusive
+        return self._initial
 
     def batch_taken(self, backlog: int) -> int:
-        if backlog == 0 and self._floats:
-            self._floats -= 1
-            self._gate._give_back()
+        lacking = self._gate._lacking
+        ahead = self._ahead if lacking is None else 0
+        if backlog == 0 and self._floats > ahead:
+            if lacking is self:
+                self._gate._lacking = None
+            self._give_back()
             return 0
-        return 1 + self._more(backlog - 1)
+        return 1 + self._more(backlog - 1, ahead - self._floats)
 
     def backlog_announced(self, backlog: int) -> int:
         return self._more(backlog)
 
     def closed(self) -> None:
         while self._floats:
-            self._floats -= 1
-            self._gate._give_back()
+            self._give_back()
+        if self._gate._lacking is self:
+            self._gate._lacking = None
 
-    def _more(self, wanted: int) -> int:
-        if wanted <= 0:
-            return 0
-        taken = self._gate._take(wanted)
+    def _give_back(self) -> None:
+        self._floats -= 1
+        self._gate._floating += 1
+
+    def _more(self, needed: int, wanted: int = 0) -> int:
+        gate = self._gate
+        taken = max(0, min(max(needed, wanted), gate._floating))
         self._floats += taken
+        gate._floating -= taken
+        if taken < needed:
+            gate._lacking = self
+        elif gate._lacking is self:
+            gate._lacking = None
         return taken
 
 

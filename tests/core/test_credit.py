@@ -38,6 +38,42 @@ def test_backlog_draws_on_the_floating_credits_and_gives_them_back() -> None:
     assert gate.free == 3
 
 
+def test_a_channel_from_another_process_has_its_part_of_the_floating_credits_ahead() -> None:
+    gate = GateCredits(exclusive=2, floating=7, far=2)
+    near, far, other = gate.channel(), gate.channel(far=True), gate.channel(far=True)
+    assert [channel.initial() for channel in (near, far, other)] == [2, 5, 5]
+    assert gate.free == 1
+    assert far.batch_taken(backlog=0) == 1, "nobody else needs them"
+    assert near.batch_taken(backlog=0) == 1
+    assert gate.free == 1
+
+
+def test_credit_ahead_goes_to_a_backlog_that_lacks_it_and_comes_back() -> None:
+    gate = GateCredits(exclusive=1, floating=3, far=1)
+    near, far = gate.channel(), gate.channel(far=True)
+    assert near.backlog_announced(2) == 0
+    assert far.batch_taken(backlog=0) == 0
+    assert near.batch_taken(backlog=2) == 2
+    assert far.batch_taken(backlog=0) == 1, "the other has what it wanted"
+    assert near.batch_taken(backlog=0) == 0
+    assert gate.free == 1
+    assert far.batch_taken(backlog=0) == 2, "its part is complete again"
+    assert gate.free == 0
+
+
+@pytest.mark.parametrize("end", ["closed", "read"])
+def test_a_channel_that_lacks_credit_no_more_leaves_the_others_theirs(end: str) -> None:
+    gate = GateCredits(exclusive=1, floating=2, far=1)
+    near, far = gate.channel(), gate.channel(far=True)
+    near.backlog_announced(5)
+    if end == "closed":
+        near.closed()
+    else:
+        assert near.batch_taken(backlog=0) == 1
+    assert far.batch_taken(backlog=0) == 1
+    assert gate.free == 0
+
+
 def test_a_feedback_channel_never_lacks_credit() -> None:
     transport = LocalTransport()
     id_ = ChannelId("loop", 0, 0)
@@ -52,14 +88,19 @@ def test_a_feedback_channel_never_lacks_credit() -> None:
 class CreditMachine(RuleBasedStateMachine):
     """Channels of one gate against plain queues: order is kept and credit is conserved."""
 
-    @initialize(channels=st.integers(1, 4), exclusive=st.integers(1, 3), floating=st.integers(0, 5))
-    def start(self, channels: int, exclusive: int, floating: int) -> None:
+    @initialize(
+        channels=st.integers(1, 4), exclusive=st.integers(1, 3), floating=st.integers(0, 5), far=st.integers(0, 4)
+    )
+    def start(self, channels: int, exclusive: int, floating: int, far: int) -> None:
         self.exclusive, self.floating = exclusive, floating
-        self.gate = GateCredits(exclusive, floating)
+        self.gate = GateCredits(exclusive, floating, far=min(far, channels))
         transport = LocalTransport()
         self.sent: list[deque[Element]] = [deque() for _ in range(channels)]
         ids = [ChannelId("e", i, 0) for i in range(channels)]
-        self.receivers = [transport.receiver(i, self.gate.channel(), lambda: None, PICKLE) for i in ids]
+        ledgers = [self.gate.channel(far=i < far) for i in range(channels)]
+        self.receivers = [
+            transport.receiver(id_, ledger, lambda: None, PICKLE) for id_, ledger in zip(ids, ledgers, strict=True)
+        ]
         self.senders = [transport.sender(i, lambda: None, PICKLE) for i in ids]
 
     @rule(data=st.data(), n=st.integers())

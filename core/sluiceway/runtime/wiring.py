@@ -16,7 +16,7 @@ from sluiceway.partitioners import make_partitioner
 from sluiceway.runtime.deployment import OutputDescriptor, TaskDeployment
 from sluiceway.runtime.inputs import SourceInput
 from sluiceway.steps import SourceStep
-from sluiceway.transport import Sender, Transport
+from sluiceway.transport import ChannelId, Sender, Transport
 from sluiceway.wire import edge_serializer
 
 __all__ = ["EdgeOutput", "open_gate", "open_partition", "open_source"]
@@ -70,16 +70,21 @@ def open_gate(
         on_alignment: told when channels begin to wait for others.
     """
     gate = InputGate(exactly_once=deployment.settings.checkpoint_mode == "exactly-once", on_alignment=on_alignment)
-    ledger_of_gate = GateCredits()
+    limited = (c for descriptor in deployment.inputs if not descriptor.feedback for c in descriptor.channels)
+    ledger_of_gate = GateCredits(far=sum(map(_is_far, limited)))
     index = 0
     for descriptor in deployment.inputs:
         serializer = edge_serializer(descriptor.record_type, deployment.serializers)
         for channel in descriptor.channels:
-            ledger = Unlimited() if descriptor.feedback else ledger_of_gate.channel()
+            ledger = Unlimited() if descriptor.feedback else ledger_of_gate.channel(far=_is_far(channel))
             receiver = transport.receiver(channel, ledger, _waker(data_came, gate, index), serializer)
             gate.add_channel(receiver, feedback=descriptor.feedback, port=descriptor.port)
             index += 1
     return gate
+
+
+def _is_far(channel: ChannelId) -> bool:
+    return channel.producer_at != channel.consumer_at
 
 
 def _waker(data_came: Callable[[InputGate, int], None], gate: InputGate, channel: int) -> Callable[[], None]:
