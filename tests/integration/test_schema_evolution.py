@@ -427,3 +427,33 @@ def test_models_keep_which_of_their_fields_were_given() -> None:
     found = serializer.loads(serializer.dumps(old(count=1)))
     assert found == old(count=1)
     assert found.model_fields_set == {"count"}
+
+
+def test_values_with_a_new_field_are_not_pickled_when_they_are_saved_again() -> None:
+    old, new = dataclasses()
+    written = TableSchema.of(sw.ValueStateDescriptor("visits", old))
+    now = TableSchema.of(sw.ValueStateDescriptor("visits", new))
+    value = now.reader_for(written.meta, "op").loads(written.serializer.dumps(old(3)))
+    assert vars(value) == {"total": 3.0, "tags": [], "note": "-"}
+    without_note = msgspec.msgpack.encode({"count": 3})
+    assert vars(now.reader_for(written.meta, "op").loads(without_note)) == {"total": 3.0, "tags": [], "note": None}
+    assert now.serializer.dumps(value)[:1] != b"\xc1"
+
+
+def test_a_field_that_is_new_is_saved_as_a_field() -> None:
+    @dataclass
+    class Sum:
+        total: int
+
+    old = Sum
+
+    @dataclass
+    class Sum:  # type: ignore[no-redef]
+        total: int
+        note: str = "-"
+
+    written = TableSchema.of(sw.ValueStateDescriptor("sum", old))
+    now = TableSchema.of(sw.ValueStateDescriptor("sum", Sum))
+    value = now.reader_for(written.meta, "op").loads(written.serializer.dumps(old(3)))
+    assert vars(value) == {"total": 3, "note": "-"}
+    assert now.serializer.dumps(value)[:1] != b"\xc1"

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 
 from sluiceway.checkpoints.metadata import CheckpointMetadata, KeyedEntry, OperatorEntry, VertexEntry
+from sluiceway.checkpoints.native import OpenBackend, with_rows
 from sluiceway.checkpoints.plainpickles import PlainUnpickler, pickled_type
 from sluiceway.checkpoints.reading import StateReader
 from sluiceway.errors import SluicewayError, choose
 from sluiceway.serializers import PickleSerializer, decode_rows, serializer_by_name
-from sluiceway.state import KeyedSnapshot, NativeState, StateMeta, TableKind
+from sluiceway.state import StateMeta, TableKind
 
 __all__ = ["Decoder", "Opaque", "StateRow", "content_of"]
 
@@ -21,9 +22,6 @@ _PICKLED: Final = b"\xc1"
 _DECODE: Final = msgspec.msgpack.Decoder().decode
 _BINS: Final = msgspec.msgpack.Decoder(list[bytes]).decode
 _BROADCAST: Final = msgspec.msgpack.Decoder(list[tuple[str, list[tuple[bytes, bytes]]]])
-
-OpenNative: TypeAlias = Callable[[NativeState, KeyedSnapshot, VertexEntry], KeyedSnapshot]
-"""Makes a snapshot with rows of one with files of a backend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +81,7 @@ def content_of(
     reader: StateReader,
     metadata: CheckpointMetadata,
     *,
-    open_native: OpenNative,
+    open_backend: OpenBackend,
     uid: str | None = None,
     state: str | None = None,
     trusted: bool = False,
@@ -93,7 +91,7 @@ def content_of(
     Args:
         reader: of its files.
         metadata: of the checkpoint.
-        open_native: for files in the format of a backend.
+        open_backend: makes the backend of a name, for files in its format.
         uid: only the state of this step.
         state: only the state of this name.
         trusted: unpickle what is pickled, whatever it may run, with the job's classes.
@@ -117,7 +115,7 @@ def content_of(
     for vertex, subtask, operator in steps:
         keyed = operator.keyed
         if keyed is not None and (state is None or any(table.name == state for table in keyed.tables)):
-            yield from _keyed(reader, vertex, operator.uid, keyed, subtask, decode, open_native, state)
+            yield from _keyed(reader, vertex, operator.uid, keyed, subtask, decode, open_backend, state)
         yield from _others(reader, operator, subtask, decode, state)
 
 
@@ -143,12 +141,10 @@ def _keyed(
     entry: KeyedEntry,
     subtask: int,
     decode: Decoder,
-    open_native: OpenNative,
+    open_backend: OpenBackend,
     state: str | None,
 ) -> Iterator[StateRow]:
-    snapshot = reader.keyed(uid, entry)
-    if snapshot.native is not None:
-        snapshot = open_native(snapshot.native, snapshot, vertex)
+    snapshot = with_rows(reader.keyed(uid, entry), open_backend, uid, subtask, vertex.max_parallelism)
     try:
         metas = snapshot.tables
         for group in sorted(snapshot.groups):

@@ -27,7 +27,15 @@ from sluiceway.serializers import MsgspecSerializer
 from sluiceway.state import KeyedSnapshot, NativeState, StateMeta
 from sluiceway.storage import CheckpointStorage
 
-__all__ = ["SHARED", "SectionWriter", "decode_subtask", "encode_subtask", "shared_files", "write_subtask"]
+__all__ = [
+    "SHARED",
+    "SectionWriter",
+    "decode_subtask",
+    "encode_subtask",
+    "shared_files",
+    "write_rows",
+    "write_subtask",
+]
 
 SHARED: Final = "shared"
 """The directory, beside those of the checkpoints, of the files that several of them may refer to."""
@@ -185,7 +193,7 @@ def _write_operator(
         elif files is not None and not canonical:
             keyed = native.write(snapshot.keyed, files)
         else:
-            keyed = yield from _write_rows(writer, snapshot.keyed)
+            keyed = yield from write_rows(writer, snapshot.keyed)
     splits = writer.add_values(snapshot.splits)
     yield
     lists = []
@@ -234,7 +242,8 @@ def _write_operator(
     )
 
 
-def _write_rows(writer: SectionWriter, snapshot: KeyedSnapshot) -> Generator[None, None, KeyedEntry]:
+def write_rows(writer: SectionWriter, snapshot: KeyedSnapshot) -> Generator[None, None, KeyedEntry]:
+    """Write keyed state as rows; yields often."""
     groups = []
     for group in sorted(snapshot.groups):
         section = writer.add(snapshot.groups[group])

@@ -12,7 +12,7 @@ import io
 import pickle
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
@@ -516,6 +516,10 @@ def _record_step(
         )
     present = [(key, source, step) for key, source, step in taken if source is not None]
     start = {tag[0]: tag[1]} if tag else {}
+    if new.get("form") == "dataclass":
+        # msgspec would leave a field that is missing to its class: such an object is not written as it is.
+        cls = classes[new["module"], new["qualname"]]
+        start |= {f.name: f.default for f in fields(cls) if f.default is not MISSING}
     return lambda value: {
         **start,
         **{key: step(value[source]) for key, source, step in present if source in value},

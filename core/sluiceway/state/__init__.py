@@ -3,7 +3,8 @@
 Users meet descriptors and the five kinds of keyed state. A backend knows only *tables*: one per state name,
 from (key, namespace) to a value or to a mapping. The kinds are built over tables once, for all backends.
 
-State as data is here by name, too: :func:`read <sluiceway.api.statedata.read>`.
+State as data is here by name, too: :func:`read <sluiceway.api.statedata.read>`,
+:func:`write <sluiceway.api.statedata.write>`, :func:`edit <sluiceway.api.statedata.edit>`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,11 @@ if TYPE_CHECKING:
     from sluiceway.api.statedata import SavedOperator as SavedOperator
     from sluiceway.api.statedata import SavedState as SavedState
     from sluiceway.api.statedata import SavedTable as SavedTable
+    from sluiceway.api.statedata import SavepointEditor as SavepointEditor
+    from sluiceway.api.statedata import SavepointWriter as SavepointWriter
+    from sluiceway.api.statedata import edit as edit
     from sluiceway.api.statedata import read as read
+    from sluiceway.api.statedata import write as write
 
 __all__ = [
     "VOID_NAMESPACE",
@@ -64,7 +69,16 @@ __all__ = [
     "ValueStateDescriptor",
 ]
 
-_STATE_AS_DATA: Final = ("SavedOperator", "SavedState", "SavedTable", "read")
+_STATE_AS_DATA: Final = (
+    "SavedOperator",
+    "SavedState",
+    "SavedTable",
+    "SavepointEditor",
+    "SavepointWriter",
+    "edit",
+    "read",
+    "write",
+)
 
 
 def __getattr__(name: str) -> Any:

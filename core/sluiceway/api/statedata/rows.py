@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
-from sluiceway.api.statedata.opening import native_opener
 from sluiceway.api.statedata.texts import as_text
 from sluiceway.checkpoints import StateReader, load_metadata, split_location
 from sluiceway.checkpoints.content import StateRow, content_of
@@ -37,7 +36,7 @@ class StateRows:
         return content_of(
             StateReader(self._storage, self._directory),
             self.metadata,
-            open_native=native_opener(self._manager),
+            open_backend=self._manager.services().state_backend,
             uid=self._uid,
             state=self._state,
             trusted=self._trusted,

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from sluiceway.api.statedata.opening import native_opener
 from sluiceway.api.statedata.shapes import MisfitError, Shape, arrow
 from sluiceway.api.statedata.sources import BroadcastSource, KeyedSource, ListSource, Place, Source, TimerSource
 from sluiceway.checkpoints import StateReader, load_metadata, split_location
@@ -218,7 +217,9 @@ class SavedState:
         storage = manager.checkpoint_storage(place)
         self.location = location
         self.metadata: CheckpointMetadata = load_metadata(storage, directory)
-        self._place = Place(StateReader(storage, directory), Decoder(allow_pickle), native_opener(manager))
+        self._place = Place(
+            StateReader(storage, directory), Decoder(allow_pickle), manager.services().state_backend
+        )
         found: dict[str, SavedOperator] = {}
         for vertex in self.metadata.vertices:
             names = {step.uid: (step.name, step.kind) for step in vertex.steps}

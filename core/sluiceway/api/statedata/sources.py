@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -14,23 +15,22 @@ from sluiceway.api.statedata.shapes import Fixed, Found, Moments, NamespaceFound
 from sluiceway.checkpoints import StateReader
 from sluiceway.checkpoints.content import Decoder, Opaque
 from sluiceway.checkpoints.metadata import KeyedEntry, ListEntry, OperatorEntry, Section, VertexEntry
+from sluiceway.checkpoints.native import OpenBackend, with_rows
 from sluiceway.checkpoints.plainpickles import plain_classes
 from sluiceway.serializers import Block, Row, decode_blocks
 from sluiceway.serializers.evolution import PlainReader
-from sluiceway.state import KeyedSnapshot, NativeState, StateMeta, TableKind
+from sluiceway.state import KeyedSnapshot, StateMeta, TableKind
 
-__all__ = ["BroadcastSource", "KeyedSource", "ListSource", "OpenNative", "Part", "Place", "Source", "TimerSource"]
+__all__ = ["BroadcastSource", "KeyedSource", "ListSource", "Part", "Place", "Source", "TimerSource"]
 
 Part: TypeAlias = dict[str, Sequence[Any]]
 """By what the columns are for (``key``, ``value``, ...), as many values of each."""
 
-OpenNative: TypeAlias = Callable[[NativeState, KeyedSnapshot, VertexEntry], KeyedSnapshot]
-
-_PICKLED: Final = 0xC1
+_PICKLED: Final = b"\xc1"
+_ROWS: Final = 1 << 14
 _CENTURIES_MS: Final = 100_000_000_000_000
 _DECODE: Final = msgspec.msgpack.Decoder().decode
 _BINS: Final = msgspec.msgpack.Decoder(list[bytes]).decode
-_RAW: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _BROADCAST: Final = msgspec.msgpack.Decoder(list[tuple[str, list[tuple[bytes, bytes]]]])
 _PENDING: Final = msgspec.msgpack.Decoder(list[tuple[bytes, int | None]])
 
@@ -42,12 +42,12 @@ class Place:
     Attributes:
         reader: of its files.
         decode: of its values.
-        open_native: for files in the format of a backend.
+        open_backend: makes the backend of a name, for files in its format.
     """
 
     reader: StateReader
     decode: Decoder
-    open_native: OpenNative
+    open_backend: OpenBackend
 
 
 class Source(ABC):
@@ -113,9 +113,7 @@ class KeyedSource(Source):
         try:
             for vertex, uid, entry in self._entries:
                 snapshot = self._place.reader.keyed(uid, entry)
-                if snapshot.native is not None:
-                    snapshot = self._place.open_native(snapshot.native, snapshot, vertex)
-                opened.append(snapshot)
+                opened.append(with_rows(snapshot, self._place.open_backend, uid, 0, vertex.max_parallelism))
             self._open = opened
             yield
         finally:
@@ -173,18 +171,18 @@ class KeyedSource(Source):
         with_values = only is None or not only.isdisjoint(("value", "map_key"))
         cut = _Cut(rows)
         for snapshot in self._open:
-            tables = [index for index, meta in enumerate(snapshot.tables) if meta.name == self._name]
-            if not tables:
+            index = next((i for i, meta in enumerate(snapshot.tables) if meta.name == self._name), None)
+            if index is None:
                 continue
-            index, meta = tables[0], snapshot.tables[tables[0]]
+            meta = snapshot.tables[index]
             for group in sorted(snapshot.groups):
-                found, blocks = decode_blocks(snapshot.groups[group])
+                rows_, blocks = decode_blocks(snapshot.groups[group])
                 for block in blocks:
                     if block.table == index:
                         yield from cut.add(self._of_block(block, reader, with_values))
-                for row in found:
-                    if row.table == index:
-                        yield from cut.add(self._of_row(row, meta, reader, with_values))
+                mine = [row for row in rows_ if row.table == index]
+                for start in range(0, len(mine), _ROWS):
+                    yield from cut.add(self._of_rows(mine[start : start + _ROWS], meta, reader, with_values))
         yield from cut.rest()
 
     def _of_block(self, block: Block, reader: PlainReader | None, with_values: bool) -> Part:
@@ -197,57 +195,76 @@ class KeyedSource(Source):
             values = list(map(_as_key, values))
         else:
             values = list(map(reader.plain, values))
-        touched: list[int | None] = []
-        if self.table.expires:
-            touched = [pair[0] for pair in values]
-            values = [pair[1] for pair in values]
-        return self._with_times({"key": keys, "namespace": namespaces, "value": values}, touched)
+        return self._with_times({"key": keys, "namespace": namespaces}, *self._unpaired(values))
 
-    def _of_row(self, row: Row, meta: StateMeta, reader: PlainReader | None, with_values: bool) -> Part:
+    def _of_rows(self, rows: list[Row], meta: StateMeta, reader: PlainReader | None, with_values: bool) -> Part:
         decode = self._place.decode
-        key, namespace = decode.key(row.key), decode.key(row.namespace)
-        many = row.value if isinstance(row.value, list) else [row.value]
-        if self._schema is not None and any(data[0] == _PICKLED for data in many if data):
+        spaces = {data: decode.key(data) for data in {row.namespace for row in rows}}
+        keys, namespaces = _keys([row.key for row in rows], decode), [spaces[row.namespace] for row in rows]
+        many = [row.value if isinstance(row.value, list) else [row.value] for row in rows]
+        flat = list(chain.from_iterable(many))
+        if self._schema is not None and any(data[:1] == _PICKLED for data in flat):
             self._strays = True
         if not with_values:
-            return {"key": [key], "namespace": [namespace]}
-        names: list[Any] = []
-        values: list[Any] = []
+            return {"key": keys, "namespace": namespaces}
+        values = self._decoded(flat, meta, reader)
+        if not (self._is_map or self._is_list):
+            return self._with_times({"key": keys, "namespace": namespaces}, *self._unpaired(values))
+        columns: dict[str, list[Any]] = {"key": [], "namespace": [], "map_key": [], "index": [], "value": []}
         touched: list[Any] = []
-        for data in many:
-            value = self._value(data, meta, reader)
-            if self._is_map and not isinstance(value, Opaque):
-                name, value = value
-                names.append(_as_record(name))
-            elif self._is_map:
-                names.append(None)
-            if self._is_list and not isinstance(value, Opaque):
-                values += [pair[1] for pair in value] if meta.expires else value
-                touched += [pair[0] for pair in value] if meta.expires else ()
-                continue
-            if meta.expires:
-                at, value = (None, value) if isinstance(value, Opaque) else value
-                touched.append(at)
-            values.append(value)
-        values = list(map(_as_record, values))
-        if self._nested and (self._is_list or self._is_map):
-            # By its latest time, as the whole of it.
-            latest = [max((at for at in touched if at is not None), default=None)] if meta.expires else []
-            whole = values if self._is_list else self._mapping(names, values)
-            return self._with_times({"key": [key], "namespace": [namespace], "value": [whole]}, latest)
-        part: Part = {"key": [key] * len(values), "namespace": [namespace] * len(values), "value": values}
-        if self._is_map:
-            part["map_key"] = names
-        if self._is_list:
-            part["index"] = range(len(values))
-        return self._with_times(part, touched)
+        start = 0
+        for key, namespace, data in zip(keys, namespaces, many, strict=True):
+            of_key = values[start : start + len(data)]
+            start += len(data)
+            names: list[Any] = []
+            if self._is_map:
+                names = [None if isinstance(one, Opaque) else _as_record(one[0]) for one in of_key]
+                of_key = [one if isinstance(one, Opaque) else one[1] for one in of_key]
+            elif not isinstance(of_key[0], Opaque):
+                of_key = of_key[0]
+            inside, times = self._unpaired(of_key)
+            if self._nested:
+                # By its latest time, as the whole of it.
+                times = [max((at for at in times if at is not None), default=None)]
+                inside = [inside if self._is_list else self._mapping(names, inside)]
+            count = len(inside)
+            columns["key"] += [key] * count
+            columns["namespace"] += [namespace] * count
+            columns["map_key"] += names
+            columns["index"] += range(count)
+            columns["value"] += inside
+            touched += times
+        wanted = {"index": self._is_list and not self._nested, "map_key": self._is_map and not self._nested}
+        part: Part = {name: column for name, column in columns.items() if wanted.get(name, True)}
+        return self._with_times(part, part["value"], touched)
+
+    def _decoded(self, flat: list[bytes], meta: StateMeta, reader: PlainReader | None) -> list[Any]:
+        """What was written, many at a time where that goes."""
+        by = self._place.decode.by
+        if meta.serializer == "msgspec" and not any(data[:1] == _PICKLED for data in flat):
+            try:
+                found = _DECODE(_array(flat))
+                return found if reader is None else list(map(reader.plain, found))
+            except Exception:  # one of them is damaged
+                pass
+        if reader is None:
+            return [by(meta.serializer, data) for data in flat]
+        return [self._value(data, meta, reader) for data in flat]
+
+    def _unpaired(self, values: list[Any]) -> tuple[list[Any], list[Any]]:
+        """Values, and when they were touched, where they have a time to live."""
+        if not self.table.expires:
+            return list(map(_as_record, values)), []
+        pairs = [(None, one) if isinstance(one, Opaque) else one for one in values]
+        return [_as_record(value) for _, value in pairs], [at for at, _ in pairs]
 
     def _mapping(self, names: list[Any], values: list[Any]) -> Any:
         if self._schema is not None or all(isinstance(name, str) for name in names):
             return dict(zip(names, values, strict=True))
         return list(zip(names, values, strict=True))
 
-    def _with_times(self, part: Part, touched: Sequence[Any]) -> Part:
+    def _with_times(self, part: Part, values: Sequence[Any], touched: Sequence[Any]) -> Part:
+        part["value"] = values
         if self.table.expires:
             ttl = self.table.ttl_ms
             part["touched_at"] = touched
@@ -351,7 +368,7 @@ class ListSource(Source):
             else:
                 data = _BINS(self._place.reader.bytes_of(section))
             if reader is not None:
-                self._strays = self._strays or any(one[:1] == b"\xc1" for one in data)
+                self._strays = self._strays or any(one[:1] == _PICKLED for one in data)
             values = [_as_record(self._value(one, reader)) for one in data]
             part: Part = {"subtask": [subtask] * len(data), "index": range(len(data)), "value": values}
             if self._with_times:
@@ -429,6 +446,20 @@ class _Cut:
         if self._count:
             yield dict(self._waiting)
             self._waiting, self._count = {}, 0
+
+
+def _array(parts: list[bytes]) -> bytes:
+    """A msgpack array of what msgpack wrote one by one."""
+    return b"".join((b"\xdd", len(parts).to_bytes(4), *parts))
+
+
+def _keys(data: list[bytes], decode: Decoder) -> list[Any]:
+    if any(one[:1] == _PICKLED for one in data):
+        return [decode.key(one) for one in data]
+    try:
+        return list(map(_as_key, _DECODE(_array(data))))
+    except msgspec.MsgspecError:
+        return [decode.key(one) for one in data]
 
 
 def _as_key(value: Any) -> Any:

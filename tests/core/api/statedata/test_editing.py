@@ -1,0 +1,196 @@
+"""Savepoints made of others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sluiceway as sw
+from sluiceway import state
+from sluiceway.checkpoints import read_operators
+from sluiceway.errors import StateError, UnknownNameError
+from sluiceway.keyedstate import KeyedStateStore
+from sluiceway.keygroups import key_group, subtask_for_key_group
+from sluiceway.operators import OperatorSnapshot
+from sluiceway.operators.operatorstate import ListMode, ListSnapshot
+from sluiceway.operators.timed import TIMERS
+from sluiceway.state import KeyedSnapshot
+from sluiceway_filesystem._local import LocalStorage
+
+pytest.importorskip("pyarrow")
+
+COUNT = sw.ValueStateDescriptor("count", int)
+SEEN = sw.ListStateDescriptor("seen", int, ttl=sw.StateTtlConfig("1h"))
+PAGES = sw.MapStateDescriptor("pages", int, key_type=str)
+KEYS = [f"key {number}" for number in range(20)]
+
+both = pytest.mark.parametrize("backend", ["memory", "rocksdb"], indirect=True)
+
+
+class Evil:
+    """Must not be unpickled by whoever copies it."""
+
+    def __reduce__(self) -> Any:
+        return os._exit, (3,)
+
+
+@pytest.fixture
+def old(keyed: Callable[..., KeyedSnapshot], save: Callable[..., str]) -> str:
+    """A checkpoint of two subtasks with all sorts of state."""
+    parts = []
+    for subtask in range(2):
+
+        def fill(store: KeyedStateStore, subtask: int = subtask) -> None:
+            for number, key in enumerate(KEYS):
+                if subtask_for_key_group(key_group(key, 128), 2, 128) == subtask:
+                    store.current_key = key
+                    store.value_state(COUNT).update(number)
+                    store.list_state(SEEN).add_all([number, 7])
+                    store.map_state(PAGES).put_all({"/": number, "/x": 1})
+                    store.value_state(sw.ValueStateDescriptor("evil")).update(Evil())
+                    store.value_state(TIMERS).update([(True, number, ())])
+
+        offsets = ListSnapshot("offsets", ListMode.SPLIT, "msgspec", 1, "int", subtask, 2, (b"\x05",), "int")
+        rules = OperatorSnapshot(
+            "rules", lists=(offsets,), broadcast={"a": {1: Evil()}, "b": {2: 3}}, splits=(Evil(),)
+        )
+        parts.append([OperatorSnapshot("visits", keyed=keyed(fill, subtask, 2)), rules])
+    return save(*parts, attachments={"records": b"abc"})
+
+
+@pytest.fixture
+def new(tmp_path: Path) -> Iterator[str]:
+    return str(tmp_path / "new")  # type: ignore[return-value]
+
+
+def contents(location: str) -> dict[tuple[str, str], list[Any]]:
+    return {(table.uid, table.name): sorted(table.rows(), key=repr) for table in state.read(location).tables()}
+
+
+def counts(location: str) -> dict[str, int]:
+    return {row["key"]: row["value"] for row in state.read(location)["visits"]["count"].rows()}
+
+
+@both
+def test_what_is_not_named_is_copied_unread(old: str, new: str) -> None:
+    with state.edit(old, new):
+        pass
+    assert contents(new) == contents(old)
+    found = state.read(new)
+    assert (found.metadata.kind, found.metadata.job_name) == ("savepoint", "job")
+    assert found["visits"].parallelism == 2
+    assert found.in_flight == state.read(old).in_flight == {"visits": 6}
+    files = found.metadata.files()
+    assert all("/" not in file for file in files)
+    assert files == {path.name for path in Path(new).iterdir()} - {"metadata.json"}
+
+
+@both
+def test_a_state_is_transformed(old: str, new: str) -> None:
+    with state.edit(old, new) as savepoint:
+        left = savepoint.transform("visits", COUNT, lambda key, count: count * 10 if count % 2 else None)
+    assert left == 10
+    assert counts(new) == {key: number * 10 for number, key in enumerate(KEYS) if number % 2}
+    before, after = contents(old), contents(new)
+    for name in (("visits", "seen"), ("visits", "pages"), ("visits", "timers"), ("rules", "offsets")):
+        assert after[name] == before[name]
+
+
+def test_lists_and_maps_are_transformed(old: str, new: str) -> None:
+    with state.edit(old, new) as savepoint:
+        savepoint.transform("visits", SEEN, lambda key, seen: [*seen, 8] if key == KEYS[3] else seen)
+        savepoint.transform("visits", PAGES, lambda key, pages: {**pages, "/new": 5} if key == KEYS[3] else {})
+    found = state.read(new)["visits"]
+    mine = [row for row in found["seen"].rows() if row["key"] == KEYS[3]]
+    assert [row["value"] for row in mine] == [3, 7, 8]
+    assert {row["touched_at"].timestamp() for row in mine} == {5.0}
+    assert [(row["map_key"], row["value"]) for row in found["pages"].rows()] == [("/", 3), ("/x", 1), ("/new", 5)]
+
+
+def test_a_type_is_changed_on_the_way(old: str, new: str) -> None:
+    wider = sw.ValueStateDescriptor("count", float)
+    with state.edit(old, new) as savepoint:
+        savepoint.transform("visits", wider, lambda key, count: count / 2)
+    assert state.read(new)["visits"]["count"].type == "float"
+    assert counts(new) == {key: number / 2 for number, key in enumerate(KEYS)}
+
+
+@pytest.mark.parametrize("kind", ["memory", "rocksdb"])
+def test_a_state_is_replaced(old: str, new: str, kind: str) -> None:
+    with state.edit(old, new, backend=kind) as savepoint:
+        savepoint.transform("visits", SEEN, lambda key, seen: seen[:1])
+        savepoint.put("visits", sw.ValueStateDescriptor("count", str), [("x", "one")], key=0, value=1)
+        savepoint.put("visits", sw.ValueStateDescriptor("count", str), [("y", "two")], key=0, value=1)
+        savepoint.put("visits", sw.ValueStateDescriptor("more", int), [("y", 2)], key=0, value=1)
+        savepoint.put("fresh", COUNT, [("z", 3)], key=0, value=1)
+    assert counts(new) == {"x": "one", "y": "two"}
+    found = state.read(new)
+    assert [row["value"] for row in found["visits"]["more"].rows()] == [2]
+    assert [row["value"] for row in found["fresh"]["count"].rows()] == [3]
+    assert sorted(row["value"] for row in found["visits"]["seen"].rows()) == list(range(20))
+    assert found["fresh"].max_parallelism == 128
+
+
+def test_operators_and_states_are_removed(old: str, new: str) -> None:
+    with state.edit(old, new) as savepoint:
+        savepoint.remove("visits", "evil")
+        savepoint.remove("visits", "timers")
+        savepoint.transform("visits", COUNT, lambda key, count: count)
+        savepoint.remove("visits", "pages")
+        savepoint.remove("rules", "a")
+        savepoint.remove("rules", "offsets")
+    assert set(contents(new)) == {("visits", "count"), ("visits", "seen"), ("rules", "b"), ("rules", "splits")}
+    with state.edit(new, new + "er") as savepoint:
+        savepoint.remove("rules")
+    assert set(contents(new + "er")) == {("visits", "count"), ("visits", "seen")}
+
+
+def test_an_operator_is_removed_and_made_anew(old: str, new: str) -> None:
+    with state.edit(old, new) as savepoint:
+        savepoint.remove("visits")
+        savepoint.put("visits", COUNT, [("x", 1)], key=0, value=1)
+    assert contents(new)["visits", "count"] == [{"key": "x", "value": 1}]
+    assert list(state.read(new)["visits"].states) == ["count"]
+
+
+def test_an_operator_gets_another_uid(old: str, new: str) -> None:
+    with state.edit(old, new) as savepoint:
+        savepoint.transform("visits", COUNT, lambda key, count: count + 1)
+        savepoint.rename("visits", "calls")
+        with pytest.raises(StateError, match="'rules' cannot be renamed: there is an operator 'calls' already"):
+            savepoint.rename("rules", "calls")
+    assert set(state.read(new).operators) == {"calls", "rules"}
+    [vertex] = state.read(new).metadata.vertices
+    assert [step.uid for step in vertex.steps] == ["calls", "rules"]
+    assert vertex.uid == "calls"
+
+
+def test_what_is_not_there_is_named(old: str, new: str) -> None:
+    savepoint = state.edit(old, new)
+    cuont = sw.ValueStateDescriptor("cuont")
+    for wrong in (savepoint.remove, lambda uid: savepoint.transform(uid, COUNT, print)):
+        with pytest.raises(UnknownNameError, match=r"with the uid 'vists'\. Did you mean 'visits'\?"):
+            wrong("vists")
+    with pytest.raises(UnknownNameError, match=r"state of operator 'visits' 'cuont'\. Did you mean 'count'\?"):
+        savepoint.remove("visits", "cuont")
+    with pytest.raises(UnknownNameError, match=r"state of operator 'visits' 'cuont'\. Did you mean 'count'\?"):
+        savepoint.transform("visits", cuont, print)
+    assert not Path(new).exists()
+
+
+def test_the_old_one_may_be_removed_then(old: str, new: str) -> None:
+    import shutil
+
+    with state.edit(old, new) as savepoint:
+        savepoint.transform("visits", COUNT, lambda key, count: count)
+        savepoint.remove("rules")
+    shutil.rmtree(old)
+    metadata = state.read(new).metadata
+    storage = LocalStorage(str(Path(new).parent))
+    snapshots = read_operators(storage, "new", metadata)
+    assert {snapshot.uid for snapshot in snapshots} == {"visits"}
+    assert sum(len(snapshot.keyed.groups) for snapshot in snapshots if snapshot.keyed is not None) > 0
