@@ -70,6 +70,28 @@ class BarrierAlignment:
             self._complete(out)
         return out
 
+    def overtake(self, barrier: CheckpointBarrier) -> tuple[_Out, set[int]]:
+        """The checkpoint begins before all have delivered its barrier; it has begun somewhere, and is not over.
+
+        Returns:
+            cancel markers for older ones, and the channels that had delivered the barrier.
+        """
+        out: _Out = []
+        pending = self._pending.pop(barrier.checkpoint_id, None)
+        self._abort_before(barrier.checkpoint_id, out)
+        self._over(barrier.checkpoint_id)
+        self._release()
+        return out, set() if pending is None else pending.delivered
+
+    def is_over(self, checkpoint_id: int) -> bool:
+        """Whether what still comes of a checkpoint is ignored."""
+        return self._is_over(checkpoint_id)
+
+    def delivered(self, channel: int, checkpoint_id: int) -> bool:
+        """Whether a channel has delivered the barrier of a checkpoint that is pending, or will deliver none."""
+        pending = self._pending.get(checkpoint_id)
+        return channel not in self._open or (pending is not None and channel in pending.delivered)
+
     def cancel(self, channel: int, marker: CancelCheckpointMarker) -> _Out:
         """A channel says that a checkpoint will not be completed."""
         out: _Out = []

@@ -51,6 +51,8 @@ class Settings:
         checkpoint_retained: how many completed ones are kept.
         checkpoint_mode: ``exactly-once``, or ``at-least-once``: no channel waits for others meanwhile, and what it
             brings is processed a second time after a failure.
+        checkpoint_unaligned: whether barriers overtake records, which belong to the checkpoint then.
+        checkpoint_aligned_timeout_ms: for how long after its beginning a checkpoint's barriers do not.
         checkpoint_timeout_ms: a checkpoint that takes longer is given up.
         checkpoint_min_pause_ms: the least time between the end of a checkpoint and the next one.
         checkpoint_max_concurrent: how many may be under way at a time.
@@ -89,6 +91,8 @@ class Settings:
     allow_dropped_state: bool = False
     checkpoint_retained: int = 1
     checkpoint_mode: str = "exactly-once"
+    checkpoint_unaligned: bool = False
+    checkpoint_aligned_timeout_ms: int = 0
     checkpoint_timeout_ms: int = 600_000
     checkpoint_min_pause_ms: int = 0
     checkpoint_max_concurrent: int = 1
@@ -250,6 +254,28 @@ def _check(settings: Settings, origins: Mapping[str, str]) -> None:
         raise ConfigurationError(
             f"parallelism is {settings.parallelism} ({origins['parallelism']}), "
             f"and max-parallelism only {most} ({origins['max-parallelism']}): raise the one or lower the other"
+        )
+    _check_unaligned(settings, origins)
+
+
+def _check_unaligned(settings: Settings, origins: Mapping[str, str]) -> None:
+    if not settings.checkpoint_unaligned:
+        if settings.checkpoint_aligned_timeout_ms:
+            raise ConfigurationError(
+                f"checkpoint-aligned-timeout ({origins['checkpoint-aligned-timeout']}) says when checkpoints "
+                "become unaligned, and checkpoint-unaligned is false: set that to true, or leave the timeout away"
+            )
+        return
+    where = f"checkpoint-unaligned ({origins['checkpoint-unaligned']})"
+    if settings.checkpoint_mode != "exactly-once":
+        raise ConfigurationError(
+            f"{where} needs checkpoint-mode exactly-once, and it is {settings.checkpoint_mode} "
+            f"({origins['checkpoint-mode']}): without alignment there is nothing to overtake"
+        )
+    if settings.checkpoint_max_concurrent > 1:
+        raise ConfigurationError(
+            f"{where} needs checkpoint-max-concurrent 1, and it is {settings.checkpoint_max_concurrent} "
+            f"({origins['checkpoint-max-concurrent']}): what is in flight is kept for one checkpoint at a time"
         )
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 __all__ = [
     "MAX_WATERMARK",
     "MIN_WATERMARK",
+    "BarrierAnnouncement",
     "Batch",
     "CancelCheckpointMarker",
     "CheckpointBarrier",
@@ -111,12 +112,30 @@ class CheckpointBarrier:
         timestamp_ms: when it was triggered, ms since the epoch.
         savepoint: path or URL of the savepoint's own directory; empty: it is no savepoint.
         stops: whether the job ends with it: tasks stand still behind it until it is complete.
+        aligned_ms: for how long after ``timestamp_ms`` it keeps its place among the records. Then it overtakes
+            them, and they belong to the checkpoint as what was in flight. 0: at once; -1: never.
     """
 
     checkpoint_id: int
     timestamp_ms: int
     savepoint: str = ""
     stops: bool = False
+    aligned_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierAnnouncement:
+    """A barrier is on its way, in its place among the records. Sent ahead, so that the receiver watches the time.
+
+    Attributes:
+        checkpoint_id: that of the barrier.
+        timestamp_ms: that of the barrier.
+        aligned_ms: that of the barrier.
+    """
+
+    checkpoint_id: int
+    timestamp_ms: int
+    aligned_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +174,7 @@ Element: TypeAlias = (
     | WatermarkStatus
     | LatencyMarker
     | CheckpointBarrier
+    | BarrierAnnouncement
     | CancelCheckpointMarker
     | QuietProbe
     | EndOfData

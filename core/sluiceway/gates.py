@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sluiceway.alignment import BarrierAlignment
 from sluiceway.elements import (
+    BarrierAnnouncement,
     Batch,
     CancelCheckpointMarker,
     CheckpointBarrier,
@@ -18,6 +20,7 @@ from sluiceway.elements import (
     Watermark,
     WatermarkStatus,
 )
+from sluiceway.inflight import Recording
 from sluiceway.transport import Receiver
 from sluiceway.watermarks import WatermarkValve
 
@@ -28,12 +31,28 @@ _LONG_FEEDBACK = 16
 
 @dataclass(slots=True)
 class _Channel:
+    index: int
     receiver: Receiver
     feedback: bool
     port: int
+    overtakes: bool
     ready: bool = False
     ended: bool = False
     finished: bool = False
+
+
+@dataclass(slots=True)
+class _Again:
+    """A batch that was in flight when the checkpoint was taken that the task goes on from."""
+
+    index: int
+    port: int
+    batch: Batch[Any]
+    overtakes: bool = True
+
+
+class _NoChannel:
+    index, port, overtakes = -1, 0, True
 
 
 class InputGate:
@@ -47,27 +66,50 @@ class InputGate:
         on_alignment: called when some channels begin to wait for others.
 
     Attributes:
-        port: which input of the task the batch that was polled last belongs to.
+        last: the channel that the batch that was polled last has come by.
+        on_announced: told of a barrier that is on its way and may overtake later.
+        on_overtaking: given the barrier of a checkpoint that begins at once, ahead of what waits in the gate. Then
+            :meth:`record` is called before the next :meth:`poll`, or the checkpoint is aborted.
+        on_recorded: told when the recording is complete that was not when it began.
     """
 
     def __init__(self, *, exactly_once: bool = True, on_alignment: Callable[[], None] = lambda: None) -> None:
-        self.port = 0
+        self.last: _Channel | _Again | _NoChannel = _NoChannel()
+        self.on_announced: Callable[[BarrierAnnouncement], None] = lambda announcement: None
+        self.on_overtaking: Callable[[CheckpointBarrier], None] = lambda barrier: None
+        self.on_recorded: Callable[[], None] = lambda: None
+        self._wanted: CheckpointBarrier | None = None
+        self._delivered: set[int] = set()
+        self._recording: Recording | None = None
         self._exactly_once = exactly_once
         self._on_alignment = on_alignment
         self._alignment = BarrierAlignment(0)
         self._held: set[int] = set()
         self._channels: list[_Channel] = []
         self._ready: deque[int] = deque()
-        self._pending: deque[Element] = deque()
+        self._pending: deque[Element | _Again] = deque()
         self._probes: dict[str, dict[int, int]] = {}
         self._started = False
         self._valve = WatermarkValve(0)
         self._valve_index: list[int] = []
         self._forward: list[int] = []
 
-    def add_channel(self, receiver: Receiver, *, feedback: bool = False, port: int = 0) -> None:
-        """Add a channel. Feedback channels take no part in watermarks and in the end of data."""
-        self._channels.append(_Channel(receiver, feedback, port))
+    def add_channel(
+        self, receiver: Receiver, *, feedback: bool = False, port: int = 0, overtakes: bool = False
+    ) -> None:
+        """Add a channel. Feedback channels take no part in watermarks and in the end of data.
+
+        Args:
+            receiver: its end here.
+            feedback: whether it closes a loop.
+            port: which input of the task it belongs to.
+            overtakes: whether a checkpoint may begin ahead of what waits in it.
+        """
+        self._channels.append(_Channel(len(self._channels), receiver, feedback, port, overtakes))
+
+    def add_again(self, source: int, port: int, batch: Batch[Any]) -> None:
+        """Give a batch before anything else; ``source`` says in recordings where it is from, as a channel does."""
+        self._pending.append(_Again(source, port, batch))
 
     def start(self) -> None:
         """All channels are there."""
@@ -79,6 +121,11 @@ class InputGate:
         for index, channel in enumerate(self._channels):
             if channel.receiver.queued():
                 self.wake(index)
+
+    @property
+    def port(self) -> int:
+        """Which input of the task the batch that was polled last belongs to."""
+        return self.last.port
 
     @property
     def watermark(self) -> int:
@@ -102,7 +149,11 @@ class InputGate:
         """
         while True:
             if self._pending:
-                return self._pending.popleft()
+                given = self._pending.popleft()
+                if type(given) is not _Again:
+                    return given  # type: ignore[return-value]
+                self.last = given
+                return given.batch
             if not self._ready:
                 return None
             index = self._next_ready()
@@ -112,8 +163,10 @@ class InputGate:
                 self._ready.append(index)
             else:
                 channel.ready = False
+            if self._recording is not None and element is not None:
+                self._record(self._recording, index, element)
             if type(element) is Batch:
-                self.port = channel.port
+                self.last = channel
                 return element
             if element is not None:
                 self._merge(index, channel, element)
@@ -121,10 +174,87 @@ class InputGate:
     def start_checkpoint(self, barrier: CheckpointBarrier) -> None:
         """A checkpoint begins here, as all producers have finished; the barrier comes behind what they sent."""
         self._align(self._alignment.start(barrier))
+        if barrier.aligned_ms == 0:
+            self.overtake(barrier)
 
     def abort_checkpoint(self, checkpoint_id: int) -> None:
         """A checkpoint is given up: no channel waits for it any more."""
+        if self._wanted is not None and self._wanted.checkpoint_id == checkpoint_id:
+            self._wanted = None
+        if self._recording is not None and self._recording.checkpoint_id == checkpoint_id:
+            self._recording = None
         self._align(self._alignment.abort(checkpoint_id))
+
+    # ---- what overtakes -------------------------------------------------------------------------------------
+
+    def take_urgent(self, index: int) -> None:
+        """Look at the urgent elements of a channel. They may have a checkpoint begin."""
+        channel = self._channels[index]
+        while (element := channel.receiver.receive_urgent()) is not None:
+            if type(element) is CheckpointBarrier:
+                recording = self._recording
+                if recording is not None and recording.checkpoint_id == element.checkpoint_id:
+                    recording.announced(index, channel.receiver.waiting())
+                    self._look_at(recording)
+                else:
+                    self.overtake(element)
+            elif type(element) is BarrierAnnouncement:
+                if not self._alignment.is_over(element.checkpoint_id):
+                    self.on_announced(element)
+            else:
+                self._merge(index, channel, element)
+
+    def overtake(self, barrier: CheckpointBarrier) -> None:
+        """Begin a checkpoint ahead of what waits, as soon as those channels have delivered it that must."""
+        for position, element in enumerate(self._pending):
+            if type(element) is CheckpointBarrier and element.checkpoint_id == barrier.checkpoint_id:
+                del self._pending[position]
+                self._delivered = set(range(len(self._forward)))
+                self.on_overtaking(barrier)
+                return
+        if not self._alignment.is_over(barrier.checkpoint_id):
+            self._wanted = barrier
+            self._begin()
+
+    def record(self, checkpoint_id: int, rest: Batch[Any] | None = None) -> Recording:
+        """What is in flight here now that a checkpoint has begun; ``rest`` is of the batch polled last."""
+        recording = Recording(checkpoint_id)
+        if rest is not None:
+            recording.add(self.last.index, rest)
+        for element in self._pending:
+            if type(element) is _Again:
+                recording.add(element.index, element.batch)
+        for number, index in enumerate(self._forward):
+            channel = self._channels[index]
+            if number not in self._delivered and not channel.finished:
+                recording.begin(index, channel.receiver.waiting())
+        self._recording = None if recording.complete else recording
+        return recording
+
+    def _begin(self) -> None:
+        barrier = self._wanted
+        if barrier is None:
+            return
+        if self._alignment.is_over(barrier.checkpoint_id):
+            self._wanted = None
+            return
+        for number, index in enumerate(self._forward):
+            waits = not self._channels[index].overtakes
+            if waits and not self._alignment.delivered(number, barrier.checkpoint_id):
+                return
+        self._wanted = None
+        given, self._delivered = self._alignment.overtake(barrier)
+        self._align(given)
+        self.on_overtaking(barrier)
+
+    def _record(self, recording: Recording, index: int, element: Element) -> None:
+        recording.received(index, element)
+        self._look_at(recording)
+
+    def _look_at(self, recording: Recording) -> None:
+        if recording.complete:
+            self._recording = None
+            self.on_recorded()
 
     def close(self) -> None:
         """Drop what is queued and let the producers go on without this consumer."""
@@ -184,6 +314,7 @@ class InputGate:
                     out(element)
             case CheckpointBarrier():
                 self._align(self._alignment.barrier(self._valve_index[index], element))
+                self._begin()
             case CancelCheckpointMarker():
                 self._align(self._alignment.cancel(self._valve_index[index], element))
             case EndOfPartition():
@@ -192,6 +323,7 @@ class InputGate:
                 self._complete_probes()
                 if not channel.feedback:
                     self._align(self._alignment.finished(self._valve_index[index]))
+                    self._begin()
                 if all(c.finished for c in self._channels if not c.feedback):
                     out(element)
             case _:

@@ -196,6 +196,8 @@ OPTIONS: Final[Mapping[str, Option]] = {
             "exactly-once or at-least-once",
             _one_of("exactly-once", "at-least-once"),
         ),
+        Option("checkpoint-unaligned", "checkpoint_unaligned", "true or false", _truth),
+        Option("checkpoint-aligned-timeout", "checkpoint_aligned_timeout_ms", _A_DURATION, _duration(0)),
         Option("checkpoint-timeout", "checkpoint_timeout_ms", f"{_A_DURATION}, at least 1ms", _duration(1)),
         Option("checkpoint-min-pause", "checkpoint_min_pause_ms", _A_DURATION, _duration(0)),
         Option("checkpoint-max-concurrent", "checkpoint_max_concurrent", "a whole number >= 1", _whole(1)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sluiceway.elements import Batch, Element
+from sluiceway.elements import BarrierAnnouncement, Batch, CheckpointBarrier, Element
 from sluiceway.partitioner import Partitioner
 from sluiceway.partitioners import HashPartitioner
 from sluiceway.transport import Sender
@@ -30,10 +30,16 @@ class ResultPartition:
         buffer_timeout_ms: a positive number lets records wait that long for company; 0 for as long as the task
             has more to do at once, and 5 ms at most; -1 until there are ``full`` of them.
         full: records that make a full batch.
+        overtakes: whether checkpoint barriers may overtake what waits here.
     """
 
     def __init__(
-        self, partitioner: Partitioner, senders: Sequence[Sender], buffer_timeout_ms: int = 0, full: int = 1024
+        self,
+        partitioner: Partitioner,
+        senders: Sequence[Sender],
+        buffer_timeout_ms: int = 0,
+        full: int = 1024,
+        overtakes: bool = False,
     ) -> None:
         if isinstance(partitioner, HashPartitioner):
             partitioner.carry_keys(all(s.by_reference for s in senders))
@@ -43,6 +49,7 @@ class ResultPartition:
         self._at_once = buffer_timeout_ms == 0
         self._hold_s = _AT_ONCE_S if self._at_once else buffer_timeout_ms / 1000
         self._full = full
+        self._overtakes = overtakes
         self._pieces: list[list[Batch[Any]]] = [[] for _ in self._senders]
         self._records = [0] * len(self._senders)
         self._due: float | None = None
@@ -108,6 +115,35 @@ class ResultPartition:
         self.flush()
         for sender in self._senders:
             sender.send(element)
+
+    def barrier(self, barrier: CheckpointBarrier) -> list[tuple[int, list[Batch[Any]]]]:
+        """Send a checkpoint barrier to every consumer, after everything emitted before it or ahead of what waits.
+
+        Returns:
+            pairs of a consumer's index and the batches that wait for it and were overtaken.
+        """
+        self.flush()
+        if self._overtakes and barrier.aligned_ms == 0:
+            return [(i, some) for i, sender in enumerate(self._senders) if (some := sender.overtake(barrier))]
+        for sender in self._senders:
+            sender.send(barrier)
+        if self._overtakes and barrier.aligned_ms > 0:
+            announcement = BarrierAnnouncement(barrier.checkpoint_id, barrier.timestamp_ms, barrier.aligned_ms)
+            for sender in self._senders:
+                sender.send_urgent(announcement)
+        return []
+
+    def holds(self, checkpoint_id: int) -> bool:
+        """Whether the barrier of a checkpoint waits here and could overtake."""
+        return self._overtakes and any(sender.holds(checkpoint_id) for sender in self._senders)
+
+    def overtake(self, barrier: CheckpointBarrier) -> list[tuple[int, list[Batch[Any]]]]:
+        """Have a barrier that was sent and waits go ahead of what waits; returns what :meth:`barrier` does."""
+        return [
+            (i, some)
+            for i, sender in enumerate(self._senders)
+            if sender.holds(barrier.checkpoint_id) and (some := sender.overtake(barrier))
+        ]
 
     def idle(self) -> None:
         """The task has nothing more to do: with a buffer timeout of 0, nothing waits for what may come."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
-from sluiceway.elements import Element
+from sluiceway.elements import Batch, CheckpointBarrier, Element
 from sluiceway.serializers import Serializer
 
 __all__ = ["ChannelId", "CreditSource", "Receiver", "Sender", "Transport"]
@@ -94,6 +95,21 @@ class Sender(ABC):
         """
 
     @abstractmethod
+    def overtake(self, barrier: CheckpointBarrier) -> list[Batch[Any]]:
+        """Send a barrier ahead of all that waits here: what was sent and has not gone out whole.
+
+        If a barrier of the same checkpoint was sent before and waits, it is taken out, and what waits behind it
+        was not overtaken.
+
+        Returns:
+            the batches that were overtaken, oldest first. They are still sent.
+        """
+
+    @abstractmethod
+    def holds(self, checkpoint_id: int) -> bool:
+        """Whether the barrier of a checkpoint was sent and has not gone out."""
+
+    @abstractmethod
     def available(self) -> bool:
         """Whether a batch sent now would go out at once. A polite producer asks before it makes more."""
 
@@ -117,15 +133,20 @@ class Sender(ABC):
 class Receiver(ABC):
     """The consumer's end of a channel. Used from the consumer's thread only.
 
+    A barrier that overtakes (its ``aligned_ms`` is 0) comes twice: as an urgent element, and in its place, which
+    is behind what had come in before it.
+
     Attributes:
         bytes_in: bytes of records that have come in so far; 0 where they come by reference.
+        on_urgent: called in the consumer's thread when an urgent element has come in.
     """
 
     bytes_in: int = 0
+    on_urgent: Callable[[], None] | None = None
 
     @abstractmethod
     def receive(self) -> Element | None:
-        """The next element, or None if there is none now. Urgent ones come first.
+        """The next element that is not urgent, or None if there is none now.
 
         Raises:
             CorruptStreamError: what came in is not what was sent, with channel and sequence number.
@@ -134,8 +155,19 @@ class Receiver(ABC):
 
     @property
     def urgent(self) -> bool:
-        """Whether the next element is an urgent one, which a gate reads before those of other channels."""
+        """Whether there is an urgent element."""
         return False
+
+    @abstractmethod
+    def receive_urgent(self) -> Element | None:
+        """The next urgent element, or None if there is none now."""
+
+    @abstractmethod
+    def waiting(self) -> list[Element | bytes]:
+        """What :meth:`receive` would return now, one after the other.
+
+        Batches that came from another process may be given as they came: as bytes.
+        """
 
     @abstractmethod
     def close(self) -> None:

@@ -21,6 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from sluiceway.elements import (
+    BarrierAnnouncement,
     Batch,
     CancelCheckpointMarker,
     CheckpointBarrier,
@@ -36,7 +37,7 @@ from sluiceway.errors import CorruptStreamError, SerializationError
 from sluiceway.serializers import Serializer
 from sluiceway.serializers.edges import edge_serializer
 
-__all__ = ["decode_element", "edge_serializer", "encode_batch", "encode_control"]
+__all__ = ["decode_element", "edge_serializer", "encode_batch", "encode_control", "is_batch"]
 
 _BATCH: Final = 1
 _STAMPED: Final = 2
@@ -46,11 +47,12 @@ _CONTROLS: Final[dict[int, tuple[type[Any], tuple[Any, ...]]]] = {
     3: (Watermark, (int,)),
     4: (WatermarkStatus, (bool,)),
     5: (LatencyMarker, (float, str, int)),
-    6: (CheckpointBarrier, (int, int, str, bool)),
+    6: (CheckpointBarrier, (int, int, str, bool, int)),
     7: (CancelCheckpointMarker, (int,)),
     8: (QuietProbe, (str, int)),
     9: (EndOfData, ()),
     10: (EndOfPartition, ()),
+    11: (BarrierAnnouncement, (int, int, int)),
 }
 _TAGS: Final = {cls: tag for tag, (cls, _) in _CONTROLS.items()}
 _FIELDS: Final = {
@@ -76,6 +78,11 @@ def encode_control(element: Element) -> bytes:
     tag = _TAGS[type(element)]
     fields = tuple(getattr(element, name) for name in element.__dataclass_fields__)  # type: ignore[union-attr]
     return bytes((tag,)) + _pack(fields)
+
+
+def is_batch(frame: memoryview) -> bool:
+    """Whether a frame is that of a batch."""
+    return len(frame) > 0 and frame[0] <= _STAMPED
 
 
 def decode_element(frame: memoryview, serializer: Serializer, where: object) -> Element:

@@ -37,6 +37,12 @@ class Channel(Receiver):
     def receive(self) -> Element | None:
         return self.queue.popleft() if self.queue else None
 
+    def receive_urgent(self) -> Element | None:
+        return None
+
+    def waiting(self) -> list[Element | bytes]:
+        return list(self.queue)
+
     def close(self) -> None:
         self.queue.clear()
 

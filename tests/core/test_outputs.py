@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluiceway.elements import Batch, Element, EndOfData, Watermark
+from sluiceway.elements import Batch, CheckpointBarrier, Element, EndOfData, Watermark
 from sluiceway.outputs import ResultPartition
 from sluiceway.partitioner import Partitioner
 from sluiceway.partitioners import make_partitioner
@@ -25,6 +25,12 @@ class Sent(Sender):
 
     def send_urgent(self, element: Element) -> None:
         raise AssertionError
+
+    def overtake(self, barrier: CheckpointBarrier) -> list[Batch[Any]]:
+        raise AssertionError
+
+    def holds(self, checkpoint_id: int) -> bool:
+        return False
 
     def available(self) -> bool:
         return True

@@ -13,6 +13,12 @@ from sluiceway.testing.pytest_plugin import SimulationRunner
 from sluiceway.testing.simulation import Crash, Simulation, simulate
 
 OFTEN: dict[str, Any] = {"checkpoint_interval": "10ms", "restart": "fixed-delay:50:200ms"}
+BARRIERS: dict[str, dict[str, Any]] = {
+    "aligned": {},
+    "unaligned": {"checkpoint_unaligned": True},
+    "timeout": {"checkpoint_unaligned": True, "checkpoint_aligned_timeout": "3ms"},
+}
+each_barrier = pytest.mark.parametrize("barriers", BARRIERS)
 KEYS = 5
 EACH = 24
 
@@ -54,8 +60,10 @@ def run_numbers(seed: int, **arguments: Any) -> None:
     assert set(results) == EXPECTED
 
 
-def test_no_record_is_lost_and_none_counts_twice(simulation: SimulationRunner) -> None:
-    simulation(lambda seed: run_numbers(seed, crashes=3, hangs=1, heartbeat_timeout="5s"), 10)
+@each_barrier
+def test_no_record_is_lost_and_none_counts_twice(barriers: str, simulation: SimulationRunner) -> None:
+    options = {"heartbeat_timeout": "5s", **BARRIERS[barriers]}
+    simulation(lambda seed: run_numbers(seed, crashes=3, hangs=1, **options), 10)
 
 
 def test_without_checkpoints_that_does_not_hold(simulation: SimulationRunner) -> None:
@@ -67,23 +75,28 @@ def test_without_checkpoints_that_does_not_hold(simulation: SimulationRunner) ->
     assert len(results) > len(EXPECTED)
 
 
-def test_a_crash_between_any_two_steps_of_a_checkpoint(simulation: SimulationRunner) -> None:
+@each_barrier
+def test_a_crash_between_any_two_steps_of_a_checkpoint(barriers: str, simulation: SimulationRunner) -> None:
     """The same run each time, but for the moment of the crash."""
 
     def trial(seed: int) -> None:
-        run_numbers(5, faults=[Crash(90 + 7 * seed, "worker-1"), Crash(400 + 5 * seed)])
+        run_numbers(5, faults=[Crash(90 + 7 * seed, "worker-1"), Crash(400 + 5 * seed)], **BARRIERS[barriers])
 
     simulation(trial, 10)
 
 
+@each_barrier
 @pytest.mark.parametrize("shape", ["words", "windows"], indirect=True)
-def test_counts_and_windows_are_those_of_a_run_without_crashes(shape: Any, simulation: SimulationRunner) -> None:
+def test_counts_and_windows_are_those_of_a_run_without_crashes(
+    shape: Any, barriers: str, simulation: SimulationRunner
+) -> None:
     expected = set(shape.expected())
+    often = {**OFTEN, **BARRIERS[barriers]}
 
     def trial(seed: int) -> None:
         flow, results = shape.build()
         workers = 2 + seed % 2
-        simulate(flow, seed=seed, workers=workers, parallelism=workers, batch_size=3, crashes=2, **OFTEN)
+        simulate(flow, seed=seed, workers=workers, parallelism=workers, batch_size=3, crashes=2, **often)
         assert set(results) == expected
 
     simulation(trial, 6)
@@ -91,5 +104,7 @@ def test_counts_and_windows_are_those_of_a_run_without_crashes(shape: Any, simul
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_no_record_is_lost_and_none_counts_twice_for_long(simulation: SimulationRunner) -> None:
-    simulation(lambda seed: run_numbers(seed, crashes=4, hangs=1, heartbeat_timeout="5s"), 3000)
+@each_barrier
+def test_no_record_is_lost_and_none_counts_twice_for_long(barriers: str, simulation: SimulationRunner) -> None:
+    options = {"heartbeat_timeout": "5s", **BARRIERS[barriers]}
+    simulation(lambda seed: run_numbers(seed, crashes=4, hangs=1, **options), 3000)

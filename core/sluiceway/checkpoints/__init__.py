@@ -20,6 +20,7 @@ from sluiceway.checkpoints.metadata import (
     SAVEPOINT,
     CheckpointMetadata,
     HistoryEntry,
+    InFlightEntry,
     NativeFileEntry,
     Section,
     StepEntry,
@@ -29,7 +30,7 @@ from sluiceway.checkpoints.metadata import (
     encode_metadata,
 )
 from sluiceway.checkpoints.native import OpenBackend, readable_by_all, with_rows
-from sluiceway.checkpoints.reading import StateReader, read_enumerators, read_operators
+from sluiceway.checkpoints.reading import StateReader, read_enumerators, read_in_flight, read_operators
 from sluiceway.checkpoints.subtasks import decode_subtask, encode_subtask, shared_files, write_subtask
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "CheckpointDirectory",
     "CheckpointMetadata",
     "HistoryEntry",
+    "InFlightEntry",
     "NativeFileEntry",
     "OpenBackend",
     "Orphans",
@@ -55,6 +57,7 @@ __all__ = [
     "find_checkpoints",
     "load_metadata",
     "read_enumerators",
+    "read_in_flight",
     "read_operators",
     "readable_by_all",
     "shared_files",

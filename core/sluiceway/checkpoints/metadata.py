@@ -19,6 +19,7 @@ __all__ = [
     "CheckpointMetadata",
     "GroupEntry",
     "HistoryEntry",
+    "InFlightEntry",
     "KeyedEntry",
     "ListEntry",
     "NativeEntry",
@@ -34,7 +35,8 @@ __all__ = [
 ]
 
 FORMAT: Final = "sluiceway-checkpoint"
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+"""Version 2 has records in flight. What has none is written as version 1, which older readers know."""
 CHECKPOINT: Final = "checkpoint"
 SAVEPOINT: Final = "savepoint"
 
@@ -203,13 +205,51 @@ class OperatorEntry(_Part, frozen=True, kw_only=True):
     committables: Section | None = None
 
 
+class InFlightEntry(_Part, frozen=True, kw_only=True):
+    """Records that were on their way to a subtask, when a barrier overtook them.
+
+    Attributes:
+        source: uid of the step that had sent them.
+        target: uid of the step that was to receive them.
+        elements: the batches.
+        port: which input of that step.
+        tag: name of the side output.
+        number: tells edges apart that have all that in common.
+        partitioner: name of the edge's partitioner.
+        producer: index of the subtask that had sent them.
+        consumer: index of the subtask that was to receive them.
+        consumers: how many there were of those.
+        max_parallelism: the number of key groups of those.
+        stage: 0: they were in flight in an earlier checkpoint already; 1: they had come to the consumer; 2: they
+            waited at the producer.
+        serializer: name of the serializer of the records.
+        version: of that serializer.
+    """
+
+    source: str
+    target: str
+    elements: Section
+    port: int = 0
+    tag: str = ""
+    number: int = 0
+    partitioner: str
+    producer: int
+    consumer: int
+    consumers: int
+    max_parallelism: int
+    stage: int
+    serializer: str
+    version: int
+
+
 class SubtaskEntry(_Part, frozen=True, kw_only=True):
     """What one subtask has in a checkpoint.
 
     Attributes:
         index: of the subtask.
         operators: the state of its steps.
-        attachments: other bytes by name, such as records that were under way.
+        attachments: other bytes by name.
+        in_flight: records that the subtask had not processed, or had not sent. Only in an unaligned checkpoint.
         finished: whether the subtask had come to the end of its input, and had nothing left to do.
         size: bytes of state that the checkpoint refers to.
         written: of these, bytes that were written for this checkpoint.
@@ -223,6 +263,7 @@ class SubtaskEntry(_Part, frozen=True, kw_only=True):
     index: int
     operators: tuple[OperatorEntry, ...] = ()
     attachments: dict[str, Section] = {}
+    in_flight: tuple[InFlightEntry, ...] = ()
     finished: bool = False
     size: int = 0
     written: int = 0
@@ -231,6 +272,11 @@ class SubtaskEntry(_Part, frozen=True, kw_only=True):
     flush_ms: int = 0
     sync_ms: int = 0
     async_ms: int = 0
+
+    @property
+    def in_flight_size(self) -> int:
+        """Bytes of the records in flight."""
+        return sum(part.elements.size for part in self.in_flight)
 
 
 class StepEntry(_Part, frozen=True, kw_only=True):
@@ -278,6 +324,7 @@ class HistoryEntry(_Part, frozen=True, kw_only=True):
         size: bytes of state.
         reason: why it was given up.
         savepoint: path or URL, if it is a savepoint.
+        in_flight: of the size, bytes of records that were in flight.
     """
 
     checkpoint_id: int
@@ -287,6 +334,7 @@ class HistoryEntry(_Part, frozen=True, kw_only=True):
     size: int = 0
     reason: str = ""
     savepoint: str = ""
+    in_flight: int = 0
 
 
 class CheckpointMetadata(_Part, frozen=True, kw_only=True):
@@ -335,6 +383,7 @@ class CheckpointMetadata(_Part, frozen=True, kw_only=True):
         found = {section.file for section in self.enumerators.values()}
         for subtask in (s for v in self.vertices for s in v.subtasks):
             found.update(section.file for section in subtask.attachments.values())
+            found.update(part.elements.file for part in subtask.in_flight)
             for operator in subtask.operators:
                 found.update(_files_of(operator))
         return found
@@ -362,7 +411,8 @@ class _Envelope(msgspec.Struct, frozen=True):
 def encode_metadata(metadata: CheckpointMetadata) -> bytes:
     """As it is written."""
     content = msgspec.json.encode(metadata)
-    return msgspec.json.encode(_Envelope(FORMAT, FORMAT_VERSION, crc32(content), msgspec.Raw(content))) + b"\n"
+    version = 2 if any(s.in_flight for v in metadata.vertices for s in v.subtasks) else 1
+    return msgspec.json.encode(_Envelope(FORMAT, version, crc32(content), msgspec.Raw(content))) + b"\n"
 
 
 def decode_metadata(data: bytes, where: str) -> CheckpointMetadata:

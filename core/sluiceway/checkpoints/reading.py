@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 from zlib import crc32
@@ -12,6 +12,7 @@ import msgspec
 from sluiceway.checkpoints.metadata import (
     CheckpointMetadata,
     GroupEntry,
+    InFlightEntry,
     KeyedEntry,
     ListEntry,
     OperatorEntry,
@@ -21,13 +22,14 @@ from sluiceway.checkpoints.metadata import (
 )
 from sluiceway.checkpoints.stored import StoredFiles, join
 from sluiceway.errors import CheckpointError, SerializationError, StateError
+from sluiceway.inflight import EdgeName, InFlight
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.operators.operatorstate import ListMode, ListSnapshot
 from sluiceway.serializers import MsgspecSerializer
 from sluiceway.state import KeyedSnapshot, NativeState, StateMeta, TableKind
 from sluiceway.storage import CheckpointStorage
 
-__all__ = ["StateReader", "read_enumerators", "read_operators"]
+__all__ = ["StateReader", "read_enumerators", "read_in_flight", "read_operators"]
 
 _PLAIN: Final = MsgspecSerializer()
 _T = TypeVar("_T")
@@ -169,6 +171,49 @@ def read_enumerators(storage: CheckpointStorage, directory: str, metadata: Check
     """By uid of a source, what its enumerator had returned. Raises CheckpointError."""
     reader = StateReader(storage, directory)
     return {uid: reader.values(section)[0] for uid, section in metadata.enumerators.items()}
+
+
+def read_in_flight(
+    storage: CheckpointStorage, directory: str, metadata: CheckpointMetadata
+) -> tuple[InFlight, ...]:
+    """The records that were in flight. They are read when they are asked for."""
+    reader = StateReader(storage, directory)
+    return tuple(
+        InFlight(
+            EdgeName(entry.source, entry.target, entry.port, entry.tag, entry.number),
+            entry.partitioner,
+            entry.producer,
+            entry.consumer,
+            entry.consumers,
+            entry.max_parallelism,
+            entry.stage,
+            _StoredFrames(reader, entry),
+            entry.elements.size,
+            entry.serializer,
+            entry.version,
+        )
+        for vertex in metadata.vertices
+        for subtask in vertex.subtasks
+        for entry in subtask.in_flight
+    )
+
+
+class _StoredFrames(Sequence[bytes]):
+    """The batches of one channel."""
+
+    def __init__(self, reader: StateReader, entry: InFlightEntry) -> None:
+        self._reader = reader
+        self._section = entry.elements
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._reader.decoded(self._section, _BINS)[index]
+
+    def __iter__(self) -> Iterator[bytes]:
+        frames: list[bytes] = self._reader.decoded(self._section, _BINS)
+        return iter(frames)
+
+    def __len__(self) -> int:
+        return self._section.count
 
 
 def _meta(entry: TableEntry) -> StateMeta:

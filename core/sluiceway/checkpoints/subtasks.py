@@ -11,6 +11,7 @@ import msgspec
 
 from sluiceway.checkpoints.metadata import (
     GroupEntry,
+    InFlightEntry,
     KeyedEntry,
     ListEntry,
     NativeEntry,
@@ -22,6 +23,7 @@ from sluiceway.checkpoints.metadata import (
 )
 from sluiceway.checkpoints.stored import StoredFiles, join
 from sluiceway.errors import SerializationError
+from sluiceway.inflight import InFlight
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.serializers import MsgspecSerializer
 from sluiceway.state import KeyedSnapshot, NativeState, StateMeta
@@ -111,6 +113,7 @@ def write_subtask(
     snapshots: Iterable[OperatorSnapshot],
     *,
     attachments: Mapping[str, bytes] | None = None,
+    in_flight: Iterable[InFlight] = (),
     finished: bool = False,
     canonical: bool = False,
     known: Mapping[str, NativeFileEntry] | None = None,
@@ -127,6 +130,7 @@ def write_subtask(
         index: of the subtask.
         snapshots: of its steps.
         attachments: other bytes to keep, by name.
+        in_flight: records that were on their way.
         finished: whether the subtask has finished.
         canonical: as a savepoint is: with nothing outside the directory, and as rows by key group, independent of
             the backend (but for what was read from a checkpoint as files of a backend, which it stays).
@@ -144,6 +148,7 @@ def write_subtask(
         writer = SectionWriter(storage, directory, name)
         operators: list[OperatorEntry] = []
         attached: dict[str, Section] = {}
+        overtaken: list[InFlightEntry] = []
         native = _NativeWriter(storage, directory, name, known or {})
 
         def content() -> Iterator[None]:
@@ -153,12 +158,16 @@ def write_subtask(
             for attachment, data in (attachments or {}).items():
                 attached[attachment] = writer.add(data)
                 yield
+            for part in in_flight:
+                overtaken.append(_write_in_flight(writer, part))
+                yield
 
         written = writer.write(content)
         return SubtaskEntry(
             index=index,
             operators=tuple(operators),
             attachments=attached,
+            in_flight=tuple(overtaken),
             finished=finished,
             size=written + native.size,
             written=written + native.written,
@@ -239,6 +248,25 @@ def _write_operator(
         broadcast=broadcast,
         pending=pending,
         committables=committables,
+    )
+
+
+def _write_in_flight(writer: SectionWriter, part: InFlight) -> InFlightEntry:
+    return InFlightEntry(
+        source=part.edge.source,
+        target=part.edge.target,
+        elements=writer.add(_encode(list(part.frames)), len(part.frames)),
+        port=part.edge.port,
+        tag=part.edge.tag,
+        number=part.edge.number,
+        partitioner=part.partitioner,
+        producer=part.producer,
+        consumer=part.consumer,
+        consumers=part.consumers,
+        max_parallelism=part.max_parallelism,
+        stage=part.stage,
+        serializer=part.serializer,
+        version=part.version,
     )
 
 

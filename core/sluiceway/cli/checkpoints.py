@@ -114,6 +114,9 @@ def show(path: str, as_json: bool) -> None:
     for vertex in metadata.vertices:
         click.echo(f"\n{vertex.name}: {vertex.parallelism} of {vertex.max_parallelism}")
         print_table(("UID", "STATE", "KIND", "TYPE", "SERIALIZER", "SUBTASKS"), _states(vertex))
+        if any(subtask.in_flight for subtask in vertex.subtasks):
+            click.echo()
+            print_table(("IN FLIGHT FROM", "TO", "SUBTASK", "WAITED", "BATCHES", "SIZE"), _in_flight(vertex))
 
 
 @checkpoints.command()
@@ -223,6 +226,18 @@ def _states(vertex: Any) -> list[tuple[str, str, str, str, str, str]]:
             for row in rows:
                 found.setdefault((operator.uid, *row), set()).add(subtask.index)
     return [(*what, str(len(subtasks))) for what, subtasks in found.items()]
+
+
+def _in_flight(vertex: Any) -> list[tuple[str, ...]]:
+    """By edge and subtask, what an unaligned checkpoint has overtaken there."""
+    found: dict[tuple[str, ...], list[int]] = {}
+    for subtask in vertex.subtasks:
+        for part in subtask.in_flight:
+            waited = "to be sent" if part.stage == 2 else "to be processed"
+            sums = found.setdefault((part.source, part.target, str(subtask.index + 1), waited), [0, 0])
+            sums[0] += part.elements.count
+            sums[1] += part.elements.size
+    return [(*what, str(batches), shown_size(size)) for what, (batches, size) in found.items()]
 
 
 def _described(state: list[str] | None) -> str:

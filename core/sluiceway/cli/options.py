@@ -69,6 +69,16 @@ _SETTINGS: Final = (
     ),
     click.Option(["--checkpoint-retained"], metavar="N", help="Completed checkpoints that are kept."),
     click.Option(["--checkpoint-mode"], metavar="MODE", help="exactly-once, or at-least-once."),
+    click.Option(
+        ["--checkpoint-unaligned/--no-checkpoint-unaligned"],
+        default=None,
+        help="Whether checkpoints overtake records, which belong to them then (they do not).",
+    ),
+    click.Option(
+        ["--checkpoint-aligned-timeout"],
+        metavar="TIME",
+        help="Time until unaligned checkpoints overtake; 0: none.",
+    ),
     click.Option(["--checkpoint-timeout"], metavar="TIME", help="A checkpoint that takes longer is given up."),
     click.Option(["--checkpoint-min-pause"], metavar="TIME", help="Least time between two checkpoints."),
     click.Option(["--checkpoint-max-concurrent"], metavar="N", help="Checkpoints under way at a time."),

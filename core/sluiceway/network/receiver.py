@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from sluiceway.carrier import Link, LinkLostError, Payload
-from sluiceway.elements import Batch, Element
+from sluiceway.elements import Batch, CheckpointBarrier, Element
 from sluiceway.errors import CorruptStreamError
 from sluiceway.network.frames import (
     DATA,
@@ -27,7 +27,7 @@ from sluiceway.network.frames import (
 )
 from sluiceway.serializers import Serializer
 from sluiceway.transport import ChannelId, CreditSource, Receiver
-from sluiceway.wire import decode_element
+from sluiceway.wire import decode_element, is_batch
 
 __all__ = ["ConsumerLink"]
 
@@ -133,7 +133,7 @@ class _NetworkReceiver(Receiver):
         self._wake = wake
         self._serializer = serializer
         self._queue: deque[Payload | bytearray | bytes] = deque()
-        self._urgent: deque[bytes] = deque()
+        self._urgent: deque[Element] = deque()
         self._partial: bytearray | None = None
         self._sequence = 0
         self._taken = 0
@@ -144,10 +144,6 @@ class _NetworkReceiver(Receiver):
     # ---- the consumer ---------------------------------------------------------------------------------------
 
     def receive(self) -> Element | None:
-        if self._urgent:
-            return decode_element(
-                memoryview(self._urgent.popleft()), self._serializer, f"channel {self._channel}, an urgent element"
-            )
         if not self._queue:
             if self._failure is not None:
                 raise self._failure
@@ -170,9 +166,23 @@ class _NetworkReceiver(Receiver):
     def urgent(self) -> bool:
         return bool(self._urgent)
 
+    def receive_urgent(self) -> Element | None:
+        return self._urgent.popleft() if self._urgent else None
+
+    def waiting(self) -> list[Element | bytes]:
+        found: list[Element | bytes] = []
+        for number, frame in enumerate(self._queue, self._taken + 1):
+            data = memoryview(frame) if isinstance(frame, (bytes, bytearray)) else frame.data
+            if is_batch(data):
+                found.append(bytes(data))
+            else:
+                where = f"channel {self._channel}, element {number}"
+                found.append(decode_element(data, self._serializer, where))
+        return found
+
     def queued(self) -> int:
         failed = self._failure is not None and not self._closed
-        return len(self._queue) + len(self._urgent) + failed
+        return len(self._queue) + failed
 
     def close(self) -> None:
         if self._closed:
@@ -245,13 +255,27 @@ class _NetworkReceiver(Receiver):
 
     def _whole(self, kind: int, frame: bytes) -> None:
         if kind == URGENT:
-            self._urgent.append(frame)
-        else:
-            if kind == SMALL:
-                self._granted -= 1
-                self.bytes_in += len(frame)
-            self._queue.append(frame)
+            self._overtaking(frame)
+            return
+        if kind == SMALL:
+            self._granted -= 1
+            self.bytes_in += len(frame)
+        self._queue.append(frame)
         self._wake()
+
+    def _overtaking(self, frame: bytes) -> None:
+        where = f"channel {self._channel}, an urgent element"
+        try:
+            element = decode_element(memoryview(frame), self._serializer, where)
+        except CorruptStreamError as error:
+            self.fail(error)
+            return
+        self._urgent.append(element)
+        if type(element) is CheckpointBarrier and element.aligned_ms == 0:
+            self._queue.append(frame)  # its place: what comes from now on is behind it
+            self._wake()
+        if self.on_urgent is not None:
+            self.on_urgent()
 
     def _piece(self, payload: Payload, more: bool) -> None:
         self.bytes_in += len(payload.data)

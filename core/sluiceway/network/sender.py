@@ -11,7 +11,7 @@ import msgspec
 
 from sluiceway.buffers import Buffer, ChannelBuffers, PartitionBuffers
 from sluiceway.carrier import Link, LinkLostError, Payload
-from sluiceway.elements import Batch, Element
+from sluiceway.elements import Batch, CheckpointBarrier, Element
 from sluiceway.network.frames import (
     CREDIT,
     DATA,
@@ -154,6 +154,7 @@ class NetworkSender(Sender):
         self._backlog: deque[Element] = deque()
         self._backlog_batches = 0
         self._pieces: list[bytes | memoryview] = []
+        self._going: Batch[Any] | None = None
         self._gone = False
         self._ending: bytes | None = None
         self._closing = False
@@ -183,6 +184,24 @@ class NetworkSender(Sender):
             self._urgent.append(element)
         else:
             self._control(URGENT, element)
+
+    def overtake(self, barrier: CheckpointBarrier) -> list[Batch[Any]]:
+        """Send it before whatever waits. Of a batch that has gone in part, the rest comes behind it."""
+        batches: list[Batch[Any]] = []
+        if self._pieces and self._going is not None:
+            batches.append(self._going)
+        for index, element in enumerate(self._backlog):
+            if type(element) is Batch:
+                batches.append(element)
+            elif type(element) is CheckpointBarrier and element.checkpoint_id == barrier.checkpoint_id:
+                del self._backlog[index]
+                break
+        self.send_urgent(barrier)
+        return batches
+
+    def holds(self, checkpoint_id: int) -> bool:
+        """Whether the barrier waits in line."""
+        return any(type(e) is CheckpointBarrier and e.checkpoint_id == checkpoint_id for e in self._backlog)
 
     def available(self) -> bool:
         """Whether a batch would go out now."""
@@ -265,6 +284,7 @@ class NetworkSender(Sender):
         self._urgent.clear()
         self._backlog.clear()
         self._pieces.clear()
+        self._going = None
         self._backlog_batches = 0
 
     def _wait_in_line(self, element: Element) -> None:
@@ -295,6 +315,7 @@ class NetworkSender(Sender):
             return
         # Popped from the end: the first part last.
         self._pieces = [memoryview(part) for part in reversed(parts)]
+        self._going = batch
         self._push()
 
     def _push(self) -> None:
@@ -312,6 +333,7 @@ class NetworkSender(Sender):
             )
             self._sequence += 1
             self._link.send(head, buffer)
+        self._going = None
 
     def _pump(self) -> None:
         """Something has come that was waited for: go on."""

@@ -194,6 +194,10 @@ class Operator(ABC):
         """What to wait for before the next batch, or None. Only operators with an outside have any."""
         return None
 
+    def unsettled(self) -> Wait | None:
+        """What to wait for, after :meth:`before_barrier`, before state may be taken, or None."""
+        return None
+
     def idle(self) -> None:
         """Input has run dry for now: hand on what was held for company."""
 

@@ -25,6 +25,7 @@ class SinkOperator(Operator):
         self._writer: SinkWriter[Any] | None = None
         self._restored: tuple[Any, ...] = ()
         self._dirty = False
+        self._flushing = False
         self._ready: dict[int, tuple[Any, ...]] = {}
         self.records = 0
 
@@ -83,11 +84,19 @@ class SinkOperator(Operator):
         """Flush once, when input runs dry after a write."""
         if self._dirty and self._writer is not None and self._writer.blocked() is None:
             self._dirty = False
+            self._flushing = True
             self._writer.flush()
 
     def before_barrier(self) -> None:
         """Flush what was written."""
         self.idle()
+
+    def unsettled(self) -> Wait | None:
+        """Until the outside has all that was written. A writer that can take no more may have nothing itself."""
+        settles = self._dirty or self._flushing or isinstance(self._writer, CommittingSinkWriter)
+        wait = self.blocked() if settles else None
+        self._flushing = wait is not None and self._flushing
+        return wait
 
     def snapshot(self) -> OperatorSnapshot:
         """With what commits the output that is ready, that of earlier checkpoints included."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sluiceway.config import Settings
 from sluiceway.graph import JobVertex
+from sluiceway.inflight import EdgeName, InFlight
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.serializers import Serializer
 from sluiceway.streamgraph import PartitionerSpec
@@ -24,12 +25,22 @@ class InputDescriptor:
         port: which input of the head step it feeds.
         feedback: whether it closes a loop.
         record_type: the type of its records where it is known, or None.
+        edge: its name in checkpoints.
+        partitioner: how records find their consumer.
+        overtakes: whether checkpoint barriers may overtake records on it.
+        in_flight: records that the subtask begins with, in order.
+        dealt: whether all subtasks are given the same of those, and each takes its share.
     """
 
     channels: tuple[ChannelId, ...]
     port: int
     feedback: bool
     record_type: Any = None
+    edge: EdgeName = field(default_factory=EdgeName)
+    partitioner: PartitionerSpec = field(default_factory=lambda: PartitionerSpec("forward"))
+    overtakes: bool = False
+    in_flight: tuple[InFlight, ...] = ()
+    dealt: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +54,8 @@ class OutputDescriptor:
         channels: its channels, one per consumer, in the order of the partitioner's indices.
         consumer_max_parallelism: number of key groups of the consumer.
         record_type: the type of its records where it is known, or None.
+        edge: its name in checkpoints.
+        overtakes: whether checkpoint barriers may overtake records on it.
     """
 
     node: int
@@ -51,6 +64,8 @@ class OutputDescriptor:
     channels: tuple[ChannelId, ...]
     consumer_max_parallelism: int
     record_type: Any = None
+    edge: EdgeName = field(default_factory=EdgeName)
+    overtakes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

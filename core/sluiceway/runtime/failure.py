@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from sluiceway.errors import FunctionContractError
 from sluiceway.faults import MISSING, Fault, locate, shown
 
-__all__ = ["explain_failure"]
+__all__ = ["close_each", "explain_failure", "stand_in"]
 
 _NOTED = "_sluiceway_noted"
 
@@ -68,3 +68,46 @@ def _notes(fault: Fault | None, vertex: str, step: str, subtask: int, parallelis
         yield f"key: {shown(fault.key)}"
     if fault.timestamp is not MISSING and fault.timestamp is not None:
         yield f"timestamp: {fault.timestamp} ms"
+
+
+def stand_in(error: BaseException, step: str) -> Exception:
+    """What stands in for an exception of a function that is meant to end a process.
+
+    Args:
+        error: it.
+        step: name of the step that is at fault if the traceback does not tell.
+    """
+    fault = locate(error.__traceback__)
+    at = (fault.step if fault is not None else None) or step
+    instead = FunctionContractError(
+        f"the function of step {at!r} raised {type(error).__name__}({error!s}), which is meant to end a"
+        " process: raise another exception to fail the job"
+    ).with_traceback(error.__traceback__)
+    instead.__cause__ = error
+    return instead
+
+
+def close_each(
+    closes: Iterable[tuple[str, Callable[[], None]]],
+    cause: BaseException | None,
+    explained: Callable[[BaseException, str], BaseException],
+) -> BaseException | None:
+    """Close everything once; an error in closing never hides the first one.
+
+    Args:
+        closes: pairs of a step's name and what closes it.
+        cause: why the task ends; None: nothing is wrong.
+        explained: an exception with notes, for the name of the step.
+
+    Returns:
+        the cause, or what closing has raised first if there was none.
+    """
+    for step, close in closes:
+        try:
+            close()
+        except Exception as error:
+            if cause is None:
+                cause = explained(error, step)
+            else:
+                cause.add_note(f"while closing step {step!r} after that: {type(error).__name__}: {error}")
+    return cause

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from sluiceway.clock import Clock
@@ -13,6 +13,7 @@ from sluiceway.connector import END_OF_INPUT, Reader, Source, Wait
 from sluiceway.elements import (
     MAX_WATERMARK,
     MIN_WATERMARK,
+    BarrierAnnouncement,
     Batch,
     CheckpointBarrier,
     Element,
@@ -24,6 +25,7 @@ from sluiceway.elements import (
 from sluiceway.errors import ConnectorError
 from sluiceway.eventtime import WatermarkStrategy
 from sluiceway.gates import InputGate
+from sluiceway.inflight import Recording
 from sluiceway.runtime.alignment import AlignedReader
 from sluiceway.runtime.sourcetime import SourceTime
 
@@ -50,6 +52,19 @@ class TaskInput(ABC):
     @abstractmethod
     def start_checkpoint(self, barrier: CheckpointBarrier) -> None:
         """A checkpoint begins with this task: give the barrier when its turn has come."""
+
+    def watch_checkpoints(
+        self, announced: Callable[[BarrierAnnouncement], None], begins: Callable[[CheckpointBarrier], None]
+    ) -> None:
+        """Say whom to tell of barriers that may overtake later, and whom to give those that overtake now."""
+
+    @abstractmethod
+    def overtake(self, barrier: CheckpointBarrier) -> None:
+        """A checkpoint that is not over here has waited long enough: it may begin ahead of what was not read."""
+
+    def record(self, checkpoint_id: int, rest: Batch[Any] | None) -> Recording | None:
+        """A checkpoint begins ahead of what was not read; ``rest`` is of the last batch, and not processed."""
+        return None
 
     def abort_checkpoint(self, checkpoint_id: int) -> None:
         """A checkpoint is given up: hold nothing back for it."""
@@ -82,14 +97,44 @@ class TaskInput(ABC):
 
 
 class GateInput(TaskInput):
-    """Reads what other tasks send."""
+    """Reads what other tasks send.
 
-    def __init__(self, gate: InputGate) -> None:
+    Args:
+        gate: the ends of their channels.
+        again: reads what was in flight when the checkpoint was taken that the task begins with: how recordings
+            name its edge, port, batch.
+    """
+
+    def __init__(
+        self, gate: InputGate, again: Callable[[], Iterable[tuple[int, int, Batch[Any]]]] = tuple
+    ) -> None:
         self._gate = gate
+        self._again = again
 
     def open(self) -> None:
-        """Start to read."""
+        """Start to read, what was in flight first."""
+        for source, port, batch in self._again():
+            self._gate.add_again(source, port, batch)
         self._gate.start()
+
+    def watch_checkpoints(
+        self, announced: Callable[[BarrierAnnouncement], None], begins: Callable[[CheckpointBarrier], None]
+    ) -> None:
+        """The gate tells."""
+        self._gate.on_announced, self._gate.on_overtaking = announced, begins
+
+    def overtake(self, barrier: CheckpointBarrier) -> None:
+        """Do not align."""
+        self._gate.overtake(barrier)
+
+    def record(self, checkpoint_id: int, rest: Batch[Any] | None) -> Recording:
+        """What the gate has."""
+        return self._gate.record(checkpoint_id, rest)
+
+    @property
+    def may_rest(self) -> bool:
+        """Whether what is left of the last batch can belong to a checkpoint as what was in flight."""
+        return self._gate.last.overtakes
 
     def poll(self) -> Element | Wait:
         """The next element of the gate."""
@@ -200,6 +245,8 @@ class SourceInput(TaskInput):
         # Barriers to give, and what has to wait until the state that belongs to them was taken, in order.
         self._marks: deque[CheckpointBarrier | Callable[[Reader[Any]], None]] = deque()
         self._taking = False
+        self._announced: Callable[[BarrierAnnouncement], None] = lambda announcement: None
+        self._begins: Callable[[CheckpointBarrier], None] = lambda barrier: None
 
     def open(self) -> None:
         """Make the reader and start it."""
@@ -234,6 +281,34 @@ class SourceInput(TaskInput):
     def start_checkpoint(self, barrier: CheckpointBarrier) -> None:
         """Give the barrier behind what was read; what the enumerator says from now on comes after it."""
         self._marks.append(barrier)
+        if barrier.aligned_ms == 0:
+            self.overtake(barrier)
+        elif barrier.aligned_ms > 0:
+            id_, at = barrier.checkpoint_id, barrier.timestamp_ms
+            self._announced(BarrierAnnouncement(id_, at, barrier.aligned_ms))
+
+    def watch_checkpoints(
+        self, announced: Callable[[BarrierAnnouncement], None], begins: Callable[[CheckpointBarrier], None]
+    ) -> None:
+        """Barriers come by :meth:`start_checkpoint`."""
+        self._announced, self._begins = announced, begins
+
+    def overtake(self, barrier: CheckpointBarrier) -> None:
+        """Give the barrier although the task cannot go on. What was read is for :meth:`read_before`."""
+        mark = self._marks[0] if self._marks else None
+        if isinstance(mark, CheckpointBarrier) and mark.checkpoint_id == barrier.checkpoint_id:
+            self._marks.popleft()
+            self._taking = True
+            self._begins(barrier)
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether something was read and not given."""
+        return bool(self._out)
+
+    def read_before(self) -> Element | None:
+        """What was read before and has to be processed before state is taken; None: nothing is left."""
+        return self._out.popleft() if self._out else None
 
     def abort_checkpoint(self, checkpoint_id: int) -> None:
         """The barrier is not needed, if it was not given yet."""

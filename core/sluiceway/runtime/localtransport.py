@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
-from sluiceway.elements import Batch, Element
+from sluiceway.elements import Batch, CheckpointBarrier, Element
 from sluiceway.serializers import Serializer
 from sluiceway.transport import ChannelId, CreditSource, Receiver, Sender, Transport
 
@@ -66,9 +67,28 @@ class _LocalChannel(Receiver):
     def send_urgent(self, element: Element) -> None:
         if type(element) is Batch:
             raise TypeError("a batch cannot overtake: only control elements can")
-        if not self._closed:
-            self._urgent.append(element)
+        if self._closed:
+            return
+        self._urgent.append(element)
+        if type(element) is CheckpointBarrier and element.aligned_ms == 0:
+            self._queue.append(element)
             self._wake_consumer()
+        if self.on_urgent is not None:
+            self.on_urgent()
+
+    def overtake(self, barrier: CheckpointBarrier) -> list[Batch[Any]]:
+        batches: list[Batch[Any]] = []
+        for index, element in enumerate(self._backlog):
+            if type(element) is Batch:
+                batches.append(element)
+            elif type(element) is CheckpointBarrier and element.checkpoint_id == barrier.checkpoint_id:
+                del self._backlog[index]
+                break
+        self.send_urgent(barrier)
+        return batches
+
+    def holds(self, checkpoint_id: int) -> bool:
+        return any(type(e) is CheckpointBarrier and e.checkpoint_id == checkpoint_id for e in self._backlog)
 
     def available(self) -> bool:
         return self._closed or self._credit is None or (self._credit > 0 and not self._backlog)
@@ -84,8 +104,6 @@ class _LocalChannel(Receiver):
     # ---- the consumer's end ---------------------------------------------------------------------------------
 
     def receive(self) -> Element | None:
-        if self._urgent:
-            return self._urgent.popleft()
         if not self._queue:
             if self._failure is not None:
                 raise self._failure
@@ -109,12 +127,18 @@ class _LocalChannel(Receiver):
         self._ledger.closed()
         self.wake_producer()
 
-    def queued(self) -> int:
-        return len(self._queue) + len(self._urgent) + (self._failure is not None and not self._closed)
-
     @property
     def urgent(self) -> bool:
         return bool(self._urgent)
+
+    def receive_urgent(self) -> Element | None:
+        return self._urgent.popleft() if self._urgent else None
+
+    def waiting(self) -> list[Element | bytes]:
+        return list(self._queue)
+
+    def queued(self) -> int:
+        return len(self._queue) + (self._failure is not None and not self._closed)
 
     # ---- between them ---------------------------------------------------------------------------------------
 
@@ -157,6 +181,12 @@ class _LocalSender(Sender):
 
     def send_urgent(self, element: Element) -> None:
         self._channel.send_urgent(element)
+
+    def overtake(self, barrier: CheckpointBarrier) -> list[Batch[Any]]:
+        return self._channel.overtake(barrier)
+
+    def holds(self, checkpoint_id: int) -> bool:
+        return self._channel.holds(checkpoint_id)
 
     def available(self) -> bool:
         return self._channel.available()

@@ -10,6 +10,7 @@ from sluiceway.checkpoints import (
     find_checkpoints,
     load_metadata,
     read_enumerators,
+    read_in_flight,
     read_operators,
     split_location,
 )
@@ -47,6 +48,7 @@ def restore_from(settings: Settings, graph: JobGraph, services: Services) -> Job
         read_operators(storage, directory, metadata),
         read_enumerators(storage, directory, metadata),
         saved_key_groups(metadata),
+        read_in_flight(storage, directory, metadata),
     )
     wrong = refusals(metadata, services) | wrong_key_groups(restored.key_groups, restored.fit(graph))
     for problem in wrong.values():

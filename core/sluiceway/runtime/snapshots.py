@@ -7,14 +7,17 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from msgspec.structs import replace as replace_struct
+
 from sluiceway.checkpoints import SubtaskEntry
 from sluiceway.errors import StateError
-from sluiceway.graph import JobGraph, JobVertex
+from sluiceway.graph import JobEdge, JobGraph, JobVertex
+from sluiceway.inflight import EdgeName, InFlight, Overtaken
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.state import KeyedSnapshot
 
-__all__ = ["JobSnapshot", "TaskSnapshot", "with_own_objects"]
+__all__ = ["JobSnapshot", "TaskSnapshot", "edge_names", "with_own_objects"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,9 @@ class TaskSnapshot:
         size_alone: how large it was, where the state itself is not kept.
         entry: where the state is, if it was written into a storage; then there are no ``operators``.
         savepoint: path or URL of the savepoint that it is for; empty: it is for a checkpoint.
+        unaligned: whether the barrier has overtaken records.
+        in_flight: those of them that this subtask keeps: what it had not processed, and what it had not sent.
+        in_flight_size: bytes of those, as far as they were written and are not in ``in_flight``.
     """
 
     operators: tuple[OperatorSnapshot, ...]
@@ -46,13 +52,24 @@ class TaskSnapshot:
     entry: SubtaskEntry | None = None
     size_alone: int = 0
     savepoint: str = ""
+    unaligned: bool = False
+    in_flight: tuple[Overtaken | InFlight, ...] = ()
+    in_flight_size: int = 0
 
     @property
     def size(self) -> int:
-        """Bytes of serialized state in it, or that it refers to."""
+        """Bytes of serialized state in it, or that it refers to, with the records in flight."""
         if self.entry is not None:
             return self.entry.size
-        return self.size_alone + sum(_size(s) for s in self.operators)
+        in_flight = sum(part.size for part in self.in_flight if isinstance(part, InFlight))
+        return self.size_alone + sum(_size(s) for s in self.operators) + in_flight
+
+    def without_in_flight(self) -> TaskSnapshot:
+        """For a later checkpoint, when the task has finished: by then those have been processed."""
+        entry = self.entry
+        if entry is not None and entry.in_flight:
+            entry = replace_struct(entry, in_flight=())
+        return replace(self, in_flight=(), in_flight_size=0, entry=entry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +81,13 @@ class JobSnapshot:
             reader with positions, and so on.
         enumerators: per uid of a source, what its enumerator's snapshot returned.
         key_groups: per uid of a step with keyed state, into how many key groups it is divided; of another run's.
+        in_flight: the records that were on their way between two subtasks.
     """
 
     operators: tuple[OperatorSnapshot, ...] = ()
     enumerators: Mapping[str, Any] = field(default_factory=dict)
     key_groups: Mapping[str, int] = field(default_factory=dict)
+    in_flight: tuple[InFlight, ...] = ()
 
     def fit(self, graph: JobGraph) -> JobGraph:
         """The job with the saved numbers of key groups, where nobody chose one and the parallelism allows it."""
@@ -101,6 +120,28 @@ class JobSnapshot:
             dealt = tuple([split for s in readers for split in s.splits][subtask :: vertex.parallelism])
         return (*mine, OperatorSnapshot(vertex.uid, splits=dealt)) if dealt else tuple(mine)
 
+    def in_flight_on(
+        self, name: EdgeName, edge: JobEdge, target: JobVertex, subtask: int
+    ) -> tuple[tuple[InFlight, ...], bool]:
+        """What one subtask is given of the records that were in flight on an edge, in order.
+
+        Returns:
+            the records, and whether they are to be dealt out: then all subtasks are given the same, and each
+            takes its share. That is so when there are other subtasks than there were, or another partitioner.
+        """
+        parts = sorted(
+            (p for p in self.in_flight if p.edge == name), key=lambda p: (p.stage, p.producer, p.consumer)
+        )
+        partitioner = edge.edge.partitioner.name
+        if all(
+            p.partitioner == partitioner
+            and p.consumers == target.parallelism
+            and (partitioner != "hash" or p.max_parallelism == target.max_parallelism)
+            for p in parts
+        ):
+            return tuple(p for p in parts if p.consumer == subtask), False
+        return tuple(parts), True
+
     def drained(self, vertex: JobVertex, subtask: int) -> bool:
         """Whether a subtask has nothing to do any more: all its steps had come to their end."""
         uids = {n.uid for n in vertex.nodes}
@@ -117,6 +158,14 @@ class JobSnapshot:
         Raises:
             StateError: names the uids.
         """
+        edges = set(edge_names(graph).values())
+        lost_on = sorted({str(p.edge) for p in self.in_flight if p.edge not in edges})
+        if lost_on:
+            raise StateError(
+                f"the checkpoint was unaligned and has records that were in flight {', '.join(lost_on)}, and job "
+                f"{graph.job_name!r} has no such edge between two tasks: go on with the pipeline that it was "
+                "taken of and take a savepoint of that, or leave the records behind, with allow-dropped-state"
+            )
         known = {n.uid for v in graph.vertices for n in v.nodes}
         listed = {s.uid for s in self.operators if any(kept.elements for kept in s.lists)}
         undealt = {uid for uid, state in self.enumerators.items() if state}
@@ -127,6 +176,19 @@ class JobSnapshot:
                 f"{graph.job_name!r} goes by: give its step that uid, with .uid(...), or leave the state behind, "
                 "with allow-dropped-state"
             )
+
+
+def edge_names(graph: JobGraph) -> dict[str, EdgeName]:
+    """By id, what checkpoints call the edges between tasks."""
+    uids = {n.id: n.uid for v in graph.vertices for n in v.nodes}
+    names: dict[str, EdgeName] = {}
+    counted: dict[EdgeName, int] = {}
+    for edge in graph.edges:
+        tag = "" if edge.edge.tag is None else edge.edge.tag.name
+        name = EdgeName(uids[edge.source_node], uids[edge.target_node], edge.edge.port, tag)
+        number = counted[name] = counted.get(name, -1) + 1
+        names[edge.id] = replace(name, number=number)
+    return names
 
 
 def with_own_objects(snapshot: OperatorSnapshot) -> OperatorSnapshot:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from sluiceway.checkpoints import NativeFileEntry, SubtaskEntry, shared_files, split_location, write_subtask
+from sluiceway.inflight import InFlight, Overtaken
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.runtime.deployment import TaskDeployment
 from sluiceway.runtime.snapshots import TaskSnapshot
@@ -32,7 +33,17 @@ class MemoryWriter(SnapshotWriter):
 
     def write(self, deployment: TaskDeployment, checkpoint_id: int, snapshot: TaskSnapshot) -> TaskSnapshot:
         """With all of it as bytes."""
-        return replace(snapshot, operators=tuple(map(_read, snapshot.operators)))
+        kept = _kept(snapshot)
+        return replace(
+            snapshot,
+            operators=tuple(map(_read, snapshot.operators)),
+            in_flight=kept,
+            in_flight_size=sum(part.size for part in kept),
+        )
+
+
+def _kept(snapshot: TaskSnapshot) -> tuple[InFlight, ...]:
+    return tuple(part.kept() if isinstance(part, Overtaken) else part for part in snapshot.in_flight)
 
 
 def _read(snapshot: OperatorSnapshot) -> OperatorSnapshot:
@@ -66,11 +77,13 @@ class StorageWriter(SnapshotWriter):
             f"{d.vertex.id}-{d.subtask}-{d.attempt}.state",
             d.subtask,
             snapshot.operators,
+            in_flight=_kept(snapshot),
             finished=snapshot.drained,
             known=self._known.get(d.attempt_id),
         )
         self._written[d.attempt_id, checkpoint_id] = entry
-        return replace(snapshot, operators=(), entry=entry)
+        in_flight_size = sum(part.elements.size for part in entry.in_flight)
+        return replace(snapshot, operators=(), entry=entry, in_flight=(), in_flight_size=in_flight_size)
 
     def completed(self, attempt_ids: Collection[str], checkpoint_id: int) -> None:
         """Files of backends that never change need not be written again."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from enum import Enum
 from typing import Any
 
 from sluiceway.clock import Clock
@@ -15,14 +14,12 @@ from sluiceway.elements import (
     Batch,
     CancelCheckpointMarker,
     CheckpointBarrier,
-    Element,
     EndOfData,
     EndOfPartition,
     Watermark,
 )
 from sluiceway.engine import Services
-from sluiceway.errors import FunctionContractError, StateError
-from sluiceway.faults import locate
+from sluiceway.errors import StateError
 from sluiceway.gates import InputGate
 from sluiceway.graph import ExecutionState
 from sluiceway.keygroups import KeyGroupRange
@@ -37,13 +34,16 @@ from sluiceway.operators import (
     cut_batch,
     own_copy,
 )
-from sluiceway.outputs import ResultPartition
 from sluiceway.runtime.deployment import TaskDeployment
 from sluiceway.runtime.eventloop import EventLoop
-from sluiceway.runtime.failure import explain_failure
+from sluiceway.runtime.failure import close_each, explain_failure, stand_in
 from sluiceway.runtime.inputs import GateInput, SourceInput, TaskInput
+from sluiceway.runtime.phases import Phase
+from sluiceway.runtime.slices import Slices
 from sluiceway.runtime.taskcheckpoints import CheckpointReports, TaskCheckpoints
+from sluiceway.runtime.taskinflight import all_again
 from sluiceway.runtime.taskmetrics import at_rest_s, latencies, records_to_sinks, subtask_metrics
+from sluiceway.runtime.taskoutputs import TaskOutputs
 from sluiceway.runtime.wiring import EdgeOutput, open_gate, open_partition, open_source
 from sluiceway.runtime.worker import Progress, Tasklet, Worker
 from sluiceway.state import StateBackend
@@ -51,7 +51,7 @@ from sluiceway.steps import SourceStep
 from sluiceway.streamgraph import StreamNode
 from sluiceway.transport import Transport
 
-__all__ = ["Phase", "Task"]
+__all__ = ["Task"]
 
 ReportState = Callable[[str, ExecutionState, BaseException | None], None]
 ReportWatermark = Callable[[str, str, int | None], None]
@@ -59,27 +59,9 @@ MakeReader = Callable[["Task"], Callable[[], Reader[Any]]]
 
 _UNTIL_WOKEN = Wait()
 _CHECKPOINT = (CheckpointBarrier, CancelCheckpointMarker)
-_MUCH = 2
-"""A step may make this many batches of one before its input is cut into smaller parts."""
-_FIRST = 16
-"""Records of the first part: nobody knows yet how long they take."""
-_LONG_S = 0.1
-"""A step that takes longer has its input cut, so that other tasks and messages have their turn."""
 _STEPS_OF_CONSUMERS = 4
 """In a turn. Several producers may send to one consumer, which has to keep up with them all: records that wait
 long are in no cache any more when they are processed."""
-
-
-class Phase(Enum):
-    """Where a task is in its life; each step of the task does what its phase says."""
-
-    NEW = "new"
-    RUNNING = "running"
-    FINISHING = "finishing"
-    AWAITING = "awaiting the final checkpoint"
-    STANDING = "standing still until the savepoint is complete that the job ends with"
-    DRAINING = "draining"
-    ENDED = "ended"
 
 
 class Task(Tasklet):
@@ -130,7 +112,8 @@ class Task(Tasklet):
         self._phase = Phase.NEW
         self._mails: deque[Callable[[], None]] = deque()
         self._metric_groups: list[tuple[str, MetricGroup]] = []
-        self._partitions: list[ResultPartition] = []
+        self._outputs = TaskOutputs(deployment)
+        self._partitions = self._outputs.partitions
         self._edges: list[EdgeOutput] = []
         self._operators: list[Operator] = []
         self._backward: list[Operator] = []
@@ -138,12 +121,12 @@ class Task(Tasklet):
         self._unfinished: deque[Operator] = deque()
         self._at = deployment.vertex.head.name
         self._rested = False
-        self._batch_size = deployment.settings.batch_size
-        self._slice = min(_FIRST, self._batch_size)
+        self._slices = Slices(deployment.settings.batch_size)
         self._rest_of_batch: Batch[Any] | None = None
         self.input = self._make_input(make_reader)
+        rest = lambda: self._rest_of_batch  # noqa: E731
         self.checkpoints = TaskCheckpoints(
-            deployment.attempt_id, self.clock, self.input, self._send, self._snapshots, reports
+            deployment, self.clock, self.input, self._outputs, self._snapshots, rest, reports
         )
 
     # ---- wiring: the consumer's end first, then the producer's ----------------------------------------------
@@ -156,7 +139,8 @@ class Task(Tasklet):
             return open_source(d, step, self.clock, reader, lambda: self.blocked_s, report)
         began = lambda: self.checkpoints.alignment_began()  # noqa: E731 (there are none yet)
         self.steps_a_turn = _STEPS_OF_CONSUMERS
-        return GateInput(open_gate(d, self._transport, self._data_came, began))
+        gate = open_gate(d, self._transport, self._data_came, began, self._urgent_came)
+        return GateInput(gate, lambda: all_again(d))
 
     def connect(self) -> None:
         """Open the outputs and build the chain; every consumer's end is open by now."""
@@ -208,6 +192,9 @@ class Task(Tasklet):
         gate.wake(channel)
         self.worker.wake(self)
 
+    def _urgent_came(self, gate: InputGate, channel: int) -> None:
+        self.mail(lambda: gate.take_urgent(channel))
+
     def _credit_came(self) -> None:
         self.worker.wake(self)
 
@@ -248,7 +235,7 @@ class Task(Tasklet):
         except BaseException as error:
             if not isinstance(error, self.worker.contained):
                 raise
-            self._end(ExecutionState.FAILED, error if isinstance(error, Exception) else self._kept_in(error))
+            self._end(ExecutionState.FAILED, error if isinstance(error, Exception) else stand_in(error, self._at))
             return Progress.DONE
 
     def goes_on(self) -> bool:
@@ -273,7 +260,7 @@ class Task(Tasklet):
         self._report(d.attempt_id, ExecutionState.RUNNING, None)
         if d.drained:
             # What is restored has done all this before; but who comes after it may have to hear it again.
-            self._send(Watermark(MAX_WATERMARK))
+            self._outputs.send(Watermark(MAX_WATERMARK))
             self._end_output()
         return Progress.AGAIN
 
@@ -352,7 +339,7 @@ class Task(Tasklet):
 
     def _end_output(self) -> None:
         """No record follows; where checkpoints are taken, one that knows of it does."""
-        self._send(EndOfData())
+        self._outputs.send(EndOfData())
         if self.deployment.settings.checkpoint_interval_ms:
             self._phase = Phase.AWAITING
             self.checkpoints.input_ended()
@@ -360,13 +347,15 @@ class Task(Tasklet):
             self._end_partitions()
 
     def _end_partitions(self) -> None:
-        self._send(EndOfPartition())
+        self._outputs.send(EndOfPartition())
         self._phase = Phase.DRAINING
 
     def _await_final_checkpoint(self) -> Progress:
         """All is done, but not for certain before a checkpoint knows of it: give barriers on until then."""
         self._wake_up()
         self._read_mails()
+        if self.checkpoints.attention:
+            self.checkpoints.attend(self.started)
         if self.checkpoints.finished:
             self._end_partitions()
         elif self.checkpoints.barrier is not None:
@@ -402,9 +391,10 @@ class Task(Tasklet):
         if cause is not None:
             cause = self._explained(cause)
         self.worker.forget(self)
-        for operator in reversed(self._operators):
-            cause = self._closing(operator.close, operator.step_name, cause)
-        cause = self._closing(self.input.close, self.deployment.vertex.head.name, cause)
+        self.checkpoints.close()
+        closes = [(o.step_name, o.close) for o in reversed(self._operators)]
+        closes.append((self.deployment.vertex.head.name, self.input.close))
+        cause = close_each(closes, cause, self._explained)
         if cause is not None:
             state = ExecutionState.FAILED
             for partition in self._partitions:
@@ -417,31 +407,10 @@ class Task(Tasklet):
         self._rest_of_batch = None
         self._report(self.deployment.attempt_id, state, cause)
 
-    def _closing(self, close: Callable[[], None], step: str, cause: BaseException | None) -> BaseException | None:
-        self._at = step
-        try:
-            close()
-        except Exception as error:
-            if cause is None:
-                return self._explained(error)
-            cause.add_note(f"while closing step {step!r} after that: {type(error).__name__}: {error}")
-        return cause
-
-    def _kept_in(self, error: BaseException) -> Exception:
-        """What stands in for an exception that is meant to end a process."""
-        fault = locate(error.__traceback__)
-        step = (fault.step if fault is not None else None) or self._at
-        kept = FunctionContractError(
-            f"the function of step {step!r} raised {type(error).__name__}({error!s}), which is meant to end a"
-            " process: raise another exception to fail the job"
-        ).with_traceback(error.__traceback__)
-        kept.__cause__ = error
-        return kept
-
-    def _explained(self, error: BaseException) -> BaseException:
+    def _explained(self, error: BaseException, step: str = "") -> BaseException:
         d = self.deployment
         return explain_failure(
-            error, vertex=d.vertex.name, step=self._at, subtask=d.subtask, parallelism=d.vertex.parallelism
+            error, vertex=d.vertex.name, step=step or self._at, subtask=d.subtask, parallelism=d.vertex.parallelism
         )
 
     # ---- between two elements -------------------------------------------------------------------------------
@@ -464,6 +433,10 @@ class Task(Tasklet):
         self._wake_up()
         if self._mails:
             self._read_mails()
+        if self.checkpoints.attention:
+            progress = self._attend()
+            if progress is not None:
+                return progress
         for partition in self._partitions:
             if not partition.available():
                 return self._rest(_UNTIL_WOKEN, Progress.BLOCKED, 0)
@@ -484,13 +457,49 @@ class Task(Tasklet):
         self._at = self._entry.step_name
         return None
 
+    def _attend(self) -> Progress | None:
+        """Take a checkpoint that does not wait for its turn, nor until the output takes more.
+
+        What has begun is brought to its end first, and what a source has read is processed: that is in no channel.
+        """
+        self.checkpoints.attend(self.started)
+        if not self.checkpoints.hurry or self._phase is not Phase.RUNNING:
+            return None
+        held_up: Wait | None = None
+        for operator in self._backward:
+            if isinstance(operator, TimedOperator) and operator.has_work:
+                if held_up is not None:
+                    return self._rest(held_up, Progress.BLOCKED, 0)
+                self._at = operator.step_name
+                operator.work()
+                return Progress.AGAIN
+            held_up = held_up or operator.blocked()
+        if self.checkpoints.early and self._process_before(held_up is None):
+            return Progress.AGAIN if held_up is None else self._rest(held_up, Progress.BLOCKED, 0)
+        return self._take_checkpoint()
+
+    def _process_before(self, can: bool) -> bool:
+        """Whether something has to be processed before state is taken; a part of it is, if it can."""
+        self._at = self._entry.step_name
+        if isinstance(self.input, GateInput) and self.input.may_rest:
+            return False
+        if self._rest_of_batch is not None:
+            if can:
+                self._process(self._rest_of_batch)
+            return True
+        if not isinstance(self.input, SourceInput) or not self.input.reads_ahead:
+            return False
+        element = self.input.read_before() if can else None
+        if type(element) is Batch:
+            self.records_in += len(element.values)
+            self._process(element)
+        elif element is not None:
+            self._entry.control(element)
+        return True
+
     def _read_mails(self) -> None:
         while self._mails:
             self._mails.popleft()()
-
-    def _send(self, element: Element) -> None:
-        for partition in self._partitions:
-            partition.control(element)
 
     def _rest(self, wait: Wait, progress: Progress, timed: int | None = None) -> Progress:
         """Sleep until what is waited for is there, or time has come for one of the last ``timed`` operators."""
@@ -503,6 +512,8 @@ class Task(Tasklet):
                     in_s = max(0, due - self.clock.now_ms()) / 1000
                     # To the nanosecond: 0.4 + 0.2 is more than 0.6, and would not come when the clock says 0.6.
                     self.worker.wait(self, Wait(until=round(self.started + in_s, 9)))
+        if self.checkpoints.due is not None:
+            self.worker.wait(self, Wait(until=self.checkpoints.due))
         for partition in self._partitions:
             if progress is Progress.IDLE:
                 partition.idle()
@@ -512,22 +523,16 @@ class Task(Tasklet):
 
     def _process(self, batch: Batch[Any]) -> None:
         """Pass a batch down the chain; where the chain makes many records of one, a part at a time."""
-        size = len(batch.values)
-        if size > self._slice:
-            self._rest_of_batch = cut_batch(batch, self._slice, None)
-            batch = cut_batch(batch, 0, self._slice)
-            size = self._slice
+        size, slices = len(batch.values), self._slices
+        if size > slices.size:
+            size = slices.size
+            self._rest_of_batch = cut_batch(batch, size, None)
+            batch = cut_batch(batch, 0, size)
         else:
             self._rest_of_batch = None
         before = self.records_out
         self._receive[self.input.port](batch)
-        made = self.records_out - before
-        took = self.clock.monotonic() - self.started
-        if size > 1 and (made > _MUCH * self._batch_size or took > _LONG_S):
-            share = min(self._batch_size / made if made else 1.0, _LONG_S / took if took else 1.0)
-            self._slice = max(1, int(size * share))
-        elif self._slice < _MUCH * self._batch_size and made < self._batch_size and took < _LONG_S / 4:
-            self._slice *= 2
+        slices.learn(size, self.records_out - before, self.clock.monotonic() - self.started)
 
     # ---- what others ask ------------------------------------------------------------------------------------
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 from sluiceway.clock import Clock
 from sluiceway.connector import Wait
-from sluiceway.elements import CancelCheckpointMarker, CheckpointBarrier, Element
+from sluiceway.elements import BarrierAnnouncement, Batch, CancelCheckpointMarker, CheckpointBarrier
 from sluiceway.errors import CheckpointFailedError, SerializationError
+from sluiceway.inflight import Overtaken, Recording
 from sluiceway.operators import Operator, OperatorSnapshot
+from sluiceway.runtime.deployment import TaskDeployment
 from sluiceway.runtime.inputs import TaskInput
 from sluiceway.runtime.snapshots import TaskSnapshot, with_own_objects
+from sluiceway.runtime.taskinflight import received
+from sluiceway.runtime.taskoutputs import TaskOutputs
 
 __all__ = ["CheckpointReports", "TaskCheckpoints"]
 
@@ -29,23 +34,40 @@ class CheckpointReports(Protocol):
         """The task has processed all its input, and waits for a checkpoint in order to finish."""
 
 
+@dataclass(slots=True)
+class _Taken:
+    """A checkpoint of which the state was taken, and of what is in flight not everything is known."""
+
+    snapshot: TaskSnapshot
+    recording: Recording | None
+    sent: list[Overtaken] = field(default_factory=list)
+    waits: bool = False
+    """Whether the barrier waits in the output; when it has gone, or when it has overtaken, that is all."""
+
+
 class TaskCheckpoints:
     """Takes a task through its checkpoints. From the task's thread.
 
     A barrier that has come is kept until the task calls :meth:`take`, with everything before it processed: then
     what sinks hold is handed to the outside, and when they have got rid of it the state is taken, the barrier goes
-    on, and the coordinator is told.
+    on, and the coordinator is told. A barrier that has overtaken (:attr:`early`) is no different, but that the
+    coordinator is told when all is known that was in flight.
 
     Args:
-        attempt_id: the task's.
-        clock: for durations.
+        deployment: the task's.
+        clock: for durations, and for the time after which barriers overtake.
         source: where the barriers come from.
-        send: sends a control element to every consumer.
+        outputs: where they go.
         snapshots: the state of all steps, for the checkpoint of that id.
+        rest: what is left of the batch that came last.
         reports: the way to the coordinator.
 
     Attributes:
         barrier: the one that has come and was not passed on yet.
+        early: whether it has overtaken what came before it.
+        hurry: whether it overtakes what is on its way out: it does not wait until the output takes more.
+        attention: whether :meth:`attend` is to be called.
+        due: when, in monotonic seconds; None: whenever something may have changed.
         operators: the chain, head first.
         drained: whether the task has processed all its input.
         finished: whether a checkpoint is complete that holds the state at the end of the input, or the job ends
@@ -55,30 +77,39 @@ class TaskCheckpoints:
 
     def __init__(
         self,
-        attempt_id: str,
+        deployment: TaskDeployment,
         clock: Clock,
         source: TaskInput,
-        send: Callable[[Element], None],
+        outputs: TaskOutputs,
         snapshots: Callable[[int], list[OperatorSnapshot]],
+        rest: Callable[[], Batch[Any] | None],
         reports: CheckpointReports,
     ) -> None:
         self.barrier: CheckpointBarrier | None = None
+        self.early = self.hurry = False
+        self.attention = False
+        self.due: float | None = None
         self.operators: Sequence[Operator] = ()
         self.drained = False
         self.finished = False
         self.standing_still = False
-        self._attempt_id = attempt_id
+        self._deployment = deployment
+        self._attempt_id = deployment.attempt_id
         self._clock = clock
         self._source = source
-        self._send = send
+        self._outputs = outputs
         self._snapshots = snapshots
+        self._rest = rest
         self._reports = reports
         self._begun = self._told = 0
+        self._timed: CheckpointBarrier | None = None
+        self._taken: _Taken | None = None
         self._drained_in: int | None = None
         self._stops_with: int | None = None
         self._came_at = 0.0
         self._alignment_began: float | None = None
         self._alignment_s = 0.0
+        source.watch_checkpoints(self.announced, self.overtaken)
 
     # ---- barriers -------------------------------------------------------------------------------------------
 
@@ -88,15 +119,43 @@ class TaskCheckpoints:
 
     def came(self, element: CheckpointBarrier | CancelCheckpointMarker) -> None:
         """The input has given a barrier, or says that one will not come."""
-        now = self._clock.monotonic()
-        self._alignment_s = 0.0 if self._alignment_began is None else now - self._alignment_began
-        self._alignment_began = None
+        now = self._aligned()
         if isinstance(element, CancelCheckpointMarker):
             missing = CheckpointFailedError("its barrier has not come by every channel")
             self._give_up(element.checkpoint_id, missing)
         else:
             self._came_at = now
-            self.barrier = element
+            self.barrier, self.early = element, False
+            self.hurry = element.aligned_ms == 0
+            self.attention = self.attention or self.hurry
+
+    def announced(self, announcement: BarrierAnnouncement) -> None:
+        """A barrier is on its way that overtakes when its time is up."""
+        if self._timed is None or self._timed.checkpoint_id < announcement.checkpoint_id:
+            self._watch(announcement.checkpoint_id, announcement.timestamp_ms, announcement.aligned_ms)
+
+    def overtaken(self, barrier: CheckpointBarrier) -> None:
+        """The input has given a barrier that is ahead of its place: the checkpoint begins at once."""
+        self._came_at = self._aligned()
+        self.barrier = barrier
+        self.early = self.hurry = self.attention = True
+
+    def attend(self, now: float) -> None:
+        """Do what time has come for, and acknowledge what is known now. ``now`` is monotonic seconds."""
+        taken, timed = self._taken, self._timed
+        if self.due is not None and self.due <= now:
+            self.due = None
+            assert timed is not None
+            if taken is not None and taken.snapshot.checkpoint_id == timed.checkpoint_id:
+                if taken.waits:
+                    taken.sent += self._outputs.overtake(timed)
+            elif self.barrier is None:
+                self._source.overtake(timed)
+            else:
+                self.hurry = True
+        if taken is not None:
+            self._look_at(taken)
+        self.attention = self.hurry or self.due is not None or self._taken is not None
 
     def take(self) -> Wait | None:
         """Take the checkpoint whose barrier has come; or what to wait for before calling this again.
@@ -107,41 +166,92 @@ class TaskCheckpoints:
         for operator in self.operators:
             operator.before_barrier()
         for operator in self.operators:
-            wait = operator.blocked()
+            wait = operator.unsettled()
             if wait is not None:
                 return wait
-        barrier = self.barrier
+        barrier, early = self.barrier, self.early
         assert barrier is not None
-        self.barrier = None
+        self.barrier, self.early, self.hurry = None, False, False
+        self._drop_taken()
         began = self._clock.monotonic()
         try:
-            taken = tuple(map(with_own_objects, self._snapshots(barrier.checkpoint_id)))
+            operators = tuple(map(with_own_objects, self._snapshots(barrier.checkpoint_id)))
         except SerializationError as error:
             # The task is as it was. After anything else that functions and sinks raise here, nobody knows that.
             self._give_up(barrier.checkpoint_id, error)
             return None
         finally:
             self._source.checkpoint_taken()
-        self._send(barrier)
+        recording = self._source.record(barrier.checkpoint_id, self._rest()) if early else None
+        now_ms = self._clock.now_ms()
+        if 0 < barrier.aligned_ms <= now_ms - barrier.timestamp_ms:
+            barrier = replace(barrier, aligned_ms=0)
+        sent = self._outputs.barrier(barrier)
         if self.drained and self._drained_in is None:
             self._drained_in = barrier.checkpoint_id
         if barrier.stops:
             self._stops_with, self.standing_still = barrier.checkpoint_id, True
         snapshot = TaskSnapshot(
-            taken,
+            operators,
             drained=self.drained,
-            start_delay_ms=max(0, self._clock.now_ms() - barrier.timestamp_ms),
+            start_delay_ms=max(0, now_ms - barrier.timestamp_ms),
             alignment_ms=round(self._alignment_s * 1000),
             flush_ms=round((began - self._came_at) * 1000),
             sync_ms=round((self._clock.monotonic() - began) * 1000),
             checkpoint_id=barrier.checkpoint_id,
             savepoint=barrier.savepoint,
+            unaligned=early or barrier.aligned_ms == 0,
         )
-        self._reports.acknowledge(self._attempt_id, barrier.checkpoint_id, snapshot)
+        waits = barrier.aligned_ms > 0 and self._outputs.holds(barrier.checkpoint_id)
+        self._taken = _Taken(snapshot, recording, sent, waits)
+        if waits and (self._timed is None or self._timed.checkpoint_id != barrier.checkpoint_id):
+            self._watch(barrier.checkpoint_id, barrier.timestamp_ms, barrier.aligned_ms)
+        elif not waits and self._timed is not None and self._timed.checkpoint_id <= barrier.checkpoint_id:
+            self.due = None
+        self.attention = True
+        self._look_at(self._taken)
         return None
 
+    def close(self) -> None:
+        """The task has ended."""
+        self._drop_taken()
+
+    def _aligned(self) -> float:
+        """How long channels waited is known; returns monotonic seconds."""
+        now = self._clock.monotonic()
+        self._alignment_s = 0.0 if self._alignment_began is None else now - self._alignment_began
+        self._alignment_began = None
+        return now
+
+    def _watch(self, checkpoint_id: int, timestamp_ms: int, aligned_ms: int) -> None:
+        left_ms = max(0, timestamp_ms + aligned_ms - self._clock.now_ms())
+        self._timed = CheckpointBarrier(checkpoint_id, timestamp_ms, aligned_ms=0)
+        self.due = round(self._clock.monotonic() + left_ms / 1000, 9)
+        self.attention = True
+
+    def _look_at(self, taken: _Taken) -> None:
+        """Acknowledge a checkpoint, if all is known that was in flight."""
+        if taken.recording is not None and not taken.recording.complete:
+            return
+        snapshot = taken.snapshot
+        if taken.waits and self._outputs.holds(snapshot.checkpoint_id):
+            return
+        self._taken = None
+        if self._timed is not None and self._timed.checkpoint_id == snapshot.checkpoint_id:
+            self.due = None
+        came = () if taken.recording is None else received(self._deployment, taken.recording)
+        whole = replace(snapshot, in_flight=(*came, *taken.sent))
+        self._reports.acknowledge(self._attempt_id, snapshot.checkpoint_id, whole)
+
+    def _drop_taken(self) -> None:
+        taken, self._taken = self._taken, None
+        if taken is not None:
+            for operator in taken.snapshot.operators:
+                if operator.keyed is not None:
+                    operator.keyed.release()
+
     def _give_up(self, checkpoint_id: int, cause: BaseException) -> None:
-        self._send(CancelCheckpointMarker(checkpoint_id))
+        self._outputs.send(CancelCheckpointMarker(checkpoint_id))
         self._reports.decline(self._attempt_id, checkpoint_id, cause)
 
     # ---- what the coordinator says --------------------------------------------------------------------------
@@ -168,10 +278,14 @@ class TaskCheckpoints:
         self._source.abort_checkpoint(checkpoint_id)
         if checkpoint_id == self._stops_with:
             self._stops_with, self.standing_still = None, False
+        if self._timed is not None and self._timed.checkpoint_id == checkpoint_id:
+            self.due = None
+        if self._taken is not None and self._taken.snapshot.checkpoint_id == checkpoint_id:
+            self._drop_taken()
         if self.barrier is not None and self.barrier.checkpoint_id == checkpoint_id:
-            self.barrier = None
+            self.barrier, self.early, self.hurry = None, False, False
             self._source.checkpoint_taken()
-            self._send(CancelCheckpointMarker(checkpoint_id))
+            self._outputs.send(CancelCheckpointMarker(checkpoint_id))
         for operator in self.operators:
             operator.checkpoint_aborted(checkpoint_id)
 

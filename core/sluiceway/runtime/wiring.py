@@ -60,6 +60,7 @@ def open_gate(
     transport: Transport,
     data_came: Callable[[InputGate, int], None],
     on_alignment: Callable[[], None],
+    urgent_came: Callable[[InputGate, int], None] = lambda gate, channel: None,
 ) -> InputGate:
     """Open the consumer's end of all channels into a task.
 
@@ -68,6 +69,7 @@ def open_gate(
         transport: opens them.
         data_came: told which channel of the gate has something to read.
         on_alignment: told when channels begin to wait for others.
+        urgent_came: told which channel of the gate has an urgent element.
     """
     gate = InputGate(exactly_once=deployment.settings.checkpoint_mode == "exactly-once", on_alignment=on_alignment)
     limited = (c for descriptor in deployment.inputs if not descriptor.feedback for c in descriptor.channels)
@@ -78,7 +80,12 @@ def open_gate(
         for channel in descriptor.channels:
             ledger = Unlimited() if descriptor.feedback else ledger_of_gate.channel(far=_is_far(channel))
             receiver = transport.receiver(channel, ledger, _waker(data_came, gate, index), serializer)
-            gate.add_channel(receiver, feedback=descriptor.feedback, port=descriptor.port)
+            gate.add_channel(
+                receiver, feedback=descriptor.feedback, port=descriptor.port, overtakes=descriptor.overtakes
+            )
+            receiver.on_urgent = _waker(urgent_came, gate, index)
+            if receiver.urgent:
+                receiver.on_urgent()
             index += 1
     return gate
 
@@ -137,4 +144,6 @@ def open_partition(
             sender.discard()
         raise
     node = next(n for n in deployment.vertex.nodes if n.id == output.node)
-    return ResultPartition(partitioner, senders, node.buffer_timeout_ms, deployment.settings.batch_size)
+    return ResultPartition(
+        partitioner, senders, node.buffer_timeout_ms, deployment.settings.batch_size, output.overtakes
+    )

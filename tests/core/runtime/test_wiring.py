@@ -18,7 +18,7 @@ class Opened:
 
     def receiver(self, channel: ChannelId, credit: CreditSource, wake: Any, serializer: Any) -> Any:
         self.credit.append(credit.initial())
-        return SimpleNamespace(close=lambda: None)
+        return SimpleNamespace(close=lambda: None, urgent=False)
 
 
 def credit_of(*producers_at: str, feedback: tuple[str, ...] = ()) -> list[int | None]:
@@ -26,7 +26,9 @@ def credit_of(*producers_at: str, feedback: tuple[str, ...] = ()) -> list[int | 
 
     def input_from(places: tuple[str, ...], feedback: bool) -> Any:
         channels = [ChannelId("e", i, 0, producer_at=at, consumer_at="here") for i, at in enumerate(places)]
-        return SimpleNamespace(record_type=None, channels=channels, feedback=feedback, port=0)
+        return SimpleNamespace(
+            record_type=None, channels=channels, feedback=feedback, port=0, overtakes=not feedback
+        )
 
     inputs = [input_from(producers_at, False), input_from(feedback, True)]
     deployment: Any = SimpleNamespace(settings=Settings(), inputs=inputs, serializers=())

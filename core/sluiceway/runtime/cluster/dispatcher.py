@@ -422,9 +422,11 @@ def _checkpoints(run: JobRun) -> list[CheckpointInfo]:
                     s.sync_ms,
                     s.async_ms,
                     s.size,
+                    s.in_flight_size,
                 )
                 for (vertex, subtask), s in sorted(r.tasks.items())
             ],
+            in_flight=sum(s.in_flight_size for s in r.tasks.values()),
         )
         for r in run.master.checkpoints.coordinator.history
     ]

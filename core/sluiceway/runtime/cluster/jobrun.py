@@ -320,6 +320,7 @@ class _Gateway:
             barrier.timestamp_ms,
             barrier.savepoint,
             barrier.stops,
+            barrier.aligned_ms,
         )
         self._run.resources.send(self._place(attempt_id), message)
 

@@ -159,6 +159,7 @@ class TriggerCheckpoint(_OfTask, frozen=True):
     timestamp_ms: int
     savepoint: str = ""
     stops: bool = False
+    aligned_ms: int = -1
 
 
 class CheckpointOver(_OfJob, frozen=True):
@@ -344,6 +345,7 @@ class SubtaskInfo(msgspec.Struct, frozen=True):
     sync_ms: int
     async_ms: int
     size: int
+    in_flight: int = 0
 
 
 class CheckpointInfo(msgspec.Struct, frozen=True):
@@ -357,6 +359,7 @@ class CheckpointInfo(msgspec.Struct, frozen=True):
     reason: str
     savepoint: str
     subtasks: list[SubtaskInfo]
+    in_flight: int = 0
 
 
 class Checkpoints(_Message, frozen=True):

@@ -304,7 +304,7 @@ class WorkerProcess:
                 job.tasks.stop_source(message.attempt)
             case TriggerCheckpoint():
                 m = message
-                barrier = CheckpointBarrier(m.checkpoint, m.timestamp_ms, m.savepoint, m.stops)
+                barrier = CheckpointBarrier(m.checkpoint, m.timestamp_ms, m.savepoint, m.stops, m.aligned_ms)
                 job.tasks.trigger_checkpoint(m.attempt, barrier)
             case CheckpointOver():
                 tell = job.tasks.checkpoint_completed if message.completed else job.tasks.checkpoint_aborted

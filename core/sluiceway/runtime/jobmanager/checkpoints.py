@@ -13,6 +13,7 @@ from sluiceway.clock import Clock
 from sluiceway.config import Settings
 from sluiceway.elements import CheckpointBarrier
 from sluiceway.errors import CheckpointFailedError
+from sluiceway.inflight import InFlight
 from sluiceway.runtime.jobmanager.reminders import Reminders
 from sluiceway.runtime.snapshots import JobSnapshot, TaskSnapshot
 
@@ -47,6 +48,8 @@ class CheckpointPolicy:
         max_concurrent: how many at a time.
         tolerated_failures: how many in a row may fail before the job does.
         retained: how many completed ones are kept.
+        aligned_ms: for how long their barriers keep their place among the records; -1: for ever. Those of
+            savepoints, and of the checkpoint that a job ends with, always do.
     """
 
     interval_ms: int = 0
@@ -55,6 +58,7 @@ class CheckpointPolicy:
     max_concurrent: int = 1
     tolerated_failures: int = 0
     retained: int = 1
+    aligned_ms: int = -1
 
     @classmethod
     def of(cls, settings: Settings) -> CheckpointPolicy:
@@ -66,6 +70,7 @@ class CheckpointPolicy:
             settings.checkpoint_max_concurrent,
             settings.checkpoint_tolerated_failures,
             settings.checkpoint_retained,
+            settings.checkpoint_aligned_timeout_ms if settings.checkpoint_unaligned else -1,
         )
 
 
@@ -110,7 +115,9 @@ class CompletedCheckpoint:
     def snapshot(self) -> JobSnapshot:
         """What the job goes on from."""
         operators = tuple(s for where in sorted(self.tasks) for s in self.tasks[where].operators)
-        return JobSnapshot(operators, self.enumerators)
+        in_flight = (part for where in sorted(self.tasks) for part in self.tasks[where].in_flight)
+        kept = tuple(part for part in in_flight if isinstance(part, InFlight))
+        return JobSnapshot(operators, self.enumerators, in_flight=kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +176,7 @@ class CheckpointRecord:
             size=self.size,
             reason=self.reason[:_REASON],
             savepoint=self.savepoint,
+            in_flight=sum(snapshot.in_flight_size for snapshot in self.tasks.values()),
         )
 
 
@@ -380,7 +388,7 @@ class CheckpointCoordinator:
         if now < self._earliest and not (last and self._failures == 0):
             self._look_at(self._earliest, now)
             return
-        self._trigger(who, now)
+        self._trigger(who, now, aligned_ms=-1 if last else self._policy.aligned_ms)
 
     def _look_at(self, when: float, now: float) -> None:
         if self._asked_at is None or self._asked_at <= now or when < self._asked_at:
@@ -393,6 +401,7 @@ class CheckpointCoordinator:
         now: float,
         request: SavepointRequest | None = None,
         finished: Mapping[Subtask, TaskSnapshot] | None = None,
+        aligned_ms: int = -1,
     ) -> None:
         pending = _Pending(self._next_id, self._clock.now_ms(), now, who)
         if request is None:
@@ -405,7 +414,8 @@ class CheckpointCoordinator:
         if finished is not None:
             pending.finished = finished
         elif who.finished and latest is not None:
-            pending.finished = {where: latest.tasks[where] for where in who.finished if where in latest.tasks}
+            known = (where for where in who.finished if where in latest.tasks)
+            pending.finished = {where: latest.tasks[where].without_in_flight() for where in known}
         self._pending[pending.id] = pending
         self._answered[pending.id] = set()
         self._answered.pop(pending.id - _HISTORY, None)
@@ -416,7 +426,7 @@ class CheckpointCoordinator:
             self._abort(pending, error, counts=True)
             return
         stops = request is not None and request.stops
-        barrier = CheckpointBarrier(pending.id, pending.timestamp_ms, pending.savepoint, stops)
+        barrier = CheckpointBarrier(pending.id, pending.timestamp_ms, pending.savepoint, stops, aligned_ms)
         for attempt_id in who.first:
             self._job.trigger(attempt_id, barrier)
         self._later(lambda: self._time_is_up(pending), self._policy.timeout_ms / 1000)
@@ -583,4 +593,4 @@ class CheckpointCoordinator:
 
 
 def _without_state(snapshot: TaskSnapshot) -> TaskSnapshot:
-    return replace(snapshot, operators=(), entry=None, size_alone=snapshot.size)
+    return replace(snapshot, operators=(), entry=None, in_flight=(), size_alone=snapshot.size)

@@ -21,6 +21,7 @@ from sluiceway.checkpoints import (
     SubtaskEntry,
     VertexEntry,
     encode_metadata,
+    read_in_flight,
     read_operators,
     split_location,
     with_rows,
@@ -107,7 +108,8 @@ class StorageKeeper(CheckpointKeeper):
         """What a job goes on from: keyed state is read by those who need it."""
         id_ = checkpoint.checkpoint_id
         operators = read_operators(self._directory.storage, self._directory.directory(id_), self._metadata[id_])
-        return JobSnapshot(operators, checkpoint.enumerators)
+        in_flight = read_in_flight(self._directory.storage, self._directory.directory(id_), self._metadata[id_])
+        return JobSnapshot(operators, checkpoint.enumerators, in_flight=in_flight)
 
     def discard(self, checkpoint: CompletedCheckpoint) -> None:
         """Delete it, but for what others share with it."""

@@ -25,6 +25,7 @@ from sluiceway.graph import (
     restart_strategy,
     scheduling_strategy,
 )
+from sluiceway.inflight import may_overtake
 from sluiceway.runtime.deployment import InputDescriptor, OutputDescriptor, TaskDeployment
 from sluiceway.runtime.enginelog import DEBUG, INFO, log
 from sluiceway.runtime.jobmanager.alignment import AlignmentCoordinator
@@ -37,7 +38,7 @@ from sluiceway.runtime.jobmanager.jobcheckpoints import (
     MemoryKeeper,
 )
 from sluiceway.runtime.jobmanager.sources import SourceCoordinator
-from sluiceway.runtime.snapshots import JobSnapshot, TaskSnapshot
+from sluiceway.runtime.snapshots import JobSnapshot, TaskSnapshot, edge_names
 from sluiceway.steps import SourceStep
 from sluiceway.transport import ChannelId
 
@@ -124,6 +125,7 @@ class JobMaster:
         self._sources: dict[int, SourceCoordinator] = {}
         self._alignment = AlignmentCoordinator(gateway.announce_watermark)
         self._places: dict[tuple[int, int], str] = {}
+        self._edge_names = edge_names(graph)
         self.checkpoints = JobCheckpoints(
             self.executions,
             settings,
@@ -374,18 +376,8 @@ class JobMaster:
     def _deployment(self, vertex: ExecutionVertex) -> TaskDeployment:
         job_vertex = vertex.job_vertex
         executions = self.executions
-        inputs = [
-            InputDescriptor(
-                channels=tuple(
-                    self._channel(edge, producer, vertex.subtask)
-                    for producer in executions.producers_of(edge, vertex.subtask)
-                ),
-                port=edge.edge.port,
-                feedback=edge.feedback,
-                record_type=self._record_type(edge),
-            )
-            for edge in self.graph.in_edges(job_vertex.id)
-        ]
+        snapshot = self.checkpoints.snapshot()
+        inputs = [self._input(vertex, edge, snapshot) for edge in self.graph.in_edges(job_vertex.id)]
         outputs = [
             OutputDescriptor(
                 node=edge.source_node,
@@ -397,10 +389,11 @@ class JobMaster:
                 ),
                 consumer_max_parallelism=self.graph.vertex(edge.target).max_parallelism,
                 record_type=self._record_type(edge),
+                edge=self._edge_names[edge.id],
+                overtakes=may_overtake(edge.edge.partitioner.name) and not edge.feedback,
             )
             for edge in self.graph.out_edges(job_vertex.id)
         ]
-        snapshot = self.checkpoints.snapshot()
         return TaskDeployment(
             job_name=self.graph.job_name,
             attempt_id=vertex.current.attempt_id,
@@ -416,6 +409,24 @@ class JobMaster:
             checkpoint_path=self.checkpoints.keeper.path,
             drained=snapshot is not None and snapshot.drained(job_vertex, vertex.subtask),
             serializers=self.graph.serializers,
+        )
+
+    def _input(self, vertex: ExecutionVertex, edge: JobEdge, snapshot: JobSnapshot | None) -> InputDescriptor:
+        name, job_vertex, subtask = self._edge_names[edge.id], vertex.job_vertex, vertex.subtask
+        in_flight, dealt = (
+            ((), False) if snapshot is None else snapshot.in_flight_on(name, edge, job_vertex, subtask)
+        )
+        producers = self.executions.producers_of(edge, subtask)
+        return InputDescriptor(
+            channels=tuple(self._channel(edge, producer, subtask) for producer in producers),
+            port=edge.edge.port,
+            feedback=edge.feedback,
+            record_type=self._record_type(edge),
+            edge=name,
+            partitioner=edge.edge.partitioner,
+            overtakes=may_overtake(edge.edge.partitioner.name) and not edge.feedback,
+            in_flight=in_flight,
+            dealt=dealt,
         )
 
     def _channel(self, edge: JobEdge, producer: int, consumer: int) -> ChannelId:
