@@ -24,8 +24,8 @@ class StoredFile:
     Attributes:
         name: relative to the storage's location, parts separated by ``/``.
         size: in bytes.
-        modified_ms: when it was written, ms since the epoch by the storage's own clock; 0 where that is not
-            known.
+        modified_ms: when it was written here, ms since the epoch by the storage's own clock, also if it was put
+            from a local file that is older; 0 where that is not known.
     """
 
     name: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +26,12 @@ __all__ = [
 
 METADATA: Final = "metadata.json"
 """The file that makes a checkpoint: written last, and deleted first."""
+
+_TRIES: Final = 5
+_CHECKPOINT: Final = re.compile(r"chk-\d+")
+_SAVEPOINT: Final = re.compile(r"savepoint-.+-\d+-\d+")
+_RUN: Final = re.compile(r".+-\d+-[0-9a-f]{4}")
+"""The directories of these, and that of a run, in which checkpoints are."""
 
 
 def split_location(location: str) -> tuple[str, str]:
@@ -188,6 +195,10 @@ class CheckpointDirectory:
     def collect(self, now_ms: int, older_than_ms: int, *, dry_run: bool = False) -> Orphans:
         """Delete what no complete checkpoint refers to: what broken writes and given-up checkpoints have left.
 
+        Jobs may go on meanwhile, and others collect. What is in the directory of an incomplete checkpoint or
+        savepoint is as young as its youngest file, and what is in ``shared`` as young as the youngest incomplete
+        checkpoint beside it.
+
         Args:
             now_ms: the time, ms since the epoch.
             older_than_ms: younger files are kept, since they may be part of a checkpoint that is under way.
@@ -197,27 +208,67 @@ class CheckpointDirectory:
             CheckpointError: also if a metadata file cannot be read: what it refers to is not known then, and
                 nothing is deleted.
         """
-        files = {file.name: file for file in self.storage.files(self.path)}
-        needed: set[str] = set()
-        for name in files:
-            directory, _, file = name.rpartition("/")
-            if file == METADATA:
-                needed.add(name)
-                found = load_metadata(self.storage, directory)
-                needed.update(join(directory, part) for part in found.files())
-        orphans = sorted((f for n, f in files.items() if n not in needed), key=lambda file: file.name)
-        old = tuple(f for f in orphans if f.modified_ms <= now_ms - older_than_ms and _is_ours(self.path, f.name))
-        young = tuple(f for f in orphans if f not in old and _is_ours(self.path, f.name))
+        for _ in range(_TRIES):
+            files = list(self.storage.files(self.path))
+            before = {file.name for file in files if _is_metadata(file.name)}
+            needed, gone = self._needed(before)
+            after = {file.name for file in self.storage.files(self.path) if _is_metadata(file.name)}
+            # A listing is not of one moment: what was completed meanwhile may have taken the place of what was
+            # in it, and refer to the same files. A run that was not at rest keeps what it shares; so does one
+            # that is at work, and has nothing complete in the listing.
+            restless = {_place_of(name)[0] for name in (before ^ after) | gone}
+            sharing = {run for run, part in (_place_of(file.name) for file in files) if part == SHARED}
+            nothing = sharing - {_place_of(name)[0] for name in before}
+            if not restless and not nothing:
+                break
+        runs = {run for run, part in (_place_of(file.name) for file in files) if _CHECKPOINT.fullmatch(part)}
+        orphans = [f for f in files if f.name not in needed and self._is_ours(f.name, runs)]
+        orphans.sort(key=lambda file: file.name)
+        limit = now_ms - older_than_ms
+        at_work = {_place_of(file.name)[0] for file in files if file.modified_ms > limit}
+        young = {(run, SHARED) for run in restless | (at_work & nothing)}
+        for run, part in (_place_of(file.name) for file in orphans if file.modified_ms > limit):
+            young |= {(run, part), (run, SHARED)} if part != SHARED else set()
+        old: list[StoredFile] = []
+        kept: list[StoredFile] = []
+        for file in orphans:
+            (kept if file.modified_ms > limit or _place_of(file.name) in young else old).append(file)
         if not dry_run:
             self.storage.delete(file.name for file in old)
-        return Orphans(old, young)
+        return Orphans(tuple(old), tuple(kept))
+
+    def _needed(self, metadata: Iterable[str]) -> tuple[set[str], set[str]]:
+        """What the checkpoints refer to that are complete; and the names of metadata that have gone meanwhile."""
+        needed, gone = set(metadata), set()
+        for name in sorted(needed):
+            directory = name.rpartition("/")[0]
+            try:
+                found = load_metadata(self.storage, directory)
+            except CheckpointError:
+                if any(file.name == name for file in self.storage.files(directory)):
+                    raise
+                gone.add(name)
+            else:
+                needed.update(join(directory, part) for part in found.files())
+        return needed, gone
+
+    def _is_ours(self, name: str, runs: set[str]) -> bool:
+        """Whether a file is in a directory in which only checkpoints have files."""
+        run, part = _place_of(name)
+        if part != SHARED:
+            return (_CHECKPOINT.fullmatch(part) or _SAVEPOINT.fullmatch(part)) is not None
+        return run in runs or _RUN.fullmatch((run or self.storage.location).rpartition("/")[2]) is not None
 
     def _files(self, checkpoint_id: int) -> set[str]:
         directory = self.directory(checkpoint_id)
         return {join(directory, name) for name in self.load(checkpoint_id).files()}
 
 
-def _is_ours(path: str, name: str) -> bool:
-    """Whether a file is in a place where only checkpoints have files."""
-    parts: Iterable[str] = name.removeprefix(path).strip("/").split("/")[:-1]
-    return any(part == SHARED or (part.startswith("chk-") and part[4:].isdecimal()) for part in parts)
+def _place_of(name: str) -> tuple[str, str]:
+    """The directory that a file is in: that of the run, and the name of its own."""
+    run, _, part = name.rpartition("/")[0].rpartition("/")
+    return run, part
+
+
+def _is_metadata(name: str) -> bool:
+    return name == METADATA or name.endswith("/" + METADATA)

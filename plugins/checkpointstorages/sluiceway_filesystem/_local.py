@@ -60,6 +60,7 @@ class LocalStorage(CheckpointStorage):
             size = os.stat(path).st_size
             try:
                 _in_directory(target, lambda: os.link(path, partial))
+                os.utime(partial)  # it is written now, however old its content: see StoredFile.modified_ms
                 _sync(partial)
                 _rename(partial, target)
                 with suppress(FileNotFoundError):  # still there if the target was a link to the same file before

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,7 +22,9 @@ from sluiceway.checkpoints import (
     find_checkpoints,
 )
 from sluiceway.checkpoints.metadata import KeyedEntry, NativeEntry, OperatorEntry
+from sluiceway.clock import SystemClock
 from sluiceway.errors import CheckpointError
+from sluiceway.storage import StoredFile
 from sluiceway_filesystem._local import LocalStorage
 from sluiceway_filesystem._remote import RemoteStorage
 
@@ -136,34 +141,109 @@ def test_a_damaged_checkpoint_can_be_discarded(storage: LocalStorage) -> None:
 
 
 def test_what_nothing_refers_to_is_collected_when_it_is_old(tmp_path: Path) -> None:
-    import os
-
     storage = LocalStorage(str(tmp_path))
     run = CheckpointDirectory(storage, "run")
     complete(run, 1, "a")
-    left = ["run/chk-1/1.state.part-00", "run/chk-2/0-0.state", "run/shared/b"]
-    for name in [*left, "run/chk-3/0-0.state", "run/notes.txt"]:
+    broken = "savepoint-job-1-1795-3"
+    left = ["run/chk-1/1.state.part-00", "run/chk-2/0-0.state", "run/shared/b", f"{broken}/0-0.state"]
+    young = ["run-2/chk-3/0-0.state", "run-2/chk-3/1-0.state", "run-2/shared/b"]
+    others = ["run/notes.txt", "shared/data.txt", "savepoints/notes.txt"]
+    for name in [*left, *young, *others]:
         storage.write(name, (b"xy",))
-    for name in [*left, "run/shared/a", "run/notes.txt"]:
+    for name in [*left, *young, *others, "run/shared/a"]:
         os.utime(tmp_path / name, (1_000, 1_000))
     everything = CheckpointDirectory(storage)
     now_ms = 1_000_000 + 60_000
-    os.utime(tmp_path / "run/chk-3/0-0.state", (1_050, 1_050))
+    os.utime(tmp_path / "run-2/chk-3/0-0.state", (1_050, 1_050))
 
     found = everything.collect(now_ms, 60_000, dry_run=True)
     assert [file.name for file in found.files] == left
-    assert [file.name for file in found.kept] == ["run/chk-3/0-0.state"]
-    assert found.size == 6
+    assert [file.name for file in found.kept] == young, "all of what may be under way"
+    assert found.size == 8
     assert set(left) <= set(names(storage))
 
     assert everything.collect(now_ms, 60_000) == found
-    assert names(storage) == [
-        "run/chk-1/1.state",
-        "run/chk-1/metadata.json",
-        "run/chk-3/0-0.state",
-        "run/notes.txt",
-        "run/shared/a",
-    ]
+    kept = ["run/chk-1/1.state", "run/chk-1/metadata.json", "run/shared/a"]
+    assert names(storage) == sorted([*kept, *young, *others])
+    assert everything.collect(now_ms + 60_000, 60_000).files == found.kept
+    assert names(storage) == sorted([*kept, *others])
+
+
+def test_a_run_of_which_only_shared_files_are_left_is_known_by_its_name(storage: LocalStorage) -> None:
+    for name in ("job-1795295476765-8430/shared/a", "data/shared/a"):
+        storage.write(name, (b"xy",))
+    CheckpointDirectory(storage).collect(1 << 50, 0)
+    assert names(storage) == ["data/shared/a"]
+
+
+def test_what_is_put_from_an_old_file_is_young(tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path / "kept"))
+    local = tmp_path / "local.sst"
+    local.write_bytes(b"x")
+    os.utime(local, (1_000, 1_000))
+    storage.put_file("run/shared/a", str(local))
+    (file,) = storage.files()
+    assert file.modified_ms > 1_000_000
+
+
+class Restless(LocalStorage):
+    """Something happens while it is listed for the first time, the third, ...: before a directory is."""
+
+    before: tuple[str, Callable[[], None]] = ("", lambda: None)
+    listings = 0
+
+    def files(self, directory: str = "") -> Iterator[StoredFile]:
+        self.listings += 1
+        happened = self.listings % 2 == 0
+        for file in sorted(super().files(directory), key=lambda file: file.name):
+            if not happened and file.name.startswith(self.before[0]):
+                happened = True
+                self.before[1]()
+            if os.path.exists(self._path(file.name)):
+                yield file
+
+
+@pytest.mark.parametrize("moments", [1, 100])
+def test_a_job_may_go_on_while_orphans_are_collected(tmp_path: Path, moments: int) -> None:
+    """Checkpoint 1 is listed when it has gone, and checkpoint 2, which shares its files, before it is complete."""
+    storage = Restless(str(tmp_path))
+    run = CheckpointDirectory(LocalStorage(str(tmp_path)), "job-1-8430")
+    complete(run, 1, "a")
+    shared = ["job-1-8430/shared/a", "job-1-8430/shared/orphan"]
+    storage.write(shared[1], (b"x",))
+    for name in shared:
+        os.utime(tmp_path / name, (1_000, 1_000))
+    last = 1
+
+    def goes_on() -> None:
+        nonlocal last
+        storage.write(f"job-1-8430/chk-{last + 1}/{last + 1}.state", (b"x",))
+        run.complete(metadata(last + 1, f"{last + 1}.state", "../shared/a"))
+        run.discard(last)
+        last += 1
+        if last <= moments:
+            storage.before = f"job-1-8430/chk-{last}/", goes_on
+        else:
+            storage.before = "nothing more", goes_on
+
+    storage.before = "job-1-8430/chk-1/", goes_on
+    found = CheckpointDirectory(storage).collect(SystemClock().now_ms(), 60_000)
+    assert shared[0] in names(run.storage), "it is not deleted under the one that refers to it now"
+    assert (shared[1] in names(run.storage)) == (moments > 5), "a run that is never at rest keeps them"
+    assert [file.name for file in found.kept if file.name in shared] == (shared if moments > 5 else [])
+
+
+def test_several_may_collect_at_a_time(tmp_path: Path) -> None:
+    run = CheckpointDirectory(LocalStorage(str(tmp_path)), "run")
+    complete(run, 1, "a")
+    for number in range(50):
+        run.storage.write(f"run/chk-{number + 2}/0.state", (b"x",))
+        run.storage.write(f"run/shared/{number}", (b"x",))
+    with ThreadPoolExecutor(4) as pool:
+        places = [CheckpointDirectory(LocalStorage(str(tmp_path))) for _ in range(4)]
+        for collecting in [pool.submit(place.collect, 1 << 50, 0) for place in places]:
+            collecting.result()
+    assert names(run.storage) == ["run/chk-1/1.state", "run/chk-1/metadata.json", "run/shared/a"]
 
 
 def test_nothing_is_collected_beside_damaged_metadata(storage: LocalStorage) -> None:
