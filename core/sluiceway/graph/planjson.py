@@ -10,8 +10,9 @@ The format is versioned: within version 1 fields are only ever added.
      "edges": [{"id", "source", "target", "port", "partitioner", "key", "side_output", "feedback", "chained",
                 "distribution", "serializer": {"name", "version", "encoding"}}]}
 
-``settings`` has what is set of a step beyond its function, such as ``trigger``, ``allowed_lateness_ms`` or
-``bounds_ms``. ``source`` and ``target`` of an edge are ids of steps. ``boundedness`` is ``bounded`` or
+``settings`` has what is set of a step beyond its function, such as ``trigger``, ``allowed_lateness_ms``,
+``bounds_ms``, or ``time_to_live_ms`` by names of states, where descriptors can be seen without calling
+anything. ``source`` and ``target`` of an edge are ids of steps. ``boundedness`` is ``bounded`` or
 ``unbounded`` for a source. ``port`` is the input of the target, 0 or 1. ``distribution`` is ``pointwise`` or
 ``all-to-all``, null for a chained edge; so is ``serializer``, which says what records go through where they go
 to another process: ``encoding`` is ``plain``, ``columns`` or ``pickle`` for records of the declared type,

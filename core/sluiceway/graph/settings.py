@@ -6,6 +6,7 @@ from typing import Any
 
 from sluiceway.eventtime import WatermarkStrategy
 from sluiceway.functions import OutputTag
+from sluiceway.graph.visiblestate import visible_descriptors
 from sluiceway.steps import (
     AsOfJoinStep,
     AsyncStep,
@@ -23,7 +24,7 @@ __all__ = ["errors_text", "settings_of", "settings_text"]
 
 
 def settings_of(step: Step) -> dict[str, Any]:
-    """The settings by name, for programs: texts, numbers, lists of these; durations are in ms and say so."""
+    """The settings by name, for programs: texts, numbers, lists or objects of these; durations are in ms."""
     found: dict[str, Any] = {}
     match step:
         case WindowStep():
@@ -53,6 +54,10 @@ def settings_of(step: Step) -> dict[str, Any]:
             found = {"broadcast_state": [descriptor.name for descriptor in step.descriptors]}
         case SourceStep() | TimestampsStep():
             found = _of_watermarks(step.strategy)
+    if step.keyed:
+        descriptors = (d for function in step.functions for d in visible_descriptors(function))
+        lives = {d.name: d.ttl.ttl_ms for d in descriptors if d.ttl is not None and d.expires}
+        found["time_to_live_ms"] = lives or None
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -61,7 +66,9 @@ def settings_text(step: Step) -> list[str]:
     told = []
     for name, value in settings_of(step).items():
         word = name.removesuffix("_ms").replace("_", " ")
-        if name == "bounds_ms":
+        if name == "time_to_live_ms":
+            told += [f"{state!r} lives {shown(ms)}" for state, ms in value.items()]
+        elif name == "bounds_ms":
             told.append(f"{word} {_signed(value[0])} to {_signed(value[1])}")
         elif name.endswith("_ms"):
             told.append(f"{word} {shown(value)}")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
 
-from sluiceway.checkpoints import StateReader, split_location
+from sluiceway.checkpoints import CheckpointMetadata, StateReader, split_location
 from sluiceway.checkpoints.metadata import OperatorEntry
+from sluiceway.checkpoints.native import with_rows
 from sluiceway.config import Settings
 from sluiceway.engine import Services
 from sluiceway.errors import IncompatibleStateError
@@ -14,9 +17,22 @@ from sluiceway.graph import JobGraph
 from sluiceway.runtime.declaring import Declared, declared_states
 from sluiceway.runtime.restoring import find_newest, refusals, saved_key_groups, wrong_key_groups
 from sluiceway.runtime.snapshots import JobSnapshot
+from sluiceway.serializers import decode_blocks
 from sluiceway.state import StateMeta
+from sluiceway.storage import CheckpointStorage
+from sluiceway.streamgraph import StreamNode
 
-__all__ = ["Comparison", "Earlier", "StateChange", "StepChange", "compare", "earlier_job", "saved_job"]
+__all__ = [
+    "Comparison",
+    "Earlier",
+    "StateChange",
+    "StepChange",
+    "check_states",
+    "compare",
+    "earlier_job",
+    "saved_job",
+    "saved_metadata",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +112,17 @@ class Comparison:
         return tuple(why)
 
 
+_OF_FUNCTIONS: Final = frozenset(
+    {"map", "flat_map", "filter", "process", "co_map", "co_flat_map", "co_process", "broadcast_process"}
+)
+"""Kinds of steps whose state is that of the users' functions, so that one may become another."""
+
+
 @dataclass(slots=True)
 class _EarlierStep:
     # What is known of the state; None: nothing but its name.
     states: dict[str, StateMeta | None] = field(default_factory=dict)
+    kind: str = ""
 
 
 @dataclass(slots=True)
@@ -111,12 +134,14 @@ class Earlier:
         steps: by uid.
         key_groups: of the steps with keyed state.
         refusals: by uid, what is wrong with the state by itself.
+        has_rows: whether there is anything in a state of a step.
     """
 
     location: str
     steps: dict[str, _EarlierStep]
     key_groups: dict[str, int]
     refusals: dict[str, str] = field(default_factory=dict)
+    has_rows: Callable[[str, str], bool] = field(default=lambda uid, state: True)
 
 
 def saved_job(location: str, services: Services) -> Earlier:
@@ -132,10 +157,18 @@ def saved_job(location: str, services: Services) -> Earlier:
     parent, name = split_location(location)
     storage = services.checkpoint_storage(parent)
     directory, metadata = find_newest(storage, name)
+    return saved_metadata(storage, directory, metadata, services)
+
+
+def saved_metadata(
+    storage: CheckpointStorage, directory: str, metadata: CheckpointMetadata, services: Services
+) -> Earlier:
+    """What a checkpoint has of which the metadata was read. No state is read."""
     reader = StateReader(storage, directory)
+    kinds = {step.uid: step.kind for vertex in metadata.vertices for step in vertex.steps}
     steps: dict[str, _EarlierStep] = {}
     for operator in (o for v in metadata.vertices for s in v.subtasks for o in s.operators):
-        step = steps.setdefault(operator.uid, _EarlierStep())
+        step = steps.setdefault(operator.uid, _EarlierStep(kind=kinds.get(operator.uid, "")))
         if operator.keyed is not None and (operator.keyed.groups or operator.keyed.native):
             step.states.update({m.name: m for m in reader.keyed(operator.uid, operator.keyed).tables})
         step.states.update(dict.fromkeys(_other_states(operator)))
@@ -144,7 +177,27 @@ def saved_job(location: str, services: Services) -> Earlier:
             steps.setdefault(uid, _EarlierStep()).states["splits"] = None
     steps = {uid: step for uid, step in steps.items() if step.states}
     shown = storage.shown(directory) if directory else storage.location
-    return Earlier(shown, steps, saved_key_groups(metadata), refusals(metadata, services))
+    has_rows = partial(_has_rows, reader, metadata, services)
+    return Earlier(shown, steps, saved_key_groups(metadata), refusals(metadata, services), has_rows)
+
+
+def _has_rows(reader: StateReader, metadata: CheckpointMetadata, services: Services, uid: str, state: str) -> bool:
+    for vertex in metadata.vertices:
+        for subtask, operator in ((s, o) for s in vertex.subtasks for o in s.operators if o.uid == uid):
+            tables = () if operator.keyed is None else operator.keyed.tables
+            index = next((place for place, table in enumerate(tables) if table.name == state), None)
+            if index is None or operator.keyed is None:
+                continue
+            kept = reader.keyed(uid, operator.keyed)
+            snapshot = with_rows(kept, services.state_backend, uid, subtask.index, vertex.max_parallelism)
+            try:
+                for group in snapshot.groups:
+                    rows, blocks = decode_blocks(snapshot.groups[group])
+                    if index in {row.table for row in rows} | {block.table for block in blocks}:
+                        return True
+            finally:
+                snapshot.release()
+    return False
 
 
 def earlier_job(graph: JobGraph, settings: Settings, services: Services, *, open_functions: bool) -> Earlier:
@@ -156,7 +209,8 @@ def earlier_job(graph: JobGraph, settings: Settings, services: Services, *, open
             if not node.step.stateful:
                 continue
             known = declared.get(node.uid, Declared())
-            steps[node.uid] = _EarlierStep({name: schema.meta for name, schema in known.schemas.items()})
+            metas: dict[str, StateMeta | None] = {name: s.meta for name, s in known.schemas.items()}
+            steps[node.uid] = _EarlierStep(metas, node.step.kind)
             if node.step.keyed:
                 groups[node.uid] = vertex.max_parallelism
     return Earlier(graph.job_name, steps, groups)
@@ -197,7 +251,7 @@ def compare(
             changes = tuple(StateChange(name, "refused", _type(meta)) for name, meta in had.states.items())
             steps.append(StepChange(node.uid, node.name, "refused", changes, wrong[node.uid]))
         elif had is not None:
-            steps.append(StepChange(node.uid, node.name, "keeps", tuple(_changes(node.uid, had, known))))
+            steps.append(StepChange(node.uid, node.name, "keeps", tuple(_changes(node, had, known, earlier))))
         elif node.step.stateful:
             new = tuple(StateChange(name, "new", new=_type(s.meta)) for name, s in known.schemas.items())
             steps.append(StepChange(node.uid, node.name, "new", new))
@@ -212,7 +266,10 @@ def compare(
     )
 
 
-def _changes(uid: str, had: _EarlierStep, known: Declared) -> Iterator[StateChange]:
+def _changes(node: StreamNode, had: _EarlierStep, known: Declared, earlier: Earlier) -> Iterator[StateChange]:
+    uid, now = node.uid, node.step.kind
+    others = bool(had.kind) and had.kind != now and not _OF_FUNCTIONS.issuperset((had.kind, now))
+    lazy = None if others else known.lazy
     for name, meta in had.states.items():
         schema = known.schemas.get(name)
         if meta is not None and schema is not None:
@@ -222,17 +279,42 @@ def _changes(uid: str, had: _EarlierStep, known: Declared) -> Iterator[StateChan
                 yield StateChange(name, "refused", _type(meta), _type(schema.meta), str(error))
             else:
                 yield StateChange(name, "keeps" if same else "migrates", _type(meta), _type(schema.meta))
-        elif meta is None or not known.complete:
+        elif meta is None or (lazy is not None and lazy(name)) or not (others or known.complete):
             yield StateChange(name, "keeps", _type(meta))
-        elif known.own:
+        elif (known.own and not others) or not earlier.has_rows(uid, name):
             yield StateChange(name, "unused", _type(meta))
+        elif lazy is not None:
+            why = (
+                f"step {uid!r} cannot go on with what it has in {name!r}: its windows keep something else now. "
+                "Undo what was changed in the step until these windows have ended, or give it another uid"
+            )
+            yield StateChange(name, "refused", _type(meta), reason=why)
         else:
-            why = f"state {name!r} of step {uid!r} would be lost: what the step is now knows nothing of it"
+            what = f", as the {had.kind} step that it was did" if others else ""
+            why = (
+                f"state {name!r} of step {uid!r} would be lost: what the step is now knows nothing of it{what}. "
+                "Give the step another uid if it is another one, or leave the state behind with "
+                "allow-dropped-state"
+            )
             yield StateChange(name, "dropped", _type(meta), reason=why)
     if known.complete:
         for name, schema in known.schemas.items():
             if name not in had.states:
                 yield StateChange(name, "new", new=_type(schema.meta))
+
+
+def check_states(earlier: Earlier, graph: JobGraph, settings: Settings, services: Services) -> None:
+    """Refuse states that the steps of a job cannot go on with, as far as that can be known before it runs.
+
+    Raises:
+        IncompatibleStateError: a state is of another type, or what its step is now knows nothing of it.
+    """
+    steps = compare(earlier, graph, settings, services).steps
+    unwanted = ("refused",) if settings.allow_dropped_state else ("refused", "dropped")
+    changes = [change for step in steps if step.what == "keeps" for change in step.changes]
+    why = [change.reason for change in changes if change.what in unwanted]
+    if why:
+        raise IncompatibleStateError("; ".join(why))
 
 
 def _type(meta: StateMeta | None) -> str:

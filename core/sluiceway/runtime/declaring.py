@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from sluiceway.config import Settings
 from sluiceway.engine import Services
 from sluiceway.functions import CheckpointedFunction, Function
 from sluiceway.graph import JobGraph
+from sluiceway.graph.visiblestate import visible_descriptors
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.operators import OperatorContext, build_operators, own_copy
 from sluiceway.operators.keyed import KeyedOperator
+from sluiceway.operators.windows.kept import takes_over
 from sluiceway.state import (
     BackendContext,
     KeyedSnapshot,
@@ -24,6 +26,7 @@ from sluiceway.state import (
     StateTable,
     TableSchema,
 )
+from sluiceway.steps import WindowStep
 from sluiceway.streamgraph import StreamNode
 
 __all__ = ["Declared", "declared_states"]
@@ -38,12 +41,14 @@ class Declared:
         complete: whether that is all that the step declares before its first record.
         own: whether a function of the user's may declare more later.
         problem: why the step could not be asked.
+        lazy: whether the step may ask for other states later, or take them over, going by their names.
     """
 
     schemas: dict[str, TableSchema] = field(default_factory=dict)
     complete: bool = False
     own: bool = False
     problem: str = ""
+    lazy: Callable[[str], bool] | None = None
 
 
 def declared_states(
@@ -62,7 +67,7 @@ def declared_states(
     for node in (node for vertex in graph.vertices for node in vertex.nodes if node.step.keyed):
         mine = [f for f in node.step.functions if _is_called(f)]
         if mine and not open_functions:
-            descriptors = (d for function in mine for d in _visible(function))
+            descriptors = (d for function in mine for d in visible_descriptors(function))
             schemas: dict[str, TableSchema] = {}
             for descriptor in descriptors:
                 with suppress(Exception):  # the run will say what is wrong with it
@@ -70,6 +75,9 @@ def declared_states(
             found[node.uid] = Declared(schemas, own=True)
         else:
             found[node.uid] = _opened(graph, node, settings, services, bool(mine))
+        if isinstance(node.step, WindowStep):
+            # Its trigger and function may have state of their own, and there are several ways to keep windows.
+            found[node.uid].lazy = partial(takes_over, node.step)
     return found
 
 
@@ -78,17 +86,6 @@ def _is_called(function: object) -> bool:
     if isinstance(function, CheckpointedFunction):
         return True
     return isinstance(function, Function) and type(function).open is not Function.open
-
-
-def _visible(function: object) -> Iterator[StateDescriptor]:
-    """Descriptors that can be seen without calling anything."""
-    places: list[dict[str, Any]] = [dict(vars(c)) for c in reversed(type(function).__mro__)]
-    places.append(dict(getattr(function, "__dict__", {})))
-    with suppress(TypeError, ValueError):
-        used = inspect.getclosurevars(type(function).open)  # type: ignore[attr-defined]
-        places += [dict(used.nonlocals), dict(used.globals)]
-    for place in places:
-        yield from (value for value in place.values() if isinstance(value, StateDescriptor))
 
 
 def _opened(graph: JobGraph, node: StreamNode, settings: Settings, services: Services, own: bool) -> Declared:

@@ -35,6 +35,8 @@ def restore_from(settings: Settings, graph: JobGraph, services: Services) -> Job
 
     Raises:
         CheckpointError: there is no checkpoint there, or it cannot be read.
+        IncompatibleStateError: a state is of another type than its step declares, or its step is of another kind
+            now and knows nothing of it, unless that is allowed; as far as that can be seen before the job runs.
         StateError: it has state that no step of the job goes by, unless that is allowed; or keyed state of
             another number of key groups than was chosen, or in files of a state backend that is missing.
     """
@@ -55,6 +57,9 @@ def restore_from(settings: Settings, graph: JobGraph, services: Services) -> Job
         raise StateError(problem)
     if not settings.allow_dropped_state:
         restored.check_known(graph)
+    from sluiceway.runtime.comparing import check_states, saved_metadata  # which looks for checkpoints, too
+
+    check_states(saved_metadata(storage, directory, metadata, services), graph, settings, services)
     return restored
 
 

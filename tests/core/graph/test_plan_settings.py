@@ -44,6 +44,20 @@ def first(left: Any, right: Any) -> Any:
 
 RETRIES = sw.AsyncRetryStrategy.fixed_delay(3, "1s")
 
+LAST = sw.ValueStateDescriptor("last", ttl=sw.StateTtlConfig("1s"))
+
+
+class Remembers(sw.KeyedProcessFunction[Any, Any, Any]):
+    SEEN = sw.ValueStateDescriptor("seen", ttl=sw.StateTtlConfig("1h"))
+    EVER = sw.ValueStateDescriptor("ever")
+
+    def open(self, runtime_context: sw.RuntimeContext) -> None:
+        self._last = runtime_context.get_state(LAST)
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        return ()
+
+
 CASES: list[tuple[Callable[[Any], Any], dict[str, Any], str]] = [
     (lambda s: cut(s).count(), {}, "state, gives"),
     (
@@ -91,6 +105,11 @@ CASES: list[tuple[Callable[[Any], Any], dict[str, Any], str]] = [
         ),
         {"idleness_ms": 10_000},
         "  idleness 10s, ",
+    ),
+    (
+        lambda s: s.key_by(lambda n: n).process(Remembers()),
+        {"time_to_live_ms": {"seen": 3_600_000, "last": 1_000}},
+        "state, 'seen' lives 1h, 'last' lives 1s, ",
     ),
 ]
 

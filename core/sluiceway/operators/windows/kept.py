@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from typing import Any, Final, NoReturn, TypeAlias
 
 from sluiceway.elements import MIN_WATERMARK
-from sluiceway.errors import StateError
+from sluiceway.errors import IncompatibleStateError
 from sluiceway.faults import MISSING
 from sluiceway.functions import AggregateFunction, ReduceFunction
 from sluiceway.operators.base import OperatorSnapshot
@@ -30,6 +30,7 @@ __all__ = [
     "evaluated_before",
     "merge_function",
     "slices",
+    "takes_over",
     "windows",
 ]
 
@@ -69,6 +70,12 @@ def windows(step: WindowStep) -> ValueStateDescriptor:
 def slices(step: WindowStep) -> ValueStateDescriptor:
     """The table of slices: by start and end, what each key has in it."""
     return ValueStateDescriptor(f"slices: {_kind(step)}")
+
+
+def takes_over(step: WindowStep, state: str) -> bool:
+    """Whether a window step can go on with a state of an earlier version of it, by the name of the state."""
+    others = {f"{what}: {kind}" for kind in _KINDS if kind != _kind(step) for what in ("windows", "slices")}
+    return state not in others
 
 
 def merge_function(step: WindowStep) -> Callable[[Any, Any], Any]:
@@ -134,7 +141,8 @@ class Kept:
             merging: whether its windows merge.
 
         Raises:
-            StateError: windows keep something else now, or windows that merge have become others, or the reverse.
+            IncompatibleStateError: windows keep something else now, or windows that merge have become others, or
+                the reverse.
         """
         now = _kind(self._step)
         for kind, what in _KINDS.items():
@@ -149,7 +157,7 @@ class Kept:
 
     def refuse(self, why: str) -> NoReturn:
         """Raise the error for open windows that the step cannot go on from."""
-        raise StateError(
+        raise IncompatibleStateError(
             f"step {self._step_name!r} cannot go on with the windows that are open in its snapshot: {why}. Undo "
             "what was changed in the step until these windows have ended, or give it another uid, so that it "
             "begins without them"

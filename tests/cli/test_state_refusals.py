@@ -1,0 +1,165 @@
+"""State that does not fit the job that wants to begin with it: told before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sluiceway as sw
+from sluiceway import state
+from sluiceway.windowing import TimeWindow
+
+FLOW = """
+import sluiceway as sw
+
+{before}
+
+
+def noticed(number):
+    open("ran", "a").close()
+    return number
+
+
+flow = sw.Pipeline("numbers")
+numbers = flow.from_collection(range(10)).map(noticed).uid("numbers").key_by(lambda n: n % 3)
+numbers.{step}.uid("total").for_each(lambda n: None).uid("out")
+"""
+FUNCTION = """
+{outside}
+
+
+class Total(sw.KeyedProcessFunction):
+    def open(self, context):
+        self.total = context.get_state({descriptor})
+
+    def process_element(self, value, ctx):
+        self.total.update(value)
+        yield value
+"""
+SUMS = "reduce(lambda a, b: a + b)"
+everywhere = pytest.mark.parametrize("workers", [(), ("--workers", "1")], ids=["here", "workers"])
+WINDOWS = "window(sw.windows.TumblingProcessingTimeWindows('1d')).{}"
+
+
+@pytest.fixture
+def flow(write: Callable[..., Path], place: Path) -> Callable[..., str]:
+    """``flow(step)``: the name of a file with a pipeline; before its first record is read there is no ``ran``."""
+
+    def make(step: str, before: str = "", name: str = "flow.py") -> str:
+        write(name, FLOW.format(step=step, before=before).strip() + "\n")
+        return name
+
+    return make
+
+
+@pytest.fixture
+def kept(flow: Callable[..., str], sluiceway: Any, place: Path) -> Callable[..., str]:
+    """Runs a first version, and returns where its checkpoint is."""
+
+    def run(step: str, before: str = "") -> str:
+        target = flow(step, before, "old.py")
+        done = sluiceway("run", "--checkpoint-interval", "1h", "--checkpoints", "kept", "--quiet", target)
+        assert done.exit_code == 0, done.stderr
+        (place / "ran").unlink()
+        return "kept"
+
+    return run
+
+
+def refused(sluiceway: Any, place: Path, *arguments: str) -> str:
+    """What is said where a job is refused before it runs."""
+    result = sluiceway("run", "--quiet", *arguments)
+    assert result.exit_code != 0
+    assert not (place / "ran").exists()
+    return str(result.stderr)
+
+
+@everywhere
+def test_a_step_of_another_kind(
+    kept: Any, flow: Any, sluiceway: Any, place: Path, workers: tuple[str, ...]
+) -> None:
+    kept(SUMS)
+    new = flow("count()")
+    said = refused(sluiceway, place, *workers, "--from", "kept", new)
+    assert "state 'reduce' of step 'total' would be lost: what the step is now knows nothing of it" in said
+    assert "as the reduce step that it was did" in said
+    assert "leave the state behind with allow-dropped-state" in said
+    done = sluiceway("run", *workers, "--quiet", "--allow-dropped-state", "--from", "kept", new)
+    assert done.exit_code == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "lost"),
+    [
+        (SUMS, "process(Total())", "reduce"),
+        ("count()", "process(Total())", "aggregate"),
+        ("process(Total())", "count()", "total"),
+        ("process(Total())", WINDOWS.format("reduce(max)"), "total"),
+        (SUMS, WINDOWS.format("reduce(max)"), "reduce"),
+    ],
+)
+def test_kinds(kept: Any, flow: Any, sluiceway: Any, place: Path, old: str, new: str, lost: str) -> None:
+    before = FUNCTION.format(outside="", descriptor='sw.ValueStateDescriptor("total", int)')
+    kept(old, before)
+    assert f"state {lost!r} of step 'total' would be lost" in refused(
+        sluiceway, place, "--from", "kept", flow(new, before)
+    )
+
+
+def test_a_function_that_takes_the_state_over_is_let(kept: Any, flow: Any, sluiceway: Any, place: Path) -> None:
+    kept(SUMS)
+    before = FUNCTION.format(outside='REDUCED = sw.ValueStateDescriptor("reduce")', descriptor="REDUCED")
+    done = sluiceway("run", "--quiet", "--from", "kept", flow("process(Total())", before))
+    assert done.exit_code == 0, done.stderr
+
+
+def test_tables_with_nothing_in_them_are_no_loss(place: Path, flow: Any, sluiceway: Any) -> None:
+    with state.write(str(place / "first")) as savepoint:
+        savepoint.put("total", sw.ValueStateDescriptor("gone", int), [])
+        savepoint.put("total", sw.ValueStateDescriptor("aggregate"), [(1, 5)], key=0, value=1)
+    done = sluiceway("run", "--quiet", "--from", "first", flow("count()"))
+    assert done.exit_code == 0, done.stderr
+
+
+@everywhere
+@pytest.mark.parametrize("seen", [True, False], ids=["can be seen", "made in open()"])
+def test_a_type_that_does_not_fit(
+    place: Path, flow: Any, sluiceway: Any, seen: bool, workers: tuple[str, ...]
+) -> None:
+    with state.write(str(place / "first")) as savepoint:
+        savepoint.put("total", sw.ValueStateDescriptor("total", str), [(1, "x")], key=0, value=1)
+    made = 'sw.ValueStateDescriptor("total", int)'
+    before = FUNCTION.format(outside=f"TOTAL = {made}" if seen else "", descriptor="TOTAL" if seen else made)
+    options = ("--from", "first", "--restart", "fixed-delay:1000:1h", "--parallelism", "1")
+    result = sluiceway("run", "--quiet", *workers, *options, flow("process(Total())", before))
+    assert result.exit_code == 1
+    assert "state 'total' of operator 'total' cannot be restored" in result.stderr
+    assert "the snapshot holds a value table of str" in result.stderr
+    assert "the job declares a value table of int" in result.stderr
+    assert "Declare it as it was, give its descriptor migrate=" in result.stderr
+    if seen:
+        assert not (place / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("step", "goes"),
+    [
+        ("reduce(max)", True),
+        ("trigger(sw.windows.CountTrigger(5)).reduce(max)", True),
+        ("process(Last())", False),
+    ],
+)
+def test_windows(place: Path, flow: Any, sluiceway: Any, step: str, goes: bool) -> None:
+    window = TimeWindow(0, 86_400_000)
+    with state.write(str(place / "first")) as savepoint:
+        reduced = sw.ValueStateDescriptor("windows: reduced")
+        savepoint.put("total", reduced, [(1, 5, window)], key=0, value=1, namespace=2)
+    before = "class Last(sw.ProcessWindowFunction):\n    def process(self, key, ctx, elements):\n        return ()"
+    result = sluiceway("run", "--quiet", "--from", "first", flow(WINDOWS.format(step), before))
+    assert (result.exit_code == 0) is goes, result.stderr
+    if not goes:
+        assert "step 'total' cannot go on with what it has in 'windows: reduced'" in result.stderr
+        assert not (place / "ran").exists()
