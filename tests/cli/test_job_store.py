@@ -62,6 +62,10 @@ def kill_job_manager(cluster: Any) -> None:
     assert cluster("list").returncode == 3
 
 
+def processes(cluster: Any) -> list[int]:
+    return sorted(worker["pid"] for worker in cluster.json("cluster", "status")["workers"])
+
+
 def submit(cluster: Any, *arguments: str) -> str:
     done = cluster("submit", *arguments)
     assert done.returncode == 0, done.stderr
@@ -86,6 +90,7 @@ def test_a_job_goes_on_from_its_last_checkpoint(cluster: Any, place: Path) -> No
     cluster("cluster", "start")
     job = submit(cluster, "--checkpoint-interval", "100ms", "counting.py")
     last = cluster.until(lambda: completed(cluster, job))[-1]
+    workers = processes(cluster)
     store = place.joinpath("home", "jobs")
     for _ in range(2):
         kill_job_manager(cluster)
@@ -96,6 +101,7 @@ def test_a_job_goes_on_from_its_last_checkpoint(cluster: Any, place: Path) -> No
         first = cluster.until(lambda: completed(cluster, job))[0]
         assert first > last, "numbers of checkpoints go on"
         last = first
+        assert processes(cluster) == workers, "they have come to the new job manager"
     (told,) = cluster.json("list")
     assert told["restarts"] == 2
     assert [f["cause"] for f in told["failures"]] == [
@@ -108,6 +114,34 @@ def test_a_job_goes_on_from_its_last_checkpoint(cluster: Any, place: Path) -> No
     for seen in counts.values():
         assert sorted(seen) == list(range(1, len(seen) + 1)), "nothing is lost, nothing counts twice"
     assert list((store / "checkpoints").iterdir()) == []
+
+
+def test_a_worker_that_has_come_to_another_job_manager_is_replaced_when_it_is_killed(
+    cluster: Any, place: Path
+) -> None:
+    cluster("cluster", "start", "--workers", "1")
+    job = submit(cluster, "--checkpoint-interval", "100ms", "--restart", "fixed-delay:9:1ms", "plain.py")
+    cluster.until(lambda: completed(cluster, job))
+    kill_job_manager(cluster)
+    cluster("cluster", "start", "--workers", "1")
+    last = cluster.until(lambda: completed(cluster, job))[-1]
+    (worker,) = processes(cluster)
+    kill(worker)
+    cluster.until(lambda: completed(cluster, job)[-1] > last + 1)
+    assert processes(cluster) != [worker]
+    (told,) = cluster.json("list")
+    assert f"(process {worker}) has ended" in told["failures"][-1]["cause"]
+
+
+def test_workers_of_another_kind_of_cluster_are_not_taken_over(cluster: Any, place: Path) -> None:
+    cluster("cluster", "start", "--workers", "1")
+    job = submit(cluster, "--checkpoint-interval", "100ms", "plain.py")
+    cluster.until(lambda: completed(cluster, job))
+    before = processes(cluster)
+    kill_job_manager(cluster)
+    cluster("cluster", "start", "--workers", "1", "--slots", "3")
+    cluster.until(lambda: completed(cluster, job))
+    assert processes(cluster) != before
 
 
 def test_jobs_that_have_ended_stay_listed_and_numbers_go_on(cluster: Any, place: Path) -> None:

@@ -9,10 +9,13 @@ import signal
 import socket
 import sys
 from contextlib import suppress
+from pathlib import Path
 
+from sluiceway.runtime.cluster.directories import remove_if_dead, stay
 from sluiceway.runtime.cluster.fence import hold
 from sluiceway.runtime.cluster.guard import Guard
 from sluiceway.runtime.cluster.processes import WorkerConfig
+from sluiceway.runtime.cluster.rejoining import find_job_manager
 
 __all__ = ["main"]
 
@@ -23,7 +26,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     config = WorkerConfig(**json.loads(sys.stdin.readline()))
     guard = Guard(config, _take_line())
-    lock = hold(config.lock) if config.lock else None
+    locks = [hold(config.lock), stay(Path(config.directory))] if config.lock else []
     try:
         sys.path[:] = config.path
         from sluiceway.plugins import PluginManager
@@ -31,9 +34,10 @@ def main() -> None:
         from sluiceway.runtime.cluster.worker import WorkerProcess
         from sluiceway.runtime.tasklogs import log_to_stderr
 
+        services = PluginManager().services()
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.connect(config.manager)
-        worker = WorkerProcess(config, sock, PluginManager().services())
+        worker = WorkerProcess(config, sock, services)
         guard.up(worker.mail)
         # After that: what keeps a worker from coming up is told on the line.
         if config.logs:
@@ -42,12 +46,26 @@ def main() -> None:
             log_to_stderr(config.name, config.log_level, config.log_format)
         _collect_garbage_seldom()
         worker.run()
+        while worker.left and config.rejoin_s:
+            guard.part()
+            found = find_job_manager(config)
+            if found is None:
+                break
+            sock, line = found
+            log, line_path = worker.log, line.getsockname()
+            guard = Guard(config, line, own=False)
+            worker = WorkerProcess(config, sock, services, line=line_path)
+            worker.log = log
+            guard.up(worker.mail)
+            worker.run()
     finally:
         guard.close()
-        if lock is not None:
+        if locks:
             with suppress(OSError):
                 os.unlink(config.lock)
-            lock.close()
+            for lock in locks:
+                lock.close()
+            remove_if_dead(Path(config.directory))
 
 
 def _collect_garbage_seldom() -> None:

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
@@ -23,7 +23,7 @@ from sluiceway.errors import ConfigurationError, ConnectorError, SluicewayError
 from sluiceway.graph import JobGraph
 from sluiceway.metrics import JobMetrics
 from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
-from sluiceway.runtime.cluster.directories import make_directory, remove_dead
+from sluiceway.runtime.cluster.directories import is_awaited, make_directory, remove_dead, stay
 from sluiceway.runtime.cluster.dispatcher import ClusterConfig
 from sluiceway.runtime.cluster.messages import (
     AskCheckpoints,
@@ -97,49 +97,67 @@ def start_cluster(
         )
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     remove_dead(Path(tempfile.gettempdir()))
-    logs = _put_logs_aside()
-    directory = make_directory()
-    secret = secrets.token_hex(32)
-    config = ClusterConfig(
-        str(directory),
-        secret,
-        workers,
-        slots,
-        transport,
-        idle_s=idle_s,
-        logs=str(logs),
-        log_level=log_level,
-        network_buffers=network_buffers,
-        heartbeat_timeout_s=heartbeat_timeout_s,
-        epoch=_next_epoch(),
-        job_store=job_store or str(job_store_directory()),
-    )
-    ready, says_ready = os.pipe()
-    with open(ready, "rb", buffering=0) as line, open(file.parent / "cluster.log", "wb") as log:
-        try:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "sluiceway.processes.jobmanager"],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                pass_fds=(says_ready,),
-                start_new_session=True,
-            )
-        finally:
-            os.close(says_ready)
-        assert process.stdin is not None
-        with suppress(BrokenPipeError), process.stdin as told:  # it has ended already, which the line tells
-            told.write(json.dumps({**asdict(config), "ready": says_ready}).encode() + b"\n")
-        process.wait()  # it leaves its work to a process that is nobody's child
-        said_ready = line.read(100) if select.select([line], [], [], _START_S)[0] else b""
-    if said_ready:
-        pid = int(said_ready)
-        known = {"directory": str(directory), "secret": secret, "pid": pid, "log": log.name}
-        _write_privately(file, json.dumps(known))
-        return pid
-    shutil.rmtree(directory, ignore_errors=True)
-    said = Path(log.name).read_text(errors="replace").strip()
-    raise ConnectorError(f"the cluster did not come up; what it said is in {log.name}: {said[-2000:]}")
+    with ExitStack() as kept:
+        before = _awaited(kept)
+        if before is None:
+            directory, secret, logs = make_directory(), secrets.token_hex(32), _put_logs_aside()
+        else:
+            (directory, secret), logs = before, logs_directory()
+            logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+        config = ClusterConfig(
+            str(directory),
+            secret,
+            workers,
+            slots,
+            transport,
+            idle_s=idle_s,
+            logs=str(logs),
+            log_level=log_level,
+            network_buffers=network_buffers,
+            heartbeat_timeout_s=heartbeat_timeout_s,
+            epoch=_next_epoch(),
+            job_store=job_store or str(job_store_directory()),
+        )
+        ready, says_ready = os.pipe()
+        with open(ready, "rb", buffering=0) as line, open(file.parent / "cluster.log", "wb") as log:
+            try:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "sluiceway.processes.jobmanager"],
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=(says_ready,),
+                    start_new_session=True,
+                )
+            finally:
+                os.close(says_ready)
+            assert process.stdin is not None
+            with suppress(BrokenPipeError), process.stdin as told:  # it has ended already, which the line tells
+                told.write(json.dumps({**asdict(config), "ready": says_ready}).encode() + b"\n")
+            process.wait()  # it leaves its work to a process that is nobody's child
+            said_ready = line.read(100) if select.select([line], [], [], _START_S)[0] else b""
+        if said_ready:
+            pid = int(said_ready)
+            known = {"directory": str(directory), "secret": secret, "pid": pid, "log": log.name}
+            _write_privately(file, json.dumps(known))
+            return pid
+        if before is None:
+            shutil.rmtree(directory, ignore_errors=True)
+        said = Path(log.name).read_text(errors="replace").strip()
+        raise ConnectorError(f"the cluster did not come up; what it said is in {log.name}: {said[-2000:]}")
+
+
+def _awaited(kept: ExitStack) -> tuple[Path, str] | None:
+    """The directory and the secret of the cluster before, where workers of it wait for another job manager."""
+    try:
+        known = json.loads(cluster_file().read_text())
+        directory, secret = Path(known["directory"]), str(known["secret"])
+        if not is_awaited(directory):
+            return None
+        kept.enter_context(stay(directory))
+    except (OSError, ValueError, KeyError):
+        return None
+    return directory, secret
 
 
 def _next_epoch() -> int:

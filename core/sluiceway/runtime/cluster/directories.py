@@ -17,10 +17,11 @@ from io import FileIO
 from pathlib import Path
 from typing import Final
 
-__all__ = ["lock_directory", "make_directory", "remove_dead"]
+__all__ = ["is_awaited", "lock_directory", "make_directory", "remove_dead", "remove_if_dead", "stay"]
 
 PREFIX: Final = "sluiceway-"
 LOCK: Final = "lock"
+WAITING: Final = "waiting"
 _UNLOCKED_S: Final = 300.0
 """A directory without a lock file belongs to a cluster that is being started, unless it is older than that."""
 
@@ -41,6 +42,61 @@ def lock_directory(directory: Path) -> FileIO:
     return file
 
 
+def stay(directory: Path) -> FileIO:
+    """For a worker that may wait for another job manager, and for who starts one: keep the directory until closed.
+
+    Raises:
+        OSError: it is not there any more.
+    """
+    file = FileIO(directory / WAITING, "w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        if os.stat(directory / WAITING).st_ino != os.fstat(file.fileno()).st_ino:
+            raise FileNotFoundError(f"{directory} was removed")
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def is_awaited(directory: Path) -> bool:
+    """Whether the job manager of a directory is gone, and workers wait there for another one."""
+    with suppress(OSError):
+        return not _is_locked(directory / LOCK) and _is_locked(directory / WAITING)
+    return False
+
+
+def remove_if_dead(directory: Path) -> bool:
+    """Remove a directory in which there is neither a job manager nor a worker any more; whether it was one."""
+    held = []
+    try:
+        for name in (WAITING, LOCK):
+            with suppress(FileNotFoundError):
+                held.append(FileIO(directory / name, "r"))
+                fcntl.flock(held[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(directory, ignore_errors=True)
+    except OSError:
+        return False
+    else:
+        return True
+    finally:
+        for file in held:
+            file.close()
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        file = FileIO(path, "r")
+    except FileNotFoundError:
+        return False
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+
 def remove_dead(place: Path) -> list[Path]:
     """Remove the directories of this user's clusters that are dead; which they were.
 
@@ -51,21 +107,14 @@ def remove_dead(place: Path) -> list[Path]:
     for directory in place.glob(PREFIX + "*"):
         with suppress(OSError):  # somebody else's, or removed by now
             told = directory.lstat()
-            if stat.S_ISDIR(told.st_mode) and told.st_uid == os.getuid() and _is_dead(directory, told.st_mtime):
-                shutil.rmtree(directory, ignore_errors=True)
+            mine = stat.S_ISDIR(told.st_mode) and told.st_uid == os.getuid()
+            if mine and _may_be_dead(directory, told.st_mtime) and remove_if_dead(directory):
                 removed.append(directory)
     return removed
 
 
-def _is_dead(directory: Path, changed: float) -> bool:
-    try:
-        file = FileIO(directory / LOCK, "r")
-    except FileNotFoundError:
-        # Something else may be called like that: only what has nothing of ours in it counts as a leftover of ours.
-        return time.time() - changed > _UNLOCKED_S and not any(directory.iterdir())
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
+def _may_be_dead(directory: Path, changed: float) -> bool:
+    if (directory / LOCK).exists():
         return True
+    # Something else may be called like that: only what has nothing of ours in it counts as a leftover of ours.
+    return time.time() - changed > _UNLOCKED_S and not any(directory.iterdir())

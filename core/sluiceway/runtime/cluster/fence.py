@@ -10,6 +10,7 @@ import fcntl
 import os
 import signal
 import uuid
+from collections.abc import Collection
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
@@ -23,7 +24,7 @@ _SUFFIX: Final = ".lock"
 def hold(file: str) -> FileIO:
     """In a worker: lock its file and write down which process it is. Held until the process ends."""
     held = FileIO(file, "w")
-    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(held, fcntl.LOCK_EX)
     held.write(f"{os.getpid()}\n".encode())
     return held
 
@@ -55,9 +56,9 @@ class Fence:
                     found.append(pid)
         return found
 
-    def end(self) -> None:
-        """End those that live."""
-        for pid in filter(None, self.alive()):
+    def end(self, which: Collection[int]) -> None:
+        """End those of them that still live."""
+        for pid in filter(None, set(which).intersection(self.alive())):
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
 

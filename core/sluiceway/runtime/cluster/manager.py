@@ -26,6 +26,7 @@ from sluiceway.runtime.cluster.messages import (
     ReportWatermark,
     RequestSplit,
     Results,
+    StopWorker,
 )
 from sluiceway.runtime.cluster.platform import Platform
 from sluiceway.runtime.cluster.processes import WorkerConfig, WorkerHandle, start_worker
@@ -54,6 +55,8 @@ _AS_MANY_KILLS: Final = 4
 _SEGMENT_BYTES: Final = 32 * 1024
 _FENCE_S: Final = 10.0
 _LOOK_S: Final = 0.05
+_REJOIN_S: Final = 60.0
+"""How long workers of a job manager that is gone wait for the next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +278,7 @@ class JobManager:
         now = self._clock.monotonic()
         if self._stopping:
             return
-        alive = fence.alive()
+        alive = set(fence.alive()) - self.resources.pids()  # what has come here has let go of its tasks
         if not alive:
             self._fenced = False
             self._start_what_can()
@@ -283,7 +286,7 @@ class JobManager:
         if now - self._fenced_since > _FENCE_S:
             pids = ", ".join(map(str, sorted(alive)))
             log(WARNING, "workers", f"killed process {pids}: a worker of an earlier job manager, and still there")
-            fence.end()
+            fence.end(alive)
             self._fenced_since = now
         self.loop.at(now + _LOOK_S, lambda: self._look_beyond(fence))
 
@@ -311,7 +314,8 @@ class JobManager:
     # ---- workers --------------------------------------------------------------------------------------------
 
     def _start_worker(self) -> None:
-        name = f"worker-{next(self._names)}"
+        taken = {*self.resources.names(), *self.resources.starting}
+        name = next(name for n in self._names if (name := f"worker-{n}") not in taken)
         config = WorkerConfig(
             name=name,
             manager=str(self._directory / "manager"),
@@ -328,6 +332,7 @@ class JobManager:
             log_format=self._logs.style,
             epoch=self.epoch,
             lock="" if self._fence is None else str(self._fence.file(name)),
+            rejoin_s=0.0 if self._fence is None else _REJOIN_S,
         )
         self.resources.expect(config.name, self._start_process(config))
 
@@ -336,6 +341,8 @@ class JobManager:
         self._start_what_can()
 
     def _lost(self, worker: str, why: WorkerLostError) -> None:
+        if self._fence is not None:
+            self._fence.file(worker).unlink(missing_ok=True)
         if self._stopping:
             return
         for run in list(self.jobs.values()):
@@ -374,14 +381,21 @@ class JobManager:
             return
         self.resources.heard_from(connection)
         if isinstance(message, Register):
-            if message.epoch != self.epoch:
-                connection.close()  # it was started for a job manager that is none any more
-                return
-            self.resources.register(connection, message)
+            if message.epoch == self.epoch:
+                self.resources.register(connection, message)
+            elif message.line and message.epoch < self.epoch and self._could_start(message):
+                self.resources.adopt(connection, message)
+            else:
+                connection.send(StopWorker(self.epoch))  # it was started for a job manager that is none any more
+                connection.close()
         elif isinstance(message, _OF_JOBS):
             run = self.jobs.get(message.job)
             if run is not None:
                 run.take(message)
+
+    def _could_start(self, message: Register) -> bool:
+        """Whether a worker is as those are that this job manager starts."""
+        return (message.slots, message.transport) == (self._slots_per_worker, self._transport)
 
     def _closed(self, connection: Connection, why: ConnectionLostError | None) -> None:
         if connection.peer == "worker":

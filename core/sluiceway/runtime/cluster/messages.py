@@ -97,8 +97,9 @@ class Proof(_Message, frozen=True):
 class Register(_Message, frozen=True):
     """A worker has come.
 
-    ``address`` is where its data transport can be reached, by the transport's own notation. ``epoch`` is that of
-    the job manager that it was started for.
+    ``address`` is where its ``transport`` for data can be reached, by the transport's own notation. ``epoch`` is
+    that of the job manager that it was started for. If that is gone, and it comes to another one instead, ``line``
+    is the path of a socket on which it waits for the line to that; none of its earlier tasks is there any more then.
     """
 
     worker: str
@@ -106,6 +107,8 @@ class Register(_Message, frozen=True):
     slots: int
     address: str
     epoch: int = 0
+    line: str = ""
+    transport: str = ""
 
 
 class Heartbeat(_Message, frozen=True):

@@ -69,6 +69,7 @@ class Platform:
     def listen(self, directory: Path) -> Listener:
         """Listen in a cluster's directory, where its workers know to look."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        (directory / "manager").unlink(missing_ok=True)  # that of a job manager that is gone
         listener.bind(str(directory / "manager"))
         listener.listen(_BACKLOG)
         listener.setblocking(False)

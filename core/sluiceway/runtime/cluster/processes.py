@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -19,7 +20,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
-__all__ = ["BEAT", "UP", "WorkerConfig", "WorkerHandle", "start_worker"]
+__all__ = ["BEAT", "UP", "WorkerConfig", "WorkerHandle", "adopt_worker", "start_worker"]
 
 MODULE: Final = "sluiceway.processes.worker"
 UP: Final = b"\0"
@@ -51,6 +52,7 @@ class WorkerConfig:
         log_format: of log lines on standard error, ``text`` or ``json``.
         epoch: of the job manager; what an earlier one says is not listened to.
         lock: path of the file that it locks as long as it lives; empty: none.
+        rejoin_s: how long it waits for another job manager when its own is gone; 0: it ends.
         parent: process id of whoever starts it; filled in by :func:`start_worker`.
         stderr: file descriptor of standard error once it is up; likewise.
     """
@@ -70,6 +72,7 @@ class WorkerConfig:
     log_format: str = "text"
     epoch: int = 0
     lock: str = ""
+    rejoin_s: float = 0.0
     parent: int = 0
     stderr: int = -1
 
@@ -163,18 +166,9 @@ class _ChildProcess(WorkerHandle):
         return came
 
     def is_at_work(self) -> bool:
-        """Whether it has used the processor since this was asked last.
-
-        A function in C that keeps Python's lock for long lets nobody send signs of life; it is no hang.
-        """
-        try:
-            with open(f"/proc/{self.pid}/stat", "rb") as file:
-                fields = file.read().rpartition(b")")[2].split()
-        except OSError:
-            return False
-        used = f"{fields[11]!r} {fields[12]!r}"
-        before, self._used = self._used, used
-        return fields[0] not in (b"T", b"t", b"Z") and used != before
+        """Whether it has used the processor since this was asked last."""
+        at_work, self._used = _is_at_work(self.pid, self._used)
+        return at_work
 
     def was_killed(self) -> bool:
         """Whether a signal has ended it."""
@@ -204,6 +198,98 @@ class _ChildProcess(WorkerHandle):
             with suppress(OSError, AttributeError, ValueError):
                 sys.stderr.write(self._said.decode(errors="replace"))
             self._said.clear()
+
+
+class _AdoptedProcess(WorkerHandle):
+    """A worker that an earlier job manager has started. How it ends is not known, only that it has.
+
+    Args:
+        pid: its process id.
+        line: path of the socket on which it waits for the line to this process.
+
+    Raises:
+        OSError: it is not there.
+    """
+
+    def __init__(self, pid: int, line: str) -> None:
+        self._pid = pid
+        self._process = os.pidfd_open(pid)
+        self._line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._line.setblocking(False)
+            self._line.connect(line)
+        except BaseException:
+            self._close()
+            raise
+        self._ended = False
+        self._used: str | None = None
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._pid
+
+    def ended(self, within_s: float = 0.0) -> bool:
+        """Whether it has ended, or does within that time."""
+        if not self._ended and select.select([self._process], [], [], within_s)[0]:
+            self._ended = True
+            self._close()
+        return self._ended
+
+    def kill(self) -> None:
+        """End it at once, and wait for that."""
+        if not self._ended:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._process, signal.SIGKILL)
+            self.ended(_KILL_S)
+
+    def heard(self) -> bool:
+        """Whether it has given a sign of life since this was asked last."""
+        came = False
+        with suppress(OSError):
+            while self._line.recv(65_536):
+                came = True
+        return came
+
+    def is_at_work(self) -> bool:
+        """Whether it has used the processor since this was asked last."""
+        at_work, self._used = _is_at_work(self._pid, self._used)
+        return at_work
+
+    def was_killed(self) -> bool:
+        """Whether a signal has ended it: nobody knows."""
+        return False
+
+    def how_it_ended(self) -> str:
+        """For messages."""
+        return "has ended" if self.ended() else "is still running"
+
+    def what_it_said(self) -> str:
+        """It was up before."""
+        return ""
+
+    def _close(self) -> None:
+        os.close(self._process)
+        self._line.close()
+
+
+def adopt_worker(pid: int, line: str) -> WorkerHandle:
+    """Take over a worker of an earlier job manager. Raises OSError: it is not there."""
+    return _AdoptedProcess(pid, line)
+
+
+def _is_at_work(pid: int, before: str | None) -> tuple[bool, str | None]:
+    """Whether a process has used the processor since it had used so much, and how much it has used by now.
+
+    A function in C that keeps Python's lock for long lets nobody send signs of life; it is no hang.
+    """
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return False, before
+    used = f"{fields[11]!r} {fields[12]!r}"
+    return fields[0] not in (b"T", b"t", b"Z") and used != before, used
 
 
 def start_worker(config: WorkerConfig) -> WorkerHandle:

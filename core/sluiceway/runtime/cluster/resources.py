@@ -10,7 +10,7 @@ from sluiceway.errors import SluicewayError
 from sluiceway.graph import SlotPool
 from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
 from sluiceway.runtime.cluster.messages import Message, Register, StopWorker, WorkerInfo
-from sluiceway.runtime.cluster.processes import WorkerHandle
+from sluiceway.runtime.cluster.processes import WorkerHandle, adopt_worker
 from sluiceway.runtime.worker import Worker
 
 __all__ = ["ResourceManager", "WorkerLostError"]
@@ -128,6 +128,20 @@ class ResourceManager:
         self.slots.offer(known.name, message.slots)
         self._on_registered(known.name)
 
+    def adopt(self, connection: Connection, message: Register) -> None:
+        """A worker has come that an earlier job manager had started."""
+        if message.worker in self._workers or self._stopping:
+            connection.send(StopWorker(self._epoch))
+            connection.close()
+            return
+        try:
+            process = adopt_worker(message.pid, message.line)
+        except OSError:  # it has ended by now
+            connection.close()
+            return
+        self._workers[message.worker] = _Known(message.worker, process, self._clock.monotonic())
+        self.register(connection, message)
+
     def heard_from(self, connection: Connection) -> None:
         """A message of a worker is a sign that its loop turns."""
         known = self._by_connection.get(connection)
@@ -166,6 +180,10 @@ class ResourceManager:
             for w in self._workers.values()
             if w.connection is not None
         ]
+
+    def pids(self) -> set[int]:
+        """The processes of the workers that are registered."""
+        return {w.process.pid for w in self._workers.values() if w.connection is not None}
 
     def names(self) -> list[str]:
         """The workers that are registered."""

@@ -137,15 +137,22 @@ class WorkerProcess:
         sock: connected to the job manager.
         services: what plugins give in this process.
         platform: what comes from the operating system.
+        line: path of the socket on which it waits for the line to a job manager that has not started it.
 
     Attributes:
         network: its channels to other workers.
         rejected: messages about jobs that are not here, or of another leader of one.
         log: its log file, which has a level for each job.
+        left: whether the job manager is gone that has not told it to end.
     """
 
     def __init__(
-        self, config: WorkerConfig, sock: Stream, services: Services, platform: Platform | None = None
+        self,
+        config: WorkerConfig,
+        sock: Stream,
+        services: Services,
+        platform: Platform | None = None,
+        line: str = "",
     ) -> None:
         self._config = config
         self._clock = services.clock
@@ -155,6 +162,8 @@ class WorkerProcess:
         self._loop.contained = BaseException  # no user's function ends a process that others run in
         self._services = services
         self.rejected = 0
+        self.left = False
+        self._line = line
         self._epoch = config.epoch
         self.log: LogFile | None = None
         self._jobs: dict[str, _JobHere] = {}
@@ -235,13 +244,16 @@ class WorkerProcess:
     # ---- the connection -------------------------------------------------------------------------------------
 
     def _opened(self, connection: Connection) -> None:
-        connection.send(Register(self._config.name, os.getpid(), self._config.slots, self._address, self._epoch))
+        c = self._config
+        told = Register(c.name, os.getpid(), c.slots, self._address, self._epoch, self._line, c.transport)
+        connection.send(told)
         self._beat()
         self._measure()
 
     def _closed(self, connection: Connection, why: ConnectionLostError | None) -> None:
         """Without its job manager a worker has nothing to do: its tasks end, and so does the loop."""
         self._ended = True
+        self.left = why is not None
         for job in self._jobs.values():
             job.tasks.cancel_all()
 

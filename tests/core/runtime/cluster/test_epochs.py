@@ -120,6 +120,12 @@ def test_a_job_manager_takes_no_worker_that_was_started_for_another(tmp_path: Pa
         peer = "worker"
         closed = False
 
+        def __init__(self) -> None:
+            self.told: list[Message] = []
+
+        def send(self, message: Message) -> None:
+            self.told.append(message)
+
         def close(self) -> None:
             self.closed = True
 
@@ -127,6 +133,7 @@ def test_a_job_manager_takes_no_worker_that_was_started_for_another(tmp_path: Pa
     manager._message(old, Register("worker-1", 1, 1, "", 6))  # type: ignore[arg-type]
     manager._message(new, Register("worker-1", 1, 1, "", 7))  # type: ignore[arg-type]
     assert (old.closed, new.closed, len(asked)) == (True, False, 1)
+    assert old.told == [StopWorker(7)], "it is to end, and not to come again"
     manager.abandon()
 
 

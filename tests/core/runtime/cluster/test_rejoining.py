@@ -1,0 +1,142 @@
+"""Workers without a job manager: how long they wait, what they keep, and what they are told by."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from sluiceway.runtime.cluster.directories import is_awaited, lock_directory, remove_dead, remove_if_dead, stay
+from sluiceway.runtime.cluster.fence import Fence, hold
+from sluiceway.runtime.cluster.guard import Guard
+from sluiceway.runtime.cluster.processes import WorkerConfig, adopt_worker
+from sluiceway.runtime.cluster.rejoining import find_job_manager
+
+
+def config(directory: Path, rejoin_s: float) -> WorkerConfig:
+    return WorkerConfig(
+        name="worker-1",
+        manager=str(directory / "manager"),
+        directory=str(directory),
+        secret="",
+        slots=1,
+        transport="shm",
+        segments=1,
+        segment_bytes=1,
+        path=[],
+        beat_s=0.02,
+        rejoin_s=rejoin_s,
+        parent=os.getppid(),
+    )
+
+
+def test_nobody_comes(tmp_path: Path) -> None:
+    assert find_job_manager(config(tmp_path, 0.1)) is None
+    assert find_job_manager(config(tmp_path / "gone", 60)) is None, "nobody can come any more"
+
+
+def test_a_job_manager_comes_and_is_given_a_line(tmp_path: Path) -> None:
+    told = config(tmp_path, 60)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as manager:
+        manager.bind(told.manager)
+        manager.listen()
+        found = find_job_manager(told)
+        assert found is not None
+        sock, line = found
+        manager.accept()[0].close()
+        sock.close()
+    guard = Guard(told, line, own=False)
+    process = adopt_worker(os.getpid(), line.getsockname())
+    guard.up(lambda action: action())
+    while not process.heard():
+        pass
+    assert process.pid == os.getpid()
+    assert not process.ended()
+    assert process.how_it_ended() == "is still running"
+    guard.part()
+    process._close()
+
+
+def test_how_an_adopted_worker_ends(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+        line.bind(str(tmp_path / "line"))
+        line.listen()
+        child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        process = adopt_worker(child.pid, str(tmp_path / "line"))
+        process.kill()
+        assert process.ended()
+        assert process.how_it_ended() == "has ended"
+        child.communicate()
+
+
+def test_a_directory_stays_as_long_as_workers_wait_in_it(tmp_path: Path) -> None:
+    directory = tmp_path / "sluiceway-1"
+    directory.mkdir()
+    manager = lock_directory(directory)
+    worker = stay(directory)
+    other = stay(directory)
+    assert not is_awaited(directory), "the job manager is there"
+    manager.close()
+    assert is_awaited(directory)
+    assert remove_dead(tmp_path) == []
+    worker.close()
+    remove_if_dead(directory)
+    assert is_awaited(directory)
+    other.close()
+    assert not is_awaited(directory)
+    remove_if_dead(directory)
+    assert not directory.exists()
+    assert not is_awaited(directory)
+
+
+def test_a_fence_knows_who_lives(tmp_path: Path) -> None:
+    before, after = Fence(tmp_path), Fence(tmp_path)
+    held = hold(str(before.file("worker-1")))
+    assert before.alive() == [], "its own"
+    assert after.alive() == [os.getpid()]
+    held.close()
+    assert after.alive() == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fence_ends_what_does_not_end_by_itself(tmp_path: Path) -> None:
+    before, after = Fence(tmp_path), Fence(tmp_path)
+    program = """
+import sys
+from sluiceway.runtime.cluster.fence import hold
+held = hold(sys.argv[1])
+print()
+input()
+"""
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, str(before.file("worker-1"))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert child.stdout is not None
+    child.stdout.readline()
+    assert after.alive() == [child.pid]
+    after.end([])
+    assert child.poll() is None
+    after.end([child.pid])
+    child.communicate()
+    assert child.returncode < 0
+    assert after.alive() == []
+
+
+def test_what_a_worker_has_started_and_that_outlives_it_is_no_worker(tmp_path: Path) -> None:
+    before, after = Fence(tmp_path), Fence(tmp_path)
+    program = """
+import os, sys
+from sluiceway.runtime.cluster.fence import hold
+held = hold(sys.argv[1])
+if os.fork() == 0:
+    sys.stdin.read()
+    os._exit(0)
+"""
+    child = subprocess.Popen([sys.executable, "-c", program, str(before.file("worker-1"))], stdin=subprocess.PIPE)
+    child.wait()
+    assert after.alive() == []
+    child.communicate()
