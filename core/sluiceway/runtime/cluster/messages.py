@@ -98,8 +98,8 @@ class Register(_Message, frozen=True):
     """A worker has come.
 
     ``address`` is where its ``transport`` for data can be reached, by the transport's own notation. ``epoch`` is
-    that of the job manager that it was started for. If that is gone, and it comes to another one instead, ``line``
-    is the path of a socket on which it waits for the line to that; none of its earlier tasks is there any more then.
+    that of the job manager that it was started for. If that is gone, and it comes to another one instead, none of
+    its earlier tasks is there any more, and ``line`` is the path of a socket on which it waits for the line.
     """
 
     worker: str
