@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sluiceway import state as state
     from sluiceway import windows as windows
     from sluiceway.api import (
         BroadcastConnectedStream,
@@ -275,10 +276,10 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         value: Any = version("sluiceway")
-    elif name == "windows":
+    elif name in ("state", "windows"):
         from importlib import import_module
 
-        value = import_module("sluiceway.windows")
+        value = import_module(f"sluiceway.{name}")
     elif name in _HOME_OF:
         from importlib import import_module
 
