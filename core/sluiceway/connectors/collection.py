@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sluiceway.connector import (
@@ -120,7 +120,7 @@ class _CollectionReader(SimpleReader[T]):
             return END_OF_INPUT
         part = self._values[split.start : end]
         result = stamped(part if type(part) is list else list(part), self._timestamp)
-        self._split = replace(split, start=end)
+        self._split = _Slice(split.index, end, split.stop)  # replace() takes longer than all else here
         return result
 
     def position(self) -> _Slice | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from sluiceway.clock import Clock
 from sluiceway.config import Settings
@@ -253,11 +253,16 @@ class Operator(ABC):
 class TimedOperator(Operator):
     """An operator for which time matters: it has timers, or something to do now and then.
 
-    What is due is done a part at a time, so that a burst of timers gives way to mails. While
+    What is due is done a part at a time, so that a burst of timers gives way to mails and to checkpoints. While
     :attr:`has_work` is true, the task calls :meth:`work` and gives the operator nothing else.
+
+    Attributes:
+        has_work: whether a part is left.
+        interruptible: whether its snapshot is right while a part is left: then a checkpoint need not wait.
     """
 
     has_work: bool = False
+    interruptible: ClassVar[bool] = False
 
     def work(self) -> None:
         """Do a part of what is left; clear :attr:`has_work` with the last one."""

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, MutableMapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from sluiceway.elements import MAX_WATERMARK, Watermark
+from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Watermark
 from sluiceway.functions import TimeDomain, TimerService
 from sluiceway.operators.base import OperatorContext, OperatorSnapshot, TimedOperator
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.state import VOID_NAMESPACE, ValueStateDescriptor
 from sluiceway.timers import Timer, TimerQueue
 
-__all__ = ["BURST", "TIMERS", "KeyedTimerService", "TimedKeyedOperator"]
+__all__ = ["BURST", "DUE", "TIMERS", "KeyedTimerService", "TimedKeyedOperator"]
 
 BURST: Final = 1024
 """Timers that fire before mails have their turn."""
@@ -22,16 +22,25 @@ BURST: Final = 1024
 TIMERS: Final = ValueStateDescriptor("timers of the operator")
 """A key's timers as the state keeps them: (is event time, timestamp, namespace)."""
 
+DUE: Final = ValueStateDescriptor("watermark at which timers were firing", int)
+"""For keys with timers that had not fired yet when the snapshot was taken, though the watermark had come."""
+
 
 class TimedKeyedOperator(KeyedOperator, TimedOperator):
     """Base of the keyed operators with timers.
 
     Timers live in queues beside the state; a snapshot writes them into a table of their own, by key, so that
     they are dealt out with the key groups.
+
+    A snapshot may be taken while a watermark's timers are firing. Who goes on from it fires the others before
+    anything else, and forgets the watermark then, as every restore does.
     """
+
+    interruptible = True
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
+        self._was_firing = False
         self.event_timers = TimerQueue()
         self.processing_timers = TimerQueue()
         self._held: Watermark | None = None
@@ -50,7 +59,6 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
 
     def work(self) -> None:
         """Fire the next part."""
-        assert self._held is not None
         until = self.current_watermark
         if self.event_timers.is_due(until):
             self.fire(TimeDomain.EVENT_TIME, islice(self.event_timers.due(until), BURST))
@@ -58,7 +66,10 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
                 return
         self.has_work = False
         held, self._held = self._held, None
-        self.output.control(held)
+        if held is not None:
+            self.output.control(held)
+        else:
+            self.current_watermark = MIN_WATERMARK
 
     def next_processing_time(self) -> int | None:
         """The earliest processing-time timer."""
@@ -80,6 +91,13 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
 
     # ---- state -----------------------------------------------------------------------------------------------
 
+    def initialize_state(self, restored: Sequence[OperatorSnapshot]) -> None:
+        """Load the own key groups."""
+        super().initialize_state(restored)
+        self._was_firing = any(
+            meta.name == DUE.name for s in restored if s.keyed is not None for meta in s.keyed.tables
+        )
+
     def open(self) -> None:
         """Take the timers over from the state."""
         super().open()
@@ -89,19 +107,40 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
                 queue = self.event_timers if is_event else self.processing_timers
                 queue.register(timestamp, key, namespace)
         entries.clear()
+        if self._was_firing:
+            due = self.backend.table(DUE).entries()
+            self._go_on_firing(due)
+            due.clear()
+
+    def _go_on_firing(self, due: Mapping[Any, int]) -> None:
+        """Fire what was due, up to the first timer that was not: subtasks may have had other watermarks."""
+        until = max(due.values(), default=MIN_WATERMARK)
+        others = (t for t, key, _ in self.event_timers.timers() if t > due.get(key, MIN_WATERMARK))
+        until = min(until, min(others, default=until + 1) - 1)
+        if self.event_timers.is_due(until):
+            self.current_watermark = until
+            self.has_work = True
 
     def snapshot(self) -> OperatorSnapshot:
         """All keyed state, with the timers."""
-        entries = self.backend.table(TIMERS).entries()
         by_key: dict[Any, list[tuple[bool, int, Hashable]]] = {}
         for is_event, queue in ((True, self.event_timers), (False, self.processing_timers)):
             for timestamp, key, namespace in queue.timers():
                 by_key.setdefault(key, []).append((is_event, timestamp, namespace))
-        entries.update(by_key)
+        written: list[tuple[MutableMapping[Any, Any], dict[Any, Any]]] = [
+            (self.backend.table(TIMERS).entries(), by_key)
+        ]
+        if self.has_work:
+            until = self.current_watermark
+            due = {key: until for timestamp, key, _ in self.event_timers.timers() if timestamp <= until}
+            written.append((self.backend.table(DUE).entries(), due))
+        for entries, values in written:
+            entries.update(values)
         try:
             return super().snapshot()
         finally:
-            entries.clear()
+            for entries, _ in written:
+                entries.clear()
 
 
 class KeyedTimerService(TimerService):

@@ -15,6 +15,7 @@ from sluiceway.elements import (
     MIN_WATERMARK,
     BarrierAnnouncement,
     Batch,
+    CancelCheckpointMarker,
     CheckpointBarrier,
     Element,
     EndOfData,
@@ -37,12 +38,37 @@ _NOTHING = Wait()
 class TaskInput(ABC):
     """What a task reads from. From the task's thread only."""
 
+    _ahead: deque[Element] | None = None
+
+    def read(self) -> Element | Wait:
+        """The next element, or what to wait for."""
+        return self._ahead.popleft() if self._ahead else self.poll()
+
+    def look_ahead(self) -> Batch[Any] | CheckpointBarrier | CancelCheckpointMarker | None:
+        """The next element that is one of these, unless a watermark comes before it; None: there is none now.
+
+        What else comes before it is left for :meth:`read`.
+        """
+        ahead = self._ahead = deque() if self._ahead is None else self._ahead
+        while not (ahead and type(ahead[-1]) is Watermark):
+            element = self.poll()
+            if isinstance(element, Batch | CheckpointBarrier | CancelCheckpointMarker):
+                return element
+            if isinstance(element, Wait):
+                break
+            ahead.append(element)
+        return None
+
+    def looked_at(self) -> int:
+        """How many elements are left for :meth:`read`."""
+        return len(self._ahead or ())
+
     def open(self) -> None:
         """Begin."""
 
     @abstractmethod
     def poll(self) -> Element | Wait:
-        """The next element, or what to wait for."""
+        """The next element behind what was looked at, or what to wait for."""
 
     @property
     @abstractmethod
@@ -300,6 +326,12 @@ class SourceInput(TaskInput):
             self._marks.popleft()
             self._taking = True
             self._begins(barrier)
+
+    def look_ahead(self) -> CheckpointBarrier | None:
+        """The barrier that comes next, if it does; nothing is read for this."""
+        element = self.poll() if self._marks and not self._out else None
+        assert element is None or isinstance(element, CheckpointBarrier)
+        return element
 
     @property
     def reads_ahead(self) -> bool:

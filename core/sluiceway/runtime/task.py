@@ -22,7 +22,6 @@ from sluiceway.engine import Services
 from sluiceway.errors import StateError
 from sluiceway.gates import InputGate
 from sluiceway.graph import ExecutionState
-from sluiceway.keygroups import KeyGroupRange
 from sluiceway.metrics import Histogram, MetricGroup, SubtaskMetrics
 from sluiceway.operators import (
     IterationHeadOperator,
@@ -34,6 +33,7 @@ from sluiceway.operators import (
     cut_batch,
     own_copy,
 )
+from sluiceway.runtime.bursts import Concerned, concerned, interruptible, look_for_barrier, part_of, seconds_to
 from sluiceway.runtime.deployment import TaskDeployment
 from sluiceway.runtime.eventloop import EventLoop
 from sluiceway.runtime.failure import close_each, explain_failure, stand_in
@@ -44,7 +44,7 @@ from sluiceway.runtime.taskcheckpoints import CheckpointReports, TaskCheckpoints
 from sluiceway.runtime.taskinflight import all_again
 from sluiceway.runtime.taskmetrics import at_rest_s, latencies, records_to_sinks, subtask_metrics
 from sluiceway.runtime.taskoutputs import TaskOutputs
-from sluiceway.runtime.wiring import EdgeOutput, open_gate, open_partition, open_source
+from sluiceway.runtime.wiring import EdgeOutput, open_gate, open_partition, open_source, operator_context
 from sluiceway.runtime.worker import Progress, Tasklet, Worker
 from sluiceway.state import StateBackend
 from sluiceway.steps import SourceStep
@@ -118,6 +118,7 @@ class Task(Tasklet):
         self._operators: list[Operator] = []
         self._backward: list[Operator] = []
         self._timed: list[TimedOperator] = []
+        self._concerned: list[Concerned] = []
         self._unfinished: deque[Operator] = deque()
         self._at = deployment.vertex.head.name
         self._rested = False
@@ -157,6 +158,7 @@ class Task(Tasklet):
         self._entry = self._operators[0]
         self._receive = self._entry.receivers()
         self._backward = self._operators[::-1]
+        self._concerned = concerned(self._backward)
         # Tail first: what has work left is given nothing else, not even by its neighbour upstream.
         self._timed = [o for o in reversed(self._operators) if isinstance(o, TimedOperator)]
         if isinstance(self._entry, IterationHeadOperator):
@@ -164,20 +166,8 @@ class Task(Tasklet):
         self.checkpoints.operators = self._operators
 
     def _context(self, node: StreamNode) -> OperatorContext:
-        d = self.deployment
-        context = OperatorContext(
-            node=node,
-            job_name=d.job_name,
-            subtask=d.subtask,
-            attempt=d.attempt,
-            key_groups=KeyGroupRange.of_subtask(d.subtask, node.parallelism, node.max_parallelism),
-            clock=self.clock,
-            state_backend=self._state_backend,
-            wake=self._wake_from_anywhere,
-            settings=d.settings,
-            held_up_s=lambda: self.blocked_s,
-            calls=self._event_loop.calls,
-        )
+        backend, wake, calls = self._state_backend, self._wake_from_anywhere, self._event_loop.calls
+        context = operator_context(self.deployment, node, self.clock, backend, wake, lambda: self.blocked_s, calls)
         self._metric_groups.append((node.name, context.metrics))
         return context
 
@@ -273,7 +263,7 @@ class Task(Tasklet):
             return Progress.AGAIN
         if self.checkpoints.barrier is not None:
             return self._take_checkpoint()
-        element = self.input.poll()
+        element = self.input.read()
         if type(element) is Batch:
             self.records_in += len(element.values)
             self._process(element)
@@ -440,17 +430,13 @@ class Task(Tasklet):
         for partition in self._partitions:
             if not partition.available():
                 return self._rest(_UNTIL_WOKEN, Progress.BLOCKED, 0)
-        for index, operator in enumerate(self._backward):
-            if isinstance(operator, TimedOperator):
-                if operator.has_work:
-                    self._at = operator.step_name
-                    operator.work()
-                    return Progress.AGAIN
-                due = operator.next_processing_time()
-                if due is not None and due <= (now_ms := self.clock.now_ms()):
-                    self._at = operator.step_name
-                    operator.on_processing_time(now_ms)
-                    return Progress.AGAIN
+        for index, operator, timed in self._concerned:
+            if timed is not None and (part := part_of(timed, self.clock)) is not None:
+                if self._gives_way():
+                    return self._take_checkpoint()
+                self._at = operator.step_name
+                part()
+                return Progress.AGAIN
             wait = operator.blocked()
             if wait is not None:
                 return self._rest(wait, Progress.BLOCKED, index + 1)
@@ -460,14 +446,16 @@ class Task(Tasklet):
     def _attend(self) -> Progress | None:
         """Take a checkpoint that does not wait for its turn, nor until the output takes more.
 
-        What has begun is brought to its end first, and what a source has read is processed: that is in no channel.
+        What has begun is brought to its end first, unless it can be left, and nothing has to be processed before:
+        what a source has read is in no channel.
         """
         self.checkpoints.attend(self.started)
         if not self.checkpoints.hurry or self._phase is not Phase.RUNNING:
             return None
         held_up: Wait | None = None
+        leaves = interruptible(self._timed) and not (self.checkpoints.early and self._process_before(False))
         for operator in self._backward:
-            if isinstance(operator, TimedOperator) and operator.has_work:
+            if not leaves and isinstance(operator, TimedOperator) and operator.has_work:
                 if held_up is not None:
                     return self._rest(held_up, Progress.BLOCKED, 0)
                 self._at = operator.step_name
@@ -497,6 +485,15 @@ class Task(Tasklet):
             self._entry.control(element)
         return True
 
+    def _gives_way(self) -> bool:
+        """Whether the rest of what is due waits for a checkpoint, as nothing comes before its barrier."""
+        if self._phase is not Phase.RUNNING or not interruptible(self._timed):
+            return False
+        if self.checkpoints.barrier is None and self._rest_of_batch is None:
+            self._rest_of_batch = look_for_barrier(self.input, self.checkpoints)
+            self.records_in += len(self._rest_of_batch.values) if self._rest_of_batch is not None else 0
+        return self.checkpoints.barrier is not None
+
     def _read_mails(self) -> None:
         while self._mails:
             self._mails.popleft()()
@@ -505,13 +502,9 @@ class Task(Tasklet):
         """Sleep until what is waited for is there, or time has come for one of the last ``timed`` operators."""
         self._rested = True
         self.worker.wait(self, wait)
-        for operator in self._backward[:timed]:
-            if isinstance(operator, TimedOperator):
-                due = operator.next_processing_time()
-                if due is not None:
-                    in_s = max(0, due - self.clock.now_ms()) / 1000
-                    # To the nanosecond: 0.4 + 0.2 is more than 0.6, and would not come when the clock says 0.6.
-                    self.worker.wait(self, Wait(until=round(self.started + in_s, 9)))
+        if (in_s := seconds_to(self._backward[:timed], self.clock)) is not None:
+            # To the nanosecond: 0.4 + 0.2 is more than 0.6, and would not come when the clock says 0.6.
+            self.worker.wait(self, Wait(until=round(self.started + in_s, 9)))
         if self.checkpoints.due is not None:
             self.worker.wait(self, Wait(until=self.checkpoints.due))
         for partition in self._partitions:
@@ -568,7 +561,14 @@ class Task(Tasklet):
         """Elements that the task has been sent or has made, and that are not processed yet."""
         waiting = sum(p.backlog() + p.waiting() for p in self._partitions)
         working = sum(o.has_work for o in self._timed)
-        return self.input.queued() + len(self._mails) + waiting + working + (self._rest_of_batch is not None)
+        return (
+            self.input.queued()
+            + self.input.looked_at()
+            + len(self._mails)
+            + waiting
+            + working
+            + (self._rest_of_batch is not None)
+        )
 
     def metrics(self, state: ExecutionState) -> SubtaskMetrics:
         """The figures of this subtask. From any thread; they may be a batch apart."""

@@ -11,15 +11,20 @@ from sluiceway.credit import GateCredits, Unlimited
 from sluiceway.elements import MIN_WATERMARK, Batch, Element, Watermark
 from sluiceway.engine import Services
 from sluiceway.gates import InputGate
+from sluiceway.keygroups import KeyGroupRange
+from sluiceway.operators import OperatorContext
+from sluiceway.operators.calls import Calls
 from sluiceway.outputs import ResultPartition
 from sluiceway.partitioners import make_partitioner
 from sluiceway.runtime.deployment import OutputDescriptor, TaskDeployment
 from sluiceway.runtime.inputs import SourceInput
+from sluiceway.state import StateBackend
 from sluiceway.steps import SourceStep
+from sluiceway.streamgraph import StreamNode
 from sluiceway.transport import ChannelId, Sender, Transport
 from sluiceway.wire import edge_serializer
 
-__all__ = ["EdgeOutput", "open_gate", "open_partition", "open_source"]
+__all__ = ["EdgeOutput", "open_gate", "open_partition", "open_source", "operator_context"]
 
 
 class _Counts(Protocol):
@@ -146,4 +151,30 @@ def open_partition(
     node = next(n for n in deployment.vertex.nodes if n.id == output.node)
     return ResultPartition(
         partitioner, senders, node.buffer_timeout_ms, deployment.settings.batch_size, output.overtakes
+    )
+
+
+def operator_context(
+    deployment: TaskDeployment,
+    node: StreamNode,
+    clock: Clock,
+    state_backend: StateBackend,
+    wake: Callable[[], None],
+    held_up_s: Callable[[], float],
+    calls: Callable[[Callable[[], None]], Calls],
+) -> OperatorContext:
+    """What an operator of a task is given: see :class:`OperatorContext`."""
+    d = deployment
+    return OperatorContext(
+        node=node,
+        job_name=d.job_name,
+        subtask=d.subtask,
+        attempt=d.attempt,
+        key_groups=KeyGroupRange.of_subtask(d.subtask, node.parallelism, node.max_parallelism),
+        clock=clock,
+        state_backend=state_backend,
+        wake=wake,
+        settings=d.settings,
+        held_up_s=held_up_s,
+        calls=calls,
     )

@@ -15,7 +15,7 @@ from sluiceway.errors import IncompatibleStateError
 from sluiceway.faults import MISSING
 from sluiceway.functions import AggregateFunction, ReduceFunction
 from sluiceway.operators.base import OperatorSnapshot
-from sluiceway.operators.timed import TIMERS
+from sluiceway.operators.timed import DUE, TIMERS
 from sluiceway.operators.windows.owning import own
 from sluiceway.state import KeyedStateBackend, StateDescriptor, StateTable, ValueStateDescriptor
 from sluiceway.steps import WindowContents, WindowStep
@@ -188,6 +188,8 @@ class Kept:
                 window = namespace[:] if isinstance(namespace, tuple) else ()
                 found.setdefault((key, window), []).append(timestamp)
         entries.clear()
+        if (due := self.table(DUE)) is not None:
+            due.entries().clear()
         return found
 
     def make_windows(self) -> None:

@@ -47,6 +47,8 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         slices: the windows' arithmetic.
     """
 
+    interruptible = True
+
     def __init__(self, context: OperatorContext, slices: Slices) -> None:
         super().__init__(context)
         step = context.node.step

@@ -33,6 +33,7 @@ class TumblingOperator(SlicedWindowOperator):
         self._done: dict[int, set[Any]] = {}
         # The window that is being evaluated, and how many of its results are out.
         self._burst: tuple[int, int] | None = None
+        self._taken = False
         self._again: tuple[list[Any], list[int]] = ([], [])
 
     # ---- records ----------------------------------------------------------------------------------------------
@@ -97,8 +98,13 @@ class TumblingOperator(SlicedWindowOperator):
             self._burst = (start, 0)
             while results := self._results(islice(rest, BURST)):
                 self._emit(results, start + size)
-                self._burst = (start, self._burst[1] + len(results))
+                count = self._burst[1] + len(results)
+                self._burst = (start, count)
                 yield
+                if self._taken:
+                    # The iterator knows nothing of the snapshot: it would give out what is to be read yet.
+                    self._taken = False
+                    rest = islice(self._looked_up(start), count, None)
             self._burst = None
             self._done.pop(start, None)
             if lateness:
@@ -112,6 +118,11 @@ class TumblingOperator(SlicedWindowOperator):
             self._drop(start)
         dues = (start + size - 1 + (lateness if start in kept else 0) for start in self._slices)
         self._due_at = min(dues, default=NEVER)
+
+    def _looked_up(self, start: int) -> Iterator[Item]:
+        """What is to be evaluated of a window, each value looked up when its turn comes."""
+        entries, done = self._slices[start], self._done.get(start, ())
+        return ((key, entries[key]) for key in entries if key not in done)
 
     @record_loop
     def _results(self, items: Iterable[Item]) -> list[Any]:
@@ -147,6 +158,7 @@ class TumblingOperator(SlicedWindowOperator):
         evaluated: list[tuple[int, Iterable[Any]]] = [(start, self._slices[start]) for start in self._kept]
         evaluated += self._done.items()
         if self._burst is not None:
+            self._taken = True
             start, count = self._burst
             done = self._done.get(start, ())
             evaluated.append((start, islice((key for key in self._slices[start] if key not in done), count)))

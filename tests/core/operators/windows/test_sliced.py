@@ -17,6 +17,7 @@ from sluiceway.operators.windows.sliced import SlicedWindowOperator
 from sluiceway.operators.windows.sliding import SlidingOperator
 from sluiceway.operators.windows.tumbling import TumblingOperator
 from sluiceway.operators.windows.wallclock import SlidingProcessingTimeOperator, TumblingProcessingTimeOperator
+from sluiceway.runtime.snapshots import JobSnapshot
 from sluiceway.testing import OperatorHarness
 from sluiceway.windows import (
     CountEvictor,
@@ -373,6 +374,41 @@ def test_a_snapshot_within_a_burst_neither_loses_nor_doubles_results(
     with harness(windows, fn, restored=snapshot, parallelism=parallelism) as h:
         h.process_watermark(END)
         assert sorted(before + h.records) == sorted(whole.records)
+
+
+class Emptied(AggregateFunction[str, list[str], str]):
+    """Takes the results out of its accumulators, as it may: they are its own."""
+
+    def create_accumulator(self) -> list[str]:
+        return []
+
+    def add(self, value: str, accumulator: list[str]) -> list[str]:
+        return [*accumulator, value]
+
+    def get_result(self, accumulator: list[str]) -> str:
+        joined = " ".join(accumulator)
+        accumulator.clear()
+        return joined
+
+    def merge(self, a: list[str], b: list[str]) -> list[str]:
+        return a + b
+
+
+@pytest.mark.usefixtures("small_bursts")
+def test_a_snapshot_within_a_burst_that_is_read_when_the_burst_is_over() -> None:
+    def fn(w: Any) -> Any:
+        return w.aggregate(Emptied())
+
+    with harness(TUMBLING, fn) as h:
+        h.process_batch([f"{key}1" for key in "abcdefg"], [3] * 7)
+        operator = _advance_a_part(h, END)
+        before, snapshot = list(h.values), operator.snapshot()
+        while operator.has_work:
+            operator.work()
+        assert snapshot.keyed is not None
+        dict(snapshot.keyed.groups)
+    with harness(TUMBLING, fn, restored=JobSnapshot((snapshot,))) as h:
+        assert before + h.process_watermark(END) == [f"{key}1" for key in "abcdefg"]
 
 
 @pytest.mark.usefixtures("small_bursts")
