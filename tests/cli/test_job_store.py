@@ -24,6 +24,13 @@ PROGRAMS = {
         numbers = flow.generate(rate=2000)
         numbers.key_by(lambda v: v % 10).count().uid("counts").sink(FilesSink.json_lines("out"))
     """,
+    "copying": """
+        import sluiceway as sw
+        from sluiceway_files import FilesSink, FilesSource
+
+        flow = sw.Pipeline("copying")
+        flow.source(FilesSource.text("words*.txt")).sink(FilesSink.text("copied"))
+    """,
     "plain": """
         import sluiceway as sw
         flow = sw.Pipeline("plain")
@@ -114,6 +121,21 @@ def test_a_job_goes_on_from_its_last_checkpoint(cluster: Any, place: Path) -> No
     for seen in counts.values():
         assert sorted(seen) == list(range(1, len(seen) + 1)), "nothing is lost, nothing counts twice"
     assert list((store / "checkpoints").iterdir()) == []
+
+
+def test_relative_paths_of_files_are_those_of_whoever_submits(
+    cluster: Any, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = cluster("cluster", "start", "--workers", "1")
+    assert started.returncode == 0, started
+    elsewhere = place / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "words.txt").write_text("to\nbe\n")
+    monkeypatch.chdir(elsewhere)
+    job = submit(cluster, str(place / "copying.py"))
+    assert cluster.ended(job)["status"] == "finished"
+    (copied,) = (elsewhere / "copied").iterdir()
+    assert copied.read_text() == "to\nbe\n"
 
 
 def test_a_worker_that_has_come_to_another_job_manager_is_replaced_when_it_is_killed(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sluiceway.cli import exitcodes
+from sluiceway.cli.found import tell_of_checkpoint
 from sluiceway.cli.logs import metrics_on_stderr
 from sluiceway.cli.options import Request, pipeline_command
 from sluiceway.cli.output import is_broken_pipe
@@ -74,6 +75,8 @@ def run(
             if take is not None:
                 raise click.UsageError(_take_what(target, request.target))
             job = target.prepare(settings, plugins.services())
+            if not (quiet or as_json):
+                tell_of_checkpoint(settings, target.name)
             go: Callable[[], object] = job.run
         else:
             records = stack.enter_context(collect_from(target, settings))

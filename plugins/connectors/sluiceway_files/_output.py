@@ -17,7 +17,7 @@ from sluiceway.errors import ConnectorError
 from sluiceway_files import _compression
 from sluiceway_files._compression import SUFFIXES, Compression
 from sluiceway_files._encoders import FileEncoder, SinkFormat
-from sluiceway_files._places import failing_with, open_filesystem, shown
+from sluiceway_files._places import absolute, failing_with, open_filesystem, shown
 
 __all__ = ["Output", "OutputWriter"]
 
@@ -45,6 +45,9 @@ class Output:
     roll_on_checkpoint: bool = True
     append: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "directory": absolute(self.directory)}
 
     @property
     def suffix(self) -> str:

@@ -14,7 +14,17 @@ from fsspec.implementations.local import LocalFileSystem
 from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway_files._compression import damaged_errors
 
-__all__ = ["Found", "PathLike", "Paths", "failing_with", "find", "open_filesystem", "paths_of", "shown"]
+__all__ = [
+    "Found",
+    "PathLike",
+    "Paths",
+    "absolute",
+    "failing_with",
+    "find",
+    "open_filesystem",
+    "paths_of",
+    "shown",
+]
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Paths: TypeAlias = PathLike | Iterable[PathLike]
@@ -47,6 +57,11 @@ def paths_of(paths: Paths) -> tuple[str, ...]:
     return found
 
 
+def absolute(path: str) -> str:
+    """For other processes, which may have another working directory."""
+    return path if "://" in path else os.path.abspath(os.path.expanduser(path))
+
+
 def open_filesystem(path: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     """The filesystem of a path or URL, and the path on it.
 
@@ -54,7 +69,7 @@ def open_filesystem(path: str, options: Mapping[str, Any]) -> tuple[Any, str]:
         ConnectorError: fsspec does not know it, or lacks a package for it.
     """
     if "://" not in path:  # also spares the user fsspec's other signs
-        return fsspec.filesystem("file"), os.path.abspath(os.path.expanduser(path))
+        return fsspec.filesystem("file"), absolute(path)
     try:
         filesystem, inside = fsspec.core.url_to_fs(path, **options)
     except (ValueError, ImportError) as error:

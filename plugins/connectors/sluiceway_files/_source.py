@@ -24,7 +24,7 @@ from sluiceway_files._compression import Compression
 from sluiceway_files._csv import Csv, EncodingErrors
 from sluiceway_files._lined import JsonLines, OnError, Text
 from sluiceway_files._parquet import Parquet, need_pyarrow
-from sluiceway_files._places import Found, Paths, failing_with, find, open_filesystem, paths_of, shown
+from sluiceway_files._places import Found, Paths, absolute, failing_with, find, open_filesystem, paths_of, shown
 from sluiceway_files._splits import FileSplit, Format, OpenFile, SplitReader
 
 __all__ = ["FilesSource"]
@@ -232,6 +232,9 @@ class FilesSource(Source[Any]):
         if format not in formats:
             raise choose("file format", format, formats)
         return formats[format](paths, **options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_paths": tuple(map(absolute, self._paths))}
 
     def __repr__(self) -> str:
         return f"FilesSource({', '.join(map(repr, self._paths))})"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -17,7 +18,15 @@ from io import FileIO
 from pathlib import Path
 from typing import Final
 
-__all__ = ["is_awaited", "lock_directory", "make_directory", "remove_dead", "remove_if_dead", "stay"]
+__all__ = [
+    "is_awaited",
+    "lock_directory",
+    "make_directory",
+    "remove_dead",
+    "remove_if_dead",
+    "stay",
+    "worker_numbers",
+]
 
 PREFIX: Final = "sluiceway-"
 LOCK: Final = "lock"
@@ -64,6 +73,12 @@ def is_awaited(directory: Path) -> bool:
     with suppress(OSError):
         return not _is_locked(directory / LOCK) and _is_locked(directory / WAITING)
     return False
+
+
+def worker_numbers(directory: Path) -> list[int]:
+    """The numbers of workers that have, or had, anything in a directory: of ``worker-7`` it is 7."""
+    matches = (re.match(r"worker-(\d+)\b", path.name) for path in directory.glob("worker-*"))
+    return [int(match[1]) for match in matches if match]
 
 
 def remove_if_dead(directory: Path) -> bool:

@@ -13,6 +13,7 @@ from sluiceway.config import Settings
 from sluiceway.engine import Services
 from sluiceway.graph import JobGraph, slots_required
 from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
+from sluiceway.runtime.cluster.directories import worker_numbers
 from sluiceway.runtime.cluster.fence import Fence
 from sluiceway.runtime.cluster.jobrun import JobRun
 from sluiceway.runtime.cluster.messages import (
@@ -135,7 +136,8 @@ class JobManager:
         self._on_client = on_client
         self._logs = logs or WorkerLogging()
         self.epoch = epoch
-        self._names = count(1)
+        # Behind those of a job manager before in the directory: what they have left there is in nobody's way.
+        self._names = count(max(worker_numbers(directory), default=0) + 1)
         self._waiting: list[JobRun] = []
         self._spread: JobRun | None = None
         self._failed_starts = 0
@@ -314,8 +316,7 @@ class JobManager:
     # ---- workers --------------------------------------------------------------------------------------------
 
     def _start_worker(self) -> None:
-        taken = {*self.resources.names(), *self.resources.starting}
-        name = next(name for n in self._names if (name := f"worker-{n}") not in taken)
+        name = f"worker-{next(self._names)}"
         config = WorkerConfig(
             name=name,
             manager=str(self._directory / "manager"),

@@ -167,6 +167,7 @@ class WorkerProcess:
         self._epoch = config.epoch
         self.log: LogFile | None = None
         self._jobs: dict[str, _JobHere] = {}
+        self._unfit: dict[str, tuple[int, Exception]] = {}  # jobs that cannot run here, and why
         self._addresses: dict[str, str] = {}
         self._beats = 0
         self._ended = False
@@ -278,9 +279,11 @@ class WorkerProcess:
         elif isinstance(message, StopWorker):
             connection.close()
         elif isinstance(message, SubmitJob):
-            self._submit(message)
+            self._contained(message)
         elif isinstance(message, _OF_JOBS):
             job = self._jobs.get(message.job)
+            if job is None and self._is_about_unfit(message):
+                return
             if job is None or message.epoch != job.epoch:
                 self.rejected += 1
             else:
@@ -357,7 +360,29 @@ class WorkerProcess:
         job.tasks.cancel_all()
         job.tasks.close()
 
+    def _contained(self, message: SubmitJob) -> None:
+        """Take on a job; what is wrong with it fails its tasks here, and nothing else."""
+        try:
+            self._submit(message)
+        except Exception as error:
+            error.add_note(f"while {self._config.name} made ready for job {message.job!r}")
+            self._unfit[message.job] = message.epoch, error
+
+    def _is_about_unfit(self, message: Message) -> bool:
+        """Whether a message is about a job that cannot run here; its tasks have failed then."""
+        unfit = self._unfit.get(getattr(message, "job", ""))
+        if unfit is None or getattr(message, "epoch", None) != unfit[0]:
+            return False
+        if isinstance(message, DeployTasks):
+            master = _Master(self, message.job, message.epoch)
+            for attempt in message.attempts:
+                master.report(attempt, ExecutionState.FAILED, unfit[1])
+        elif isinstance(message, JobEnded):
+            del self._unfit[message.job]
+        return True
+
     def _submit(self, message: SubmitJob) -> None:
+        self._unfit.pop(message.job, None)
         before = self._jobs.get(message.job)
         if before is not None:
             if message.epoch <= before.epoch:

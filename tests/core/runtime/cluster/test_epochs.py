@@ -31,7 +31,7 @@ from sluiceway.runtime.cluster.messages import (
 )
 from sluiceway.runtime.cluster.processes import WorkerConfig
 from sluiceway.runtime.cluster.resources import ResourceManager
-from sluiceway.runtime.cluster.shipping import dump
+from sluiceway.runtime.cluster.shipping import dump, load_error
 from sluiceway.runtime.cluster.worker import Program, WorkerProcess
 from sluiceway.runtime.local import job_graph_of
 from sluiceway.runtime.poller import SelectorPoller
@@ -143,6 +143,28 @@ def test_what_a_worker_cannot_unpack_fails_the_tasks_and_not_the_worker(worker: 
     tell(worker, SubmitJob("job", 0, PROGRAM), DeployTasks("job", 0, ["a", "b"], b"no pickle", {}))
     reports = [m for m in sent if isinstance(m, ReportTask)]
     assert [(m.attempt, m.state) for m in reports] == [("a", "failed"), ("b", "failed")]
+
+
+def test_a_job_that_cannot_run_on_a_worker_fails_its_own_tasks_and_no_others(worker: WorkerProcess) -> None:
+    sent: list[Any] = []
+    worker.send = sent.append  # type: ignore[method-assign]
+    assert tell(worker, SubmitJob("good", 1, PROGRAM), SubmitJob("bad", 1, b"no pickle")) == 0
+    unknown = dump(Program("odd", Settings(state_backend="nowhere")))
+    assert tell(worker, SubmitJob("odd", 1, unknown)) == 0
+    assert tell(worker, DeployTasks("bad", 1, ["a", "b"], b"", {}), DeployTasks("odd", 1, ["c"], b"", {})) == 0
+    reports = [m for m in sent if isinstance(m, ReportTask)]
+    assert [(m.job, m.attempt, m.state) for m in reports] == [
+        ("bad", "a", "failed"),
+        ("bad", "b", "failed"),
+        ("odd", "c", "failed"),
+    ]
+    error = load_error(reports[-1].cause)
+    assert "nowhere" in str(error)
+    assert "while worker-1 made ready for job 'odd'" in error.__notes__
+    assert tell(worker, CancelTask("good", 1, "x")) == 0, "it goes on"
+    assert tell(worker, JobEnded("bad", 1)) == 0
+    assert tell(worker, JobEnded("bad", 1)) == 1, "it is forgotten"
+    assert tell(worker, SubmitJob("odd", 2, PROGRAM), CancelTask("odd", 2, "x")) == 1, "by another leader"
 
 
 def test_a_job_master_ignores_workers_of_an_earlier_leader_and_late_reports() -> None:

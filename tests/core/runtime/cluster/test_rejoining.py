@@ -8,7 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sluiceway.runtime.cluster.directories import is_awaited, lock_directory, remove_dead, remove_if_dead, stay
+from sluiceway.runtime.cluster.directories import (
+    is_awaited,
+    lock_directory,
+    remove_dead,
+    remove_if_dead,
+    stay,
+    worker_numbers,
+)
 from sluiceway.runtime.cluster.fence import Fence, hold
 from sluiceway.runtime.cluster.guard import Guard
 from sluiceway.runtime.cluster.processes import WorkerConfig, adopt_worker
@@ -89,6 +96,13 @@ def test_a_directory_stays_as_long_as_workers_wait_in_it(tmp_path: Path) -> None
     remove_if_dead(directory)
     assert not directory.exists()
     assert not is_awaited(directory)
+
+
+def test_names_of_workers_go_on_behind_those_that_left_something(tmp_path: Path) -> None:
+    assert worker_numbers(tmp_path) == []
+    for name in ("worker-2.shm", "worker-11.line", "worker-x", "manager", "worker-3"):
+        (tmp_path / name).touch()
+    assert sorted(worker_numbers(tmp_path)) == [2, 3, 11]
 
 
 def test_a_fence_knows_who_lives(tmp_path: Path) -> None:

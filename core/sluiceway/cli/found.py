@@ -1,0 +1,44 @@
+"""What an earlier run of the job has left to go on from."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+
+from sluiceway.config import Settings
+from sluiceway.errors import SluicewayError
+
+__all__ = ["tell_of_checkpoint"]
+
+
+def tell_of_checkpoint(settings: Settings, job_name: str) -> None:
+    """Say on standard error that there is a checkpoint of an earlier run that has not finished, and how to use it.
+
+    Nothing is said where the run goes on from one, or keeps none.
+
+    Args:
+        settings: the options of the run.
+        job_name: the pipeline's.
+    """
+    if settings.checkpoints is None or settings.from_checkpoint is not None:
+        return
+    from sluiceway.checkpoints import CHECKPOINT, find_checkpoints, load_metadata
+    from sluiceway.cli.manager import manager
+
+    try:
+        storage = manager().checkpoint_storage(settings.checkpoints)
+        found = [(load_metadata(storage, directory), directory) for directory in find_checkpoints(storage)]
+    except (SluicewayError, OSError):
+        return  # the run itself will say what is wrong there
+    mine = [one for one in found if (one[0].job_name, one[0].kind) == (job_name, CHECKPOINT)]
+    if not mine:
+        return
+    newest, directory = max(mine, key=lambda one: (one[0].completed_ms, one[0].checkpoint_id))
+    if all(subtask.finished for vertex in newest.vertices for subtask in vertex.subtasks):
+        return  # that run has come to its end
+    when = datetime.fromtimestamp(newest.completed_ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    print(
+        f"there is checkpoint {newest.checkpoint_id} of an earlier run of {job_name!r}, of {when}; this run begins"
+        f" at the beginning. To go on from it: --from {storage.shown(directory)}",
+        file=sys.stderr,
+    )

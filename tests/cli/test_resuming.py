@@ -1,0 +1,97 @@
+"""A run that was killed: its workers end, and the next run says from where it could go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import signal
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+COUNT = 40_000
+COUNTING = f"""
+    from sluiceway_files import FilesSink
+
+    flow = sw.Pipeline("counting", parallelism=2)
+    counts = flow.generate(count={COUNT}, rate=20_000).key_by(lambda v: v % 10).count().uid("counts")
+    counts.sink(FilesSink.json_lines("out"))
+"""
+KEPT = ("--checkpoint-interval", "50ms", "--checkpoints", "kept", "--restart", "none")
+TOLD = re.compile(r"^there is checkpoint (\d+) of an earlier run of 'counting', of .* --from (\S+)$", re.M)
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    pause = threading.Event()
+    for _ in range(600):
+        if found := condition():
+            return found
+        pause.wait(0.05)
+    pytest.fail("it never came to that")
+
+
+def workers_of(pid: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                line = (entry / "cmdline").read_bytes()
+                above = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            if above == pid and b"sluiceway.processes.worker" in line:
+                found.append(int(entry.name))
+    return found
+
+
+def written(place: Path) -> dict[int, list[int]]:
+    counts: dict[int, list[int]] = defaultdict(list)
+    for file in (place / "out").glob("part-*"):
+        for line in file.read_text().splitlines():
+            key, count = json.loads(line)
+            counts[key].append(count)
+    return {key: sorted(seen) for key, seen in counts.items()}
+
+
+@pytest.mark.parametrize("workers", [pytest.param("0", marks=pytest.mark.slow), "2"])
+def test_the_next_run_says_from_where_it_could_go_on(start: Any, write: Any, place: Path, workers: str) -> None:
+    write("job.py", COUNTING)
+    (place / "temporary").mkdir()
+
+    def run(*options: str) -> Any:
+        return start("run", "--workers", workers, *options, "job.py", TMPDIR=str(place / "temporary"))
+
+    first = run(*KEPT)
+    until(lambda: [f for f in place.glob("kept/*/chk-*/metadata.json") if int(f.parent.name[4:]) > 3])
+    below = [os.pidfd_open(pid) for pid in workers_of(first.pid)]
+    assert len(below) == int(workers)
+    first.send_signal(signal.SIGKILL)
+    _, said = first.communicate(timeout=60)
+    assert "there is checkpoint" not in said
+    for worker in below:
+        assert select.select([worker], [], [], 30)[0], "workers end by themselves"
+        os.close(worker)
+    assert list((place / "temporary").glob("sluiceway-*")) == [], "nothing of them is left"
+
+    _, said = run("--quiet", *KEPT).communicate(timeout=60)
+    assert "there is checkpoint" not in said
+    _, said = run("--no-progress", *KEPT).communicate(timeout=60)
+    assert "already holds" in said, "a run that begins anew does not write beside what was there"
+    (told,) = TOLD.findall(said)
+    assert told[1] == f"{place}/kept/" + told[1].split("/kept/")[1]
+    assert told[1].endswith(f"/chk-{told[0]}")
+
+    again = run("--no-progress", *KEPT, "--from", told[1])
+    _, said = again.communicate(timeout=60)
+    assert again.returncode == 0, said
+    assert "there is checkpoint" not in said, "it goes on from it"
+    assert written(place) == {key: list(range(1, COUNT // 10 + 1)) for key in range(10)}
+
+    _, said = run("--no-progress", *KEPT).communicate(timeout=60)
+    assert "there is checkpoint" not in said, "that run has come to its end"
