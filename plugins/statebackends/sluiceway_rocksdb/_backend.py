@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
-from itertools import chain
+from itertools import chain, islice
 from threading import Lock
 from typing import Any, Final
 
@@ -34,6 +34,9 @@ _OBJECT: Final = 250
 
 _LEAST: Final = 64
 """So many objects may be in memory, however large they are."""
+
+_STEP: Final = 4_000
+"""So many objects are written back in one go, at the most: the task waits for it."""
 
 
 class RocksDBStateBackend(StateBackend):
@@ -204,43 +207,56 @@ class RocksDBKeyedBackend(KeyedStateBackend):
             weight = max(count / (count + 1000), 1 / 64)
             self._average += (size / count - self._average) * weight
 
-    def make_room(self, entries: CachedEntries, more: int = 0) -> int:
-        """A namespace has grown, or will: write back and forget, if it is too much. Returns when to call again."""
+    def make_room(self, entries: CachedEntries, more: int = 0) -> None:
+        """A namespace has grown, or will by so many: write back and forget, if it is too much."""
         if entries.dropped:
-            return 1 << 62
+            entries.check = entries.check_clean = 1 << 62
+            return
         entries.table.heat(entries)
         if entries.young:
             key = next(reversed(entries.young))
             if (value := entries.young[key]) is not MISSING:
                 self.measure(1, len(entries.table.encode_of(key, value)))
-        # Two generations: when the newer one is full, it takes the place of the older one.
-        limit = max(_LEAST, int(self.options.cache / (2 * self._average + _OBJECT))) // 2
+        limit = max(_LEAST, int(self.options.cache / (2 * self._average + _OBJECT)))
+        half, step = limit // 2, max(min(_STEP, limit // 16), 1)
         every = self._all()
-        total = more + sum(len(e.young) + len(e.clean) for e in every)
-        if total >= limit:
-            for e in every:
-                e.forget_twice()
-            total = more + sum(len(e.young) + len(e.clean) for e in every)
-        if total >= limit:
-            self._write_back(every)
-            if entries.table.hot.get(entries.name) is not entries:
-                return 0
-            total = more
-        room = max((limit - total) // (2 * len(every)), limit // 64, 1)
-        size = max(len(entries.young), len(entries.clean))
-        return size + min(room, max(size, 16))
+        young = more + sum(len(e.young) for e in every)
+        most_clean = half
+        if young > half:
+            self.settle_if_done()
+            if self._pending is None or young > limit:
+                self._write_back(every, young - half + step)
+                young = more + sum(len(e.young) for e in every)
+            else:
+                most_clean = max(limit - young, 0)  # rather than wait for a snapshot that is being made
+        clean = sum(len(e.clean) for e in every)
+        if clean > most_clean:
+            clean -= _forget(every, min(clean - most_clean + step, 4 * step))
+        room = max((limit - young - clean) // (2 * len(every)), step)
+        entries.check = len(entries.young) + more + min(room, max(len(entries.young), 16))
+        entries.check_clean = len(entries.clean) + min(room, max(len(entries.clean), 16))
+        if not entries.young and not entries.clean:
+            entries.table.cool(entries)
 
-    def _write_back(self, every: list[CachedEntries]) -> None:
+    def _write_back(self, every: list[CachedEntries], most: int | None = None) -> None:
+        """Write the oldest of the young objects, so many at the most: they are clean then."""
         self.settle()
+        left = sum(len(entries.young) for entries in every) if most is None else most
         for entries in every:
-            if entries.young:
-                layer = entries.young
-                self.database.write(chain.from_iterable(entries.table.write(entries, layer)))
+            if left <= 0:
+                return
+            if not entries.young:
+                continue
+            whole = left >= len(entries.young)
+            layer = entries.young if whole else dict(islice(entries.young.items(), left))
+            self.database.write(chain.from_iterable(entries.table.write(entries, layer)))
+            if whole:
                 entries.begin({})
-                _thaw(entries, layer)
-            entries.older, entries.clean = entries.clean, {}
-            if not entries.older:
-                entries.table.cool(entries)
+            else:
+                for key in layer:
+                    del entries.young[key]
+            _thaw(entries, layer)
+            left -= len(layer)
 
     def drop(self, entries: CachedEntries) -> None:
         """A namespace is to be forgotten."""
@@ -248,7 +264,7 @@ class RocksDBKeyedBackend(KeyedStateBackend):
         entries.dropped = True
         entries.frozen = None
         entries.begin({})
-        entries.clean, entries.older = {}, {}
+        entries.clean = {}
         if not entries.stored and not pending:
             return
         entries.stored = False
@@ -291,10 +307,15 @@ class RocksDBKeyedBackend(KeyedStateBackend):
             if entries.dropped:
                 continue
             entries.frozen = None
+            entries.check = entries.check_clean = 0
             if pending.state is DONE:
                 _thaw(entries, layer)
-            else:
-                entries.begin({**layer, **entries.young})
+                continue
+            merged = {**layer, **entries.young}
+            if not entries.stored:  # then there is nothing that would have to be removed
+                merged = {key: value for key, value in merged.items() if value is not MISSING}
+                entries.clean = {}
+            entries.begin(merged)
         pending.settled()
         doomed, self._doomed = self._doomed, []
         for entries in doomed:
@@ -316,4 +337,22 @@ def _thaw(entries: CachedEntries, layer: dict[Any, Any]) -> None:
         for key, value in layer.items():
             if value is MISSING:
                 del entries.clean[key]
-                entries.older.pop(key, None)
+
+
+def _forget(every: list[CachedEntries], most: int) -> int:
+    """Forget what has been clean for longest. Returns how many objects that were."""
+    left = most
+    for entries in every:
+        if left <= 0:
+            break
+        clean = entries.clean
+        if len(clean) <= left:
+            left -= len(clean)
+            entries.clean = {}
+            if not entries.young and entries.frozen is None:
+                entries.table.cool(entries)
+        else:
+            for key in list(islice(clean, left)):
+                del clean[key]
+            left = 0
+    return most - left

@@ -28,7 +28,7 @@ from sluiceway_rocksdb._options import RocksDBOptions
 __all__ = ["Database", "rows_of"]
 
 _BATCH: Final = 500  # rows; a batch is written without letting other threads go on
-_SORTED: Final = 20_000  # rows
+_SORTED: Final = 4_000  # rows; more take longer than another thread should wait
 
 
 class Database:

@@ -5,8 +5,11 @@ A mapping has layers, and the first that knows a key has the truth:
 - *young*: what was assigned and is not in the database yet; a removed key is there as :data:`MISSING`;
 - *frozen*: what was young when a snapshot was taken, until that is written; a value is never handed out from
   there, only a copy of it;
-- *clean* and *older*: what the database has, too;
+- *clean*: what the database has, too, the latest in use last;
 - the database.
+
+Young objects are written back in small steps, the oldest first, and are clean then; what was clean for longest
+is forgotten. So an object that is used again and again stays, and no step takes long.
 """
 
 from __future__ import annotations
@@ -56,13 +59,16 @@ class CachedEntries(MutableMapping[Any, Any]):
         dropped: whether the namespace was dropped.
         holes: whether the young layer may have removed keys.
         prefixes: by key group, what the keys of its rows begin with.
-        check: how large a layer may become before the backend is asked for room.
+        check: how large the young layer may become before the backend is asked for room.
+        check_clean: the same of the clean one.
+        size: of the young layer, when something was assigned last.
     """
 
     __slots__ = (
         "__weakref__",
         "_get",
         "check",
+        "check_clean",
         "clean",
         "dropped",
         "frozen",
@@ -70,8 +76,8 @@ class CachedEntries(MutableMapping[Any, Any]):
         "holes",
         "name",
         "namespace",
-        "older",
         "prefixes",
+        "size",
         "stored",
         "table",
         "young",
@@ -88,22 +94,16 @@ class CachedEntries(MutableMapping[Any, Any]):
         self.prefixes = _Prefixes(table.index, namespace)
         self.frozen: dict[Any, Any] | None = None
         self.clean: dict[Any, Any] = {}
-        self.older: dict[Any, Any] = {}
         self.dropped = False
-        self.check = 0
+        self.check = self.check_clean = 0
         self.begin({})
 
     def begin(self, young: dict[Any, Any]) -> None:
         """Set the young layer."""
         self.young = young
+        self.size = len(young)
         self.holes = _MISSING_ID in map(id, young.values())
         self._get = young.get
-
-    def forget_twice(self) -> None:
-        """Forget clean objects that have been assigned since."""
-        young = self.young
-        if len(self.clean.keys() & young.keys()):
-            self.clean = {key: value for key, value in self.clean.items() if key not in young}
 
     # -- what is called for each record --------------------------------------------------------------------------
 
@@ -126,8 +126,14 @@ class CachedEntries(MutableMapping[Any, Any]):
     def __setitem__(self, key: Any, value: Any) -> None:
         young = self.young
         young[key] = value
-        if len(young) > self.check:
-            self.check = self.table.backend.make_room(self)
+        if len(young) != self.size:
+            self._grow(key)
+
+    def _grow(self, key: Any) -> None:
+        self.clean.pop(key, None)
+        if len(self.young) > self.check:
+            self.table.backend.make_room(self)
+        self.size = len(self.young)
 
     def __contains__(self, key: object) -> bool:
         found = self._get(key, MISSING)
@@ -150,7 +156,6 @@ class CachedEntries(MutableMapping[Any, Any]):
         else:
             self.young.pop(key, None)
             self.clean.pop(key, None)
-            self.older.pop(key, None)
         return found
 
     def setdefault(self, key: Any, default: Any = None) -> Any:
@@ -170,23 +175,20 @@ class CachedEntries(MutableMapping[Any, Any]):
                 if found is not MISSING:
                     found = self._adopt(key, self._copy(found))
                 return found
-        found = self.clean.get(key, MISSING)
+        found = self.clean.pop(key, MISSING)
         if found is not MISSING:
+            self.clean[key] = found  # behind all others
             return found
-        found = self.older.pop(key, MISSING)
-        if found is MISSING:
-            if not self.stored:
-                return MISSING
-            found = self.table.load(self, key)
-            if found is MISSING:
-                return MISSING
-        return self._adopt(key, found)
+        if not self.stored:
+            return MISSING
+        found = self.table.load(self, key)
+        return found if found is MISSING else self._adopt(key, found)
 
     def _adopt(self, key: Any, value: Any) -> Any:
         clean = self.clean
         clean[key] = value
-        if len(clean) > self.check:
-            self.check = self.table.backend.make_room(self)
+        if len(clean) > self.check_clean:
+            self.table.backend.make_room(self)
         return value
 
     def _copy(self, value: Any) -> Any:
@@ -208,19 +210,19 @@ class CachedEntries(MutableMapping[Any, Any]):
         if not lacking:
             return young
         if len(young) + len(lacking) > self.check:
-            self.check = self.table.backend.make_room(self, len(lacking))
+            self.table.backend.make_room(self, len(lacking))
             self.table.heat(self)
-            if self.young is not young:  # written back
-                young, lacking = self.young, list(keys)
+            young = self.young  # of which some may have been written back
+            lacking = [key for key in keys if key not in young]
         self._bring(lacking)
         return young
 
     def _bring(self, keys: list[Any]) -> None:
         """Have those of the keys in the young layer that are anywhere."""
         young, frozen, absent = self.young, self.frozen, []
-        take, take_older = self.clean.pop, self.older.pop
+        take = self.clean.pop
         for key in keys if frozen is None else self._thawed(keys, frozen):
-            if (found := take(key, MISSING)) is MISSING and (found := take_older(key, MISSING)) is MISSING:
+            if (found := take(key, MISSING)) is MISSING:
                 absent.append(key)
             else:
                 young[key] = found
@@ -275,9 +277,8 @@ class CachedEntries(MutableMapping[Any, Any]):
                     copied = value if value is MISSING or decode is None else self._copy(value)
                     newest[key] = copied
         if not self.stored:
-            for layer in (self.clean, self.older):
-                for key, value in layer.items():
-                    newest.setdefault(key, value)
+            for key, value in self.clean.items():
+                newest.setdefault(key, value)
             return ((key, value) for key, value in newest.items() if value is not MISSING)
         return self._walk_stored(newest, decode)
 

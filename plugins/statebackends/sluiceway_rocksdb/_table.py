@@ -132,7 +132,7 @@ class RocksDBTable(StateTable):
         """There is nothing in memory any more."""
         self.hot.pop(entries.name, None)
         self._idle[entries.name] = entries
-        entries.check = 0  # so that the backend hears of the next object
+        entries.check = entries.check_clean = 0  # so that the backend hears of the next object
 
     def encode(self, value: Any) -> bytes:
         """A value as the database has it."""

@@ -100,7 +100,7 @@ Make = Callable[..., RocksDBKeyedBackend]
 
 def in_memory(backend: RocksDBKeyedBackend) -> int:
     every = [e for table in backend._tables.values() for e in table.hot.values()]
-    return sum(len(e.young) + len(e.clean) + len(e.older) for e in every)
+    return sum(len(e.young) + len(e.clean) for e in every)
 
 
 # -- memory ---------------------------------------------------------------------------------------------------
