@@ -37,6 +37,7 @@ from sluiceway.graph import InputRef
 from sluiceway.steps import (
     KeyedAggregateStep,
     KeyedBatchProcessStep,
+    KeyedCountStep,
     KeyedFilterStep,
     KeyedFlatMapStep,
     KeyedMapStep,
@@ -107,7 +108,7 @@ class KeyedStream(DataStream[T], Generic[T, K]):
 
     def count(self) -> DataStream[tuple[K, int]]:
         """Emit ``(key, number of records so far)`` for each record."""
-        return self._then(KeyedAggregateStep(Count(), self._key, with_key=True), "count", "count")
+        return self._then(KeyedCountStep(Count(), self._key, with_key=True), "count", "count")
 
     @overload
     def sum(self, field: int | str | None = None) -> DataStream[T]: ...

@@ -19,7 +19,7 @@ from sluiceway.operators.deadletters import dead_letter_output
 from sluiceway.operators.feedback import IterationHeadOperator
 from sluiceway.operators.fused import MAX_FLAT_MAPS, FusedOperator
 from sluiceway.operators.joins import AsOfJoinOperator, IntervalJoinOperator
-from sluiceway.operators.keyed import KeyedAggregateOperator, KeyedReduceOperator
+from sluiceway.operators.keyed import KeyedAggregateOperator, KeyedCountOperator, KeyedReduceOperator
 from sluiceway.operators.keyedrecords import KeyedRecordOperator
 from sluiceway.operators.process import KeyedProcessOperator, ProcessOperator
 from sluiceway.operators.sink import SinkOperator
@@ -39,6 +39,7 @@ from sluiceway.steps import (
     IterationHeadStep,
     KeyedAggregateStep,
     KeyedBatchProcessStep,
+    KeyedCountStep,
     KeyedFilterStep,
     KeyedFlatMapStep,
     KeyedMapStep,
@@ -64,6 +65,7 @@ _OPERATORS: dict[type[Step], Callable[[OperatorContext], Operator]] = {
     KeyedFilterStep: KeyedRecordOperator,
     KeyedReduceStep: KeyedReduceOperator,
     KeyedAggregateStep: KeyedAggregateOperator,
+    KeyedCountStep: KeyedCountOperator,
     KeyedProcessStep: KeyedProcessOperator,
     IntervalJoinStep: IntervalJoinOperator,
     AsOfJoinStep: AsOfJoinOperator,

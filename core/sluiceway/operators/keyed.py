@@ -18,7 +18,7 @@ from sluiceway.operators.opened import Opened
 from sluiceway.state import BackendContext, KeyedStateBackend, RowsOnDemand, StateTable, ValueStateDescriptor
 from sluiceway.steps import KeyedAggregateStep
 
-__all__ = ["KeyedAggregateOperator", "KeyedOperator", "KeyedReduceOperator"]
+__all__ = ["KeyedAggregateOperator", "KeyedCountOperator", "KeyedOperator", "KeyedReduceOperator"]
 
 
 class KeyedOperator(Operator):
@@ -263,3 +263,76 @@ class KeyedAggregateOperator(KeyedOperator):
                 del keys[len(out) :]
                 continue
             out.append(produced)
+
+
+class KeyedCountOperator(KeyedAggregateOperator):
+    """Counts, as :class:`KeyedAggregateOperator` would with a function that does, and calls none."""
+
+    def process(self, batch: Batch[Any]) -> None:
+        """Count the batch, record by record."""
+        out: list[Any] = []
+        skipped: list[int] = []
+        keys, entries = self._looking_ahead(batch, self._table, self._entries)
+        if keys is None:
+            self._count(batch, out, skipped)
+        else:
+            self._count_keys(batch, keys, entries, out, skipped)
+        stamps = batch.timestamps
+        if skipped:
+            stamps = None if stamps is None else without(stamps, skipped)
+        if out:
+            self.output.emit(Batch(out, stamps))
+        self._dead.give(self.output)
+
+    @record_loop
+    def _count(self, batch: Batch[Any], out: list[Any], skipped: list[int]) -> None:
+        key_of, entries = self._key, self._entries
+        get = entries.get
+        for value in batch.values:
+            try:
+                key = key_of(value)
+                try:
+                    count = get(key)
+                except TypeError:
+                    stable_hash(key)  # says which key is unhashable
+                    raise
+                if count is None:
+                    stable_hash(key)
+                    count = 0
+                entries[key] = count = count + 1
+            except Exception as error:
+                index = len(out) + len(skipped)
+                if not self._skips(error, batch, index):
+                    raise
+                skipped.append(index)
+                continue
+            out.append((key, count))
+
+    @record_loop
+    def _count_keys(
+        self,
+        batch: Batch[Any],
+        keys: list[Any],
+        entries: MutableMapping[Any, Any],
+        out: list[Any],
+        skipped: list[int],
+    ) -> None:
+        get = entries.get
+        for key, value in zip(keys, batch.values, strict=True):  # noqa: B007 (for who looks for the record)
+            try:
+                try:
+                    count = get(key)
+                except TypeError:
+                    stable_hash(key)
+                    raise
+                if count is None:
+                    stable_hash(key)
+                    count = 0
+                entries[key] = count = count + 1
+            except Exception as error:
+                index = len(out) + len(skipped)
+                if not self._skips(error, batch, index):
+                    raise
+                skipped.append(index)
+                continue
+            out.append((key, count))

@@ -15,6 +15,7 @@ from sluiceway.steps.ends import IterationHeadStep, SinkStep, SourceStep
 from sluiceway.steps.joins import AsOfJoinStep, IntervalJoinStep, TagStep
 from sluiceway.steps.keyed import (
     KeyedAggregateStep,
+    KeyedCountStep,
     KeyedFilterStep,
     KeyedFlatMapStep,
     KeyedMapStep,
@@ -41,6 +42,7 @@ __all__ = [
     "IterationHeadStep",
     "KeyedAggregateStep",
     "KeyedBatchProcessStep",
+    "KeyedCountStep",
     "KeyedFilterStep",
     "KeyedFlatMapStep",
     "KeyedMapStep",

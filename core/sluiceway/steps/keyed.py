@@ -13,6 +13,7 @@ from sluiceway.types import element_type, is_known, parameter_type, return_type
 
 __all__ = [
     "KeyedAggregateStep",
+    "KeyedCountStep",
     "KeyedFilterStep",
     "KeyedFlatMapStep",
     "KeyedMapStep",
@@ -103,6 +104,11 @@ class KeyedAggregateStep(Step):
         if not self.with_key:
             return returned
         return tuple[key_type(self.key) or Any, returned or Any]  # type: ignore[misc]
+
+
+@dataclass(frozen=True)
+class KeyedCountStep(KeyedAggregateStep):
+    """A running aggregate that counts: its accumulator is a number, its result the pair of key and number."""
 
 
 @dataclass(frozen=True)
