@@ -9,13 +9,18 @@ from typing import Any, Final
 
 import fsspec
 
-from sluiceway.errors import CheckpointError, ConfigurationError
+from sluiceway.errors import CheckpointError, ConfigurationError, MissingExtraError
 from sluiceway.storage import CheckpointStorage, StoredFile, check_name
 
 __all__ = ["RemoteStorage"]
 
 _WHOLE: Final = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss"}
 """Object stores: a file is there when it was closed, and not before; a rename would copy it."""
+
+
+_EXTRAS: Final = {"s3": "s3", "s3a": "s3", "hdfs": "hdfs"}
+"""By scheme, the extra with what is needed."""
+_NEEDS: Final = {"s3": "s3fs", "hdfs": "pyarrow"}
 
 
 class RemoteStorage(CheckpointStorage):
@@ -28,14 +33,26 @@ class RemoteStorage(CheckpointStorage):
 
     Raises:
         ConfigurationError: fsspec does not know such URLs, or lacks a package for them.
+        MissingExtraError: it is a package of one of our extras.
+        CheckpointError: the filesystem cannot be reached.
     """
 
     def __init__(self, location: str) -> None:
         self.location = location
         try:
             self._fs, root = fsspec.core.url_to_fs(location)
-        except (ValueError, ImportError) as error:
+        except ImportError as error:
+            extra = _EXTRAS.get(location.partition("://")[0])
+            if extra is None:
+                raise ConfigurationError(f"checkpoints cannot be kept in {location!r}: {error}") from error
+            missing = _NEEDS[extra]
+            raise MissingExtraError(
+                f'checkpoints in {location!r} need {missing}: pip install "sluiceway[{extra}]"'
+            ) from error
+        except ValueError as error:
             raise ConfigurationError(f"checkpoints cannot be kept in {location!r}: {error}") from error
+        except OSError as error:  # some connect at once
+            raise CheckpointError(f"cannot reach {location}: {error}") from error
         self._root = str(root).rstrip("/")
         protocol = self._fs.protocol
         self._is_object_store = not _WHOLE.isdisjoint({protocol} if isinstance(protocol, str) else protocol)
@@ -73,7 +90,19 @@ class RemoteStorage(CheckpointStorage):
         """Read."""
         with self._failing("read", name):
             end = None if size is None else offset + size
-            found: bytes = self._fs.cat_file(self._path(name), start=offset or None, end=end)
+            path = self._path(name)
+            if size == 0:
+                self._fs.size(path)  # or it is not there; a range of nothing would be all of it
+                return b""
+            try:
+                found: bytes = self._fs.cat_file(path, start=offset or None, end=end)
+            except FileNotFoundError:
+                raise
+            except Exception:
+                # S3 answers so where nothing is left to read.
+                if (offset or end is not None) and self._fs.size(path) <= offset:
+                    return b""
+                raise
             return found
 
     def files(self, directory: str = "") -> Iterator[StoredFile]:

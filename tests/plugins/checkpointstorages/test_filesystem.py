@@ -7,7 +7,7 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 from fsspec.spec import AbstractBufferedFile
 
-from sluiceway.errors import CheckpointError, ConfigurationError
+from sluiceway.errors import CheckpointError, ConfigurationError, MissingExtraError
 from sluiceway.plugins import default_manager
 from sluiceway.storage import CheckpointStorage
 from sluiceway.testing.conformance.checkpoint_storage import CheckpointStorageConformance
@@ -264,6 +264,42 @@ def test_errors_of_a_remote_filesystem_name_the_file() -> None:
     finally:
         Broken.failing = ""
         Broken.store.clear()
+
+
+@pytest.fixture
+def unknown(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """``unknown("s3", "s3fs")``: have fsspec look for a filesystem anew, and not find these modules."""
+
+    def forget(scheme: str, *modules: str) -> None:
+        monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, scheme, raising=False)
+        for module in modules:
+            monkeypatch.setitem(sys.modules, module, None)
+
+    return forget
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
+def test_what_s3_needs_is_named(scheme: str, unknown: Callable[..., None]) -> None:
+    unknown(scheme, "s3fs")
+    with pytest.raises(MissingExtraError, match=r'need s3fs: pip install "sluiceway\[s3\]"'):
+        open_storage(f"{scheme}://bucket/kept")
+
+
+def test_what_hdfs_needs_is_named(unknown: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown("hdfs")
+    for name in ("ARROW_LIBHDFS_DIR", "JAVA_HOME", "HADOOP_HOME"):
+        monkeypatch.setenv(name, "/nowhere")
+    with pytest.raises(CheckpointError, match=r"cannot reach hdfs://127\.0\.0\.1:1/kept: .*(hdfs|jvm)"):
+        open_storage("hdfs://127.0.0.1:1/kept")
+    unknown("hdfs", "pyarrow", "pyarrow.fs")
+    with pytest.raises(MissingExtraError, match=r'need pyarrow: pip install "sluiceway\[hdfs\]"'):
+        open_storage("hdfs://127.0.0.1:1/kept")
+
+
+def test_a_filesystem_that_nobody_brings_is_told_of_in_fsspec_s_words(unknown: Callable[..., None]) -> None:
+    unknown("oci", "ocifs")
+    with pytest.raises(ConfigurationError, match=r"cannot be kept in 'oci://bucket/kept': .*ocifs"):
+        open_storage("oci://bucket/kept")
 
 
 def test_the_limit_of_the_tests_own_process_is_untouched() -> None:

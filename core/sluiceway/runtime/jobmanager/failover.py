@@ -102,9 +102,17 @@ class Failover:
 
     def failed_everywhere(self, cause: BaseException) -> bool:
         """The job has failed as a whole; whether all that has not finished will be restarted."""
+        return self._again(
+            {r for v, r in self._region_of.items() if not v.state.ended and r not in self._due}, cause
+        )
+
+    def not_begun(self, region: tuple[ExecutionVertex, ...], cause: BaseException) -> bool:
+        """A region that was to begin anew cannot; whether that will be tried again."""
+        return self._again({region}, cause)
+
+    def _again(self, regions: set[tuple[ExecutionVertex, ...]], cause: BaseException) -> bool:
         now_ms = self._clock.now_ms()
         delay_ms = self._strategy.delay_ms(now_ms)
-        regions = {r for v, r in self._region_of.items() if not v.state.ended and r not in self._due}
         restarted = 0 if delay_ms is None else sum(map(len, regions))
         self.history.append(JobFailure(now_ms, "", None, None, "", cause, restarted, delay_ms))
         if delay_ms is None:

@@ -12,7 +12,7 @@ from sluiceway.carrier import LinkLostError
 from sluiceway.clock import Clock
 from sluiceway.config import Settings
 from sluiceway.engine import JobFailure, JobStatus, LifecycleListener
-from sluiceway.errors import NoResourceAvailableError
+from sluiceway.errors import CheckpointError, NoResourceAvailableError
 from sluiceway.graph import (
     Execution,
     ExecutionGraph,
@@ -344,6 +344,12 @@ class JobMaster:
         """Begin a region anew, as soon as there are slots for it."""
         if self.status is not JobStatus.RUNNING:
             self._check_end()
+            return
+        try:
+            self.checkpoints.snapshot()
+        except CheckpointError as error:  # the storage may be there again later
+            if not self._failover.not_begun(region, error):
+                self._fail(error)
             return
         try:
             self._give_slots(region)
