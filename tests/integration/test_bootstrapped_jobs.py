@@ -79,6 +79,17 @@ def test_workers_go_on_from_a_table(tmp_path: Path) -> None:
     assert dict(counted) == {word: number + 1 for number, word in enumerate(WORDS)}
 
 
+def test_more_key_groups_let_a_job_have_more_subtasks(tmp_path: Path) -> None:
+    with state.write(str(tmp_path / "first"), max_parallelism=2) as savepoint:
+        savepoint.put("counted", sw.ValueStateDescriptor("aggregate"), enumerate(WORDS), key=1, value=0)
+    with state.edit(savepoint.location, str(tmp_path / "second"), max_parallelism=40) as savepoint:
+        pass
+    flow = sw.Pipeline("words")
+    counted = flow.from_collection(WORDS).key_by(lambda word: word).count().uid("counted").collect()
+    flow.run(from_checkpoint=savepoint.location, parallelism=4)
+    assert dict(counted) == {word: number + 1 for number, word in enumerate(WORDS)}
+
+
 def test_a_function_goes_on_from_several_tables(tmp_path: Path) -> None:
     day = dt.date(2026, 1, 1)
     with state.write(str(tmp_path / "first")) as savepoint:

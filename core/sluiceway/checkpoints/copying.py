@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -10,12 +10,14 @@ import msgspec
 from sluiceway.checkpoints.metadata import OperatorEntry, Section
 from sluiceway.checkpoints.reading import StateReader
 from sluiceway.checkpoints.subtasks import SectionWriter, write_rows
-from sluiceway.serializers import decode_blocks, encode_rows
-from sluiceway.state import KeyedSnapshot
+from sluiceway.keygroups import key_groups
+from sluiceway.serializers import Block, Row, decode_blocks, encode_rows
+from sluiceway.state import KeyedSnapshot, StateMeta
 
-__all__ = ["copy_operator", "copy_section", "without_tables"]
+__all__ = ["copy_operator", "copy_section", "regrouped", "without_tables"]
 
 _BROADCAST: Final = msgspec.msgpack.Decoder(list[tuple[str, msgspec.Raw]])
+_raw: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -74,6 +76,51 @@ def without_tables(snapshot: KeyedSnapshot, dropped: Collection[str]) -> KeyedSn
         )
 
     return KeyedSnapshot(tables, _Changed(snapshot.groups, filtered), None, snapshot.on_release)
+
+
+def regrouped(
+    snapshots: Iterable[KeyedSnapshot], max_parallelism: int, load_key: Callable[[bytes], Any]
+) -> KeyedSnapshot:
+    """The keyed state of an operator in another number of key groups. All of it is in memory then, as bytes.
+
+    Args:
+        snapshots: of all its subtasks.
+        max_parallelism: the number of key groups.
+        load_key: makes a key of its bytes.
+    """
+    tables: dict[str, StateMeta] = {}
+    rows: dict[int, list[Row]] = {}
+    blocks: dict[int, list[Block]] = {}
+    for snapshot in snapshots:
+        for meta in snapshot.tables:
+            tables.setdefault(meta.name, meta)
+        names = list(tables)
+        places = [names.index(meta.name) for meta in snapshot.tables]
+        for old in snapshot.groups:
+            own, of_many = decode_blocks(snapshot.groups[old])
+            for row, group in zip(
+                own, key_groups([load_key(row.key) for row in own], max_parallelism), strict=True
+            ):
+                rows.setdefault(group, []).append(row._replace(table=places[row.table]))
+            for block in of_many:
+                for group, part in _split(block, max_parallelism, load_key):
+                    blocks.setdefault(group, []).append(part._replace(table=places[block.table]))
+    groups = {g: encode_rows(rows.get(g, []), blocks.get(g, ())) for g in sorted({**rows, **blocks})}
+    return KeyedSnapshot(tuple(tables.values()), groups)
+
+
+def _split(block: Block, max_parallelism: int, load_key: Callable[[bytes], Any]) -> Iterator[tuple[int, Block]]:
+    keys, values = _raw(block.keys), _raw(block.values)
+    places: dict[int, list[int]] = {}
+    for place, group in enumerate(key_groups([load_key(bytes(key)) for key in keys], max_parallelism)):
+        places.setdefault(group, []).append(place)
+    for group, own in places.items():
+        yield (
+            group,
+            block._replace(
+                keys=_encode([keys[place] for place in own]), values=_encode([values[place] for place in own])
+            ),
+        )
 
 
 class _Changed(Mapping[int, bytes]):

@@ -19,7 +19,8 @@ from sluiceway.checkpoints import (
     load_metadata,
     split_location,
 )
-from sluiceway.checkpoints.copying import copy_operator, copy_section, without_tables
+from sluiceway.checkpoints.content import Decoder, Opaque
+from sluiceway.checkpoints.copying import copy_operator, copy_section, regrouped, without_tables
 from sluiceway.checkpoints.metadata import OperatorEntry
 from sluiceway.checkpoints.native import with_rows
 from sluiceway.checkpoints.stored import join
@@ -27,6 +28,7 @@ from sluiceway.checkpoints.subtasks import SectionWriter
 from sluiceway.errors import StateError, choose
 from sluiceway.operators.timed import TIMERS
 from sluiceway.plugins import PluginManager, default_manager
+from sluiceway.serializers import KEY_SERIALIZER
 from sluiceway.state import (
     KeyedSnapshot,
     KeyedStateBackend,
@@ -54,12 +56,22 @@ class SavepointEditor(SavepointWriter):
         location: path or URL of the new savepoint.
     """
 
-    def __init__(self, old: str, location: str, backend: str, manager: PluginManager) -> None:
+    def __init__(
+        self,
+        old: str,
+        location: str,
+        max_parallelism: int | None,
+        backend: str,
+        allow_pickle: bool,
+        manager: PluginManager,
+    ) -> None:
         place, directory = split_location(old)
         storage = manager.checkpoint_storage(place)
         self._old: CheckpointMetadata = load_metadata(storage, directory)
         self._reader = StateReader(storage, directory)
-        super().__init__(location, None, self._old.job_name, backend, manager)
+        super().__init__(location, max_parallelism, self._old.job_name, backend, manager)
+        self._groups = max_parallelism
+        self._allow_pickle = allow_pickle
         self._had = {operator.uid: vertex for vertex, _, operator in self._operators()}
         self._had |= {step.uid: v for v in self._old.vertices for step in v.steps if step.uid not in self._had}
         self._removed: set[str] = set()
@@ -110,7 +122,7 @@ class SavepointEditor(SavepointWriter):
             descriptor: of the state. Where its type is another one than the saved one, values are read as a job
                 would read them: see "schema evolution", ``migrate=``.
             function: called with the key and what it has: the value; a list; a dict. It returns what the key has
-                from now on; None: nothing. Times to live go on as they were.
+                from now on; None: nothing. Times to live go on as they were. What was pickled is unpickled.
 
         Raises:
             IncompatibleStateError: the saved state is not that of the descriptor.
@@ -157,6 +169,8 @@ class SavepointEditor(SavepointWriter):
         return list(found)
 
     def _groups_of(self, uid: str) -> int:
+        if self._groups is not None:
+            return self._groups
         vertex = self._had.get(uid)
         if vertex is not None:
             return vertex.max_parallelism
@@ -189,10 +203,27 @@ class SavepointEditor(SavepointWriter):
         if fresh and not self._is_new(uid):
             kept = [self._keyed(v, s, o) for v, s, o in self._operators() if o.uid == uid]
             snapshots = [snapshot for snapshot in kept if snapshot is not None]
-            backend.restore(snapshots)
+            backend.restore(snapshots if self._groups is None else [self._regrouped(uid, snapshots)])
             for snapshot in snapshots:
                 snapshot.release()
         return backend
+
+    def _regrouped(self, uid: str, snapshots: list[KeyedSnapshot]) -> KeyedSnapshot:
+        def load_key(data: bytes) -> Any:
+            if self._allow_pickle:
+                return KEY_SERIALIZER.loads(data)
+            found = decode.key(data)
+            if isinstance(found, Opaque):
+                what = f" of class {found.type_name}" if found.type_name else ""
+                raise StateError(
+                    f"operator {uid!r} has a key{what}, which has to be unpickled to find its key group: "
+                    "edit(..., allow_pickle=True) does that, and needs the class"
+                )
+            return found
+
+        decode = Decoder(trusted=False)
+        assert self._groups is not None
+        return regrouped(snapshots, self._groups, load_key)
 
     def _keyed(self, vertex: VertexEntry, subtask: SubtaskEntry, operator: OperatorEntry) -> KeyedSnapshot | None:
         if operator.keyed is None:
@@ -204,6 +235,9 @@ class SavepointEditor(SavepointWriter):
 
     def _metadata(self) -> CheckpointMetadata:
         """Everything that was there, as it is now, and what is new."""
+        if self._groups is not None:  # all keys have to be looked at
+            for uid in {o.uid for _, _, o in self._operators() if o.keyed is not None} - self._removed:
+                self._backend(uid)
         made = super()._metadata()
         done: set[str] = set()
         kept = [self._copied(vertex, done) for vertex in self._old.vertices]
@@ -225,7 +259,8 @@ class SavepointEditor(SavepointWriter):
         )
         subtasks = tuple(self._subtask(self._copying(vertex, subtask, done)) for subtask in vertex.subtasks)
         uid = vertex.uid if vertex.uid not in self._removed or not steps else steps[0].uid
-        return replace(vertex, uid=self._names.get(uid, uid), steps=steps, subtasks=subtasks)
+        uid, groups = self._names.get(uid, uid), self._groups or vertex.max_parallelism
+        return replace(vertex, uid=uid, max_parallelism=groups, steps=steps, subtasks=subtasks)
 
     def _copying(
         self, vertex: VertexEntry, subtask: SubtaskEntry, done: set[str]
@@ -315,7 +350,14 @@ def _change_map(table: StateTable, key: Any, namespace: Hashable, function: Chan
     return True
 
 
-def edit(old: str, location: str, *, backend: str = "memory") -> SavepointEditor:
+def edit(
+    old: str,
+    location: str,
+    *,
+    max_parallelism: int | None = None,
+    backend: str = "memory",
+    allow_pickle: bool = False,
+) -> SavepointEditor:
     """Make a savepoint of a checkpoint or another savepoint, which stays as it is.
 
     As in::
@@ -330,11 +372,14 @@ def edit(old: str, location: str, *, backend: str = "memory") -> SavepointEditor
     Args:
         old: path or URL of the checkpoint.
         location: path or URL of the new savepoint, which has no checkpoint yet.
+        max_parallelism: another number of key groups for all keyed state; None: it stays.
         backend: the state backend that has what is changed until it is written: ``rocksdb`` for more than goes
             into memory.
+        allow_pickle: keys of classes may be unpickled where that is needed for another number of key groups.
 
     Raises:
         CheckpointError: there is no old one, or a new one already.
+        ConfigurationError: max_parallelism is no such number.
         MissingExtraError: the library of a backend is not installed.
     """
-    return SavepointEditor(old, location, backend, default_manager())
+    return SavepointEditor(old, location, max_parallelism, backend, allow_pickle, default_manager())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,14 @@ import pytest
 
 import sluiceway as sw
 from sluiceway import state
-from sluiceway.checkpoints import read_operators
+from sluiceway.checkpoints import StateReader, read_operators
 from sluiceway.errors import StateError, UnknownNameError
 from sluiceway.keyedstate import KeyedStateStore
 from sluiceway.keygroups import key_group, subtask_for_key_group
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.operators.operatorstate import ListMode, ListSnapshot
 from sluiceway.operators.timed import TIMERS
+from sluiceway.serializers import KEY_SERIALIZER, decode_rows
 from sluiceway.state import KeyedSnapshot
 from sluiceway_filesystem._local import LocalStorage
 
@@ -29,6 +31,11 @@ PAGES = sw.MapStateDescriptor("pages", int, key_type=str)
 KEYS = [f"key {number}" for number in range(20)]
 
 both = pytest.mark.parametrize("backend", ["memory", "rocksdb"], indirect=True)
+
+
+@dataclass(frozen=True)
+class Shop:
+    town: str
 
 
 class Evil:
@@ -180,6 +187,49 @@ def test_what_is_not_there_is_named(old: str, new: str) -> None:
     with pytest.raises(UnknownNameError, match=r"state of operator 'visits' 'cuont'\. Did you mean 'count'\?"):
         savepoint.transform("visits", cuont, print)
     assert not Path(new).exists()
+
+
+@both
+@pytest.mark.parametrize("groups", [7, 512])
+def test_key_groups_are_others(old: str, new: str, groups: int) -> None:
+    with state.edit(old, new, max_parallelism=groups) as savepoint:
+        savepoint.transform("visits", SEEN, lambda key, seen: seen)
+        savepoint.put("fresh", COUNT, [("z", 3)], key=0, value=1)
+    expected = contents(old) | {("fresh", "count"): [{"key": "z", "value": 3}]}
+    assert contents(new) == expected
+    found = state.read(new)
+    assert {operator.max_parallelism for operator in found} == {groups}
+    check_groups(new, groups)
+
+
+def check_groups(location: str, count: int) -> None:
+    """Every key is in the key group where a job looks for it."""
+    reader = StateReader(LocalStorage(str(Path(location).parent)), Path(location).name)
+    metadata = state.read(location).metadata
+    for operator in (o for v in metadata.vertices for s in v.subtasks for o in s.operators):
+        for group, data in reader.keyed(operator.uid, operator.keyed).groups.items() if operator.keyed else ():
+            assert {key_group(KEY_SERIALIZER.loads(row.key), count) for row in decode_rows(data)} == {group}
+
+
+def test_blocks_of_many_keys_are_divided_anew(new: str, tmp_path: Path) -> None:
+    with state.write(str(tmp_path / "plain")) as savepoint:
+        savepoint.put("op", COUNT, [(("k", n), n) for n in range(5_000)], key=0, value=1)
+    with state.edit(savepoint.location, new, max_parallelism=300):
+        pass
+    rows = {row["key_1"]: row["value"] for row in state.read(new)["op"]["count"].rows()}
+    assert rows == {n: n for n in range(5_000)}
+    check_groups(new, 300)
+
+
+def test_keys_of_classes_are_unpickled_only_where_that_is_allowed(new: str, tmp_path: Path) -> None:
+    with state.write(str(tmp_path / "plain")) as savepoint:
+        savepoint.put("op", COUNT, [(Shop("here"), 1)], key=0, value=1)
+    with pytest.raises(StateError, match=r"operator 'op' has a key of class Shop, .* allow_pickle=True\)"):
+        state.edit(savepoint.location, new, max_parallelism=3).__exit__(None, None, None)
+    assert not Path(new).exists()
+    with state.edit(savepoint.location, new, max_parallelism=3, allow_pickle=True):
+        pass
+    assert state.read(new)["op"].max_parallelism == 3
 
 
 def test_the_old_one_may_be_removed_then(old: str, new: str) -> None:
