@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Iterator, Mapping, MutableMapping, Sequence
-from itertools import islice
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice, repeat
 from typing import Any, Final
 
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Watermark
@@ -14,13 +14,13 @@ from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.state import VOID_NAMESPACE, ValueStateDescriptor
 from sluiceway.timers import Timer, TimerQueue
 
-__all__ = ["BURST", "DUE", "TIMERS", "KeyedTimerService", "TimedKeyedOperator"]
+__all__ = ["BURST", "DUE", "TIMERS", "KeyedTimerService", "TimedKeyedOperator", "timers_in"]
 
 BURST: Final = 1024
 """Timers that fire before mails have their turn."""
 
 TIMERS: Final = ValueStateDescriptor("timers of the operator")
-"""A key's timers as the state keeps them: (is event time, timestamp, namespace)."""
+"""A key's timers as the state keeps them: see :func:`timers_in`."""
 
 DUE: Final = ValueStateDescriptor("watermark at which timers were firing", int)
 """For keys with timers that had not fired yet when the snapshot was taken, though the watermark had come."""
@@ -103,7 +103,7 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
         super().open()
         entries = self.backend.table(TIMERS).entries()
         for key, timers in entries.items():
-            for is_event, timestamp, namespace in timers:
+            for is_event, timestamp, namespace in timers_in(timers):
                 queue = self.event_timers if is_event else self.processing_timers
                 queue.register(timestamp, key, namespace)
         entries.clear()
@@ -123,24 +123,47 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
 
     def snapshot(self) -> OperatorSnapshot:
         """All keyed state, with the timers."""
-        by_key: dict[Any, list[tuple[bool, int, Hashable]]] = {}
-        for is_event, queue in ((True, self.event_timers), (False, self.processing_timers)):
-            for timestamp, key, namespace in queue.timers():
-                by_key.setdefault(key, []).append((is_event, timestamp, namespace))
-        written: list[tuple[MutableMapping[Any, Any], dict[Any, Any]]] = [
-            (self.backend.table(TIMERS).entries(), by_key)
-        ]
+        event, processing = self.event_timers.copy(), self.processing_timers.copy()
+        taken = [self.backend.table(TIMERS).set_aside(lambda: _by_key(event, processing))]
         if self.has_work:
             until = self.current_watermark
-            due = {key: until for timestamp, key, _ in self.event_timers.timers() if timestamp <= until}
-            written.append((self.backend.table(DUE).entries(), due))
-        for entries, values in written:
-            entries.update(values)
+            due = self.backend.table(DUE)
+            taken.append(due.set_aside(lambda: {key: until for at, key, _ in event if at <= until}))
         try:
             return super().snapshot()
         finally:
-            for entries, _ in written:
-                entries.clear()
+            for call in taken:
+                call()
+
+
+def _by_key(event: Iterable[Timer], processing: Iterable[Timer]) -> dict[Any, Any]:
+    """Timers as the state keeps them."""
+    kept: dict[Any, Any] = {}
+    several: dict[Any, list[tuple[bool, int, Hashable]]] = {}
+    for is_event, timers in ((True, event), (False, processing)):
+        for timestamp, key, namespace in timers:
+            known = kept.get(key)
+            if known is None and namespace is VOID_NAMESPACE:
+                kept[key] = is_event, timestamp
+                continue
+            if (listed := several.get(key)) is None:
+                listed = several[key] = [] if known is None else list(timers_in(known))
+                kept[key] = listed
+            listed.append((is_event, timestamp, namespace))
+    for key, listed in several.items():
+        if all(namespace is VOID_NAMESPACE for _, _, namespace in listed):
+            kept[key] = tuple(chain.from_iterable((is_event, at) for is_event, at, _ in listed))
+    return kept
+
+
+def timers_in(kept: Sequence[Any]) -> Iterable[tuple[bool, int, Hashable]]:
+    """The timers of a key, (is event time, timestamp, namespace), as the state keeps them.
+
+    That is a list of them; or, where none has a namespace, one tuple: is event time, timestamp, and so on.
+    """
+    if kept and type(kept[0]) is bool:
+        return zip(kept[::2], kept[1::2], repeat(VOID_NAMESPACE))
+    return kept
 
 
 class KeyedTimerService(TimerService):

@@ -151,6 +151,19 @@ class StateTable(ABC):
         """
         return self.entries(namespace)
 
+    def set_aside(self, make: Callable[[], Mapping[Any, Any]]) -> Callable[[], None]:
+        """For a VALUE table that is empty but in snapshots: have the next one hold entries in the void namespace.
+
+        Args:
+            make: gives the entries. Called now, or when the snapshot is read: in another thread, maybe not at all.
+
+        Returns:
+            what is to be called when the snapshot has been taken.
+        """
+        entries = self.entries()
+        entries.update(make())
+        return entries.clear
+
     @abstractmethod
     def mapping(self, key: Hashable, namespace: Hashable = VOID_NAMESPACE) -> MutableMapping[Any, Any]:
         """For a MAP table: the mapping of one key, live, writes go through entry by entry, insertion order kept.

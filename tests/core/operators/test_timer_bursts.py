@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ import sluiceway as sw
 from sluiceway.elements import MIN_WATERMARK, Watermark
 from sluiceway.keygroups import key_group, subtask_for_key_group
 from sluiceway.operators import timed
-from sluiceway.operators.timed import DUE, TimedKeyedOperator
+from sluiceway.operators.timed import DUE, TIMERS, TimedKeyedOperator, timers_in
+from sluiceway.runtime.snapshots import JobSnapshot
+from sluiceway.state import KeyedSnapshot
 from sluiceway.testing import OperatorHarness
 from sluiceway.testing.operators import _Subtask
 from sluiceway.windows import CountTrigger, EventTimeSessionWindows, PurgingTrigger, TumblingEventTimeWindows
@@ -175,3 +178,47 @@ def test_windows_whose_timers_are_firing(windows: str, turns: int) -> None:
     with harness(steps, parallelism=2, restored=snapshot) as h:
         h.process_watermark(100)
         assert sorted(before + h.values) == sorted(whole.values)
+
+
+class Deadlines(sw.KeyedProcessFunction[str, tuple[str, int, bool], Any]):
+    """Timers of both kinds."""
+
+    def process_element(self, value: tuple[str, int, bool], ctx: sw.KeyedProcessFunction.Context) -> Iterable[Any]:
+        _, at, event_time = value
+        timers = ctx.timer_service()
+        (timers.register_event_time_timer if event_time else timers.register_processing_time_timer)(at)
+        return ()
+
+    def on_timer(self, timestamp: int, ctx: sw.KeyedProcessFunction.OnTimerContext) -> Iterable[Any]:
+        yield ctx.get_current_key(), timestamp, ctx.time_domain() is sw.TimeDomain.EVENT_TIME
+
+
+@pytest.mark.parametrize("backend", ["memory", "filesystem", "rocksdb"])
+def test_what_is_done_to_timers_after_a_snapshot_is_not_in_it(backend: str) -> None:
+    """It is read later, by another thread."""
+    if backend == "rocksdb":
+        pytest.importorskip("rocksdict")
+    given = [("a", 10, True), ("b", 10, False), ("c", 1, True), ("c", 2, True), ("c", 3, False), ("c", -4, True)]
+    steps = lambda s: s.key_by(lambda v: v[0]).process(Deadlines())  # noqa: E731
+    with harness(steps, state_backend=backend, start_ms=-9) as h:
+        h.process_batch(given)
+        [operator] = operators_of(h)
+        snapshot = operator.snapshot()
+        h.process(("a", 12, True))
+        fired = h.process_watermark(100) + h.advance(100)
+        assert snapshot.keyed is not None
+        taken = KeyedSnapshot(snapshot.keyed.tables, dict(snapshot.keyed.groups))
+        snapshot.keyed.release()
+        assert [meta.name for meta in operator.snapshot().keyed.tables].count(TIMERS.name) == 1  # type: ignore[union-attr]
+    with harness(steps, restored=JobSnapshot((replace(snapshot, keyed=taken),)), parallelism=2, start_ms=-9) as h:
+        again = h.process_watermark(100) + h.advance(100)
+    assert sorted(again) == sorted(given)
+    assert sorted(fired) == sorted([*given, ("a", 12, True)])
+
+
+def test_timers_as_earlier_versions_have_kept_them() -> None:
+    kept = [(True, 5, ()), (False, 7, (1, 2))]
+    assert list(timers_in(kept)) == kept
+    assert list(timers_in((True, 5, False, 7))) == [(True, 5, ()), (False, 7, ())]
+    assert list(timers_in([True, 5])) == [(True, 5, ())]
+    assert list(timers_in(())) == []

@@ -14,7 +14,7 @@ import msgspec
 from sluiceway.api.statedata.given import GivenPart, Selector, select
 from sluiceway.errors import ConfigurationError, StateError
 from sluiceway.functions import ReduceFunction
-from sluiceway.operators.timed import TIMERS
+from sluiceway.operators.timed import TIMERS, timers_in
 from sluiceway.serializers import MsgspecSerializer, serializer_for
 from sluiceway.serializers.models import is_pydantic, model_of
 from sluiceway.state import (
@@ -210,7 +210,7 @@ def fill_timers(
     for space, places in spaces_of(part, namespace, "timers"):
         for place in range(len(keys)) if places is None else places:
             timer = (_DOMAINS[domains[place]], times[place], space)
-            known = entries.get(keys[place], [])
+            known = list(timers_in(entries.get(keys[place], ())))
             if timer not in known:
                 entries[keys[place]] = [*known, timer]
     return len(keys)

@@ -17,6 +17,7 @@ from sluiceway.checkpoints.content import Decoder, Opaque
 from sluiceway.checkpoints.metadata import KeyedEntry, ListEntry, OperatorEntry, Section, VertexEntry
 from sluiceway.checkpoints.native import OpenBackend, with_rows
 from sluiceway.checkpoints.plainpickles import plain_classes
+from sluiceway.operators.timed import timers_in
 from sluiceway.serializers import Block, Row, decode_blocks
 from sluiceway.serializers.evolution import PlainReader
 from sluiceway.state import KeyedSnapshot, StateMeta, TableKind
@@ -306,7 +307,7 @@ class TimerSource(Source):
         cut = _Cut(rows)
         for part in self._table.parts(rows):
             for key, timers in zip(part["key"], part["value"], strict=True):
-                for is_event, at, namespace in () if isinstance(timers, Opaque) else timers:
+                for is_event, at, namespace in () if isinstance(timers, Opaque) else timers_in(timers):
                     domain = "event time" if is_event else "processing time"
                     space = tuple(namespace) if isinstance(namespace, list | tuple) else namespace
                     found: Part = {"key": [key], "namespace": [space], "domain": [domain], "fires_at": [at]}

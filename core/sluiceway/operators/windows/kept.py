@@ -15,7 +15,7 @@ from sluiceway.errors import IncompatibleStateError
 from sluiceway.faults import MISSING
 from sluiceway.functions import AggregateFunction, ReduceFunction
 from sluiceway.operators.base import OperatorSnapshot
-from sluiceway.operators.timed import DUE, TIMERS
+from sluiceway.operators.timed import DUE, TIMERS, timers_in
 from sluiceway.operators.windows.owning import own
 from sluiceway.state import KeyedStateBackend, StateDescriptor, StateTable, ValueStateDescriptor
 from sluiceway.steps import WindowContents, WindowStep
@@ -184,7 +184,7 @@ class Kept:
         found: dict[tuple[Any, Hashable], list[int]] = {}
         entries = table.entries()
         for key, timers in entries.items():
-            for _, timestamp, namespace in timers:
+            for _, timestamp, namespace in timers_in(timers):
                 window = namespace[:] if isinstance(namespace, tuple) else ()
                 found.setdefault((key, window), []).append(timestamp)
         entries.clear()

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, MutableMapping
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -23,7 +23,7 @@ from sluiceway.state import (
     TableSchema,
 )
 from sluiceway.state.heap.calm import settling
-from sluiceway.state.heap.entries import HeapEntries
+from sluiceway.state.heap.entries import Frozen, HeapEntries
 from sluiceway.state.heap.snapshots import HeapSnapshot, Layer
 from sluiceway.state.mappings import KeyMapping
 
@@ -38,6 +38,8 @@ class _HeapTable(StateTable):
         self._operator = operator
         self._namespaces: dict[Hashable, HeapEntries] = {}
         self._filling: dict[bytes, HeapEntries] = {}
+        self._aside = HeapEntries()
+        self._make_aside: Callable[[], Mapping[Any, Any]] | None = None
 
     def _in(self, namespace: Hashable, kind: TableKind) -> HeapEntries:
         meta = self.schema.meta
@@ -65,13 +67,26 @@ class _HeapTable(StateTable):
     def drop(self, namespace: Hashable) -> None:
         self._namespaces.pop(namespace, None)
 
+    def set_aside(self, make: Callable[[], Mapping[Any, Any]]) -> Callable[[], None]:
+        """Left to whoever reads the snapshot."""
+        self._make_aside = make
+
+        def taken() -> None:
+            self._make_aside = None
+
+        return taken
+
     def freeze(self, index: int) -> list[Layer]:
         """All there is, as it is now."""
-        return [
+        layers = [
             Layer(index, self.schema, namespace, entries, entries.freeze(self.encode))
             for namespace, entries in self._namespaces.items()
             if entries
         ]
+        if (make := self._make_aside) is not None:
+            nothing = Frozen({}, self.encode)
+            layers.append(Layer(index, self.schema, VOID_NAMESPACE, self._aside, nothing, make))
+        return layers
 
     def encode(self, value: Any) -> bytes | list[bytes]:
         """A value as a row has it."""

@@ -34,6 +34,7 @@ class Layer:
         namespace: its name.
         entries: it as it goes on.
         frozen: what is in it.
+        make: gives what is in it; None: it is there already.
     """
 
     index: int
@@ -41,6 +42,7 @@ class Layer:
     namespace: Hashable
     entries: HeapEntries
     frozen: Frozen
+    make: Callable[[], Mapping[Any, Any]] | None = None
 
 
 class Part:
@@ -149,6 +151,8 @@ class HeapSnapshot(Mapping[int, bytes]):
         # longer than to encode them; and a long call to C keeps the task's thread waiting.
         index, namespace = layer.index, KEY_SERIALIZER.dumps(layer.namespace)
         is_value = layer.schema.meta.kind is TableKind.VALUE
+        if layer.make is not None:
+            layer.frozen.values = dict(layer.make())
         order: Order = getattr(layer.entries, "order", ())
         parts: list[Part] = []
         all_keys, all_values = iter(layer.frozen.values), iter(layer.frozen.values.values())

@@ -100,6 +100,18 @@ class SnapshotTests(StateBackendSuite):
         assert dict(entries) == {"a": [2], "c": [1]}
         assert dict(self.keyed(restore=[backend.snapshot()]).table(VALUE).entries()) == {"a": [2], "c": [1]}
 
+    def test_what_is_set_aside_is_in_the_next_snapshot_and_in_no_other(self) -> None:
+        backend = self.keyed()
+        table = backend.table(VALUE)
+        given: dict[Any, Any] = {key: (True, place) for place, key in enumerate(KEYS)}
+        taken = table.set_aside(lambda: dict(given))
+        snapshot = backend.snapshot()
+        taken()
+        assert list(table.keys()) == []
+        again = self.keyed(restore=[snapshot])
+        assert dict(again.table(VALUE).entries()) == given
+        assert dict(self.keyed(restore=[backend.snapshot()]).table(VALUE).entries()) == {}
+
     def test_a_snapshot_is_organised_by_key_group(self) -> None:
         backend = self.keyed()
         table = backend.table(ValueStateDescriptor("number", int))
