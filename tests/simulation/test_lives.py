@@ -37,3 +37,23 @@ def test_with_several_checkpoints_at_a_time_that_come_through_rarely(
 def test_with_rocksdb(job: Any, live: Any, simulation: SimulationRunner) -> None:
     pytest.importorskip("rocksdict")
     simulation(lambda seed: live(job, seed, state_backend="rocksdb"), 20)
+
+
+UNALIGNED: dict[str, dict[str, Any]] = {
+    "unaligned": {"checkpoint_unaligned": True},
+    "timeout": {"checkpoint_unaligned": True, "checkpoint_aligned_timeout": "4ms"},
+}
+
+
+@pytest.mark.parametrize("barriers", UNALIGNED)
+def test_with_barriers_that_overtake(job: Any, live: Any, barriers: str, simulation: SimulationRunner) -> None:
+    simulation(lambda seed: live(job, seed, **UNALIGNED[barriers]), 1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("barriers", UNALIGNED)
+def test_with_barriers_that_overtake_for_long(
+    job: Any, live: Any, barriers: str, simulation: SimulationRunner
+) -> None:
+    simulation(lambda seed: live(job, seed, **UNALIGNED[barriers]), 60)

@@ -9,7 +9,8 @@ import pytest
 
 from sluiceway.alignment import BarrierAlignment
 from sluiceway.committing import _TransactionWriter
-from sluiceway.elements import CheckpointBarrier, Element
+from sluiceway.elements import CheckpointBarrier
+from sluiceway.inflight import Recording
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.operators.sink import SinkOperator
 from sluiceway.operators.timed import TimedKeyedOperator
@@ -65,17 +66,25 @@ def test_a_task_that_acknowledges_before_its_state_is_taken(plant: Plant, found:
 
 
 def test_a_barrier_that_overtakes_records(plant: Plant, found: Found) -> None:
-    control = ResultPartition.control
+    def hasty(self: ResultPartition, barrier: CheckpointBarrier) -> list[Any]:
+        for sender in self._senders:
+            sender.send(barrier)
+        return []
 
-    def hasty(self: ResultPartition, element: Element) -> None:
-        if isinstance(element, CheckpointBarrier):
-            for sender in self._senders:
-                sender.send(element)
-        else:
-            control(self, element)
-
-    plant(ResultPartition, "control", hasty)
+    plant(ResultPartition, "barrier", hasty)
     found("words", AssertionError, WRONG)
+
+
+def test_what_a_barrier_has_overtaken_is_left_out(plant: Plant, found: Found) -> None:
+    begin = Recording.begin
+    plant(Recording, "begin", lambda self, channel, waiting: begin(self, channel, waiting[1:]))
+    found("ranges", AssertionError, WRONG, checkpoint_unaligned=True)
+
+
+def test_records_in_flight_that_every_subtask_is_given(plant: Plant, found: Found) -> None:
+    on = JobSnapshot.in_flight_on
+    plant(JobSnapshot, "in_flight_on", lambda self, *args: (on(self, *args)[0], False))
+    found("ranges", (AssertionError, SimulationError), "", checkpoint_unaligned=True)
 
 
 def test_barriers_that_are_not_aligned(plant: Plant, found: Found) -> None:

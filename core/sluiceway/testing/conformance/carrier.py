@@ -32,7 +32,7 @@ from hypothesis import strategies as st
 from sluiceway.buffers import NetworkBufferPool
 from sluiceway.carrier import Carrier, CarrierContext, Link
 from sluiceway.credit import GateCredits
-from sluiceway.elements import Batch, CancelCheckpointMarker, Element
+from sluiceway.elements import Batch, CancelCheckpointMarker, CheckpointBarrier, Element
 from sluiceway.errors import CorruptStreamError, NoResourceAvailableError
 from sluiceway.network import NetworkTransport
 from sluiceway.network.frames import OPEN, pack_open
@@ -175,6 +175,20 @@ class CarrierConformance(ChannelConformance):
         sender.send_urgent(CancelCheckpointMarker(1))
         assert self.receive(receiver, 1) == [Batch([record])]
         assert receiver.receive_urgent() == CancelCheckpointMarker(1)
+        sender.close()
+
+    def test_a_barrier_overtakes_a_record_that_has_gone_in_part(self) -> None:
+        self.segments = 4
+        sender, receiver = self.channel(self.worker("a"), self.worker("b"))
+        self.settle(sender.available)
+        batch = Batch([bytes(range(256)) * 400])
+        sender.send(batch)
+        barrier = CheckpointBarrier(7, 0, aligned_ms=0)
+        overtaken = sender.overtake(barrier)
+        assert overtaken in ([batch], []), "a carrier may free segments at once"
+        assert self.receive(receiver, 2) == ([barrier, batch] if overtaken else [batch, barrier])
+        sender.send(Batch([1]))
+        assert sender.overtake(CheckpointBarrier(8, 0, aligned_ms=0)) == []
         sender.close()
 
     def test_more_channels_than_buffers_are_refused_with_what_to_do(self) -> None:

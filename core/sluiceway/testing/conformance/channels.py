@@ -25,6 +25,7 @@ from sluiceway.elements import (
 )
 from sluiceway.serializers import PickleSerializer
 from sluiceway.transport import ChannelId, CreditSource, Receiver, Sender, Transport
+from sluiceway.wire import decode_element
 
 __all__ = ["SERIALIZER", "ChannelConformance", "Moves", "Worker"]
 
@@ -256,6 +257,57 @@ class ChannelConformance(ABC):
         urgent.append(receiver.urgent)
         assert urgent == [False, True, False]
         assert self.receive(receiver, 4) == sent
+        sender.close()
+
+    def test_a_barrier_overtakes_what_waits_and_says_what_that_was(self) -> None:
+        credit = GateCredits(exclusive=1, floating=0).channel()
+        sender, receiver = self.channel(self.worker("a"), self.worker("b"), credit=credit)
+        sent: list[Element] = [Batch([1]), Batch(["x" * 5000]), Batch([3])]
+        for element in sent:
+            sender.send(element)
+        self.settle(lambda: receiver.queued() == 1)
+        self.settle()
+        told: list[bool] = []
+        receiver.on_urgent = lambda: told.append(receiver.urgent)
+        barrier = CheckpointBarrier(7, 0, aligned_ms=0)
+        assert sender.overtake(barrier) == sent[1:]
+        self.settle(lambda: receiver.urgent)
+        assert told == [True]
+        assert receiver.receive_urgent() == barrier
+        first, place = receiver.waiting()
+        if isinstance(first, bytes):
+            first = decode_element(memoryview(first), SERIALIZER, "what waits")
+        assert [first, place] == [sent[0], barrier]
+        assert self.receive(receiver, 4) == [sent[0], barrier, *sent[1:]]
+        sender.close()
+
+    def test_a_barrier_that_was_sent_overtakes_what_waits_before_it(self) -> None:
+        credit = GateCredits(exclusive=1, floating=0).channel()
+        sender, receiver = self.channel(self.worker("a"), self.worker("b"), credit=credit)
+        self.settle(sender.available)
+        later = CheckpointBarrier(7, 0, aligned_ms=9)
+        sent: list[Element] = [Batch([1]), Batch([2]), Watermark(2), later, Batch([3])]
+        for element in sent:
+            sender.send(element)
+        assert (sender.holds(7), sender.holds(8)) == (True, False)
+        barrier = CheckpointBarrier(7, 0, aligned_ms=0)
+        assert sender.overtake(barrier) == [Batch([2])]
+        assert not sender.holds(7)
+        self.settle(lambda: receiver.urgent)
+        assert self.receive(receiver, 5) == [Batch([1]), barrier, Batch([2]), Watermark(2), Batch([3])]
+        sender.close()
+
+    def test_a_barrier_overtakes_on_a_channel_without_consumer(self) -> None:
+        a, b = self.worker("a"), self.worker("b")
+        id_ = ChannelId("early", 0, 1, producer_at=a.name, consumer_at=b.name)
+        sender = a.transport.sender(id_, Moves.note, SERIALIZER)
+        sender.send(Batch([1]))
+        barrier = CheckpointBarrier(7, 0, aligned_ms=0)
+        assert sender.overtake(barrier) == [Batch([1])]
+        self.settle()
+        receiver = b.transport.receiver(id_, GateCredits().channel(), Moves.note, SERIALIZER)
+        assert self.receive(receiver, 2) == [barrier, Batch([1])]
+        assert receiver.receive_urgent() == barrier
         sender.close()
 
     def test_an_urgent_element_may_come_before_the_consumer(self) -> None:
