@@ -7,7 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+
+from sluiceway.checkpoints import Section, decode_metadata, encode_metadata
+from sluiceway.checkpoints.metadata import InFlightEntry
 
 COUNT = """
     class Count(sw.KeyedProcessFunction[int, int, int]):
@@ -169,3 +173,37 @@ def test_a_checkpoint_is_no_new_version(kept: str, sluiceway: Any) -> None:
     assert result.exit_code == 2
     assert "kept is no pipeline: the checkpoint or savepoint comes first" in result.stderr
     assert "no complete checkpoint" in sluiceway("diff", "file:///nowhere", "old.py").stderr
+
+
+def test_records_in_flight_on_an_edge_that_goes_are_told_of(
+    kept: str, version: Callable[..., str], sluiceway: Any, place: Path
+) -> None:
+    (file,) = (place / kept).rglob("metadata.json")
+    metadata = decode_metadata(file.read_bytes(), "it")
+    (vertex,) = (v for v in metadata.vertices if v.uid == "counted")
+    elements = Section(file="none.state", offset=0, size=0, crc32=0, count=1)
+    some = InFlightEntry(
+        source="numbers",
+        target="counted",
+        elements=elements,
+        partitioner="hash",
+        producer=0,
+        consumer=0,
+        consumers=1,
+        max_parallelism=128,
+        stage=1,
+        serializer="msgspec",
+        version=1,
+    )
+    subtasks = tuple(msgspec.structs.replace(s, in_flight=(some,)) for s in vertex.subtasks)
+    vertices = tuple(
+        msgspec.structs.replace(v, subtasks=subtasks) if v is vertex else v for v in metadata.vertices
+    )
+    file.write_bytes(encode_metadata(msgspec.structs.replace(metadata, vertices=vertices)))
+    assert sluiceway("diff", kept, "old.py").exit_code == 0
+    renamed = version("renamed.py", uid="called otherwise")
+    result = sluiceway("diff", kept, renamed)
+    assert result.exit_code == 1
+    assert "the checkpoint was unaligned, and records were in flight" in result.stderr
+    assert "an edge that the job does not have" in result.stderr
+    assert sluiceway("diff", "--allow-dropped-state", kept, renamed).exit_code == 0

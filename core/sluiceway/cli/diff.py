@@ -111,5 +111,6 @@ def _facts(found: Comparison, why: tuple[str, ...]) -> dict[str, Any]:
         ],
         "unasked": dict(found.unasked),
         "derived_uids": list(found.derived),
+        "records_lost_on": list(found.lost_on),
         "refused": list(why),
     }

@@ -7,16 +7,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from sluiceway.checkpoints import CheckpointMetadata, StateReader, split_location
+from sluiceway.checkpoints import CheckpointMetadata, StateReader, read_in_flight, split_location
 from sluiceway.checkpoints.metadata import OperatorEntry
 from sluiceway.checkpoints.native import with_rows
 from sluiceway.config import Settings
 from sluiceway.engine import Services
 from sluiceway.errors import IncompatibleStateError
 from sluiceway.graph import JobGraph
+from sluiceway.inflight import EdgeName
 from sluiceway.runtime.declaring import Declared, declared_states
 from sluiceway.runtime.restoring import find_newest, refusals, saved_key_groups, wrong_key_groups
-from sluiceway.runtime.snapshots import JobSnapshot
+from sluiceway.runtime.snapshots import JobSnapshot, edge_names
 from sluiceway.serializers import decode_blocks
 from sluiceway.state import StateMeta
 from sluiceway.storage import CheckpointStorage
@@ -89,12 +90,14 @@ class Comparison:
         steps: those of the job that have state, or have had, then those that it has no longer.
         unasked: by uid, the steps that were not asked which states they declare; and why that was not possible.
         derived: the uids of steps with state that nobody gave them.
+        lost_on: the edges that had records on them, in an unaligned checkpoint, and that the job does not have.
     """
 
     location: str
     steps: tuple[StepChange, ...]
     unasked: Mapping[str, str] = field(default_factory=dict)
     derived: tuple[str, ...] = ()
+    lost_on: tuple[str, ...] = ()
 
     def refused(self, allow_dropped_state: bool) -> tuple[str, ...]:
         """Why the job would be refused, or would lose state; empty: neither."""
@@ -109,6 +112,11 @@ class Comparison:
                     f"no step goes by {names}: give its step that uid, or leave the state with allow-dropped-state"
                 )
             why += [change.reason for change in changes if change.what == "dropped" and change.reason]
+            why += [
+                f"the checkpoint was unaligned, and records were in flight {edge}, an edge that the job does not "
+                "have: take a savepoint of the pipeline as it was, or leave the records with allow-dropped-state"
+                for edge in self.lost_on
+            ]
         return tuple(why)
 
 
@@ -135,6 +143,7 @@ class Earlier:
         key_groups: of the steps with keyed state.
         refusals: by uid, what is wrong with the state by itself.
         has_rows: whether there is anything in a state of a step.
+        in_flight: the edges that had records on them, in an unaligned checkpoint.
     """
 
     location: str
@@ -142,6 +151,7 @@ class Earlier:
     key_groups: dict[str, int]
     refusals: dict[str, str] = field(default_factory=dict)
     has_rows: Callable[[str, str], bool] = field(default=lambda uid, state: True)
+    in_flight: frozenset[EdgeName] = frozenset()
 
 
 def saved_job(location: str, services: Services) -> Earlier:
@@ -178,7 +188,8 @@ def saved_metadata(
     steps = {uid: step for uid, step in steps.items() if step.states}
     shown = storage.shown(directory) if directory else storage.location
     has_rows = partial(_has_rows, reader, metadata, services)
-    return Earlier(shown, steps, saved_key_groups(metadata), refusals(metadata, services), has_rows)
+    under_way = frozenset(part.edge for part in read_in_flight(storage, directory, metadata))
+    return Earlier(shown, steps, saved_key_groups(metadata), refusals(metadata, services), has_rows, under_way)
 
 
 def _has_rows(reader: StateReader, metadata: CheckpointMetadata, services: Services, uid: str, state: str) -> bool:
@@ -263,6 +274,7 @@ def compare(
         tuple(steps),
         {uid: known.problem for uid, known in declared.items() if not known.complete},
         tuple(n.uid for v in graph.vertices for n in v.nodes if n.step.stateful and not n.uid_given),
+        tuple(sorted(map(str, earlier.in_flight - set(edge_names(graph).values())))),
     )
 
 
