@@ -84,7 +84,7 @@ def test_what_a_barrier_has_overtaken_is_left_out(plant: Plant, found: Found) ->
 def test_records_in_flight_that_every_subtask_is_given(plant: Plant, found: Found) -> None:
     on = JobSnapshot.in_flight_on
     plant(JobSnapshot, "in_flight_on", lambda self, *args: (on(self, *args)[0], False))
-    found("ranges", (AssertionError, SimulationError), "", checkpoint_unaligned=True)
+    found("ranges", (AssertionError, SimulationError), ".", checkpoint_unaligned=True)
 
 
 def test_barriers_that_are_not_aligned(plant: Plant, found: Found) -> None:
