@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sluiceway.elements import BarrierAnnouncement, Batch, CheckpointBarrier, Element
 from sluiceway.partitioner import Partitioner
-from sluiceway.partitioners import HashPartitioner
+from sluiceway.partitioners import BroadcastPartitioner, HashPartitioner
 from sluiceway.transport import Sender
 
 __all__ = ["ResultPartition"]
@@ -31,6 +31,7 @@ class ResultPartition:
             has more to do at once, and 5 ms at most; -1 until there are ``full`` of them.
         full: records that make a full batch.
         overtakes: whether checkpoint barriers may overtake what waits here.
+        sent_to_all: called when each of several consumers has been sent the very same batch.
     """
 
     def __init__(
@@ -40,12 +41,16 @@ class ResultPartition:
         buffer_timeout_ms: int = 0,
         full: int = 1024,
         overtakes: bool = False,
+        sent_to_all: Callable[[], None] = lambda: None,
     ) -> None:
         if isinstance(partitioner, HashPartitioner):
             partitioner.carry_keys(all(s.by_reference for s in senders))
         self._partition = partitioner.partition
         self._senders = list(senders)
         self._only = self._senders[0] if len(self._senders) == 1 else None
+        # What goes to everybody waits once, and is put together once.
+        self._to_all = isinstance(partitioner, BroadcastPartitioner) and len(self._senders) > 1
+        self._sent_to_all = sent_to_all
         self._at_once = buffer_timeout_ms == 0
         self._hold_s = _AT_ONCE_S if self._at_once else buffer_timeout_ms / 1000
         self._full = full
@@ -86,18 +91,18 @@ class ResultPartition:
 
     def waiting(self) -> int:
         """Consumers for whom records wait for company."""
-        return sum(map(bool, self._pieces))
+        return len(self._senders) if self._to_all and self._pieces[0] else sum(map(bool, self._pieces))
 
     def emit(self, batch: Batch[Any], now: float) -> None:
         """Partition a batch and send the parts, or have them wait. ``now`` is monotonic seconds."""
         pieces, records, full = self._pieces, self._records, self._full
         waits = False
-        for index, part in self._partition(batch):
+        for index, part in ((0, batch),) if self._to_all else self._partition(batch):
             held = pieces[index]
             size = len(part.values)
             if not held:
                 if size >= full:
-                    self._senders[index].send(part)
+                    self._give(index, part)
                     continue
             elif not _alike(held[0], part):
                 self._send(index)
@@ -178,7 +183,15 @@ class ResultPartition:
         whole = held[0] if len(held) == 1 else _joined(held)
         held.clear()
         self._records[index] = 0
-        self._senders[index].send(whole)
+        self._give(index, whole)
+
+    def _give(self, index: int, batch: Batch[Any]) -> None:
+        if not self._to_all:
+            self._senders[index].send(batch)
+            return
+        for sender in self._senders:
+            sender.send(batch)
+        self._sent_to_all()
 
 
 def _alike(one: Batch[Any], other: Batch[Any]) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -12,6 +14,8 @@ from sluiceway.elements import Batch, CheckpointBarrier, Element, EndOfData, Wat
 from sluiceway.outputs import ResultPartition
 from sluiceway.partitioner import Partitioner
 from sluiceway.partitioners import make_partitioner
+from sluiceway.serializers import PickleSerializer
+from sluiceway.serializers.edges import OnceSerializer
 from sluiceway.streamgraph import PartitionerSpec
 from sluiceway.transport import Sender
 
@@ -43,6 +47,10 @@ class Sent(Sender):
 
     def backlog(self) -> int:
         return 0
+
+
+class Probe:
+    """Can be pickled, and watched."""
 
 
 def partition(
@@ -207,3 +215,58 @@ def flat(sent: Sent) -> list[Any]:
     for e in sent.elements:
         found += zip(e.values, e.timestamps or [None] * len(e), strict=True) if isinstance(e, Batch) else [e]
     return found
+
+
+# ---- to everybody -------------------------------------------------------------------------------------------
+
+
+def test_what_goes_to_everybody_is_put_together_once_and_encoded_once() -> None:
+    encoded: list[Any] = []
+
+    class Noting(PickleSerializer):
+        def dumps(self, value: Any) -> bytes:
+            encoded.append(value)
+            return super().dumps(value)
+
+    once = OnceSerializer(Noting())
+    told: list[int] = []
+
+    def all_sent() -> None:
+        told.append(len(encoded))
+        once.forget()
+
+    class Encoding(Sent):
+        def send(self, element: Element) -> None:
+            super().send(element)
+            if isinstance(element, Batch):
+                assert once.loads(once.dumps(element.values)) == element.values
+
+    partitioner: Partitioner = make_partitioner(PartitionerSpec("broadcast"), 128, lambda name: None)  # type: ignore[arg-type,return-value]
+    partitioner.setup(0, 3, 0)
+    sents = [Encoding() for _ in range(3)]
+    out = ResultPartition(partitioner, sents, -1, 4, sent_to_all=all_sent)
+    out.emit(Batch([1, 2]), now=0.0)
+    assert out.waiting() == 3
+    out.emit(Batch([3], [30]), now=0.0)
+    out.emit(Batch([4], [40]), now=0.0)
+    out.control(Watermark(7))
+    out.emit(Batch([5, 6, 7, 8, 9]), now=0.0)
+    for sent in sents:
+        assert sent.elements == sents[0].elements
+        assert values(sent) == [[1, 2], [3, 4], [5, 6, 7, 8, 9]]
+        assert sent.elements[1].timestamps == [30, 40]  # type: ignore[union-attr]
+        assert sent.elements[2] == Watermark(7)
+    assert encoded == [[1, 2], [3, 4], [5, 6, 7, 8, 9]]
+    assert told == [1, 2, 3]
+    assert out.waiting() == 0
+
+
+def test_of_what_was_encoded_nothing_is_kept() -> None:
+    once = OnceSerializer(PickleSerializer())
+    made = [Probe()]
+    gone = weakref.ref(made[0])
+    assert once.dumps(made) is once.dumps(made)
+    once.forget()
+    del made
+    gc.collect()
+    assert gone() is None

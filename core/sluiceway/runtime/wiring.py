@@ -15,9 +15,10 @@ from sluiceway.keygroups import KeyGroupRange
 from sluiceway.operators import OperatorContext
 from sluiceway.operators.calls import Calls
 from sluiceway.outputs import ResultPartition
-from sluiceway.partitioners import make_partitioner
+from sluiceway.partitioners import BroadcastPartitioner, make_partitioner
 from sluiceway.runtime.deployment import OutputDescriptor, TaskDeployment
 from sluiceway.runtime.inputs import SourceInput
+from sluiceway.serializers.edges import OnceSerializer
 from sluiceway.state import StateBackend
 from sluiceway.steps import SourceStep
 from sluiceway.streamgraph import StreamNode
@@ -140,6 +141,10 @@ def open_partition(
     partitioner = make_partitioner(output.partitioner, output.consumer_max_parallelism, services.partitioner)
     partitioner.setup(deployment.subtask, len(output.channels), deployment.seed + deployment.subtask)
     serializer = edge_serializer(output.record_type, deployment.serializers)
+    sent_to_all: Callable[[], None] = lambda: None  # noqa: E731
+    if isinstance(partitioner, BroadcastPartitioner):
+        serializer = once = OnceSerializer(serializer)
+        sent_to_all = once.forget
     senders: list[Sender] = []
     try:
         for channel in output.channels:
@@ -150,7 +155,12 @@ def open_partition(
         raise
     node = next(n for n in deployment.vertex.nodes if n.id == output.node)
     return ResultPartition(
-        partitioner, senders, node.buffer_timeout_ms, deployment.settings.batch_size, output.overtakes
+        partitioner,
+        senders,
+        node.buffer_timeout_ms,
+        deployment.settings.batch_size,
+        output.overtakes,
+        sent_to_all,
     )
 
 

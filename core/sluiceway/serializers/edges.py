@@ -19,7 +19,7 @@ from sluiceway.serializers.layouts import why_not
 from sluiceway.serializers.registry import registered_serializer_for, registered_serializers
 from sluiceway.types import is_known, members, type_name
 
-__all__ = ["EdgeFormat", "edge_format", "edge_serializer"]
+__all__ = ["EdgeFormat", "OnceSerializer", "edge_format", "edge_serializer"]
 
 _PARTS: Final = msgspec.msgpack.Decoder(list[bytes])
 _MIXED: Final = "content"
@@ -81,6 +81,36 @@ def edge_format(record_type: Any) -> EdgeFormat:
 
 def _registered(record_type: Any, formats: Iterable[Serializer]) -> Serializer | None:
     return registered_serializer_for(record_type, formats) if is_known(record_type) else None
+
+
+class OnceSerializer(Serializer):
+    """Encodes a list of records that goes to several consumers once.
+
+    Args:
+        inner: encodes it.
+    """
+
+    def __init__(self, inner: Serializer) -> None:
+        self.name = inner.name
+        self.version = inner.version
+        self._inner = inner
+        self._value: Any = None
+        self._encoded = b""
+
+    def dumps(self, value: Any) -> bytes:
+        """Encode, unless that very list was encoded just now."""
+        if value is not self._value:
+            self._encoded = self._inner.dumps(value)
+            self._value = value
+        return self._encoded
+
+    def loads(self, data: Any) -> Any:
+        """Decode."""
+        return self._inner.loads(data)
+
+    def forget(self) -> None:
+        """Everybody has been sent it: keep nothing of it."""
+        self._value, self._encoded = None, b""
 
 
 class _EachSerializer(Serializer):
