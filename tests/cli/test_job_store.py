@@ -101,12 +101,17 @@ def test_a_job_goes_on_from_its_last_checkpoint(cluster: Any, place: Path) -> No
     store = place.joinpath("home", "jobs")
     for _ in range(2):
         kill_job_manager(cluster)
+        (run,) = (store / "checkpoints").iterdir()
+        broken = run / f"chk-{last + 500}" / "0-0-0.state"
+        broken.parent.mkdir()
+        broken.touch()
         started = cluster("cluster", "start")
         assert started.returncode == 0, started.stderr
         assert started.stdout.splitlines()[-1] == f"1 job of the job store {store} goes on: {job}"
         assert started.stderr == ""
         first = cluster.until(lambda: completed(cluster, job))[0]
-        assert first > last, "numbers of checkpoints go on"
+        assert first > last + 500, "numbers of checkpoints go on, those of incomplete ones included"
+        assert not broken.exists(), "which are removed"
         last = first
         assert processes(cluster) == workers, "they have come to the new job manager"
     (told,) = cluster.json("list")
@@ -121,6 +126,30 @@ def test_a_job_goes_on_from_its_last_checkpoint(cluster: Any, place: Path) -> No
     for seen in counts.values():
         assert sorted(seen) == list(range(1, len(seen) + 1)), "nothing is lost, nothing counts twice"
     assert list((store / "checkpoints").iterdir()) == []
+
+
+def test_a_job_that_had_its_last_savepoint_goes_on_from_that(cluster: Any, place: Path) -> None:
+    cluster("cluster", "start")
+    job = submit(cluster, "--checkpoint-interval", "100ms", "--checkpoints", "kept", "counting.py")
+    cluster.until(lambda: completed(cluster, job))
+    entry = place.joinpath("home", "jobs", f"job-{job}")
+    before = {file.name: file.read_bytes() for file in entry.iterdir()}
+    saved = cluster("stop", job, "--savepoint", "saved").stdout.strip()
+    assert saved.startswith(f"{place}/saved/savepoint-")
+    assert json.loads((entry / "job.json").read_text())["savepoint"] == f"{place}/saved"
+    cluster("cluster", "stop")
+    # As if the job manager had been killed when the savepoint was complete, and the job's end not written down.
+    for name, content in before.items():
+        (entry / name).write_bytes(content)
+    told = json.loads(before["job.json"])
+    (entry / "job.json").write_text(json.dumps({**told, "savepoint": f"{place}/saved"}))
+    assert f"goes on: {job}" in cluster("cluster", "start").stdout
+    last = int(saved.rpartition("-")[2])
+    assert cluster.until(lambda: completed(cluster, job))[0] > last
+    cluster("stop", job)
+    assert cluster.ended(job)["status"] == "finished"
+    for seen in written(place).values():
+        assert sorted(seen) == list(range(1, len(seen) + 1)), "what came with the savepoint does not come again"
 
 
 def test_relative_paths_of_files_are_those_of_whoever_submits(

@@ -200,11 +200,13 @@ class Dispatcher:
         log(INFO, "jobs", f"submitted; needs {needed} slot{'s' * (needed != 1)}", job=stored.job)
         return stored.job
 
-    def _begin(self, job: str, graph: JobGraph, settings: Settings, checkpoints: str | None) -> JobRun:
+    def _begin(
+        self, job: str, graph: JobGraph, settings: Settings, checkpoints: str | None, savepoint: str = ""
+    ) -> JobRun:
         # Now, and not on a worker, which would end with it and take other jobs along.
         self._services.state_backend(settings.state_backend)
         reporters = self._services.metrics_reporters(settings.metrics)
-        run = self._manager.submit(job, graph, settings, checkpoints)
+        run = self._manager.submit(job, graph, settings, checkpoints, savepoint)
         if reporters:
             self._report(job, run, reporters, settings)
         return run
@@ -228,7 +230,8 @@ class Dispatcher:
                         "the job manager ended while it ran, and it has neither checkpoints to go on from nor a "
                         "restart strategy that lets it begin anew: submit it with --checkpoint-interval"
                     )
-                run = self._begin(stored.job, graph, self._records.settled(settings), stored.checkpoints)
+                settings = self._records.settled(settings)
+                run = self._begin(stored.job, graph, settings, stored.checkpoints, stored.savepoint)
             except JobManagerLostError as error:
                 status = JobStatus.CANCELED if stored.wanted == "cancel" else JobStatus.FAILED
                 self._records.lost(stored, status, self._clock.now_ms(), error)
@@ -358,7 +361,9 @@ class Dispatcher:
 
         try:
             place = savepoint_place(message.place or None, self._records.place_of(run.settings))
-        except SluicewayError as error:
+            if message.stop:
+                self._records.ends_with(message.job, place)
+        except (SluicewayError, OSError) as error:
             client.send(Refused(message.request, str(error)))
         else:
             run.savepoint(place, message.stop, done)

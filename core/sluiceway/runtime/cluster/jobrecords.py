@@ -148,6 +148,12 @@ class JobRecords:
         if self._store is not None:
             self._store.update(self._jobs[job])
 
+    def ends_with(self, job: str, place: str) -> None:
+        """A job is to end with a savepoint in a place. Raises OSError: it cannot be written down."""
+        self._jobs[job].savepoint = place
+        if self._store is not None:
+            self._store.update(self._jobs[job])
+
     def ended(self, told: JobInfo) -> None:
         """A job has ended, and this is what is to be told of it.
 

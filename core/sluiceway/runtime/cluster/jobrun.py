@@ -250,6 +250,8 @@ class JobRun:
 
 
 def _begins_with(recovered: Recovered | None, restored: JobSnapshot | None) -> str:
+    if recovered is not None and recovered.savepoint:
+        return f"from the savepoint that it was to end with, {recovered.savepoint}"
     if recovered is not None and recovered.completed:
         return f"from checkpoint {recovered.completed[-1][0].checkpoint_id}"
     return "from its beginning" if restored is None else "from the checkpoint that it was begun with"

@@ -52,6 +52,7 @@ class StoredJob(msgspec.Struct, kw_only=True):
         checkpoints: the directory of its checkpoints, in their place; empty: they are not kept anywhere.
         begun: whether any of its tasks may have been started.
         wanted: what it was asked for: ``cancel``, or ``stop`` to end its sources; empty: to run.
+        savepoint: the place of a savepoint with which it is to end; empty: it is not.
         restarts: how often it was begun anew.
         failures: what has gone wrong, oldest first.
         ended: what is to be told of it, if it has ended.
@@ -68,6 +69,7 @@ class StoredJob(msgspec.Struct, kw_only=True):
     checkpoints: str = ""
     begun: bool = False
     wanted: str = ""
+    savepoint: str = ""
     restarts: int = 0
     failures: list[FailureInfo] = []
     ended: JobInfo | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -33,7 +33,7 @@ from sluiceway.runtime.cluster.platform import Platform
 from sluiceway.runtime.cluster.processes import WorkerConfig, WorkerHandle, start_worker
 from sluiceway.runtime.cluster.resources import ResourceManager, WorkerLostError
 from sluiceway.runtime.enginelog import WARNING, log
-from sluiceway.runtime.jobmanager.recovery import recover
+from sluiceway.runtime.jobmanager.recovery import Recovered, find_last_savepoint, recover
 from sluiceway.runtime.restoring import restore_from
 from sluiceway.runtime.snapshots import JobSnapshot
 
@@ -195,7 +195,14 @@ class JobManager:
 
     # ---- jobs -----------------------------------------------------------------------------------------------
 
-    def submit(self, job: str, graph: JobGraph, settings: Settings, checkpoint_path: str | None = None) -> JobRun:
+    def submit(
+        self,
+        job: str,
+        graph: JobGraph,
+        settings: Settings,
+        checkpoint_path: str | None = None,
+        last_savepoint: str = "",
+    ) -> JobRun:
         """Take on a job, which starts when there are slots for it.
 
         Args:
@@ -204,6 +211,7 @@ class JobManager:
             settings: the options of the run.
             checkpoint_path: where an earlier job manager has kept its checkpoints, to go on from them; None: it is
                 a new job; empty: they were kept nowhere.
+            last_savepoint: the place of a savepoint with which it was to end under that; empty: it was not.
 
         Raises:
             SerializationError: the job cannot be sent to workers; names what is in the way.
@@ -214,7 +222,14 @@ class JobManager:
         storage = None if location is None else self._services.checkpoint_storage(location)
         recovered = None
         if storage is not None and checkpoint_path:
-            recovered = recover(storage, checkpoint_path, graph)
+            recovered = recover(storage, checkpoint_path, graph, self._clock.now_ms())
+        if last_savepoint:
+            recovered = recovered or Recovered("")
+            place = self._services.checkpoint_storage(last_savepoint)
+            found = find_last_savepoint(place, job, recovered.latest)
+            if found is not None:
+                recovered = recovered.from_savepoint(*found)
+                settings = replace(settings, from_checkpoint=found[0])
         if recovered is not None and recovered.snapshot is not None:
             restored: JobSnapshot | None = recovered.snapshot
         else:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
-from sluiceway.checkpoints import CheckpointDirectory, CheckpointMetadata, read_enumerators, read_operators
+from sluiceway.checkpoints import (
+    CheckpointDirectory,
+    CheckpointMetadata,
+    find_checkpoints,
+    load_metadata,
+    read_enumerators,
+    read_operators,
+)
+from sluiceway.errors import CheckpointError
 from sluiceway.graph import JobGraph
 from sluiceway.runtime.jobmanager.checkpoints import CompletedCheckpoint
 from sluiceway.runtime.restoring import saved_key_groups
 from sluiceway.runtime.snapshots import JobSnapshot, TaskSnapshot
 from sluiceway.storage import CheckpointStorage
 
-__all__ = ["Recovered", "recover"]
+__all__ = ["Recovered", "find_last_savepoint", "recover"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +32,27 @@ class Recovered:
         next_id: the number of the next checkpoint: higher than all before, complete or not.
         completed: the complete ones, oldest first, with what is written of each.
         snapshot: what the job goes on from; None: none was complete.
+        savepoint: path or URL of the savepoint that it goes on from instead, with which it was to end.
     """
 
     path: str
     next_id: int = 1
     completed: tuple[tuple[CompletedCheckpoint, CheckpointMetadata], ...] = ()
     snapshot: JobSnapshot | None = None
+    savepoint: str = ""
+
+    @property
+    def latest(self) -> int:
+        """The number of the last complete checkpoint; 0: there is none."""
+        return self.completed[-1][0].checkpoint_id if self.completed else 0
+
+    def from_savepoint(self, location: str, number: int) -> Recovered:
+        """Go on from a savepoint; the checkpoints before it are of no use any more."""
+        return Recovered(self.path, max(self.next_id, number + 1), savepoint=location)
 
 
-def recover(storage: CheckpointStorage, path: str, graph: JobGraph) -> Recovered:
-    """Look for the checkpoints of a run. Blocks.
+def recover(storage: CheckpointStorage, path: str, graph: JobGraph, now_ms: int) -> Recovered:
+    """Look for the checkpoints of a run, and remove what was not complete. Blocks.
 
     If the newest one is damaged this does not fall back on an older one: what was committed with the newest would
     be committed once more.
@@ -41,6 +61,7 @@ def recover(storage: CheckpointStorage, path: str, graph: JobGraph) -> Recovered
         storage: where they are.
         path: the directory of the run.
         graph: the job.
+        now_ms: the time, ms since the epoch.
 
     Raises:
         CheckpointError: one cannot be read.
@@ -52,6 +73,8 @@ def recover(storage: CheckpointStorage, path: str, graph: JobGraph) -> Recovered
     for id_ in directory.ids():
         metadata = directory.load(id_)
         completed.append((_completed(metadata, graph), metadata))
+    with suppress(CheckpointError):  # then it stays
+        directory.collect(now_ms, 0)
     if not completed:
         return Recovered(path, next_id)
     latest = completed[-1][1]
@@ -59,6 +82,32 @@ def recover(storage: CheckpointStorage, path: str, graph: JobGraph) -> Recovered
     enumerators = read_enumerators(storage, where, latest)
     snapshot = JobSnapshot(read_operators(storage, where, latest), enumerators, saved_key_groups(latest))
     return Recovered(path, next_id, tuple(completed), snapshot)
+
+
+def find_last_savepoint(storage: CheckpointStorage, job: str, after: int) -> tuple[str, int] | None:
+    """The savepoint that a job was to end with, if it had been completed: its sinks may have committed with it.
+
+    Args:
+        storage: the place where it was to be.
+        job: the job's id.
+        after: the number of its last checkpoint.
+
+    Returns:
+        its path or URL, and its number; None: there is none.
+
+    Raises:
+        CheckpointError: a savepoint of that job there cannot be read.
+    """
+    found = []
+    for directory in find_checkpoints(storage):
+        if directory.rpartition("/")[2].startswith("savepoint-"):
+            metadata = load_metadata(storage, directory)
+            if metadata.job_id == job and metadata.properties.get("stops") and metadata.checkpoint_id > after:
+                found.append((metadata.checkpoint_id, directory))
+    if not found:
+        return None
+    number, directory = max(found)
+    return storage.shown(directory), number
 
 
 def _number(name: str) -> int:
