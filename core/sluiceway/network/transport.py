@@ -44,6 +44,7 @@ class NetworkTransport(Transport):
         self._load_error = load_error
         self._to_producers: dict[str, ConsumerLink] = {}
         self._senders: dict[ChannelId, NetworkSender] = {}
+        self._latest: dict[tuple[str, int, int], ChannelId] = {}
         self._partitions: dict[tuple[str, int, int], PartitionBuffers] = {}
         self._opened: dict[ChannelId, tuple[ProducerLink, int, int | None]] = {}
 
@@ -65,6 +66,7 @@ class NetworkTransport(Transport):
         Raises:
             NoResourceAvailableError: the worker has too few network buffers; with the figures.
         """
+        self._drop_earlier(channel)
         key = _partition(channel)
         partition = self._partitions.get(key)
         if partition is None:
@@ -75,6 +77,14 @@ class NetworkTransport(Transport):
         if opened is not None:
             sender.opened(*opened)
         return sender
+
+    def _drop_earlier(self, channel: ChannelId) -> None:
+        # A producer that had finished waits for its consumer; the one it was for was lost before it came.
+        name = (channel.edge, channel.producer, channel.consumer)
+        earlier = self._senders.get(self._latest.get(name, channel))
+        if earlier is not None:
+            earlier.discard()
+        self._latest[name] = channel
 
     def accepted(self, link: Link) -> None:
         """A consumer's worker has made a link."""
@@ -87,6 +97,7 @@ class NetworkTransport(Transport):
         for sender in list(self._senders.values()):
             sender.discard()
         self._senders.clear()
+        self._latest.clear()
         self._partitions.clear()
         self._opened.clear()
         self._carrier.close()

@@ -188,6 +188,22 @@ def test_a_channel_number_that_is_used_twice_ends_the_link() -> None:
 # ---- what goes out -----------------------------------------------------------------------------------------
 
 
+def test_a_later_attempt_takes_the_place_of_a_producer_whose_consumer_never_came() -> None:
+    near = Near()
+    first = near.transport.sender(CHANNEL, near.wake, PICKLE)
+    other = near.transport.sender(ChannelId("edge", 1, 3), near.wake, PICKLE)
+    for sender in (first, other):
+        sender.send(Batch([1]))
+        sender.close()
+    assert near.transport.sender_of(CHANNEL) is first, "its consumer may still come"
+    again = ChannelId("edge", 1, 2, attempt=1)
+    second = near.transport.sender(again, near.wake, PICKLE)
+    assert near.transport.sender_of(CHANNEL) is None
+    assert near.transport.sender_of(again) is second
+    assert near.transport.sender_of(ChannelId("edge", 1, 3)) is other
+    assert first.backlog() == 0
+
+
 def test_a_small_batch_needs_no_buffer_and_a_larger_one_does() -> None:
     near = Near()
     sender = near.sender()
