@@ -25,6 +25,7 @@ class Settings:
         max_parallelism: key groups where the pipeline does not say; None: derived from the parallelism.
         workers: worker processes; 0: this process.
         engine: name of the engine.
+        hosted: whether it places workers of ours on what it runs on.
         state_backend: name of the state backend.
         transport: name of the transport; ``auto``: by reference in one process, ``shm`` between workers.
         chaining: whether neighbouring steps may share a task.
@@ -69,6 +70,7 @@ class Settings:
     max_parallelism: int | None = None
     workers: int = 0
     engine: str = "local"
+    hosted: bool = False
     state_backend: str = "memory"
     transport: str = "auto"
     chaining: bool = True

@@ -169,6 +169,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
         Option("max-parallelism", "max_parallelism", "a whole number from 1 to 32768", _whole(1, 32768)),
         Option("workers", "workers", "a whole number >= 0", _whole(0)),
         Option("engine", "engine", "the name of an engine", _name),
+        Option("hosted", "hosted", "true or false", _truth),
         Option("state-backend", "state_backend", "the name of a state backend", _name),
         Option("transport", "transport", "the name of a transport", _name),
         Option("chaining", "chaining", "true or false", _truth),

@@ -35,6 +35,7 @@ _OF_THE_CLUSTER: Final = {
     "--network-buffers": _STARTED_WITH.format("--network-buffers N"),
     "--heartbeat-timeout": _STARTED_WITH.format("--heartbeat-timeout TIME"),
     "--engine": "is for sluiceway run: the cluster runs jobs by itself",
+    "--hosted": "is for sluiceway run: the cluster has workers of its own",
     "--log-format": "is for sluiceway run: a cluster logs to files, which sluiceway logs --json shows as JSON",
 }
 """Options of a run that ``submit`` does not take, and why."""

@@ -23,7 +23,12 @@ _SETTINGS: Final = (
     ),
     click.Option(["--max-parallelism"], metavar="N", help="Key groups: a bound for parallelism, for ever."),
     click.Option(["--workers"], metavar="N", help="Worker processes; 0: this process."),
-    click.Option(["--engine"], metavar="NAME", help="What runs the job: 'local'."),
+    click.Option(["--engine"], metavar="NAME", help="What runs the job: 'local', 'spark'."),
+    click.Option(
+        ["--hosted/--no-hosted"],
+        default=None,
+        help="Whether the engine spark runs workers of ours on its executors.",
+    ),
     click.Option(["--state-backend"], metavar="NAME", help="Where keyed state lives: 'memory', 'rocksdb'."),
     click.Option(["--transport"], metavar="NAME", help="How records get from worker to worker: 'shm', 'zmq'."),
     click.Option(["--scheduler"], metavar="NAME", help="In which order tasks are started."),

@@ -30,14 +30,13 @@ def main() -> None:
     try:
         sys.path[:] = config.path
         from sluiceway.plugins import PluginManager
+        from sluiceway.runtime.cluster.hosting import connect
         from sluiceway.runtime.cluster.logfiles import log_to_file
         from sluiceway.runtime.cluster.worker import WorkerProcess
         from sluiceway.runtime.tasklogs import log_to_stderr
 
         services = PluginManager().services()
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.connect(config.manager)
-        worker = WorkerProcess(config, sock, services)
+        worker = WorkerProcess(config, connect(config.manager), services)
         guard.up(worker.mail)
         # After that: what keeps a worker from coming up is told on the line.
         if config.logs:

@@ -12,7 +12,7 @@ from sluiceway.clock import Clock
 from sluiceway.config import Settings
 from sluiceway.elements import CheckpointBarrier
 from sluiceway.engine import Engine, Job, JobFailure, JobResult, JobStatus, Services
-from sluiceway.errors import StateError, choose
+from sluiceway.errors import ConfigurationError, StateError, choose
 from sluiceway.graph import (
     SCHEDULERS,
     ExecutionState,
@@ -53,6 +53,11 @@ class LocalEngine(Engine):
 
     def prepare(self, graph: StreamGraph, settings: Settings, services: Services) -> Job:
         """Chain the graph and look up what it needs."""
+        if settings.hosted:
+            raise ConfigurationError(
+                "hosted is about an engine that places workers, and engine 'local' starts its own: leave it out, "
+                "or choose --engine spark"
+            )
         if settings.scheduler not in SCHEDULERS:
             raise choose("scheduling strategy", settings.scheduler, SCHEDULERS)
         restart_strategy(settings.restart)

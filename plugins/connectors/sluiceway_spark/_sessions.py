@@ -60,10 +60,13 @@ class SessionConf:
         texts = {name: _text(value) for name, value in conf.items()}
         return cls(master, remote, texts)
 
-    def session(self) -> Any:
+    def session(self, least_cores: int = 1) -> Any:
         """The session of this process: the active one, else one made from this, which lasts as long as that.
 
         Takes seconds. Any thread.
+
+        Args:
+            least_cores: how many tasks are to run at a time, where this machine is all there is.
 
         Raises:
             MissingExtraError: PySpark or Java is missing.
@@ -83,7 +86,8 @@ class SessionConf:
                 for name, value in self.conf.items():
                     builder = builder.config(name, value)
                 return builder.remote(self.remote).getOrCreate()
-            master = self.master or self.conf.get("spark.master") or os.environ.get("MASTER") or "local[*]"
+            master = self.master or self.conf.get("spark.master") or os.environ.get("MASTER")
+            master = master or f"local[{max(least_cores, os.cpu_count() or 1)}]"
             settings = {**(_LOOPBACK if master.startswith("local") else {}), **self.conf}
             for name, value in settings.items():
                 builder = builder.config(name, value)

@@ -1,4 +1,4 @@
-"""A job on worker processes of this machine, which are started for it and end with it."""
+"""A job on worker processes that are started for it and end with it: on this machine, or where a host has room."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from pathlib import Path
 
 from sluiceway.config import Settings
 from sluiceway.engine import Job, JobFailure, JobResult, JobStatus, Services
+from sluiceway.errors import ConfigurationError
 from sluiceway.graph import JobGraph, slots_required
 from sluiceway.metrics import JobMetrics
 from sluiceway.runtime.cluster.directories import lock_directory, make_directory, remove_dead
+from sluiceway.runtime.cluster.hosting import HostedPlatform, WorkerHost
 from sluiceway.runtime.cluster.jobrun import JobRun
 from sluiceway.runtime.cluster.manager import JobManager, WorkerLogging
+from sluiceway.runtime.cluster.platform import Platform
+from sluiceway.runtime.cluster.processes import WorkerConfig, WorkerHandle, start_worker
 from sluiceway.runtime.cluster.shipping import check_shippable
 from sluiceway.runtime.enginelog import job_logging
 from sluiceway.runtime.reporting import Reporting
@@ -30,14 +34,24 @@ class ClusterJob(Job):
         graph: the job.
         settings: the options of the run.
         services: what plugins give.
+        host: where workers are placed; None: on this machine.
     """
 
-    def __init__(self, graph: JobGraph, settings: Settings, services: Services) -> None:
+    def __init__(
+        self, graph: JobGraph, settings: Settings, services: Services, host: WorkerHost | None = None
+    ) -> None:
         self._graph = graph
         self._settings = settings
         self._services = services
+        self._host = host
         # A wrong name is told before anything is started.
-        self._transport = "shm" if settings.transport == "auto" else settings.transport
+        if host is not None and settings.transport not in ("auto", host.transport):
+            raise ConfigurationError(
+                f"transport {settings.transport!r} is for workers on one machine; where these are placed "
+                f"elsewhere, leave transport at 'auto', which is {host.transport!r} then"
+            )
+        usual = "shm" if host is None else host.transport
+        self._transport = usual if settings.transport == "auto" else settings.transport
         services.carrier(self._transport)
         services.state_backend(settings.state_backend)
         restore_from(settings, graph, services)
@@ -60,11 +74,28 @@ class ClusterJob(Job):
             raise RuntimeError("a job runs once: prepare another one")
         workers = self._settings.workers
         remove_dead(Path(tempfile.gettempdir()))
+        host = self._host
+        if host is None:
+            return self._lead_on(Platform(), start_worker, workers)
+        try:
+            return self._lead_on(HostedPlatform(host.open()), host.start, workers)
+        finally:
+            host.close()
+
+    def _lead_on(
+        self, platform: Platform, start: Callable[[WorkerConfig], WorkerHandle], workers: int
+    ) -> JobResult:
         directory = make_directory()
         with lock_directory(directory):
-            return self._lead_in(directory, workers)
+            return self._lead_in(directory, workers, platform, start)
 
-    def _lead_in(self, directory: Path, workers: int) -> JobResult:
+    def _lead_in(
+        self,
+        directory: Path,
+        workers: int,
+        platform: Platform,
+        start: Callable[[WorkerConfig], WorkerHandle],
+    ) -> JobResult:
         manager = self._manager = JobManager(
             directory,
             secrets.token_bytes(32),
@@ -74,6 +105,8 @@ class ClusterJob(Job):
             max_workers=workers,
             heartbeat_timeout_s=self._settings.heartbeat_timeout_ms / 1000,
             network_buffers=self._settings.network_buffers,
+            start=start,
+            platform=platform,
             logs=WorkerLogging("", self._settings.log_level or "warning", self._settings.log_format),
         )
         reporting = Reporting(

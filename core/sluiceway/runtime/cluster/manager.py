@@ -334,7 +334,7 @@ class JobManager:
         name = f"worker-{next(self._names)}"
         config = WorkerConfig(
             name=name,
-            manager=str(self._directory / "manager"),
+            manager=self._platform.address(self._directory, self._listener),
             directory=str(self._directory),
             secret=self._secret.hex(),
             slots=self._slots_per_worker,

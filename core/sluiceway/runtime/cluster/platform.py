@@ -75,6 +75,10 @@ class Platform:
         listener.setblocking(False)
         return listener
 
+    def address(self, directory: Path, listener: Listener) -> str:
+        """What workers are told to connect to: a path, or ``tcp://host:port``."""
+        return str(directory / "manager")
+
     def remove(self, directory: Path) -> None:
         """Remove a cluster's directory with all that is in it."""
         shutil.rmtree(directory, ignore_errors=True)

@@ -38,7 +38,7 @@ class WorkerConfig:
 
     Attributes:
         name: unique in the cluster.
-        manager: path of the job manager's socket.
+        manager: path of the job manager's socket, or ``tcp://host:port``.
         directory: the cluster's own directory.
         secret: the cluster's, in hexadecimal.
         slots: how many it offers.

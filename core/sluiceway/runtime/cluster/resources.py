@@ -42,6 +42,7 @@ class _Known:
     def __init__(self, name: str, process: WorkerHandle, started: float) -> None:
         self.name = name
         self.process = process
+        self.pid = process.pid
         self.connection: Connection | None = None
         self.address = ""
         self.slots = 0
@@ -123,6 +124,7 @@ class ResourceManager:
         known.connection = connection
         known.address = message.address
         known.slots = message.slots
+        known.pid = message.pid  # where it is placed elsewhere, nobody has known it
         known.heard = known.spoke = self._clock.monotonic()
         self._by_connection[connection] = known
         self.slots.offer(known.name, message.slots)
@@ -176,7 +178,7 @@ class ResourceManager:
         """What is to be told of the workers that are registered."""
         now = self._clock.monotonic()
         return [
-            WorkerInfo(w.name, w.process.pid, w.slots, max(0.0, now - w.spoke))
+            WorkerInfo(w.name, w.pid, w.slots, max(0.0, now - w.spoke))
             for w in self._workers.values()
             if w.connection is not None
         ]
@@ -282,5 +284,6 @@ class ResourceManager:
         said = known.process.what_it_said()
         if said and not started:
             why = f"{why}; it said:\n{said}"
-        message = f"worker {known.name!r} (process {known.process.pid}) {why}"
+        process = f"(process {known.pid}) " if known.pid else ""
+        message = f"worker {known.name!r} {process}{why}"
         self._on_lost(known.name, WorkerLostError(message, started, killed))

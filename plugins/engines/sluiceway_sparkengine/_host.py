@@ -1,0 +1,176 @@
+"""Places workers as the tasks of barrier stages."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import threading
+import uuid
+from dataclasses import asdict
+from typing import Any, Final
+
+from sluiceway.errors import ConnectorError
+from sluiceway.runtime.cluster.hosting import WorkerHost
+from sluiceway.runtime.cluster.processes import WorkerConfig, WorkerHandle
+from sluiceway_spark import SessionConf, said
+from sluiceway_sparkengine._supervisor import ENDED, task_of
+
+__all__ = ["SparkHost"]
+
+_GATHER_S: Final = 0.1
+_STOP_S: Final = 10.0
+
+
+class SparkHost(WorkerHost):
+    """Workers on the executors of one session.
+
+    Those that are asked for within a moment become one barrier stage, so that all of them start or none does. If
+    one is lost, Spark ends the others of its stage; the job manager begins anew from the last checkpoint and asks
+    for others.
+
+    Args:
+        session: what to make a session of where none is active.
+        workers: how many there will be at a time.
+    """
+
+    transport = "zmq"
+
+    def __init__(self, session: SessionConf, workers: int) -> None:
+        self._conf = session
+        self._workers = workers
+        self._session: Any = None
+        self._lock = threading.Lock()
+        self._gathered: list[_PlacedWorker] = []
+        self._stages: list[_Stage] = []
+
+    def open(self) -> str:
+        """Start Spark, where it does not run yet; the driver's address."""
+        self._session = self._conf.session(least_cores=self._workers)
+        context = self._session.sparkContext
+        return str(context.getConf().get("spark.driver.host", "127.0.0.1"))
+
+    def start(self, config: WorkerConfig) -> WorkerHandle:
+        """Gather it with others that come in a moment."""
+        worker = _PlacedWorker(config)
+        with self._lock:
+            self._gathered.append(worker)
+            if len(self._gathered) == 1:
+                timer = threading.Timer(_GATHER_S, self._launch)
+                timer.name = "sluiceway-spark-launch"
+                timer.daemon = True
+                timer.start()
+        return worker
+
+    def close(self) -> None:
+        """End the stages that are left."""
+        with self._lock:
+            stages, self._stages = self._stages, []
+            self._gathered = []
+        for stage in stages:
+            stage.cancel()
+        for stage in stages:
+            stage.join(_STOP_S)
+
+    def _launch(self) -> None:
+        with self._lock:
+            workers, self._gathered = self._gathered, []
+            if not workers:
+                return
+            stage = _Stage(self._session, workers)
+            self._stages.append(stage)
+        stage.start()
+
+
+class _Stage(threading.Thread):
+    """One barrier stage, and the thread that waits for it."""
+
+    def __init__(self, session: Any, workers: list[_PlacedWorker]) -> None:
+        super().__init__(name="sluiceway-spark-stage", daemon=True)
+        self._session = session
+        self._members = workers
+        self._tag = f"sluiceway-{uuid.uuid4().hex}"
+        for worker in workers:
+            worker.stage = self
+
+    def run(self) -> None:
+        """Have Spark run the workers until all have ended."""
+        configs = [asdict(worker.config) for worker in self._members]
+        how = ""
+        try:
+            context = self._session.sparkContext
+            self._session.addTag(self._tag)
+            context.setLocalProperty("spark.job.description", f"sluiceway: {len(configs)} workers")
+            tasks = context.parallelize(configs, len(configs)).barrier()
+            tasks.mapPartitions(task_of(sys.path)).collect()
+        except Exception as error:
+            how = str(error)
+        told = {one["worker"]: one for one in map(json.loads, re.findall(ENDED, how))}
+        for worker in self._members:
+            mine = told.get(worker.config.name)
+            if mine is not None:
+                worker.end(mine["how"], mine["said"], mine["killed"])
+            elif told:
+                first = next(iter(told))
+                worker.end(f"was ended by Spark, as {first} of the same stage was lost", "", killed=True)
+            elif how:
+                worker.end("was lost by Spark", said(ConnectorError(how)), killed=True)
+            else:
+                worker.end("ended with exit code 0", "", killed=False)
+
+    def cancel(self) -> None:
+        """Have Spark end it."""
+        if self.is_alive():
+            self._session.interruptTag(self._tag)
+
+
+class _PlacedWorker(WorkerHandle):
+    """A worker somewhere on an executor. That it lives is watched over there."""
+
+    stage: _Stage | None = None
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self.config = config
+        self._over = threading.Event()
+        self._how = "is still running"
+        self._said = ""
+        self._killed = False
+
+    def end(self, how: str, what_it_said: str, killed: bool) -> None:
+        """It has ended; from the stage's thread."""
+        self._how, self._said, self._killed = how, what_it_said, killed
+        self._over.set()
+
+    @property
+    def pid(self) -> int:
+        """Not known here."""
+        return 0
+
+    def ended(self, within_s: float = 0.0) -> bool:
+        """Whether Spark has told that it has."""
+        return self._over.wait(within_s)
+
+    def kill(self) -> None:
+        """End its stage, and with it the others there: a stage is all or nothing."""
+        if self.stage is not None and not self._over.is_set():
+            self.stage.cancel()
+
+    def heard(self) -> bool:
+        """Its supervisor over there listens for signs of life."""
+        return not self._over.is_set()
+
+    def is_at_work(self) -> bool:
+        """As for :meth:`heard`."""
+        return not self._over.is_set()
+
+    def was_killed(self) -> bool:
+        """Whether it was somebody else's doing."""
+        return self._killed
+
+    def how_it_ended(self) -> str:
+        """What its supervisor has told, or Spark."""
+        return self._how
+
+    def what_it_said(self) -> str:
+        """What it wrote before it was up."""
+        return self._said

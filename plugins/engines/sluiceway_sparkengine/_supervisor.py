@@ -1,0 +1,86 @@
+"""What runs in a task of Spark's: one worker process, watched over."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from sluiceway.runtime.cluster.processes import WorkerConfig, start_worker
+
+__all__ = ["ENDED", "WorkerEndedError", "supervise", "task_of"]
+
+ENDED: Final = r'sluiceway-worker-ended (\{"worker".*?\})\s'
+"""Finds in what Spark says what :class:`WorkerEndedError` said."""
+
+_LOOK_S: Final = 0.2
+_SILENT_S: Final = 50.0
+
+
+class WorkerEndedError(RuntimeError):
+    """A worker has not ended by itself. The message is for the driver to find."""
+
+
+def task_of(path: list[str]) -> Callable[[Iterable[dict[str, Any]]], Iterator[str]]:
+    """What each task of a stage does with its worker's configuration.
+
+    Args:
+        path: the driver's ``sys.path``, where executors may find us and the user's modules.
+    """
+
+    def task(configs: Iterable[dict[str, Any]]) -> Iterator[str]:
+        import sys
+
+        sys.path += [entry for entry in path if entry not in sys.path]
+        from sluiceway_sparkengine._supervisor import supervise
+
+        for config in configs:
+            supervise(config)
+            yield config["name"]
+
+    return task
+
+
+def supervise(told: dict[str, Any]) -> None:
+    """Run a worker until it ends.
+
+    If Spark ends the task, this process goes, and the worker with it.
+
+    Raises:
+        WorkerEndedError: it was killed, or could not start, or was ended as it gave no sign of life.
+    """
+    directory = tempfile.mkdtemp(prefix="sluiceway-worker-")
+    os.environ["SLUICEWAY_ZMQ_BIND"] = f"tcp://{_own_address(told['manager'])}:*"
+    config = replace(WorkerConfig(**told), directory=directory)
+    try:
+        worker = start_worker(config)
+        silent_since = time.monotonic()
+        stuck = False
+        while not worker.ended(_LOOK_S):
+            if worker.heard() or worker.is_at_work():
+                silent_since = time.monotonic()
+            elif time.monotonic() - silent_since > _SILENT_S:
+                stuck = True
+                worker.kill()
+        how = f"gave no sign of life for {_SILENT_S:g} s and was killed" if stuck else worker.how_it_ended()
+        if stuck or worker.was_killed() or "exit code 0" not in how:
+            killed = stuck or worker.was_killed()
+            what = {"worker": config.name, "how": how, "said": worker.what_it_said(), "killed": killed}
+            raise WorkerEndedError(f"sluiceway-worker-ended {json.dumps(what)} ")
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _own_address(manager: str) -> str:
+    """The address of the interface by which this machine reaches the job manager."""
+    import socket
+
+    host, _, port = manager.removeprefix("tcp://").rpartition(":")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:  # connecting sends nothing
+        sock.connect((host, int(port)))
+        return str(sock.getsockname()[0])

@@ -1,0 +1,97 @@
+"""Workers that something else places, reached over TCP: here, by a host that starts them on this machine."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sluiceway as sw
+from sluiceway.config import Settings, resolve
+from sluiceway.engine import Job, JobStatus
+from sluiceway.errors import ConfigurationError
+from sluiceway.plugins import default_manager
+from sluiceway.runtime.cluster.hosting import WorkerHost
+from sluiceway.runtime.cluster.job import ClusterJob
+from sluiceway.runtime.cluster.processes import WorkerConfig, WorkerHandle, start_worker
+from sluiceway.runtime.local import job_graph_of
+from sluiceway.streamgraph import StreamGraph
+
+pytest.importorskip("zmq", reason="needs pyzmq")
+
+
+class Host(WorkerHost):
+    """Starts workers here, each with a directory of its own, as if they were elsewhere."""
+
+    transport = "zmq"
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    def open(self) -> str:
+        self.log.append("open")
+        return "127.0.0.1"
+
+    def start(self, config: WorkerConfig) -> WorkerHandle:
+        assert config.manager.startswith("tcp://127.0.0.1:")
+        self.log.append(config.name)
+        return start_worker(replace(config, directory=tempfile.mkdtemp(prefix="elsewhere-")))
+
+    def close(self) -> None:
+        self.log.append("close")
+
+
+def prepared(flow: sw.Pipeline, host: WorkerHost, **options: Any) -> Job:
+    services = default_manager().services()
+
+    def make(graph: StreamGraph, settings: Settings) -> ClusterJob:
+        return ClusterJob(job_graph_of(graph, services), settings, services, host)
+
+    return flow._make_job(make, resolve(options).settings)
+
+
+@pytest.fixture(autouse=True)
+def _over_tcp(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SLUICEWAY_ZMQ_BIND", "tcp://127.0.0.1:*")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+def test_a_job_runs_on_workers_that_are_reached_over_tcp() -> None:
+    flow = sw.Pipeline("counts", parallelism=2)
+    words = ["to", "be", "or", "not", "to", "be"] * 50
+    counted = flow.from_collection(words).key_by(lambda word: word).count().collect()
+    host = Host()
+    result = prepared(flow, host, workers=2).run()
+    assert result.status is JobStatus.FINISHED
+    assert host.log == ["open", "worker-1", "worker-2", "close"]
+    totals: dict[str, int] = {}
+    for word, count in counted:
+        totals[word] = max(count, totals.get(word, 0))
+    assert totals == {"to": 100, "be": 100, "or": 50, "not": 50}
+
+
+def test_the_host_is_closed_when_a_job_fails() -> None:
+    flow = sw.Pipeline("fails", parallelism=2)
+    flow.from_sequence(-9, 9).map(lambda n: 1 // n).collect()
+    host = Host()
+    with pytest.raises(ZeroDivisionError):
+        prepared(flow, host, workers=2).run()
+    assert host.log[-1] == "close"
+
+
+def test_a_transport_of_one_machine_is_refused() -> None:
+    flow = sw.Pipeline("no", parallelism=2)
+    flow.from_sequence(0, 9).map(lambda n: os.getpid()).collect()
+    with pytest.raises(ConfigurationError, match=r"'shm' is for workers on one machine; .* which is 'zmq' then"):
+        prepared(flow, Host(), workers=2, transport="shm")
+
+
+def test_engine_local_places_no_workers() -> None:
+    flow = sw.Pipeline("no")
+    flow.from_sequence(0, 9).collect()
+    with pytest.raises(ConfigurationError, match=r"engine 'local' starts its own: .* --engine spark"):
+        flow.run(hosted=True)
