@@ -73,6 +73,9 @@ ROWS = [
         for backend in ("memory", "rocksdb")
     ),
     *(f"longest pause in each second, checkpoints of a million keys, {way}" for way in ("memory", "rocksdb")),
+    *(f"from the start to the end of a job that restores a million keys, {way}" for way in ("memory", "rocksdb")),
+    "longest wait of a barrier while a million timers fire, memory",
+    "keyed sum in batches of 8 records",
     *(
         f"word count, {distinct} words: 2 workers against {other}"
         for distinct in ("100", "20,000")
