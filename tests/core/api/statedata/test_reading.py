@@ -443,19 +443,6 @@ def test_duckdb(keyed: Keyed, save: Save) -> None:
         assert duckdb.sql(query).fetchall() == [(249_500, 500)]
 
 
-@pytest.mark.spark
-def test_spark(keyed: Keyed, save: Save) -> None:
-    sql = pytest.importorskip("pyspark.sql")
-    table = state.read(save([OperatorSnapshot("op", keyed=keyed(numbers))]))["op"]["n"]
-    spark = sql.SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-    try:
-        spark.createDataFrame(table.to_arrow()).createOrReplaceTempView("numbers")
-        [row] = spark.sql("SELECT sum(value) FROM numbers WHERE key < 500").collect()
-        assert row[0] == 249_500
-    finally:
-        spark.stop()
-
-
 # -- what is not there ----------------------------------------------------------------------
 
 
