@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from benchmarks.harness import Plan, Row
-from sluiceway.keygroups import KeyGroupRange, stable_hash
+from sluiceway.keygroups import KeyGroupRange, key_group, stable_hash
 from sluiceway.serializers import serializer_for
 from sluiceway.state import (
     BackendContext,
@@ -33,7 +33,12 @@ RECORDS = 2_000_000
 BATCH = 1_000
 COUNT = ValueStateDescriptor("count", int)
 WAYS = (("Zipf, exponent 1.2", 1.2, 10.0), ("Zipf, exponent 1", 1.0, None), ("uniform", 0.0, 1.0))
-ROWS = ("pause for a snapshot", "making the snapshot beside the processing", "restore")
+ROWS = (
+    "pause for a snapshot",
+    "making the snapshot beside the processing",
+    "restore",
+    "restore of half of the key groups",
+)
 MISSING = object()
 
 
@@ -60,8 +65,8 @@ def _rocksdb(place: Path, **changes: Any) -> StateBackend:
     return RocksDBStateBackend(replace(RocksDBOptions(str(place)), **changes))
 
 
-def _keyed(backend: StateBackend) -> KeyedStateBackend:
-    return backend.create_keyed(BackendContext("count", 0, KeyGroupRange(0, 128), 128))
+def _keyed(backend: StateBackend, groups: int = 128) -> KeyedStateBackend:
+    return backend.create_keyed(BackendContext("count", 0, KeyGroupRange(0, groups), 128))
 
 
 # -- counting -------------------------------------------------------------------------------------------------
@@ -133,11 +138,12 @@ def _count_plainly(database: Any, keys: list[str]) -> None:
 
 def _snapshots(plan: Plan, name: str, backend: StateBackend) -> Iterator[Row]:
     keys = plan.size(KEYS, 20_000)
+    mine = next(f"key{i}" for i in range(1, keys, 10) if key_group(f"key{i}", 128) < 64)
     keyed = _keyed(backend)
     entries = keyed.table(COUNT).entries()
     for i in range(keys):
-        entries[f"key{i}"] = i
-    pauses, whole, restores = [], [], []
+        entries[f"key{i}"] = 1
+    pauses, whole, restores, halves = [], [], [], []
     snapshot: KeyedSnapshot | None = None
     for round_ in range(max(plan.runs, 3)):
         for i in range(0, keys, 10):
@@ -149,12 +155,13 @@ def _snapshots(plan: Plan, name: str, backend: StateBackend) -> Iterator[Row]:
         files = snapshot.native.files if snapshot.native is not None else len(snapshot.groups)
         assert files
         whole.append(time.perf_counter() - began)
-        other = _keyed(backend)
-        began = time.perf_counter()
-        other.restore([snapshot])
-        assert other.table(COUNT).entries()["key1"] == 1
-        restores.append(time.perf_counter() - began)
-        other.close()
+        for groups, seconds in ((128, restores), (64, halves)):
+            other = _keyed(backend, groups)
+            began = time.perf_counter()
+            other.restore([snapshot])
+            assert other.table(COUNT).entries()[mine] == 1
+            seconds.append(time.perf_counter() - began)
+            other.close()
         snapshot.release()
     keyed.close()
     aim = {"memory": 50.0, "rocksdb": 20.0}[name]
@@ -162,6 +169,7 @@ def _snapshots(plan: Plan, name: str, backend: StateBackend) -> Iterator[Row]:
     yield Row(f"{ROWS[0]}, {name}", "ms", tuple(pauses), aim=aim, note=note)
     yield Row(f"{ROWS[1]}, {name}", "s", tuple(whole), note=note)
     yield Row(f"{ROWS[2]}, {name}", "s", tuple(restores), note=note)
+    yield Row(f"{ROWS[3]}, {name}", "s", tuple(halves), note=note)
 
 
 def _timed(work: Any) -> float:

@@ -141,6 +141,7 @@ class RocksDBKeyedBackend(KeyedStateBackend):
         for entries in self._all():
             if entries.young:
                 entries.frozen = entries.young
+                entries.frozen_holes = entries.holes
                 layers.append((entries, entries.young))
                 entries.begin({})
         metas = tuple(self._metas)
@@ -217,7 +218,8 @@ class RocksDBKeyedBackend(KeyedStateBackend):
             key = next(reversed(entries.young))
             if (value := entries.young[key]) is not MISSING:
                 self.measure(1, len(entries.table.encode_of(key, value)))
-        limit = max(_LEAST, int(self.options.cache / (2 * self._average + _OBJECT)))
+        entries_of_cache = self.options.cache_entries or int(self.options.cache / (2 * self._average + _OBJECT))
+        limit = max(_LEAST, entries_of_cache)
         half, step = limit // 2, max(min(_STEP, limit // 16), 1)
         every = self._all()
         young = more + sum(len(e.young) for e in every)
@@ -249,14 +251,15 @@ class RocksDBKeyedBackend(KeyedStateBackend):
                 continue
             whole = left >= len(entries.young)
             layer = entries.young if whole else dict(islice(entries.young.items(), left))
+            count, holes = len(layer), entries.holes
             self.database.write(chain.from_iterable(entries.table.write(entries, layer)))
             if whole:
                 entries.begin({})
             else:
                 for key in layer:
                     del entries.young[key]
-            _thaw(entries, layer)
-            left -= len(layer)
+            _thaw(entries, layer, holes)
+            left -= count
 
     def drop(self, entries: CachedEntries) -> None:
         """A namespace is to be forgotten."""
@@ -309,7 +312,7 @@ class RocksDBKeyedBackend(KeyedStateBackend):
             entries.frozen = None
             entries.check = entries.check_clean = 0
             if pending.state is DONE:
-                _thaw(entries, layer)
+                _thaw(entries, layer, entries.frozen_holes)
                 continue
             merged = {**layer, **entries.young}
             if not entries.stored:  # then there is nothing that would have to be removed
@@ -329,14 +332,19 @@ class RocksDBKeyedBackend(KeyedStateBackend):
             raise StateError(f"the state of operator {self.operator!r} is closed")
 
 
-def _thaw(entries: CachedEntries, layer: dict[Any, Any]) -> None:
-    """A layer is in the database now."""
+def _thaw(entries: CachedEntries, layer: dict[Any, Any], holes: bool) -> None:
+    """A layer is in the database now. It is nobody else's any more."""
     entries.table.written(entries)
-    entries.clean.update(layer)
-    if id(MISSING) in map(id, layer.values()):  # values may have an == of their own
-        for key, value in layer.items():
-            if value is MISSING:
-                del entries.clean[key]
+    clean = entries.clean
+    if len(layer) < len(clean) or len(layer) <= _STEP:
+        clean.update(layer)
+    else:  # the task waits for this, so of the older ones only the latest are kept
+        for key in islice(reversed(clean), 4 * _STEP):
+            layer.setdefault(key, clean[key])
+        clean = entries.clean = layer
+    if holes:
+        for key in [key for key, value in clean.items() if value is MISSING]:
+            del clean[key]
 
 
 def _forget(every: list[CachedEntries], most: int) -> int:

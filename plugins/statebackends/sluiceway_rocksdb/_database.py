@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from operator import itemgetter
@@ -54,8 +54,23 @@ class Database:
         write_options = WriteOptions()
         write_options.disable_wal = True  # type: ignore[method-assign, assignment]  # it is an attribute
         self._db.set_write_options(write_options)
-        self.get = self._db.get
-        self.get_all: Callable[[list[bytes]], list[bytes | None]] = self._db.get  # type: ignore[assignment]
+
+    def get(self, key: bytes) -> bytes | None:
+        """A row, or None."""
+        try:
+            return self._db.get(key)
+        except Exception as error:
+            raise self._cannot_read(error) from error
+
+    def get_all(self, keys: list[bytes]) -> list[bytes | None]:
+        """The rows of many keys, None for those that are not there."""
+        try:
+            return self._db.get(keys)  # type: ignore[arg-type, return-value]  # a list of bytes is one
+        except Exception as error:
+            raise self._cannot_read(error) from error
+
+    def _cannot_read(self, error: Exception) -> StateError:
+        return StateError(f"state backend 'rocksdb' cannot read its database in {self.path}: {error}")
 
     def write(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Put rows; those with None are deleted. Each has a key of its own."""
@@ -84,13 +99,22 @@ class Database:
 
     def rows(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The rows whose keys begin with ``prefix``, as of the first step."""
-        return rows_of(self._db, prefix)
+        try:
+            yield from rows_of(self._db, prefix)
+        except Exception as error:
+            raise self._cannot_read(error) from error
 
     def first_key(self, at_least: bytes) -> bytes | None:
         """The least key that is not less."""
         iterator = self._db.iter()
         iterator.seek(at_least)
-        return bytes(iterator.key()) if iterator.valid() else None
+        if iterator.valid():
+            return bytes(iterator.key())
+        try:
+            iterator.status()
+        except Exception as error:
+            raise self._cannot_read(error) from error
+        return None
 
     def checkpoint(self, path: str) -> None:
         """Make a copy of hard links. Other threads go on meanwhile."""
@@ -162,7 +186,8 @@ def _options(given: RocksDBOptions) -> Options:
     options.set_bytes_per_sync(1 << 20)
     table = BlockBasedOptions()
     table.set_block_cache(Cache(given.block_cache))
-    table.set_bloom_filter(10, False)
+    if given.bloom_bits:
+        table.set_bloom_filter(given.bloom_bits, False)
     table.set_cache_index_and_filter_blocks(False)
     table.set_block_size(4 << 10)
     table.set_data_block_index_type(DataBlockIndexType.binary_and_hash())

@@ -37,6 +37,8 @@ class RocksDBOptions:
         write_buffer: bytes of a memtable.
         compression: of the files: ``lz4``, ``zstd``, ``snappy``, ``none``.
         background_jobs: threads that flush and compact, per subtask.
+        cache_entries: so many objects in use, whatever their size; 0: as many as ``cache`` has room for.
+        bloom_bits: bits for each row, by which files are known not to have it; 0: none.
     """
 
     directory: str = ""
@@ -45,6 +47,8 @@ class RocksDBOptions:
     write_buffer: int = 32 << 20
     compression: str = "lz4"
     background_jobs: int = 2
+    cache_entries: int = 0
+    bloom_bits: int = 10
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> RocksDBOptions:
@@ -56,7 +60,9 @@ class RocksDBOptions:
             block_cache=_size(env, "SLUICEWAY_ROCKSDB_BLOCK_CACHE", cls().block_cache),
             write_buffer=_size(env, "SLUICEWAY_ROCKSDB_WRITE_BUFFER", cls().write_buffer),
             compression=_compression(env),
-            background_jobs=_jobs(env),
+            background_jobs=_number(env, "SLUICEWAY_ROCKSDB_BACKGROUND_JOBS", cls().background_jobs, 1),
+            cache_entries=_number(env, "SLUICEWAY_ROCKSDB_CACHE_ENTRIES", cls().cache_entries, 1),
+            bloom_bits=_number(env, "SLUICEWAY_ROCKSDB_BLOOM_BITS", cls().bloom_bits, 0),
         )
 
 
@@ -78,11 +84,10 @@ def _compression(env: Mapping[str, str]) -> str:
     return text
 
 
-def _jobs(env: Mapping[str, str]) -> int:
-    name = "SLUICEWAY_ROCKSDB_BACKGROUND_JOBS"
+def _number(env: Mapping[str, str], name: str, default: int, least: int) -> int:
     text = env.get(name)
     if not text:
-        return RocksDBOptions().background_jobs
-    if not text.strip().isdecimal() or not int(text):
-        raise ConfigurationError(f"{name}={text!r} is not a whole number >= 1")
+        return default
+    if not text.strip().isdecimal() or int(text) < least:
+        raise ConfigurationError(f"{name}={text!r} is not a whole number >= {least}")
     return int(text)

@@ -1,4 +1,4 @@
-"""From snapshots into a new database: the files as they are where that goes, else row by row."""
+"""From snapshots into a new database: the files of one as they are, of the others row by row."""
 
 from __future__ import annotations
 
@@ -29,9 +29,12 @@ def restore(backend: RocksDBKeyedBackend, snapshots: list[KeyedSnapshot]) -> Non
         StateError: the snapshots disagree, or are in the format of another backend.
         CorruptStreamError: rows are damaged.
     """
-    indices = [tuple(backend.register(meta) for meta in snapshot.tables) for snapshot in snapshots]
     start, end = backend.key_groups
     seen: set[int] = set()
+    # The files of the one with the most of the own key groups serve as they are; its tables come first for that.
+    snapshots.sort(key=lambda snapshot: -_shared(backend, snapshot.native))
+    indices = [tuple(backend.register(meta) for meta in snapshot.tables) for snapshot in snapshots]
+    first = snapshots[0].native if snapshots else None
     for snapshot, index in zip(snapshots, indices, strict=True):
         native = snapshot.native
         if native is None or native.format != FORMAT:
@@ -45,11 +48,18 @@ def restore(backend: RocksDBKeyedBackend, snapshots: list[KeyedSnapshot]) -> Non
         if not groups:
             continue
         _once(backend, seen, groups)
-        # The files serve as they are if they are all there is, and of exactly the own key groups.
-        if theirs == backend.key_groups and len(snapshots) == 1 and index == tuple(range(len(index))):
+        if native is first:
             _adopt(backend, native)
         else:
             _copy(backend, native, groups, index)
+
+
+def _shared(backend: RocksDBKeyedBackend, native: NativeState | None) -> int:
+    """How many of the own key groups are in files."""
+    if native is None or native.format != FORMAT:
+        return 0
+    (start, end), (first, last) = backend.key_groups, native.key_groups
+    return max(min(end, last) - max(start, first), 0)
 
 
 def _once(backend: RocksDBKeyedBackend, seen: set[int], groups: list[int]) -> None:
@@ -96,6 +106,10 @@ def _fetch(native: NativeState, directory: str) -> None:
 def _adopt(backend: RocksDBKeyedBackend, native: NativeState) -> None:
     _fetch(native, backend.place.path)
     backend.adopted = {file.name: file.identity for file in native.files if file.identity}
+    (start, end), (first, last) = backend.key_groups, native.key_groups
+    for begin, stop in ((first, min(start, last)), (max(end, first), last)):
+        if begin < stop:  # somebody else's; they go for good when files are merged
+            backend.database.delete_range(begin.to_bytes(2), stop.to_bytes(2))
 
 
 def _copy(backend: RocksDBKeyedBackend, native: NativeState, groups: list[int], index: tuple[int, ...]) -> None:

@@ -548,6 +548,54 @@ def test_files_in_a_storage_are_dealt_out_by_key_group(make: Make, tmp_path: Pat
     assert found == {i: (i, [i], [("b", i), ("a", i)]) for i in range(200)}
 
 
+def test_files_serve_where_key_groups_are_cut(make: Make, tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path / "checkpoints"))
+    backend = make()
+    keys = [f"key{i}" for i in range(20_000)]
+    backend.table(COUNT).entries().update(dict.fromkeys(keys, 1))
+    first = stored(backend.snapshot(), storage, 1)
+    for groups in (KeyGroupRange(0, 3), KeyGroupRange(3, 5), KeyGroupRange(5, 8)):
+        own = {key: 1 for key in keys if groups.start <= key_group(key, 8) < groups.end}
+        part = make(groups, [loaded(storage, 1, first)])
+        entries = part.table(COUNT).entries()
+        assert dict(entries) == own
+        key = next(iter(own))
+        del entries[key], own[key]
+        snapshot = part.snapshot()
+        assert set(snapshot.groups) == set(range(*groups))
+        second = stored(snapshot, storage, 2, shared_files(first))
+        assert second.written < first.size / 4, "the files of the first are shared"
+        again = make(groups, [loaded(storage, 2, second)])
+        again.database._db.compact_range(None, None)
+        assert dict(again.table(COUNT).entries()) == own
+        # All groups again, of which this one's files have more than is left in them.
+        others = KeyedSnapshot(
+            backend.snapshot().tables,
+            {g: d for g, d in backend.snapshot().groups.items() if g not in range(*groups)},
+        )
+        whole = dict(make(ALL, [others, loaded(storage, 2, second)]).table(COUNT).entries())
+        assert whole == {other: 1 for other in keys if other != key}
+
+
+def test_a_database_that_is_damaged_is_named(make: Make, tmp_path: Path) -> None:
+    backend = make(cache=1, block_cache=1)
+    entries = backend.table(COUNT).entries()
+    entries.update({f"key{i}": i for i in range(20_000)})
+    backend._write_back(backend._all())
+    backend.database._db.flush(True)
+    for path in Path(backend.place.path).glob("*.sst"):
+        with path.open("r+b") as file:
+            file.seek(0)
+            file.write(b"\xff" * (path.stat().st_size - 2_000))
+    message = rf"cannot read its database in {backend.place.path}: .*[Cc]orrupt"
+    with pytest.raises(StateError, match=message):
+        [entries[f"key{i}"] for i in range(20_000)]
+    with pytest.raises(StateError, match=message):
+        backend.table(COUNT).working([f"key{i}" for i in range(20_000)])
+    with pytest.raises(StateError, match=message):
+        dict(entries)
+
+
 def test_a_damaged_file_is_named(make: Make, tmp_path: Path) -> None:
     storage = LocalStorage(str(tmp_path / "checkpoints"))
     backend = make()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,16 +33,26 @@ def test_settings_come_from_the_environment() -> None:
             "SLUICEWAY_ROCKSDB_WRITE_BUFFER": "4096",
             "SLUICEWAY_ROCKSDB_COMPRESSION": "zstd",
             "SLUICEWAY_ROCKSDB_BACKGROUND_JOBS": "4",
+            "SLUICEWAY_ROCKSDB_CACHE_ENTRIES": "1000",
+            "SLUICEWAY_ROCKSDB_BLOOM_BITS": "0",
         }
     )
-    assert found == RocksDBOptions("/fast", 1 << 30, 5 << 20, 4096, "zstd", 4)
+    assert found == RocksDBOptions("/fast", 1 << 30, 5 << 20, 4096, "zstd", 4, 1000, 0)
     assert replace(RocksDBOptions.from_environment({}), directory="") == RocksDBOptions()
     assert Path(RocksDBOptions.from_environment({}).directory).is_dir()
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("CACHE", "much"), ("CACHE", "0"), ("BLOCK_CACHE", "-1"), ("COMPRESSION", "zip"), ("BACKGROUND_JOBS", "0")],
+    [
+        ("CACHE", "much"),
+        ("CACHE", "0"),
+        ("BLOCK_CACHE", "-1"),
+        ("COMPRESSION", "zip"),
+        ("BACKGROUND_JOBS", "0"),
+        ("CACHE_ENTRIES", "0"),
+        ("BLOOM_BITS", "few"),
+    ],
 )
 def test_a_setting_that_cannot_be_used_is_named(name: str, value: str) -> None:
     with pytest.raises(ConfigurationError, match=f"SLUICEWAY_ROCKSDB_{name}='{value}' is not"):
@@ -49,6 +61,58 @@ def test_a_setting_that_cannot_be_used_is_named(name: str, value: str) -> None:
 
 def keyed(options: RocksDBOptions) -> KeyedStateBackend:
     return RocksDBStateBackend(options).create_keyed(BackendContext("uid-7", 3, KeyGroupRange(0, 8), 8))
+
+
+def test_there_may_be_a_number_of_objects_in_memory(tmp_path: Path) -> None:
+    for count, left in ((10_000, 1_000), (0, 20)):  # 20 are fewer than there always may be
+        backend = keyed(RocksDBOptions(str(tmp_path), cache=1, cache_entries=count, bloom_bits=0))
+        entries: Any = backend.table(COUNT).entries()
+        entries.update({i: i for i in range(left)})
+        entries.update({i: i for i in range(left)})
+        assert len(entries.young) == (1_000 if count else 20)
+        assert dict(entries) == {i: i for i in range(left)}
+        backend.close()
+
+
+RSS = """
+import os, re, sys
+from sluiceway.keygroups import KeyGroupRange
+from sluiceway.state import BackendContext, ValueStateDescriptor
+from sluiceway_rocksdb._backend import RocksDBStateBackend
+from sluiceway_rocksdb._options import RocksDBOptions
+
+def rss(what):
+    return int(re.search(what + r":\\s+(\\d+)", open("/proc/self/status").read())[1]) >> 10
+
+sizes = {"cache": 16 << 20, "block_cache": 8 << 20, "write_buffer": 4 << 20}
+options = RocksDBOptions(sys.argv[1], compression="none", **sizes)
+keyed = RocksDBStateBackend(options).create_keyed(BackendContext("uid-7", 3, KeyGroupRange(0, 8), 8))
+table = keyed.table(ValueStateDescriptor("value", bytes))
+before = rss("VmRSS")
+count = 1_000_000
+for begin in range(0, count, 1_000):
+    batch = [f"key{i}" for i in range(begin, begin + 1_000)]
+    table.working(batch).update((key, os.urandom(500)) for key in batch)
+for begin in range(0, count, 50_000):  # and again, with checkpoints between
+    batch = [f"key{i}" for i in range(begin, begin + 1_000)]
+    entries = table.working(batch)
+    assert all(len(entries[key]) == 500 for key in batch)
+    entries.update((key, os.urandom(500)) for key in batch)
+    snapshot = keyed.snapshot()
+    size = sum(file.size for file in snapshot.native.files) >> 20
+    snapshot.release()
+keyed.close()
+print(size, rss("VmHWM") - before)
+"""
+
+
+@pytest.mark.slow
+def test_state_takes_no_more_memory_than_was_configured(tmp_path: Path) -> None:
+    run = subprocess.run([sys.executable, "-c", RSS, tmp_path], capture_output=True, text=True, check=True)
+    on_disk, in_memory = map(int, run.stdout.split())
+    # 16 for objects, 8 for blocks, three times 4 to be written; beside these, indexes of files and the allocator.
+    assert on_disk > 480
+    assert in_memory < 120
 
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd", "snappy", "none"])
