@@ -51,6 +51,13 @@ class _Again:
     overtakes: bool = True
 
 
+class _Hold:
+    """Stands before everything else until the task has taken the checkpoint that begins."""
+
+
+_HOLD = _Hold()
+
+
 class _NoChannel:
     index, port, overtakes = -1, 0, True
 
@@ -68,8 +75,8 @@ class InputGate:
     Attributes:
         last: the channel that the batch that was polled last has come by.
         on_announced: told of a barrier that is on its way and may overtake later.
-        on_overtaking: given the barrier of a checkpoint that begins at once, ahead of what waits in the gate. Then
-            :meth:`record` is called before the next :meth:`poll`, or the checkpoint is aborted.
+        on_overtaking: given the barrier of a checkpoint that begins at once, ahead of what waits in the gate. From
+            then on :meth:`poll` gives nothing until :meth:`record` is called, or the checkpoint is aborted.
         on_recorded: told when the recording is complete that was not when it began.
     """
 
@@ -81,13 +88,14 @@ class InputGate:
         self._wanted: CheckpointBarrier | None = None
         self._delivered: set[int] = set()
         self._recording: Recording | None = None
+        self._begun = 0
         self._exactly_once = exactly_once
         self._on_alignment = on_alignment
         self._alignment = BarrierAlignment(0)
         self._held: set[int] = set()
         self._channels: list[_Channel] = []
         self._ready: deque[int] = deque()
-        self._pending: deque[Element | _Again] = deque()
+        self._pending: deque[Element | _Again | _Hold] = deque()
         self._probes: dict[str, dict[int, int]] = {}
         self._started = False
         self._valve = WatermarkValve(0)
@@ -150,10 +158,13 @@ class InputGate:
         while True:
             if self._pending:
                 given = self._pending.popleft()
-                if type(given) is not _Again:
-                    return given  # type: ignore[return-value]
-                self.last = given
-                return given.batch
+                if type(given) is _Again:
+                    self.last = given
+                    return given.batch
+                if given is _HOLD:
+                    self._pending.appendleft(_HOLD)
+                    return None
+                return given  # type: ignore[return-value]
             if not self._ready:
                 return None
             index = self._next_ready()
@@ -183,6 +194,8 @@ class InputGate:
             self._wanted = None
         if self._recording is not None and self._recording.checkpoint_id == checkpoint_id:
             self._recording = None
+        if self._begun == checkpoint_id:
+            self._go_on()
         self._align(self._alignment.abort(checkpoint_id))
 
     # ---- what overtakes -------------------------------------------------------------------------------------
@@ -210,7 +223,7 @@ class InputGate:
             if type(element) is CheckpointBarrier and element.checkpoint_id == barrier.checkpoint_id:
                 del self._pending[position]
                 self._delivered = set(range(len(self._forward)))
-                self.on_overtaking(barrier)
+                self._hold(barrier)
                 return
         if not self._alignment.is_over(barrier.checkpoint_id):
             self._wanted = barrier
@@ -218,6 +231,7 @@ class InputGate:
 
     def record(self, checkpoint_id: int, rest: Batch[Any] | None = None) -> Recording:
         """What is in flight here now that a checkpoint has begun; ``rest`` is of the batch polled last."""
+        self._go_on()
         recording = Recording(checkpoint_id)
         if rest is not None:
             recording.add(self.last.index, rest)
@@ -245,7 +259,19 @@ class InputGate:
         self._wanted = None
         given, self._delivered = self._alignment.overtake(barrier)
         self._align(given)
+        self._hold(barrier)
+
+    def _hold(self, barrier: CheckpointBarrier) -> None:
+        """Have the task begin. Channels that have delivered the barrier must not go on before it has."""
+        self._begun = barrier.checkpoint_id
+        if _HOLD not in self._pending:
+            self._pending.appendleft(_HOLD)
         self.on_overtaking(barrier)
+
+    def _go_on(self) -> None:
+        self._begun = 0
+        if _HOLD in self._pending:
+            self._pending.remove(_HOLD)
 
     def _record(self, recording: Recording, index: int, element: Element) -> None:
         recording.received(index, element)

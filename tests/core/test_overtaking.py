@@ -40,6 +40,7 @@ class Consumer:
         self.recording: Recording | None = None
         self.given: list[Element] = []
         self.urgent: list[int] = []
+        self.begins: list[CheckpointBarrier] = []
         for index, may in enumerate(overtakes):
             id_ = ChannelId("edge", index, 0)
             wake = lambda index=index: self.gate.wake(index)  # noqa: E731
@@ -48,7 +49,7 @@ class Consumer:
             self.gate.add_channel(receiver, overtakes=may)
             self.receivers.append(receiver)
             self.senders.append(transport.sender(id_, lambda: None, PickleSerializer()))
-        self.gate.on_overtaking = lambda barrier: self.take()
+        self.gate.on_overtaking = self.begins.append
         self.gate.start()
 
     def send(self, channel: int, values: list[int]) -> None:
@@ -69,6 +70,13 @@ class Consumer:
         """The task reads its mails."""
         while self.urgent:
             self.gate.take_urgent(self.urgent.pop(0))
+        self.attend()
+
+    def attend(self) -> None:
+        """The task takes the checkpoint that begins ahead, between two elements."""
+        if self.begins:
+            self.begins.clear()
+            self.take()
 
     def take(self) -> None:
         assert self.recording is None
@@ -83,7 +91,9 @@ class Consumer:
             self.taken, self.recording = [list(values) for values in self.processed], Recording(1)
         elif element is not None:
             self.given.append(element)
-        return element is not None
+        begins = bool(self.begins)
+        self.attend()
+        return begins or element is not None
 
 
 @st.composite
@@ -225,6 +235,7 @@ def test_announced_barriers_keep_their_place_until_they_are_told_to_overtake() -
     assert announced == [BarrierAnnouncement(1, 0, 100)]
     assert consumer.taken is None
     consumer.gate.overtake(NOW)
+    consumer.attend()
     assert consumer.taken == [[]]
     assert consumer.recording is not None
     assert consumer.recording.complete, "the barrier has come, in its place"
@@ -240,6 +251,7 @@ def test_a_barrier_that_the_gate_holds_ready_needs_no_poll() -> None:
     assert consumer.gate.poll() == Watermark(5)
     consumer.gate._pending.extend([Watermark(6), LATER])
     consumer.gate.overtake(NOW)
+    consumer.attend()
     assert consumer.taken == [[]]
     assert consumer.gate.poll() == Watermark(6)
 

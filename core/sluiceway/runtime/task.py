@@ -268,6 +268,8 @@ class Task(Tasklet):
             self.records_in += len(element.values)
             self._process(element)
         elif isinstance(element, Wait):
+            if self.checkpoints.hurry:
+                return Progress.AGAIN  # it begins with what was just read
             for operator in self._operators:
                 operator.idle()
             return self._rest(element, Progress.IDLE)
@@ -355,7 +357,7 @@ class Task(Tasklet):
             element = self.input.poll()
             if isinstance(element, _CHECKPOINT):
                 self.checkpoints.came(element)
-            elif isinstance(element, Wait):
+            elif isinstance(element, Wait) and not self.checkpoints.hurry:
                 return self._rest(_UNTIL_WOKEN, Progress.IDLE, 0)
         return Progress.AGAIN
 

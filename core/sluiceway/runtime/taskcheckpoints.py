@@ -178,6 +178,7 @@ class TaskCheckpoints:
             operators = tuple(map(with_own_objects, self._snapshots(barrier.checkpoint_id)))
         except SerializationError as error:
             # The task is as it was. After anything else that functions and sinks raise here, nobody knows that.
+            self._source.abort_checkpoint(barrier.checkpoint_id)
             self._give_up(barrier.checkpoint_id, error)
             return None
         finally:
