@@ -143,7 +143,8 @@ def _snapshots(plan: Plan, name: str, backend: StateBackend) -> Iterator[Row]:
     entries = keyed.table(COUNT).entries()
     for i in range(keys):
         entries[f"key{i}"] = 1
-    pauses, whole, restores, halves = [], [], [], []
+    pauses, whole = list[float](), list[float]()
+    restores, halves = list[float](), list[float]()
     snapshot: KeyedSnapshot | None = None
     for round_ in range(max(plan.runs, 3)):
         for i in range(0, keys, 10):

@@ -64,7 +64,12 @@ ROWS = [
     *(
         f"{row}, {backend}"
         for backend in ("memory", "rocksdb")
-        for row in ("pause for a snapshot", "making the snapshot beside the processing", "restore")
+        for row in (
+            "pause for a snapshot",
+            "making the snapshot beside the processing",
+            "restore",
+            "restore of half of the key groups",
+        )
     ),
     *(
         f"{job} with a checkpoint every second, {keys} keys, {backend}"
