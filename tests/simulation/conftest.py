@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from sluiceway.connector import (
     Source,
 )
 from sluiceway.connectors import GeneratorSource
-from sluiceway.testing import KeySequence, run_pipeline
+from sluiceway.testing import InjectedError, KeySequence, run_pipeline
 from sluiceway.testing.simulation import Outside, SimulationResult, simulate, simulate_lives
 from sluiceway.windows import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
 
@@ -106,7 +107,8 @@ def shape(request: pytest.FixtureRequest) -> Shape:
     return next(shape for shape in SHAPES if shape.name == request.param)
 
 
-Make = Callable[[sw.Pipeline, sw.Sink[Any]], object]
+Out = Callable[[sw.DataStream[Any], str], object]
+Make = Callable[[sw.Pipeline, Out], object]
 OPTIONS: dict[str, Any] = {
     "batch_size": 3,
     "checkpoint_timeout": "500ms",
@@ -118,20 +120,20 @@ OPTIONS: dict[str, Any] = {
 # ---- jobs that live through everything ---------------------------------------------------------------------
 
 
-def sequence(flow: sw.Pipeline, sink: sw.Sink[Any]) -> None:
+def sequence(flow: sw.Pipeline, out: Out) -> None:
     numbers = flow.from_collection(range(120)).set_parallelism(1).uid("numbers")
     checked = numbers.key_by(lambda n: n % 6).map(KeySequence(6)).uid("checked")
-    checked.rebalance().map(lambda n: n).sink(sink).uid("out")
+    out(checked.rebalance().map(lambda n: n), "out")
 
 
-def words(flow: sw.Pipeline, sink: sw.Sink[Any]) -> None:
+def words(flow: sw.Pipeline, out: Out) -> None:
     lines = flow.from_collection(["to be or not to be", "be that as it may", "it may be so"] * 8).uid("lines")
-    lines.flat_map(str.split).key_by(lambda word: word).count().uid("counts").sink(sink).uid("out")
+    out(lines.flat_map(str.split).key_by(lambda word: word).count().uid("counts"), "out")
 
 
-def generated(flow: sw.Pipeline, sink: sw.Sink[Any]) -> None:
+def generated(flow: sw.Pipeline, out: Out) -> None:
     numbers = flow.source(GeneratorSource(lambda n: n * n, 150)).uid("numbers")
-    numbers.key_by(lambda n: n % 7).count().uid("counts").sink(sink).uid("out")
+    out(numbers.key_by(lambda n: n % 7).count().uid("counts"), "out")
 
 
 class Sorted(sw.KeyedProcessFunction[int, tuple[int, int], tuple[int, list[int]]]):
@@ -159,37 +161,37 @@ def timed(
     return flow.from_collection(records, watermark_strategy=strategy).uid(name)
 
 
-def timers(flow: sw.Pipeline, sink: sw.Sink[Any]) -> None:
-    timed(flow, "events").key_by(lambda r: r[0]).process(Sorted()).uid("sorted").sink(sink).uid("out")
+def timers(flow: sw.Pipeline, out: Out) -> None:
+    out(timed(flow, "events").key_by(lambda r: r[0]).process(Sorted()).uid("sorted"), "out")
 
 
 def later(left: tuple[int, int], right: tuple[int, int]) -> tuple[int, int]:
     return left[0], left[1] + right[1]
 
 
-def tumbling(flow: sw.Pipeline, sink: sw.Sink[Any]) -> None:
+def tumbling(flow: sw.Pipeline, out: Out) -> None:
     windows = timed(flow, "events").key_by(lambda r: r[0]).window(TumblingEventTimeWindows.of(100))
-    windows.reduce(later).uid("sums").sink(sink).uid("out")
+    out(windows.reduce(later).uid("sums"), "out")
 
 
-def sliding(flow: sw.Pipeline, sink: sw.Sink[Any]) -> None:
+def sliding(flow: sw.Pipeline, out: Out) -> None:
     windows = timed(flow, "events").key_by(lambda r: r[0]).window(SlidingEventTimeWindows.of(200, 100))
-    windows.reduce(later).uid("sums").sink(sink).uid("out")
+    out(windows.reduce(later).uid("sums"), "out")
 
 
-def sessions(flow: sw.Pipeline, sink: sw.Sink[Any]) -> None:
+def sessions(flow: sw.Pipeline, out: Out) -> None:
     bursts = timed(flow, "events", gap=lambda n: n // 20 * 200)
     windows = bursts.key_by(lambda r: r[0]).window(EventTimeSessionWindows.with_gap(100))
-    windows.reduce(later).uid("sums").sink(sink).uid("out")
+    out(windows.reduce(later).uid("sums"), "out")
 
 
-def union_of_three(flow: sw.Pipeline, sink: sw.Sink[Any]) -> None:
+def union_of_three(flow: sw.Pipeline, out: Out) -> None:
     """One source is empty, and one ends long before the other."""
     long = flow.from_collection(range(90)).uid("long")
     short = flow.from_collection(range(90, 100)).uid("short")
     nothing = flow.from_collection([]).uid("nothing")
     counted = long.union(short, nothing).rebalance().key_by(lambda n: n % 7).count().uid("counts")
-    counted.sink(sink).uid("out")
+    out(counted, "out")
 
 
 class Both(sw.KeyedCoProcessFunction[int, int, int, tuple[int, int]]):
@@ -204,10 +206,10 @@ class Both(sw.KeyedCoProcessFunction[int, int, int, tuple[int, int]]):
     process_element2 = process_element1
 
 
-def connected(flow: sw.Pipeline, sink: sw.Sink[Any]) -> None:
+def connected(flow: sw.Pipeline, out: Out) -> None:
     left = flow.from_collection(range(90)).uid("left").key_by(lambda n: n % 5)
     right = flow.from_collection(range(20)).uid("right").key_by(lambda n: n % 5)
-    left.connect(right).process(Both()).uid("both").sink(sink).uid("out")
+    out(left.connect(right).process(Both()).uid("both"), "out")
 
 
 RULES = sw.MapStateDescriptor("rules", int, key_type=int)
@@ -232,11 +234,9 @@ class Judged(sw.KeyedBroadcastProcessFunction[int, tuple[int, int], tuple[int, i
         self.held.remove(timestamp)
 
 
-def broadcast(flow: sw.Pipeline, sink: sw.Sink[Any]) -> None:
+def broadcast(flow: sw.Pipeline, out: Out) -> None:
     rules = timed(flow, "rules", 12).broadcast(RULES)
-    timed(flow, "events").key_by(lambda r: r[0]).connect(rules).process(Judged()).uid("judged").sink(sink).uid(
-        "out"
-    )
+    out(timed(flow, "events").key_by(lambda r: r[0]).connect(rules).process(Judged()).uid("judged"), "out")
 
 
 ODD = sw.OutputTag("odd", int)
@@ -250,17 +250,17 @@ class Split(sw.ProcessFunction[int, int]):
             yield value
 
 
-def side_outputs(flow: sw.Pipeline, sink: sw.Sink[Any]) -> None:
+def side_outputs(flow: sw.Pipeline, out: Out) -> None:
     even = flow.from_collection(range(100)).uid("numbers").process(Split()).uid("split")
-    even.rebalance().map(lambda n: n).sink(sink).uid("even")
-    even.get_side_output(ODD).key_by(lambda n: n % 3).count().uid("counts").sink(sink).uid("odd")
+    out(even.rebalance().map(lambda n: n), "even")
+    out(even.get_side_output(ODD).key_by(lambda n: n % 3).count().uid("counts"), "odd")
 
 
-def joined(flow: sw.Pipeline, sink: sw.Sink[Any]) -> None:
+def joined(flow: sw.Pipeline, out: Out) -> None:
     left = timed(flow, "left", 80).key_by(lambda r: r[0])
     right = timed(flow, "right", 60).key_by(lambda r: r[0])
     pairs = left.interval_join(right).between(-60, 40).apply(lambda a, b: (a[0], a[1], b[1]))
-    pairs.uid("joined").sink(sink).uid("out")
+    out(pairs.uid("joined"), "out")
 
 
 @dataclass(frozen=True)
@@ -302,12 +302,45 @@ class RangeReader(SimpleReader[int]):
     def close_split(self) -> None: ...
 
 
-def ranges(flow: sw.Pipeline, sink: sw.Sink[Any]) -> None:
-    flow.source(Ranges()).uid("ranges").key_by(lambda n: n % 9).count().uid("counts").sink(sink).uid("out")
+def ranges(flow: sw.Pipeline, out: Out) -> None:
+    out(flow.source(Ranges()).uid("ranges").key_by(lambda n: n % 9).count().uid("counts"), "out")
 
 
 JOBS: list[Make] = [sequence, words, generated, ranges, timers, tumbling, sliding, sessions, union_of_three]
 JOBS += [connected, broadcast, side_outputs, joined]
+
+
+TROUBLES: dict[str, Random] = {}
+
+
+class Trouble(sw.MapFunction[Any, Any], sw.CheckpointedFunction, sw.CheckpointListener):
+    """Raises now and then, whatever it is asked to do."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def sometimes(self, chance: float) -> None:
+        if TROUBLES[self.name].random() < chance:
+            raise InjectedError("trouble")
+
+    def map(self, value: Any) -> Any:
+        self.sometimes(0.002)
+        return value
+
+    def initialize_state(self, context: sw.FunctionInitializationContext) -> None:
+        self.sometimes(0.02)
+
+    def snapshot_state(self, context: sw.FunctionSnapshotContext) -> None:
+        self.sometimes(0.02)
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        self.sometimes(0.02)
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        self.sometimes(0.02)
+
+    def close(self) -> None:
+        self.sometimes(0.05)
 
 
 @cache
@@ -319,9 +352,14 @@ def calm(make: Make) -> Counter[Any]:
     return outside.counts()
 
 
-def made_of(make: Make, outside: Outside) -> sw.Pipeline:
+def made_of(make: Make, outside: Outside, trouble: str = "") -> sw.Pipeline:
+    def out(stream: sw.DataStream[Any], name: str) -> None:
+        if trouble:
+            stream = stream.map(Trouble(trouble)).uid(f"trouble before {name}")
+        stream.sink(outside.sink()).uid(name)
+
     flow = sw.Pipeline(make.__name__)
-    make(flow, outside.sink())
+    make(flow, out)
     return flow
 
 
@@ -342,7 +380,12 @@ def live(tmp_path: Path) -> Live:
         make = next(made for made in JOBS if job in (made, made.__name__))
         outside = Outside(seed, fails)
         given = {"unreliable": 0.05, **OPTIONS, **arguments}
-        results = simulate_lives(lambda: made_of(make, outside), str(tmp_path / str(seed)), seed=seed, **given)
+        name = f"{tmp_path} {seed}"
+        TROUBLES[name] = Random(seed)
+        trouble = name if seed % 2 else ""
+        results = simulate_lives(
+            lambda: made_of(make, outside, trouble), str(tmp_path / str(seed)), seed=seed, **given
+        )
         found, expected = outside.counts(), calm(make)
         assert found == expected, f"lost {expected - found}, and too often there are {found - expected}"
         return results

@@ -224,19 +224,19 @@ def test_a_checkpoint_that_cannot_be_read_leaves_nothing_taken(monkeypatch: pyte
 
 def many_numbers() -> tuple[sw.Pipeline, Sequence[int]]:
     flow = sw.Pipeline("many")
-    return flow, flow.from_collection(range(200)).uid("many").rebalance().map(lambda n: n).collect()
+    return flow, flow.from_collection(range(3000)).uid("many").rebalance().map(lambda n: n).collect()
 
 
 def test_savepoints_are_taken_and_the_job_ends_with_one(tmp_path: Path) -> None:
     flow, numbers = many_numbers()
-    asked = [TakeSavepoint(60, str(tmp_path)), TakeSavepoint(80, str(tmp_path), stop=True)]
+    asked = [TakeSavepoint(100, str(tmp_path)), TakeSavepoint(600, str(tmp_path), stop=True)]
     result = run(flow, 2, faults=asked)
     assert result.status is JobStatus.FINISHED
     assert result.faults == tuple(asked)
     assert len(result.savepoints) == 2
     assert result.ended_with == result.savepoints[1]
-    assert 0 < len(numbers) < 200
+    assert 0 < len(numbers) < 3000
     flow, more = many_numbers()
     rest = run(flow, 2, from_checkpoint=result.ended_with)
     assert (rest.savepoints, rest.ended_with) == ((), "")
-    assert sorted([*numbers, *more]) == list(range(200))
+    assert sorted([*numbers, *more]) == list(range(3000))

@@ -8,6 +8,7 @@ which fails at the moments that it was told; at the end a :class:`NumberFiles` w
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +18,7 @@ from sluiceway.connector import WriterContext
 from sluiceway.connectors import SequenceChecker, SequenceReport
 from sluiceway.functions import (
     CheckpointedFunction,
+    CheckpointListener,
     FunctionInitializationContext,
     FunctionSnapshotContext,
     MapFunction,
@@ -70,7 +72,7 @@ class KeySequence(MapFunction[Any, Any]):
         return value
 
 
-class FailOnce(MapFunction[Any, Any], CheckpointedFunction):
+class FailOnce(MapFunction[Any, Any], CheckpointedFunction, CheckpointListener):
     """Passes records on, and fails once at each of some moments, whichever process comes by.
 
     Args:
@@ -80,6 +82,8 @@ class FailOnce(MapFunction[Any, Any], CheckpointedFunction):
             fifth of a subtask's attempt.
         in_restore: whether it fails when it is first restored.
         at_close: whether it fails when it is first closed.
+        in_notify: whether it fails when it first hears that a checkpoint is complete.
+        kill_at: the numbers at which it ends its process with SIGKILL; for jobs on workers.
     """
 
     def __init__(
@@ -90,18 +94,24 @@ class FailOnce(MapFunction[Any, Any], CheckpointedFunction):
         in_snapshots: Iterable[int] = (),
         in_restore: bool = False,
         at_close: bool = False,
+        in_notify: bool = False,
+        kill_at: Iterable[Any] = (),
     ) -> None:
         self._marks = os.fspath(marks)
         self._at = frozenset(at)
         self._in_snapshots = frozenset(in_snapshots)
         self._in_restore = in_restore
         self._at_close = at_close
+        self._in_notify = in_notify
+        self._kill_at = frozenset(kill_at)
         self._snapshots = 0
 
     def map(self, value: Any) -> Any:
         """Fail, or pass the record on."""
         if value in self._at:
             self._fail(f"at {value}")
+        if value in self._kill_at and self._is_first(f"kill at {value}"):
+            os.kill(os.getpid(), signal.SIGKILL)
         return value
 
     def initialize_state(self, context: FunctionInitializationContext) -> None:
@@ -115,18 +125,27 @@ class FailOnce(MapFunction[Any, Any], CheckpointedFunction):
         if self._snapshots in self._in_snapshots:
             self._fail(f"in snapshot {self._snapshots}")
 
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Fail, or do nothing."""
+        if self._in_notify:
+            self._fail("when a checkpoint was complete")
+
     def close(self) -> None:
         """Fail, or do nothing."""
         if self._at_close:
             self._fail("when it was closed")
 
     def _fail(self, when: str) -> None:
+        if self._is_first(when):
+            raise InjectedError(f"injected {when}")
+
+    def _is_first(self, when: str) -> bool:
         mark = os.path.join(self._marks, when.replace(" ", "-"))
         try:
             os.close(os.open(mark, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         except FileExistsError:
-            return
-        raise InjectedError(f"injected {when}")
+            return False
+        return True
 
 
 _OPEN: Final = ".open"

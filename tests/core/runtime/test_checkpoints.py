@@ -464,6 +464,20 @@ def test_a_savepoint_that_fails_is_no_failure_of_the_job() -> None:
     assert job.failure is None
 
 
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_savepoint_that_is_being_stored_when_a_task_fails_is_none(stops: bool) -> None:
+    job = Job().started()
+    job.stores_at_once = False
+    job.ask_for_savepoint(stops=stops)
+    job.acknowledge(1)
+    assert job.stored is not None
+    job.coordinator.task_ended("sink", failed=True)
+    assert job.answers == [("", "a task has ended before it was complete")]
+    job.stored(None)
+    assert (job.told, job.discarded) == ([("aborted", 1)], [1])
+    job.until_triggered(2)  # and it goes on
+
+
 def test_after_a_savepoint_that_the_job_ends_with_there_is_none() -> None:
     job = Job().started()
     job.ask_for_savepoint(stops=True)

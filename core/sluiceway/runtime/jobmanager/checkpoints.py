@@ -471,7 +471,9 @@ class CheckpointCoordinator:
         self._reminders.heard_from(attempt_id)
         ended = CheckpointFailedError("a task has ended before it was complete")
         for pending in list(self._pending.values()):
-            if (failed and not pending.storing) or attempt_id in pending.waits_for:
+            # A savepoint that is stored now is behind what the job goes back to.
+            vain = failed and (pending.request is not None or not pending.storing)
+            if vain or attempt_id in pending.waits_for:
                 self._abort(pending, ended, counts=False)
         self.look()
 

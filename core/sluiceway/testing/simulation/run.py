@@ -90,8 +90,8 @@ class Simulation:
         hangs: workers that stand still for up to 20 s, likewise.
         faults: what goes wrong at given steps, besides.
         unreliable: the chance with which a message about a checkpoint between the job manager and a worker gets
-            lost, comes twice, or comes late, after others that were sent later; and that with which a task that
-            would acknowledge a checkpoint declines it.
+            lost, comes twice, or comes late, after others that were sent later (but for the one that begins it);
+            and that with which a task that would acknowledge a checkpoint declines it.
         delay_ms: the shortest and the longest time that a message or a piece of data is on its way.
         start_ms: the first reading of the clock, ms since the epoch.
         most_steps: turns of all processes together after which the job counts as endless.
