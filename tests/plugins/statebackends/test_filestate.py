@@ -25,6 +25,7 @@ VALUE = ValueStateDescriptor("value")
 
 class TestFilesystem(StateBackendConformance):
     examples = 10
+    big_value_bytes = 32 << 20
 
     @pytest.fixture(autouse=True)
     def _directory(self, tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from sluiceway_memory._backend import MemoryStateBackend
 
 
 class TestMemoryStateBackend(StateBackendConformance):
+    big_value_bytes = 32 << 20
+
     def make_backend(self):
         return MemoryStateBackend()
 

@@ -39,6 +39,7 @@ from sluiceway_rocksdb._options import RocksDBOptions
 
 class TestRocksDB(StateBackendConformance):
     examples = 3
+    big_value_bytes = 32 << 20
 
     @pytest.fixture(autouse=True)
     def _directory(self, tmp_path: Path) -> None:

@@ -89,6 +89,22 @@ class SnapshotTests(StateBackendSuite):
             assert dict(again.table(MAP).mapping("key7")) == {"x": list(range(round_))}
             assert entries["key7"] == list(range(round_ + 1))
 
+    def test_a_snapshot_is_read_while_its_backend_is_closed(self) -> None:
+        for _ in range(5):
+            backend = self.keyed()
+            backend.table(VALUE).entries().update({f"key{i}": [i] for i in range(300)})
+            backend.table(MAP).mapping("k")["x"] = 1
+            snapshot = backend.snapshot()
+            groups: dict[int, bytes] = {}
+            reader = Thread(target=lambda taken=snapshot, into=groups: into.update(taken.groups))
+            reader.start()
+            backend.close()
+            reader.join()
+            snapshot.release()
+            again = self.keyed(restore=[KeyedSnapshot(snapshot.tables, groups)])
+            assert dict(again.table(VALUE).entries()) == {f"key{i}": [i] for i in range(300)}
+            assert dict(again.table(MAP).mapping("k")) == {"x": 1}
+
     def test_a_snapshot_that_nobody_reads_changes_nothing(self) -> None:
         backend = self.keyed()
         entries = backend.table(VALUE).entries()
