@@ -78,6 +78,7 @@ def open_gate(
         urgent_came: told which channel of the gate has an urgent element.
     """
     gate = InputGate(exactly_once=deployment.settings.checkpoint_mode == "exactly-once", on_alignment=on_alignment)
+    gate.on_recorded = lambda: urgent_came(gate, 0)  # which has the task run, though nothing else may come
     limited = (c for descriptor in deployment.inputs if not descriptor.feedback for c in descriptor.channels)
     ledger_of_gate = GateCredits(far=sum(map(_is_far, limited)))
     index = 0
