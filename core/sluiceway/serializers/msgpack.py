@@ -42,6 +42,7 @@ class MsgspecSerializer(Serializer):
             raise TypeError(f"msgpack does not keep values of type {type_name(type_hint)} as they are")
         self._every_exact: Every = exact
         hook = self.hook_of(type_hint)
+        self._in_one_go = hook is None
         self._encode = _encode_msgpack if hook is None else msgspec.msgpack.Encoder(enc_hook=model_fields).encode
         self._decode = msgspec.msgpack.Decoder(type_hint, dec_hook=hook).decode
         self._type_hint = type_hint
@@ -85,6 +86,16 @@ class MsgspecSerializer(Serializer):
             return self._every_exact(values)
         except (AttributeError, TypeError):
             return False
+
+    def pack_all(self, values: Sequence[Any]) -> bytes | None:
+        """A msgpack array of values, in a moment without other threads; None: that cannot be, or not for all."""
+        if not self._in_one_go:
+            return None
+        try:
+            data = self._encode(values)
+        except Exception:  # whatever :meth:`dumps` would pickle instead
+            return None
+        return data if self.takes_all(values) else None
 
     def loads_all(self, data: bytes) -> list[Any]:
         """Decode a msgpack array of plain values of the declared type."""

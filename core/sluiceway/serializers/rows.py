@@ -50,7 +50,7 @@ class Row(NamedTuple):
 
 
 class Block(NamedTuple):
-    """The state of many keys in one namespace of one value table: plain keys, plain values.
+    """The state of many keys in one namespace of one value table: plain keys, and values that are plain or typed.
 
     Attributes:
         table: as in :class:`Row`.

@@ -3,11 +3,13 @@
 import gc
 import weakref
 from copy import deepcopy
+from dataclasses import dataclass
 
 import pytest
 
 from sluiceway.errors import SerializationError, StateError
-from sluiceway.keygroups import KeyGroupRange
+from sluiceway.keygroups import KeyGroupRange, key_group
+from sluiceway.serializers import decode_block, decode_blocks, serializer_for
 from sluiceway.state import BackendContext, KeyedSnapshot, MapStateDescriptor, ValueStateDescriptor
 from sluiceway.testing.conformance.state_backend import StateBackendConformance
 from sluiceway_memory import sluiceway_state_backends
@@ -261,3 +263,45 @@ def test_a_closed_backend_says_so():
     backend.close()
     with pytest.raises(StateError, match="state of operator 'uid-7' is closed"):
         backend.table(ValueStateDescriptor("a"))
+
+
+@dataclass
+class Basket:
+    owner: str
+    items: list[int]
+
+
+def taken_apart(snapshot):
+    """How many keys there are in blocks, and in rows."""
+    found = [decode_blocks(data) for data in snapshot.groups.values()]
+    in_blocks = sum(len(decode_block(b, serializer_for(Basket))[0]) for _, blocks in found for b in blocks)
+    return in_blocks, sum(len(rows) for rows, _ in found)
+
+
+BASKETS = ValueStateDescriptor("baskets", Basket)
+
+
+def test_values_of_a_declared_type_that_can_be_changed_are_in_blocks_too():
+    backend, again = keyed(), keyed()
+    backend.table(BASKETS).entries().update((n, Basket(f"owner {n}", [n])) for n in range(2_000))
+    snapshot = backend.snapshot()
+    assert taken_apart(snapshot) == (2_000, 0)
+    again.restore([snapshot])
+    assert again.table(BASKETS).entries() == backend.table(BASKETS).entries()
+
+
+def test_what_was_handed_out_since_is_in_a_row_as_it_was():
+    backend, again = keyed(), keyed()
+    entries = backend.table(BASKETS).entries()
+    entries.update((n, Basket(f"owner {n}", [n])) for n in range(2_000))
+    entries[5] = Basket("no list", (1,))  # not of the type: those of its key group are rows
+    snapshot = backend.snapshot()
+    for n in range(0, 2_000, 10):
+        entries[n].items.append(-1)
+    group = sum(key_group(n, 128) == key_group(5, 128) for n in range(2_000))
+    in_blocks, in_rows = taken_apart(snapshot)
+    assert in_blocks + in_rows == 2_000
+    assert 200 < in_rows <= 200 + group
+    again.restore([snapshot])
+    wanted = {n: Basket(f"owner {n}", [n]) for n in range(2_000)} | {5: Basket("no list", (1,))}
+    assert again.table(BASKETS).entries() == wanted

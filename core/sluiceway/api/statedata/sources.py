@@ -18,7 +18,7 @@ from sluiceway.checkpoints.metadata import KeyedEntry, ListEntry, OperatorEntry,
 from sluiceway.checkpoints.native import OpenBackend, with_rows
 from sluiceway.checkpoints.plainpickles import plain_classes
 from sluiceway.operators.timed import timers_in
-from sluiceway.serializers import Block, Row, decode_blocks
+from sluiceway.serializers import Block, Row, decode_blocks, decode_rows
 from sluiceway.serializers.evolution import PlainReader
 from sluiceway.state import KeyedSnapshot, StateMeta, TableKind
 
@@ -177,7 +177,8 @@ class KeyedSource(Source):
                 continue
             meta = snapshot.tables[index]
             for group in sorted(snapshot.groups):
-                rows_, blocks = decode_blocks(snapshot.groups[group])
+                data = snapshot.groups[group]
+                rows_, blocks = (decode_rows(data), []) if self._is_list else decode_blocks(data)
                 for block in blocks:
                     if block.table == index:
                         yield from cut.add(self._of_block(block, reader, with_values))

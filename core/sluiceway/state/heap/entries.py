@@ -7,7 +7,7 @@ lookups see to that. Else they are those of dict.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence, Set
 from types import NoneType
 from typing import Any, Final, TypeAlias
 from weakref import ref
@@ -47,6 +47,10 @@ class Frozen:
                 self.kept[key] = self.encode(value)
             except Exception as error:  # for whoever reads the snapshot
                 self.failed[key] = error
+
+    def handed_out(self, keys: Sequence[Any]) -> Set[Any]:
+        """Those of the keys whose values somebody may have changed by now, in any thread."""
+        return self.kept.keys() & keys | self.failed.keys() & keys
 
     def encoded(self, key: Any, value: Any) -> bytes | list[bytes]:
         """The value as it was, in any thread."""

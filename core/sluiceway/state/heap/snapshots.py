@@ -12,7 +12,16 @@ from typing import Any, Final, TypeAlias
 
 from sluiceway.errors import SerializationError, StateError
 from sluiceway.keygroups import in_key_groups
-from sluiceway.serializers import KEY_SERIALIZER, Block, Row, are_plain, block_kind, encode_rows, pack
+from sluiceway.serializers import (
+    KEY_SERIALIZER,
+    Block,
+    MsgspecSerializer,
+    Row,
+    are_plain,
+    block_kind,
+    encode_rows,
+    pack,
+)
 from sluiceway.state import BackendContext, TableKind, TableSchema
 from sluiceway.state.heap.calm import Calm
 from sluiceway.state.heap.entries import Frozen, HeapEntries
@@ -71,6 +80,9 @@ class Part:
 
 Rows: TypeAlias = "defaultdict[int, list[Row]]"
 Blocks: TypeAlias = "defaultdict[int, list[Block]]"
+
+Pairs: TypeAlias = "tuple[Sequence[Any], Sequence[Any]]"
+"""Keys, and their values."""
 
 Order: TypeAlias = "tuple[Part, ...]"
 """The keys of a namespace."""
@@ -167,8 +179,12 @@ class HeapSnapshot(Mapping[int, bytes]):
             packed = self._packed(layer, part, values) if is_value else None
             if packed is None:
                 dealt_keys, dealt = part.deal(keys), part.deal(values)
-                for group, start, end, _ in part.shares:
-                    rows[group] += self._rows(layer, namespace, dealt_keys[start:end], dealt[start:end])
+                for group, start, end, own_keys in part.shares:
+                    rest: Pairs = dealt_keys[start:end], dealt[start:end]
+                    if is_value and own_keys is not None:
+                        block, rest = self._typed(layer, namespace, own_keys, *rest)
+                        blocks[group] += block
+                    rows[group] += self._rows(layer, namespace, *rest)
                     yield  # they may be large
                 continue
             pickled, contents = packed
@@ -189,6 +205,26 @@ class HeapSnapshot(Mapping[int, bytes]):
             return None
         kind = block_kind(layer.schema.serializer, values)
         return None if kind is None else (kind, contents)  # type: ignore[return-value]
+
+    def _typed(
+        self, layer: Layer, namespace: bytes, packed: bytes, keys: Sequence[Any], values: Sequence[Any]
+    ) -> tuple[list[Block], Pairs]:
+        """A block of values of a declared type, which may be changed in place, and what cannot be in it."""
+        serializer = layer.schema.serializer
+        if type(serializer) is not MsgspecSerializer or (content := serializer.pack_all(values)) is None:
+            return [], (keys, values)
+        # Looked at only now: whoever has changed a value before it was packed has had it kept first.
+        gone = layer.frozen.handed_out(keys)
+        if not gone:
+            return [Block(layer.index, namespace, False, packed, content)], ((), ())
+        stay = [place for place, key in enumerate(keys) if key not in gone]
+        kept_keys = [keys[place] for place in stay]
+        own_keys, own = pack(kept_keys), serializer.pack_all([values[place] for place in stay])
+        if not stay or own_keys is None or own is None or layer.frozen.handed_out(kept_keys):
+            return [], (keys, values)
+        block = Block(layer.index, namespace, False, own_keys, own)
+        others = [place for place, key in enumerate(keys) if key in gone]
+        return [block], ([keys[place] for place in others], [values[place] for place in others])
 
     def _rows(self, layer: Layer, namespace: bytes, keys: Sequence[Any], values: Sequence[Any]) -> Iterator[Row]:
         index, dump_key, encoded = layer.index, KEY_SERIALIZER.dumps, layer.frozen.encoded
