@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ import sluiceway as sw
 from sluiceway.checkpoints import CheckpointDirectory
 from sluiceway.clock import SystemClock
 from sluiceway.connectors.generator import GeneratorSource
+from sluiceway.engine import JobStatus
 from sluiceway.plugins import default_manager
 from sluiceway.testing import KeySequence, NumberFiles
 
@@ -75,3 +78,26 @@ def test_a_job_goes_on_from_what_is_left(backend: str, tmp_path: Path) -> None:
     found = place.collect(SystemClock().now_ms() + 9_000, 5_000)
     assert str(broken.relative_to(kept)) in [file.name for file in found.files]
     assert not broken.exists()
+
+
+@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
+@pytest.mark.parametrize("problem", [{}, {"checkpoint_timeout": "8ms"}, {"checkpoint_max_concurrent": 3}])
+def test_a_job_that_ends_leaves_complete_checkpoints_and_nothing_else(
+    problem: dict[str, Any], backend: str, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    flow, _ = flow_of(tmp_path / "out", COUNT)
+
+    async def cancelled() -> None:
+        options = {"checkpoint_interval": "15ms", "checkpoint_tolerated_failures": 1_000, "state_backend": backend}
+        async with await flow.start(checkpoints=kept, restart="none", **options, **problem) as handle:
+            while handle.metrics().records_out < 4_000:
+                await asyncio.sleep(0.005)
+            handle.cancel()
+            assert (await handle.result()).status is JobStatus.CANCELED
+
+    asyncio.run(cancelled())
+    place = CheckpointDirectory(default_manager().checkpoint_storage(str(kept)))
+    left = place.collect(1 << 62, 0, dry_run=True)
+    assert [file.name for file in left.files] == []
+    assert left.kept == ()

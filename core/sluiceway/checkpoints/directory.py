@@ -192,6 +192,17 @@ class CheckpointDirectory:
         own = [file.name for file in self.storage.files(directory)]
         self.storage.delete([*own, *sorted(shared)])
 
+    def delete_shared(self, names: Iterable[str]) -> None:
+        """Delete what given-up checkpoints have put into ``shared``, but for what complete ones refer to.
+
+        Only behind a newer complete one: what that does not refer to, no later one will.
+
+        Args:
+            names: of the files in that directory.
+        """
+        mine = {join(self.path, f"{SHARED}/{name}") for name in names}
+        self.storage.delete(sorted(mine.difference(*map(self._files, self.ids()))))
+
     def collect(self, now_ms: int, older_than_ms: int, *, dry_run: bool = False) -> Orphans:
         """Delete what no complete checkpoint refers to: what broken writes and given-up checkpoints have left.
 

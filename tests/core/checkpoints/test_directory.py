@@ -137,6 +137,15 @@ def test_a_damaged_checkpoint_can_be_discarded(storage: LocalStorage) -> None:
     assert "run/shared/b" in names(storage)
 
 
+def test_what_given_up_ones_have_shared_goes_but_for_what_complete_ones_need(storage: LocalStorage) -> None:
+    run = CheckpointDirectory(storage, "run")
+    complete(run, 1, "a")
+    complete(run, 3, "b")
+    storage.write("run/shared/c", (b"x",))
+    run.delete_shared(["a", "b", "c", "never written"])
+    assert [name for name in names(storage) if "shared" in name] == ["run/shared/a", "run/shared/b"]
+
+
 # -- orphans --------------------------------------------------------------------------------------------------
 
 

@@ -69,6 +69,9 @@ class CheckpointKeeper(Protocol):
     def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
         """Forget what a task has done for one that will not be complete."""
 
+    def ended(self) -> None:
+        """The job has ended: nothing more will be complete."""
+
 
 class MemoryKeeper:
     """Keeps checkpoints where they are: in the memory of the job master, as long as that lives."""
@@ -88,6 +91,9 @@ class MemoryKeeper:
 
     def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
         """Nobody holds it any more."""
+
+    def ended(self) -> None:
+        """It goes with the process."""
 
 
 class JobCheckpoints:
@@ -251,6 +257,10 @@ class JobCheckpoints:
         """Tell them again."""
         tell = self._gateway.checkpoint_completed if completed else self._gateway.checkpoint_aborted
         tell(attempt_ids, checkpoint_id)
+
+    def ended(self) -> None:
+        """The job has ended."""
+        self.keeper.ended()
 
     def fail(self, cause: BaseException) -> None:
         """Tell the job."""

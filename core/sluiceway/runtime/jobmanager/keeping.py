@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from importlib.metadata import version
+from typing import Final
 
 import msgspec
 
@@ -23,6 +24,7 @@ from sluiceway.checkpoints import (
     encode_metadata,
     read_in_flight,
     read_operators,
+    shared_files,
     split_location,
     with_rows,
     write_enumerators,
@@ -41,6 +43,10 @@ from sluiceway.state import KeyedSnapshot, StateBackend
 from sluiceway.storage import CheckpointStorage
 
 __all__ = ["SavepointKeeper", "StorageKeeper", "keeper_of"]
+
+
+_EVER: Final = 1 << 62
+"""Later than any file was written."""
 
 
 def keeper_of(
@@ -89,6 +95,7 @@ class StorageKeeper(CheckpointKeeper):
         self._clock = clock
         self._background = background
         self._metadata: dict[int, CheckpointMetadata] = {}
+        self._given_up: dict[int, set[str]] = {}
 
     def adopt(self, metadata: CheckpointMetadata) -> None:
         """One that an earlier job manager has completed."""
@@ -100,6 +107,7 @@ class StorageKeeper(CheckpointKeeper):
         def done(metadata: CheckpointMetadata, problem: BaseException | None) -> None:
             if problem is None:
                 self._metadata[checkpoint.checkpoint_id] = metadata
+                self._delete_given_up(checkpoint.checkpoint_id)
             stored(problem)
 
         self._background.run(lambda: self._complete(checkpoint), done)
@@ -117,10 +125,22 @@ class StorageKeeper(CheckpointKeeper):
         self._background.run(lambda: self._directory.discard(checkpoint.checkpoint_id), _whatever)
 
     def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
-        """Delete what was written for it. What it shares with others is for the collection of orphans."""
+        """Delete what was written for it; what it shares with others, when a newer one is complete."""
         entry = snapshot.entry
         if entry is not None:
+            self._given_up.setdefault(checkpoint_id, set()).update(shared_files(entry))
             self._background.run(lambda: self._delete(checkpoint_id, entry), _whatever)
+
+    def ended(self) -> None:
+        """Leave nothing that no complete checkpoint refers to."""
+        self._background.run(lambda: self._directory.collect(_EVER, 0), _whatever)
+
+    def _delete_given_up(self, checkpoint_id: int) -> None:
+        """There is a complete one: what those before it have put beside it in vain can go."""
+        before = [id_ for id_ in self._given_up if id_ < checkpoint_id]
+        names = {name for id_ in before for name in self._given_up.pop(id_)}
+        if names:
+            self._background.run(lambda: self._directory.delete_shared(names), _whatever)
 
     def _complete(self, checkpoint: CompletedCheckpoint) -> CheckpointMetadata:
         directory = self._directory.directory(checkpoint.checkpoint_id)
@@ -209,6 +229,9 @@ class SavepointKeeper(CheckpointKeeper):
         entry = snapshot.entry
         if entry is not None:
             self._background.run(lambda: self._delete(snapshot.savepoint, entry), _whatever)
+
+    def ended(self) -> None:
+        """What was given up has been deleted; savepoints that are complete are somebody else's."""
 
     def _complete(self, checkpoint: CompletedCheckpoint) -> None:
         place, directory = split_location(checkpoint.savepoint)
