@@ -31,6 +31,7 @@ from textwrap import dedent
 from typing import Any, Final
 
 from benchmarks.postgresql import programs, server
+from sluiceway.runtime.cluster.fence import Fence
 
 __all__ = ["Counted", "Soak", "main"]
 
@@ -123,7 +124,7 @@ class Soak:
         self._say = say
         self._url = url
         self._environment = {**os.environ, "SLUICEWAY_HOME": str(place / "state"), "TMPDIR": str(place)}
-        self._last: tuple[int, int] = (0, 0)
+        self._killed_at = 0.0
         (place / "soak.py").write_text(
             dedent(PIPELINE).format(keys=KEYS, readers=READERS, rate=rate, place=place, url=url)
         )
@@ -164,12 +165,11 @@ class Soak:
         self._wait_for_checkpoint(time.monotonic() + 120)
         while (now := time.monotonic()) < until:
             self._kill()
-            killed = time.monotonic()
             if self._lots.random() < 0.3:
                 pause.wait(self._lots.random())  # and again, before it has recovered
                 self._kill()
-            if self._wait_for_checkpoint(killed + 120):
-                self.recoveries.append(time.monotonic() - killed)
+            if self._wait_for_checkpoint(time.monotonic() + 120):
+                self.recoveries.append(time.monotonic() - self._killed_at)
             else:
                 after = now - until + seconds
                 self.problems.append(f"no checkpoint within 120 s of a kill, {after:.0f} s after the start")
@@ -201,6 +201,7 @@ class Soak:
             self.start()
             return
         workers = [worker["pid"] for worker in told["workers"]]
+        self._killed_at = time.monotonic()
         if not workers or self._lots.random() < 0.3:
             self.manager_kills += 1
             _kill(told["pid"])
@@ -216,10 +217,10 @@ class Soak:
     def _wait_for_checkpoint(self, until: float) -> bool:
         """Until a new checkpoint is complete."""
         pause = threading.Event()
-        before = self.checkpoints
+        before = _latest(self.place / "checkpoints")
         while time.monotonic() < until:
             latest = _latest(self.place / "checkpoints")
-            if latest > before + 1:
+            if latest > before + 1:  # the next one may have been on its way
                 self.checkpoints = latest
                 return True
             pause.wait(0.1)
@@ -254,7 +255,7 @@ class Soak:
     def left_over(self) -> list[str]:
         """Processes and directories that should be gone."""
         found = [f"directory {path.name}" for path in self.place.glob("sluiceway-*")]
-        return found + [f"lock {path.name}" for path in (self.place / "state" / "jobs" / "workers").iterdir()]
+        return found + [f"process {pid}" for pid in Fence(self.place / "state" / "jobs" / "workers").alive()]
 
 
 def _first(rows: Iterable[Any]) -> Iterator[int]:
@@ -315,11 +316,13 @@ def report(soak: Soak, minutes: float, seed: int) -> int:
         ("workers killed", soak.worker_kills),
         ("job managers killed", soak.manager_kills),
         ("restarts of the job", soak.restarts),
-        ("checkpoints", soak.checkpoints),
+        ("number of the last checkpoint", soak.checkpoints),
     ]
     if soak.recoveries:
         median, longest = statistics.median(soak.recoveries), max(soak.recoveries)
-        rows.append(("from a kill to the next but one checkpoint", f"{median:.1f} s; {longest:.1f} s at most"))
+        rows.append(
+            ("from a kill until two checkpoints were complete", f"{median:.1f} s; {longest:.1f} s at most")
+        )
     for name, counted in (("files", files), ("PostgreSQL", table)):
         rows += [
             (f"records in {name}", counted.received),

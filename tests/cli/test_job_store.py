@@ -65,8 +65,14 @@ def kill(pid: int) -> None:
 
 
 def kill_job_manager(cluster: Any) -> None:
-    kill(cluster.json("cluster", "status")["pid"])
-    assert cluster("list").returncode == 3
+    pid = cluster.json("cluster", "status")["pid"]
+    kill(pid)
+    refused = cluster("list")
+    assert refused.returncode == 3
+    assert refused.stderr == (
+        f"error: no cluster is running: its job manager (process {pid}) is gone. Start it again with sluiceway "
+        "cluster start, and its jobs go on\n"
+    )
 
 
 def processes(cluster: Any) -> list[int]:
@@ -167,6 +173,7 @@ def test_relative_paths_of_files_are_those_of_whoever_submits(
     assert copied.read_text() == "to\nbe\n"
 
 
+@pytest.mark.slow
 def test_a_worker_that_has_come_to_another_job_manager_is_replaced_when_it_is_killed(
     cluster: Any, place: Path
 ) -> None:
@@ -184,6 +191,7 @@ def test_a_worker_that_has_come_to_another_job_manager_is_replaced_when_it_is_ki
     assert f"(process {worker}) has ended" in told["failures"][-1]["cause"]
 
 
+@pytest.mark.slow
 def test_workers_of_another_kind_of_cluster_are_not_taken_over(cluster: Any, place: Path) -> None:
     cluster("cluster", "start", "--workers", "1")
     job = submit(cluster, "--checkpoint-interval", "100ms", "plain.py")

@@ -208,12 +208,18 @@ class ClusterClient:
     """
 
     def __init__(self) -> None:
-        file = cluster_file()
         try:
-            known = json.loads(file.read_text())
-            sock = _connected(Path(known["directory"]) / "manager")
+            known = json.loads(cluster_file().read_text())
+            directory, pid = Path(known["directory"]), known["pid"]
         except (OSError, ValueError, KeyError) as error:
             raise ConnectorError("no cluster is running: start one with sluiceway cluster start") from error
+        try:
+            sock = _connected(directory / "manager")
+        except OSError as error:
+            raise ConnectorError(
+                f"no cluster is running: its job manager (process {pid}) is gone. Start it again with sluiceway "
+                "cluster start, and its jobs go on"
+            ) from error
         self.log = Path(known["log"])
         self._poller = SelectorPoller()
         self._clock = SystemClock()
