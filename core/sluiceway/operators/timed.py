@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, repeat
 from typing import Any, Final
@@ -44,6 +45,8 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
         self.event_timers = TimerQueue()
         self.processing_timers = TimerQueue()
         self._held: Watermark | None = None
+        # What waited for processing time when the input ended.
+        self._last: deque[Timer] = deque()
 
     @abstractmethod
     def fire(self, domain: TimeDomain, timers: Iterator[Timer]) -> None:
@@ -59,6 +62,11 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
 
     def work(self) -> None:
         """Fire the next part."""
+        if self._last:
+            part = [self._last.popleft() for _ in range(min(BURST, len(self._last)))]
+            self.fire(TimeDomain.PROCESSING_TIME, self._taken(part))
+            self.has_work = bool(self._last)
+            return
         until = self.current_watermark
         if self.event_timers.is_due(until):
             self.fire(TimeDomain.EVENT_TIME, islice(self.event_timers.due(until), BURST))
@@ -80,9 +88,11 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
         self.fire(TimeDomain.PROCESSING_TIME, islice(self.processing_timers.due(now_ms), BURST))
 
     def finish(self) -> None:
-        """The input has ended: fire the processing-time timers that wait, but none that these set anew."""
-        waiting = sorted(self.processing_timers.timers(), key=lambda timer: timer[0])
-        self.fire(TimeDomain.PROCESSING_TIME, iter(self._taken(waiting)))
+        """The input has ended: fire the processing-time timers that wait, a part at a time, and none set anew."""
+        self._last.extend(sorted(self.processing_timers.timers(), key=lambda timer: timer[0]))
+        if self._last:
+            self.has_work = True
+            self.work()
 
     def _taken(self, timers: Sequence[Timer]) -> Iterator[Timer]:
         for timer in timers:

@@ -222,3 +222,32 @@ def test_timers_as_earlier_versions_have_kept_them() -> None:
     assert list(timers_in((True, 5, False, 7))) == [(True, 5, ()), (False, 7, ())]
     assert list(timers_in([True, 5])) == [(True, 5, ())]
     assert list(timers_in(())) == []
+
+
+class Again(sw.KeyedProcessFunction[str, Record, Any]):
+    """Sets a timer that would be too late, for each that fires."""
+
+    def process_element(self, value: Record, ctx: sw.KeyedProcessFunction.Context) -> Iterable[Any]:
+        ctx.timer_service().register_processing_time_timer(value[1])
+        return ()
+
+    def on_timer(self, timestamp: int, ctx: sw.KeyedProcessFunction.OnTimerContext) -> Iterable[Any]:
+        ctx.timer_service().register_processing_time_timer(timestamp + 1000)
+        if timestamp == 1_000:
+            ctx.timer_service().delete_processing_time_timer(1_001)
+        yield ctx.get_current_key(), timestamp
+
+
+def test_what_waits_for_processing_time_when_the_input_ends_fires_in_parts() -> None:
+    given = [(key, 1_000 + n) for n in range(2) for key in KEYS]
+    with harness(lambda s: s.key_by(lambda v: v[0]).process(Again())) as h:
+        h.process_batch(given)
+        [operator] = operators_of(h)
+        operator.finish()
+        assert h.values == given[:2]
+        assert operator.has_work
+        operator.work()
+        assert h.values == given[:4]
+        while operator.has_work:
+            operator.work()
+        assert h.values == given[: len(KEYS)]
