@@ -141,7 +141,6 @@ class RocksDBKeyedBackend(KeyedStateBackend):
         for entries in self._all():
             if entries.young:
                 entries.frozen = entries.young
-                entries.frozen_holes = entries.holes
                 layers.append((entries, entries.young))
                 entries.begin({})
         metas = tuple(self._metas)
@@ -251,14 +250,14 @@ class RocksDBKeyedBackend(KeyedStateBackend):
                 continue
             whole = left >= len(entries.young)
             layer = entries.young if whole else dict(islice(entries.young.items(), left))
-            count, holes = len(layer), entries.holes
+            count = len(layer)
             self.database.write(chain.from_iterable(entries.table.write(entries, layer)))
             if whole:
                 entries.begin({})
             else:
                 for key in layer:
                     del entries.young[key]
-            _thaw(entries, layer, holes)
+            _thaw(entries, layer)
             left -= count
 
     def drop(self, entries: CachedEntries) -> None:
@@ -312,7 +311,7 @@ class RocksDBKeyedBackend(KeyedStateBackend):
             entries.frozen = None
             entries.check = entries.check_clean = 0
             if pending.state is DONE:
-                _thaw(entries, layer, entries.frozen_holes)
+                _thaw(entries, layer)
                 continue
             merged = {**layer, **entries.young}
             if not entries.stored:  # then there is nothing that would have to be removed
@@ -332,8 +331,8 @@ class RocksDBKeyedBackend(KeyedStateBackend):
             raise StateError(f"the state of operator {self.operator!r} is closed")
 
 
-def _thaw(entries: CachedEntries, layer: dict[Any, Any], holes: bool) -> None:
-    """A layer is in the database now. It is nobody else's any more."""
+def _thaw(entries: CachedEntries, layer: dict[Any, Any]) -> None:
+    """A layer is in the database now, and nobody else's any more. Removed keys in it do no harm."""
     entries.table.written(entries)
     clean = entries.clean
     if len(layer) < len(clean) or len(layer) <= _STEP:
@@ -341,10 +340,7 @@ def _thaw(entries: CachedEntries, layer: dict[Any, Any], holes: bool) -> None:
     else:  # the task waits for this, so of the older ones only the latest are kept
         for key in islice(reversed(clean), 4 * _STEP):
             layer.setdefault(key, clean[key])
-        clean = entries.clean = layer
-    if holes:
-        for key in [key for key, value in clean.items() if value is MISSING]:
-            del clean[key]
+        entries.clean = layer
 
 
 def _forget(every: list[CachedEntries], most: int) -> int:

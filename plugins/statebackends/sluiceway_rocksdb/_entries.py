@@ -58,7 +58,6 @@ class CachedEntries(MutableMapping[Any, Any]):
     Attributes:
         dropped: whether the namespace was dropped.
         holes: whether the young layer may have removed keys.
-        frozen_holes: the same of the frozen one.
         prefixes: by key group, what the keys of its rows begin with.
         check: how large the young layer may become before the backend is asked for room.
         check_clean: the same of the clean one.
@@ -73,7 +72,6 @@ class CachedEntries(MutableMapping[Any, Any]):
         "clean",
         "dropped",
         "frozen",
-        "frozen_holes",
         "groups",
         "holes",
         "name",
@@ -95,7 +93,6 @@ class CachedEntries(MutableMapping[Any, Any]):
         self.groups = set[int]() if groups is None and not stored else groups
         self.prefixes = _Prefixes(table.index, namespace)
         self.frozen: dict[Any, Any] | None = None
-        self.frozen_holes = False
         self.clean: dict[Any, Any] = {}
         self.dropped = False
         self.check = self.check_clean = 0

@@ -371,6 +371,18 @@ def test_a_snapshot_that_is_given_up_loses_nothing(make: Make) -> None:
     assert restored(make, backend.snapshot()) == {"a": [2], "c": [1]}
 
 
+def test_what_was_removed_while_a_snapshot_was_there_that_is_given_up_stays_removed(make: Make) -> None:
+    backend = make()
+    entries = backend.table(VALUE).entries()
+    entries.update(a=[1], b=[2])
+    snapshot = backend.snapshot()
+    assert entries["a"] == [1]
+    del entries["a"]
+    snapshot.release()
+    assert ("a" in entries, len(entries), dict(entries)) == (False, 1, {"b": [2]})
+    assert dict(backend.table(VALUE).working(["a", "b"])) == {"b": [2]}
+
+
 def test_a_snapshot_that_fails_loses_nothing(make: Make) -> None:
     backend = make()
     entries = backend.table(VALUE).entries()
@@ -569,13 +581,14 @@ def test_files_serve_where_key_groups_are_cut(make: Make, tmp_path: Path) -> Non
         again = make(groups, [loaded(storage, 2, second)])
         again.database._db.compact_range(None, None)
         assert dict(again.table(COUNT).entries()) == own
-        # All groups again, of which this one's files have more than is left in them.
-        others = KeyedSnapshot(
-            backend.snapshot().tables,
-            {g: d for g, d in backend.snapshot().groups.items() if g not in range(*groups)},
-        )
+        # All groups again: what its files had of the others must not come back.
+        rest = make(ALL, [loaded(storage, 1, first)])
+        gone = next(key for key in keys if key_group(key, 8) not in range(*groups))
+        del rest.table(COUNT).entries()[gone]
+        taken = rest.snapshot()
+        others = KeyedSnapshot(taken.tables, {g: taken.groups[g] for g in taken.groups if g not in range(*groups)})
         whole = dict(make(ALL, [others, loaded(storage, 2, second)]).table(COUNT).entries())
-        assert whole == {other: 1 for other in keys if other != key}
+        assert whole == {other: 1 for other in keys if other not in (key, gone)}
 
 
 def test_a_database_that_is_damaged_is_named(make: Make, tmp_path: Path) -> None:
