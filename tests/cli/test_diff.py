@@ -101,6 +101,11 @@ def test_types_of_states_are_compared_where_functions_may_be_opened(
     assert ("new", "counted", "last") in changes(sluiceway("diff", "--open", "--json", kept, more))
     named = version("named.py", descriptor='sw.ValueStateDescriptor("first", int)')
     result = sluiceway("diff", "--open", "--json", kept, named)
+    assert ("dropped", "counted", "seen") in changes(result)
+    assert result.exit_code == 1
+    assert "'seen' of step 'counted' would be lost: its function does not ask for it any more" in result.stderr
+    later = version("later.py", descriptor='sw.ValueStateDescriptor("first", int)', more='self.later = "seen"')
+    result = sluiceway("diff", "--open", "--json", kept, later)
     assert ("unused", "counted", "seen") in changes(result)
     assert result.exit_code == 0, "the function may ask for it later"
 

@@ -10,6 +10,7 @@ import pytest
 
 import sluiceway as sw
 from sluiceway import state
+from sluiceway.operators.timed import DUE
 from sluiceway.windowing import TimeWindow
 
 FLOW = """
@@ -163,3 +164,75 @@ def test_windows(place: Path, flow: Any, sluiceway: Any, step: str, goes: bool) 
     if not goes:
         assert "step 'total' cannot go on with what it has in 'windows: reduced'" in result.stderr
         assert not (place / "ran").exists()
+
+
+@everywhere
+def test_a_state_that_a_function_asks_for_no_more(
+    kept: Any, flow: Any, sluiceway: Any, place: Path, workers: tuple[str, ...]
+) -> None:
+    kept("process(Total())", FUNCTION.format(outside="", descriptor='sw.ValueStateDescriptor("total", int)'))
+    new = flow("process(Total())", FUNCTION.format(outside="", descriptor='sw.ValueStateDescriptor("sum", int)'))
+    options = ("--from", "kept", "--restart", "fixed-delay:1000:1h")
+    result = sluiceway("run", "--quiet", *workers, *options, new)
+    assert result.exit_code == 1
+    assert "'total' of step 'total' would be lost: its function does not ask for it any more" in result.stderr
+    assert "leave the state behind with allow-dropped-state" in result.stderr
+    done = sluiceway("run", "--quiet", *workers, "--allow-dropped-state", *options, new)
+    assert done.exit_code == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        'LATER = sw.ValueStateDescriptor("total")',
+        'LATER = "total"',
+        'def helper(context):\n    return context.get_state(sw.ValueStateDescriptor("total"))\n\n\nLATER = helper',
+        'class LATER:\n    def get(self):\n        return sw.ValueStateDescriptor("total")',
+    ],
+)
+def test_a_state_that_a_function_may_ask_for_later_is_no_loss(
+    kept: Any, flow: Any, sluiceway: Any, later: str
+) -> None:
+    kept("process(Total())", FUNCTION.format(outside="", descriptor='sw.ValueStateDescriptor("total", int)'))
+    function = FUNCTION.format(outside=later, descriptor='sw.ValueStateDescriptor("sum", int)')
+    new = flow("process(Total())", function.replace("yield value", "yield value if LATER else None"))
+    done = sluiceway("run", "--quiet", "--from", "kept", new)
+    assert done.exit_code == 0, done.stderr
+
+
+def test_states_that_are_asked_for_late_are_not_missed_after_a_failure(
+    flow: Any, sluiceway: Any, place: Path
+) -> None:
+    """A name that nobody can see, declared with the first record; then the job fails, and is restored."""
+    with state.write(str(place / "first")) as savepoint:
+        savepoint.put("total", sw.ValueStateDescriptor("total", int), [(1, 1)], key=0, value=1)
+    late = """
+class Total(sw.KeyedProcessFunction):
+    def open(self, context):
+        self.context = context
+        self.attempt = context.attempt_number
+
+    def process_element(self, value, ctx):
+        total = self.context.get_state(sw.ValueStateDescriptor("latot"[::-1], int))
+        total.update(value)
+        if value == 9 and not self.attempt:
+            raise OSError("once")
+        yield value
+"""
+    options = ("--checkpoint-interval", "1h", "--checkpoints", "kept", "--restart", "fixed-delay:3:10ms")
+    allowed = ("--allow-dropped-state", "--from", "first")
+    done = sluiceway("run", "--quiet", *options, *allowed, flow("process(Total())", late))
+    assert done.exit_code == 0, done.stderr
+    refused_ = sluiceway("run", "--quiet", "--from", "first", flow("process(Total())", late))
+    assert "state 'total' of step 'total' would be lost" in refused_.stderr
+
+
+def test_timers_that_were_firing_are_no_loss(place: Path, flow: Any, sluiceway: Any) -> None:
+    with state.write(str(place / "first")) as savepoint:
+        savepoint.put("total", DUE, [(1, 5)], key=0, value=1)
+        savepoint.put_timers("total", [(1, 5)], key=0, at=1, domain="event time")
+    before = FUNCTION.format(outside="", descriptor='sw.ValueStateDescriptor("total", int)')
+    done = sluiceway("run", "--quiet", "--from", "first", flow("process(Total())", before))
+    assert done.exit_code == 0, done.stderr
+    done = sluiceway("run", "--quiet", "--from", "first", flow("process(lambda n, ctx: [n])"))
+    assert done.exit_code == 0, done.stderr

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, MutableMapping
+from collections.abc import Hashable, MutableMapping, Set
 from typing import Any, TypeVar
 
 from sluiceway.clock import Clock
@@ -67,6 +67,11 @@ class KeyedStateStore:
         self._clock = clock
         self._declared: dict[str, StateDescriptor] = {}
         self._expiring: dict[str, Expiry] = {}
+
+    @property
+    def declared(self) -> Set[str]:
+        """The names of the states that were asked for."""
+        return self._declared.keys()
 
     def clear_current_key(self) -> None:
         """From now on there is no current key; using a handle is an error. Harmless a second time."""

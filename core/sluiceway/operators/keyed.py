@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 from sluiceway.elements import Batch
 from sluiceway.errors import StateError
@@ -13,9 +13,17 @@ from sluiceway.functions import KeySelector, ReduceFunction
 from sluiceway.keyedstate import KeyedStateStore
 from sluiceway.keygroups import stable_hash
 from sluiceway.operators.base import Operator, OperatorContext, OperatorSnapshot
+from sluiceway.operators.claims import check_claimed
 from sluiceway.operators.deadletters import DeadLetters, without
 from sluiceway.operators.opened import Opened
-from sluiceway.state import BackendContext, KeyedStateBackend, RowsOnDemand, StateTable, ValueStateDescriptor
+from sluiceway.state import (
+    BackendContext,
+    KeyedSnapshot,
+    KeyedStateBackend,
+    RowsOnDemand,
+    StateTable,
+    ValueStateDescriptor,
+)
 from sluiceway.steps import KeyedAggregateStep
 
 __all__ = ["KeyedAggregateOperator", "KeyedCountOperator", "KeyedOperator", "KeyedReduceOperator"]
@@ -28,6 +36,8 @@ class KeyedOperator(Operator):
     """
 
     store: KeyedStateStore
+    own_tables: ClassVar[frozenset[str]] = frozenset()
+    """The names of tables that the operator has besides the state of its function."""
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
@@ -38,6 +48,7 @@ class KeyedOperator(Operator):
         self._opened = Opened()
         self._dead = DeadLetters(context)
         self._backend: KeyedStateBackend | None = None
+        self._saved: Sequence[KeyedSnapshot] = ()
 
     @property
     def backend(self) -> KeyedStateBackend:
@@ -66,10 +77,13 @@ class KeyedOperator(Operator):
                     if isinstance(snapshot.groups, RowsOnDemand):
                         snapshot.release()
         self.store = KeyedStateStore(self._backend, context.clock)
+        self._saved = keyed
 
     def open(self) -> None:
         """Open the function."""
         self._opened.open(self._fn, self.context, self.store)
+        saved, self._saved = self._saved, ()
+        check_claimed(self.context, saved, self.store.declared, self.own_tables)
 
     def _skips(self, error: Exception, batch: Batch[Any], index: int) -> bool:
         """Keep the record of a batch at which a loop stands as a dead letter; False: raise the error."""

@@ -37,6 +37,8 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
     anything else, and forgets the watermark then, as every restore does.
     """
 
+    own_tables = frozenset({TIMERS.name, DUE.name})
+
     interruptible = True
 
     def __init__(self, context: OperatorContext) -> None:

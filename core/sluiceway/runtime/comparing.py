@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
 
 from sluiceway.checkpoints import CheckpointMetadata, StateReader, read_in_flight, split_location
 from sluiceway.checkpoints.metadata import OperatorEntry
@@ -14,7 +13,10 @@ from sluiceway.config import Settings
 from sluiceway.engine import Services
 from sluiceway.errors import IncompatibleStateError
 from sluiceway.graph import JobGraph
+from sluiceway.graph.visiblestate import may_ask_for
 from sluiceway.inflight import EdgeName
+from sluiceway.operators.claims import OF_FUNCTIONS, unclaimed
+from sluiceway.operators.timed import DUE
 from sluiceway.runtime.declaring import Declared, declared_states
 from sluiceway.runtime.restoring import find_newest, refusals, saved_key_groups, wrong_key_groups
 from sluiceway.runtime.snapshots import JobSnapshot, edge_names
@@ -118,12 +120,6 @@ class Comparison:
                 for edge in self.lost_on
             ]
         return tuple(why)
-
-
-_OF_FUNCTIONS: Final = frozenset(
-    {"map", "flat_map", "filter", "process", "co_map", "co_flat_map", "co_process", "broadcast_process"}
-)
-"""Kinds of steps whose state is that of the users' functions, so that one may become another."""
 
 
 @dataclass(slots=True)
@@ -280,7 +276,7 @@ def compare(
 
 def _changes(node: StreamNode, had: _EarlierStep, known: Declared, earlier: Earlier) -> Iterator[StateChange]:
     uid, now = node.uid, node.step.kind
-    others = bool(had.kind) and had.kind != now and not _OF_FUNCTIONS.issuperset((had.kind, now))
+    others = bool(had.kind) and had.kind != now and not OF_FUNCTIONS.issuperset((had.kind, now))
     lazy = None if others else known.lazy
     for name, meta in had.states.items():
         schema = known.schemas.get(name)
@@ -293,8 +289,13 @@ def _changes(node: StreamNode, had: _EarlierStep, known: Declared, earlier: Earl
                 yield StateChange(name, "keeps" if same else "migrates", _type(meta), _type(schema.meta))
         elif meta is None or (lazy is not None and lazy(name)) or not (others or known.complete):
             yield StateChange(name, "keeps", _type(meta))
-        elif (known.own and not others) or not earlier.has_rows(uid, name):
+        elif (name == DUE.name and not others) or not earlier.has_rows(uid, name):
             yield StateChange(name, "unused", _type(meta))
+        elif known.own and not others:
+            if any(may_ask_for(function, name) for function in node.step.functions):
+                yield StateChange(name, "unused", _type(meta))
+            else:
+                yield StateChange(name, "dropped", _type(meta), reason=unclaimed(name, uid))
         elif lazy is not None:
             why = (
                 f"step {uid!r} cannot go on with what it has in {name!r}: its windows keep something else now. "

@@ -298,6 +298,20 @@ def test_timers_are_a_table(keyed: Keyed, save: Save) -> None:
     assert [row["window_end"] for row in timers.rows()] == [dt.datetime.fromtimestamp(0.01, dt.UTC)] * 2
 
 
+@both
+def test_timers_without_a_namespace_are_a_table(keyed: Keyed, save: Save) -> None:
+    def fill(store: KeyedStateStore) -> None:
+        for number in range(100):
+            store.current_key = number
+            store.value_state(TIMERS).update((True, number, False, 7))
+
+    path = save([OperatorSnapshot("op", keyed=keyed(fill))])
+    timers = state.read(path)["op"].timers
+    assert timers is not None
+    rows = sorted((r["key"], r["domain"], round(r["fires_at"].timestamp() * 1000)) for r in timers.rows())
+    assert rows == [row for n in range(100) for row in ((n, "event time", n), (n, "processing time", 7))]
+
+
 def test_state_that_is_not_keyed(save: Save) -> None:
     pytest.importorskip("pyarrow")
     parts = []
