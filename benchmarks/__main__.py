@@ -25,6 +25,7 @@ BENCHMARKS = (
     "serializers",
     "state",
     "checkpoints",
+    "backpressure",
     "workers",
     "startup",
     "peers",

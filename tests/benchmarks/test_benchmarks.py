@@ -82,6 +82,11 @@ ROWS = [
     "longest wait of a barrier while a million timers fire, memory",
     "keyed sum in batches of 8 records",
     *(
+        f"a checkpoint at {pressure} % back-pressure, {way}"
+        for pressure in (0, 50, 90, 100)
+        for way in ("aligned", "unaligned after 500ms", "unaligned")
+    ),
+    *(
         f"word count, {distinct} words: 2 workers against {other}"
         for distinct in ("100", "20,000")
         for other in ("one process", "one worker")
