@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 from collections.abc import Sequence
@@ -11,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import sluiceway as sw
 from sluiceway.checkpoints import CheckpointMetadata, find_checkpoints, load_metadata
+from sluiceway.cli.app import app
 from sluiceway.connector import Sink, SinkWriter, Wait, WriterContext
 from sluiceway.connectors.generator import GeneratorSource
 from sluiceway.engine import JobStatus
@@ -181,6 +184,29 @@ def test_a_pipeline_without_the_edge_is_refused_unless_that_is_allowed(tmp_path:
     )
     with pytest.raises(StateError, match=re.escape(wanted)):
         flow.run(from_checkpoint=tmp_path / "kept", parallelism=2)
+
+
+def test_commands_tell_what_was_in_flight_and_damage_is_found(tmp_path: Path) -> None:
+    sink = LockedSink(tmp_path / "out", tmp_path / "key")
+    place = tmp_path / "kept"
+    found = taken_while_blocked(locked(sink), place, parallelism=2)
+    (directory,) = place.glob(f"*/chk-{found.checkpoint_id}")
+    shown = CliRunner().invoke(app, ["checkpoints", "show", str(directory)])
+    assert shown.exit_code == 0, shown.output
+    assert re.search(r"IN FLIGHT FROM +TO +SUBTASK +WAITED +BATCHES +SIZE", shown.output)
+    assert re.search(r"counted +sink +1 +to be processed +\d+ +[\d.]+ KiB", shown.output)
+    assert re.search(r"numbers +counted +2 +to be processed +\d+ +[\d.]+ KiB", shown.output)
+    told = CliRunner().invoke(app, ["checkpoints", "history", "--json", "--subtasks", str(directory)])
+    assert told.exit_code == 0, told.output
+    last = json.loads(told.output)[0]["checkpoints"][-1]
+    assert last["in_flight"] == sum(s["in_flight"] for s in last["subtasks"]) == in_flight(found)
+    part = next(part for v in found.vertices for s in v.subtasks for part in s.in_flight)
+    file = directory / part.elements.file
+    data = bytearray(file.read_bytes())
+    data[part.elements.offset + 20] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(CheckpointError, match=f"{part.elements.file} is damaged: the checksum of the"):
+        locked(sink).run(from_checkpoint=directory, parallelism=2)
 
 
 def test_savepoints_are_aligned(tmp_path: Path) -> None:
