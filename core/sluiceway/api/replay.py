@@ -51,7 +51,7 @@ def replaying(pipeline: Pipeline, letters: Sequence[DeadLetter], settings: Setti
     for t, uid in uids.items():
         inputs = [replace(ref, upstream=kept[ref.upstream]) for ref in t.inputs if ref.upstream in kept]
         if t in by_step:
-            inputs.append(_feed(replica, t, by_step[t]))
+            inputs += _feeds(replica, t, by_step[t])
         elif not inputs:
             continue
         fed = {ref.port for ref in inputs}
@@ -83,8 +83,16 @@ def _step_of(letter: DeadLetter, pipeline: Pipeline, uids: Mapping[Transformatio
     )
 
 
-def _feed(replica: Pipeline, t: Transformation, letters: Sequence[DeadLetter]) -> InputRef:
-    """A source of records and its place in front of a step."""
+def _feeds(replica: Pipeline, t: Transformation, letters: Sequence[DeadLetter]) -> list[InputRef]:
+    """Sources of records in front of each input of a step, without any where none was skipped there."""
+    return [
+        _feed(replica, t, [letter for letter in letters if letter.input == port], port)
+        for port in range(t.step.ports)
+    ]
+
+
+def _feed(replica: Pipeline, t: Transformation, letters: Sequence[DeadLetter], port: int) -> InputRef:
+    """A source of records and its place in front of an input of a step."""
     records = [(letter.value(), letter.timestamp) for letter in letters]
     stamped = all(timestamp is not None for _, timestamp in records)
     timestamp: Any = itemgetter(1) if stamped else None
@@ -95,5 +103,6 @@ def _feed(replica: Pipeline, t: Transformation, letters: Sequence[DeadLetter]) -
         MapStep(itemgetter(0)), [InputRef(read)], name="record", parallelism=1, skips_errors=False
     )
     replica._transformations += [read, taken]
-    spec = t.inputs[0].partitioner
-    return InputRef(taken, partitioner=spec if spec is not None and spec.name in _KEPT_PARTITIONERS else None)
+    spec = next(ref.partitioner for ref in t.inputs if ref.port == port)
+    kept = spec if spec is not None and spec.name in _KEPT_PARTITIONERS else None
+    return InputRef(taken, partitioner=kept, port=port)

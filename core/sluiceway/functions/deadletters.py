@@ -31,6 +31,7 @@ class DeadLetter:
         key: ``repr`` of its key, or None where the step is not keyed or the key could not be computed.
         timestamp: its event time in ms, or None.
         time_ms: when it was skipped, in ms since the epoch.
+        input: by which input of the step it came: 0, or 1 for the second one of connected streams.
     """
 
     job: str
@@ -45,6 +46,7 @@ class DeadLetter:
     key: str | None
     timestamp: int | None
     time_ms: int
+    input: int = 0
 
     def value(self) -> Any:
         """The record itself. It is unpickled, which can run any code: only for letters of your own jobs.

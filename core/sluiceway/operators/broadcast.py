@@ -296,12 +296,17 @@ class _Broadcasting(ProcessingOperator):
         self._states.restore([s.broadcast for s in restored if s.broadcast is not None])
 
     def process2(self, batch: Batch[Any]) -> None:
-        """Call the function for each broadcast record, which has no key."""
+        """Call the function for each broadcast record, which has no key.
+
+        None is skipped, or the copies of the state would come apart.
+        """
         self._states.writable = True
+        skipping, self._dead.skipping = self._dead.skipping, False
         try:
             self._without_keys(self._call2, self._writing, batch)
         finally:
             self._states.writable = False
+            self._dead.skipping = skipping
 
     def snapshot(self) -> OperatorSnapshot:
         """With a copy of the broadcast state."""

@@ -8,6 +8,7 @@ from typing import Any
 from sluiceway.elements import Batch
 from sluiceway.faults import record_loop
 from sluiceway.operators.base import Operator, OperatorContext
+from sluiceway.operators.deadletters import DeadLetters
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.operators.processcontext import ProcessContext, Results
 from sluiceway.operators.processing import FunctionOperator, KeyedProcessingOperator, ProcessingOperator
@@ -28,7 +29,12 @@ def make_co_operator(context: OperatorContext) -> Operator:
 
 
 class _ConnectedOperator(TwoInputOperator):
-    """Base of all here: what is called for the records of each input."""
+    """Base of all here: what is called for the records of each input.
+
+    Where records on which a function raises are skipped, the loops are others: those called careful.
+    """
+
+    _dead: DeadLetters
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
@@ -37,6 +43,10 @@ class _ConnectedOperator(TwoInputOperator):
         first, second = (_called(*step.function_of(port)) for port in (0, 1))
         self._call1: Callable[..., Any] = first
         self._call2: Callable[..., Any] = second
+
+    def _reading(self, port: int) -> None:
+        """A loop over records of that input begins."""
+        self._dead.input = port
 
 
 def _called(fn: Any, method: str | None) -> Callable[..., Any]:
@@ -50,13 +60,29 @@ def _called(fn: Any, method: str | None) -> Callable[..., Any]:
 class CoMapOperator(_ConnectedOperator, FunctionOperator):
     """One record out for each one of either input."""
 
+    def __init__(self, context: OperatorContext) -> None:
+        super().__init__(context)
+        self._dead = DeadLetters(context)
+
     def process1(self, batch: Batch[Any]) -> None:
         """Map a batch of the first input."""
-        self.output.emit(Batch(self._loop(self._call1, batch.values), batch.timestamps))
+        self._reading(0)
+        self._map(self._call1, batch)
 
     def process2(self, batch: Batch[Any]) -> None:
         """Map a batch of the second input."""
-        self.output.emit(Batch(self._loop(self._call2, batch.values), batch.timestamps))
+        self._reading(1)
+        self._map(self._call2, batch)
+
+    def _map(self, call: Callable[[Any], Any], batch: Batch[Any]) -> None:
+        if not self._dead.skipping:
+            self.output.emit(Batch(self._loop(call, batch.values), batch.timestamps))
+            return
+        results = Results()
+        self._careful_loop(lambda value: (call(value),), batch, results)
+        if results.values:
+            self.output.emit(results.batch(stamped=batch.timestamps is not None))
+        self._dead.give(self.output)
 
     @record_loop
     def _loop(self, call: Callable[[Any], Any], values: list[Any]) -> list[Any]:
@@ -65,19 +91,84 @@ class CoMapOperator(_ConnectedOperator, FunctionOperator):
             out.append(call(value))
         return out
 
+    @record_loop
+    def _careful_loop(self, call: Callable[[Any], Iterable[Any]], batch: Batch[Any], results: Results) -> None:
+        values, made, stamps = results.values, results.stamps, batch.timestamps
+        for index, value in enumerate(batch.values):
+            before, timestamp = len(values), None if stamps is None else stamps[index]
+            try:
+                returned = call(value)
+                values.extend(returned)
+            except Exception as error:
+                del values[before:]
+                if not self._dead.take(error, value, timestamp):
+                    raise
+                continue
+            if timestamp is not None:
+                made.extend([timestamp] * (len(values) - before))
 
-class KeyedCoMapOperator(_ConnectedOperator, KeyedOperator):
+
+class _KeyedConnectedOperator(_ConnectedOperator, KeyedOperator):
+    """Base of those with state per key: the careful loop, where each record gives an iterable of results."""
+
+    def _key_of(self, value: Any) -> Any:
+        return (self._key2 if self._dead.input else self._key)(value)
+
+    def _carefully(
+        self, call: Callable[[Any], Iterable[Any]], key_of: Callable[[Any], Any], batch: Batch[Any]
+    ) -> None:
+        results = Results()
+        try:
+            self._careful_loop(call, key_of, batch, results)
+        finally:
+            self.store.clear_current_key()
+        if results.values:
+            self.output.emit(results.batch(stamped=batch.timestamps is not None))
+        self._dead.give(self.output)
+
+    @record_loop
+    def _careful_loop(
+        self,
+        call: Callable[[Any], Iterable[Any]],
+        key_of: Callable[[Any], Any],
+        batch: Batch[Any],
+        results: Results,
+    ) -> None:
+        values, made, store = results.values, results.stamps, self.store
+        keys, stamps = batch.keys, batch.timestamps
+        for index, value in enumerate(batch.values):
+            before = len(values)
+            try:
+                key = key_of(value) if keys is None else keys[index]
+                store.current_key = key
+                returned = call(value)
+                values.extend(returned)
+            except Exception as error:
+                del values[before:]
+                if not self._skips(error, batch, index):
+                    raise
+                continue
+            if stamps is not None:
+                made.extend([stamps[index]] * (len(values) - before))
+
+
+class KeyedCoMapOperator(_KeyedConnectedOperator):
     """The same, with state per key."""
 
     def process1(self, batch: Batch[Any]) -> None:
         """Map a batch of the first input."""
+        self._reading(0)
         self._map(self._call1, self._key, batch)
 
     def process2(self, batch: Batch[Any]) -> None:
         """Map a batch of the second input."""
+        self._reading(1)
         self._map(self._call2, self._key2, batch)
 
     def _map(self, call: Callable[[Any], Any], key_of: Callable[[Any], Any], batch: Batch[Any]) -> None:
+        if self._dead.skipping:
+            self._carefully(lambda value: (call(value),), key_of, batch)
+            return
         out: list[Any] = []
         try:
             self._loop(call, key_of, batch, out)
@@ -99,25 +190,21 @@ class KeyedCoMapOperator(_ConnectedOperator, KeyedOperator):
 # ---- flat map ----------------------------------------------------------------------------------------------
 
 
-class CoFlatMapOperator(_ConnectedOperator, FunctionOperator):
+class CoFlatMapOperator(CoMapOperator):
     """Any number of records out for each one of either input."""
-
-    def process1(self, batch: Batch[Any]) -> None:
-        """Map a batch of the first input."""
-        self._map(self._call1, batch)
-
-    def process2(self, batch: Batch[Any]) -> None:
-        """Map a batch of the second input."""
-        self._map(self._call2, batch)
 
     def _map(self, call: Callable[[Any], Iterable[Any]], batch: Batch[Any]) -> None:
         results = Results()
-        self._loop(call, batch, results)
+        if self._dead.skipping:
+            self._careful_loop(call, batch, results)
+        else:
+            self._flat_loop(call, batch, results)
         if results.values:
             self.output.emit(results.batch(stamped=batch.timestamps is not None))
+        self._dead.give(self.output)
 
     @record_loop
-    def _loop(self, call: Callable[[Any], Iterable[Any]], batch: Batch[Any], results: Results) -> None:
+    def _flat_loop(self, call: Callable[[Any], Iterable[Any]], batch: Batch[Any], results: Results) -> None:
         values, made, stamps = results.values, results.stamps, batch.timestamps
         for index, value in enumerate(batch.values):
             returned = call(value)
@@ -126,18 +213,23 @@ class CoFlatMapOperator(_ConnectedOperator, FunctionOperator):
                 made.extend([stamps[index]] * (len(values) - len(made)))
 
 
-class KeyedCoFlatMapOperator(_ConnectedOperator, KeyedOperator):
+class KeyedCoFlatMapOperator(_KeyedConnectedOperator):
     """The same, with state per key."""
 
     def process1(self, batch: Batch[Any]) -> None:
         """Map a batch of the first input."""
+        self._reading(0)
         self._map(self._call1, self._key, batch)
 
     def process2(self, batch: Batch[Any]) -> None:
         """Map a batch of the second input."""
+        self._reading(1)
         self._map(self._call2, self._key2, batch)
 
     def _map(self, call: Callable[[Any], Iterable[Any]], key_of: Callable[[Any], Any], batch: Batch[Any]) -> None:
+        if self._dead.skipping:
+            self._carefully(call, key_of, batch)
+            return
         results = Results()
         try:
             self._loop(call, key_of, batch, results)
@@ -177,20 +269,27 @@ class CoProcessOperator(_ConnectedOperator, FunctionOperator, ProcessingOperator
 
     def process1(self, batch: Batch[Any]) -> None:
         """Call the function for each record of the first input."""
+        self._reading(0)
         self._without_keys(self._call1, self._ctx, batch)
 
     def process2(self, batch: Batch[Any]) -> None:
         """Call the function for each record of the second input."""
+        self._reading(1)
         self._without_keys(self._call2, self._ctx, batch)
 
 
 class KeyedCoProcessOperator(_ConnectedOperator, KeyedProcessingOperator):
     """Runs a process function of two keyed streams, its state and timers bound to the record's key."""
 
+    def _key_of(self, value: Any) -> Any:
+        return (self._key2 if self._dead.input else self._key)(value)
+
     def process1(self, batch: Batch[Any]) -> None:
         """Call the function for each record of the first input."""
+        self._reading(0)
         self._with_keys(self._call1, self._key, batch)
 
     def process2(self, batch: Batch[Any]) -> None:
         """Call the function for each record of the second input."""
+        self._reading(1)
         self._with_keys(self._call2, self._key2, batch)

@@ -31,12 +31,17 @@ class DeadLetters:
     Args:
         context: the step's.
         output: name of the side output that the letters go to.
+
+    Attributes:
+        skipping: whether records are skipped.
+        input: the input of the step that a loop is about.
     """
 
     def __init__(self, context: OperatorContext, output: str = DEAD_LETTERS.name) -> None:
         self.skipping = context.node.skips_errors
         self._context = context
         self._output = output
+        self.input = 0
         self._taken = 0
         self._waiting: list[DeadLetter] = []
 
@@ -71,6 +76,7 @@ class DeadLetters:
             key=None if key is MISSING else shown(key),
             timestamp=timestamp,
             time_ms=context.clock.now_ms(),
+            input=self.input,
         )
 
     def give(self, output: Output) -> None:

@@ -94,9 +94,13 @@ class KeyedOperator(Operator):
             key = batch.keys[index]
         else:
             with suppress(Exception):  # it may be the key that cannot be computed
-                key = self._key(value)
+                key = self._key_of(value)
         timestamp = None if batch.timestamps is None else batch.timestamps[index]
         return self._dead.take(error, value, timestamp, key)
+
+    def _key_of(self, value: Any) -> Any:
+        """The key of a record of the input that is being read."""
+        return self._key(value)
 
     def _looking_ahead(
         self, batch: Batch[Any], table: StateTable, entries: MutableMapping[Any, Any]

@@ -43,6 +43,7 @@ class ConnectedStep(Step):
     key: Callable[[Any], Any] | KeySelector[Any, Any] | None = None
     key2: Callable[[Any], Any] | KeySelector[Any, Any] | None = None
     ports: ClassVar[int] = 2
+    skips: ClassVar[bool] = True
 
     @property
     def keyed(self) -> bool:  # type: ignore[override]
