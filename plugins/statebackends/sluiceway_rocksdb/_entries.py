@@ -126,14 +126,14 @@ class CachedEntries(MutableMapping[Any, Any]):
     def __setitem__(self, key: Any, value: Any) -> None:
         young = self.young
         young[key] = value
-        if len(young) != self.size:
-            self._grow(key)
-
-    def _grow(self, key: Any) -> None:
-        self.clean.pop(key, None)
-        if len(self.young) > self.check:
-            self.table.backend.make_room(self)
-        self.size = len(self.young)
+        size = len(young)
+        if size != self.size:
+            self.size = size
+            if self.clean:
+                self.clean.pop(key, None)
+            if size > self.check:
+                self.table.backend.make_room(self)
+                self.size = len(self.young)
 
     def __contains__(self, key: object) -> bool:
         found = self._get(key, MISSING)
