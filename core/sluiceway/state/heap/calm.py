@@ -6,39 +6,38 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["Calm", "settling"]
+__all__ = ["calm", "settling"]
 
-_calm: set[int] = set()
+_calm: set[object] = set()
 
 
-class Calm:
-    """While there is one, the collector leaves alone what there was when it was made. From any thread.
+@contextmanager
+def calm() -> Iterator[None]:
+    """Where many objects are made that are gone when it is over. From any thread.
 
-    A copy of a large dict is a young object, and each of the next collections of young ones would look at all
-    that is in it, in whichever thread they happen to run. What comes later is collected as ever.
+    State that is replaced all the time is young, and so is a copy of it: each time when some hundred objects more
+    have been made, the collector would look at all of it, in whichever thread it happens to run.
     """
-
-    __slots__ = ()
-
-    def __init__(self) -> None:
-        _calm.add(id(self))
-        gc.freeze()
-
-    def __del__(self) -> None:
-        # No lock, because this may run at any time. Where two threads meet, collections are slow, and that is all.
-        _calm.discard(id(self))
+    if not _calm and not gc.isenabled():
+        yield  # somebody wants no collections at all
+        return
+    mine = object()
+    _calm.add(mine)
+    gc.disable()
+    try:
+        yield
+    finally:
+        _calm.discard(mine)
         if not _calm:
-            gc.unfreeze()
+            gc.enable()
 
 
 @contextmanager
 def settling() -> Iterator[None]:
     """Where so many objects are made to stay that the collector would look at each of them several times."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        Calm()  # makes old objects of them
-        if enabled:
-            gc.enable()
+    with calm():
+        try:
+            yield
+        finally:
+            gc.freeze()  # makes old objects of them
+            gc.unfreeze()

@@ -23,7 +23,7 @@ from sluiceway.serializers import (
     pack,
 )
 from sluiceway.state import BackendContext, TableKind, TableSchema
-from sluiceway.state.heap.calm import Calm
+from sluiceway.state.heap.calm import calm
 from sluiceway.state.heap.entries import Frozen, HeapEntries
 
 __all__ = ["PART", "Blocks", "HeapSnapshot", "Layer", "Rows"]
@@ -101,7 +101,6 @@ class HeapSnapshot(Mapping[int, bytes]):
         self._context = context
         self._layers = layers
         self._kept = kept
-        self._calm: Calm | None = Calm()
         self._groups: Mapping[int, bytes] | None = None
         self._released = False
         self._lock = Lock()
@@ -110,7 +109,7 @@ class HeapSnapshot(Mapping[int, bytes]):
         """Nobody will read it any more."""
         with self._lock:
             self._released = True
-            self._layers, self._kept, self._calm, self._groups = [], [], None, None
+            self._layers, self._kept, self._groups = [], [], None
 
     def __getitem__(self, group: int) -> bytes:
         return self._made()[group]
@@ -129,15 +128,15 @@ class HeapSnapshot(Mapping[int, bytes]):
             if self._released:
                 raise StateError(f"the snapshot of the state of operator {self._context.operator!r} was released")
             if self._groups is None:
-                calm, self._calm = self._calm, None
-                try:
-                    rows: Rows = defaultdict(list)
-                    blocks: Blocks = defaultdict(list)
-                    self._groups = self.encode(rows, blocks, self._steps(rows, blocks))
+                with calm():
+                    self._groups = self._make()
                     self._layers, self._kept = [], []  # from now on the values may be changed again
-                finally:
-                    del calm  # after the copies are gone
             return self._groups
+
+    def _make(self) -> Mapping[int, bytes]:
+        rows: Rows = defaultdict(list)
+        blocks: Blocks = defaultdict(list)
+        return self.encode(rows, blocks, self._steps(rows, blocks))
 
     def encode(self, rows: Rows, blocks: Blocks, steps: Iterator[None]) -> Mapping[int, bytes]:
         """All rows by key group, as :func:`sluiceway.serializers.encode_rows` has them; for others to override.
