@@ -25,6 +25,7 @@ __all__ = [
     "SerializationError",
     "SluicewayError",
     "StateError",
+    "SuppressRestartsError",
     "UnknownNameError",
     "UnstableKeyError",
     "choose",
@@ -75,7 +76,14 @@ class StateError(SluicewayError):
     """State was used outside its rules: unknown, of another type, without a key."""
 
 
-class IncompatibleStateError(StateError):
+class SuppressRestartsError(SluicewayError):
+    """A job does not get over it by beginning anew, so it ends at once, whatever its restart strategy says.
+
+    For functions, sources and sinks to raise, or to subclass, where trying again would fail in the same way.
+    """
+
+
+class IncompatibleStateError(StateError, SuppressRestartsError):
     """What was saved does not go together with what the job declares: no restart makes it go together."""
 
 

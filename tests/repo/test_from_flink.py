@@ -56,7 +56,13 @@ def check(name: str) -> None:
         options = {o for parameter in run.params for o in (*parameter.opts, *parameter.secondary_opts)}
         assert name in options
     elif name.startswith("sluiceway "):
-        assert app.get_command(click.Context(app), name.removeprefix("sluiceway ")) is not None
+        words = name.removeprefix("sluiceway ").split()
+        command: click.Command | None = app
+        while words and not words[0].startswith("--"):
+            assert isinstance(command, click.Group)
+            command = command.get_command(click.Context(command), words.pop(0))
+        assert command is not None
+        assert {*words} <= {o for parameter in command.params for o in parameter.opts}
     elif keyword := re.fullmatch(r"(.*)\((\w+)=\)", name):
         assert keyword[2] in inspect.signature(find(keyword[1])).parameters
     else:

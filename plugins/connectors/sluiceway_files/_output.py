@@ -13,13 +13,17 @@ from typing import Any
 from fsspec.implementations.local import LocalFileSystem
 
 from sluiceway.connector import SinkWriter, WriterContext
-from sluiceway.errors import ConnectorError
+from sluiceway.errors import ConnectorError, SuppressRestartsError
 from sluiceway_files import _compression
 from sluiceway_files._compression import SUFFIXES, Compression
 from sluiceway_files._encoders import FileEncoder, SinkFormat
 from sluiceway_files._places import absolute, failing_with, open_filesystem, shown
 
-__all__ = ["Output", "OutputWriter"]
+__all__ = ["Output", "OutputWriter", "TakenError"]
+
+
+class TakenError(ConnectorError, SuppressRestartsError):
+    """The directory has output of another run: it will have it when the job begins anew, too."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,7 @@ class OutputWriter(SinkWriter[Any]):
             names = self.names()
         earlier = [name for name in names if name.startswith(self.prefix)]
         if earlier and not self.may_have_earlier:
-            raise ConnectorError(
+            raise TakenError(
                 f"{place} already holds {min(earlier)} from an earlier run. Take another directory, or "
                 "append=True to write beside it"
             )

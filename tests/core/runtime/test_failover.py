@@ -10,6 +10,7 @@ import sluiceway as sw
 from sluiceway.config import Settings
 from sluiceway.connector import Boundedness
 from sluiceway.engine import JobStatus
+from sluiceway.errors import ConfigurationError, MissingExtraError, SuppressRestartsError
 from sluiceway.runtime.jobmanager.failover import KEPT
 from sluiceway.runtime.local import LocalJob
 
@@ -57,6 +58,32 @@ def test_a_strategy_that_is_used_up_fails_the_job_and_says_so() -> None:
     with pytest.raises(RuntimeError, match="attempt 3") as caught:
         run(flow)
     assert "the job is not restarted: 3 restarts were not enough" in caught.value.__notes__
+
+
+class Refuses(sw.MapFunction[int, int]):
+    """Fails for good, in one place or the other."""
+
+    def __init__(self, error: Exception, at: str) -> None:
+        self.error = error
+        self.at = at
+
+    def open(self, context: sw.RuntimeContext) -> None:
+        if self.at == "open":
+            raise self.error
+
+    def map(self, value: int) -> int:
+        raise self.error
+
+
+@pytest.mark.parametrize("at", ["open", "map"])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", [SuppressRestartsError, ConfigurationError, MissingExtraError])
+def test_what_no_restart_helps_ends_the_job_at_once(kind: type[Exception], workers: int, at: str) -> None:
+    flow = sw.Pipeline("hopeless")
+    flow.from_collection(range(10)).map(Refuses(kind("do something else"), at)).collect()
+    with pytest.raises(kind, match="do something else") as caught:
+        run(flow, workers=workers)
+    assert not any("is not restarted" in note for note in caught.value.__notes__)
 
 
 def test_keyed_state_begins_anew() -> None:

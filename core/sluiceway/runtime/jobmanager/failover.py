@@ -8,7 +8,7 @@ from typing import Final
 
 from sluiceway.clock import Clock
 from sluiceway.engine import JobFailure
-from sluiceway.errors import IncompatibleStateError
+from sluiceway.errors import ConfigurationError, GraphError, PluginError, SuppressRestartsError
 from sluiceway.graph import ExecutionGraph, ExecutionVertex, RestartStrategy, pipelined_regions
 from sluiceway.runtime.enginelog import WARNING, log
 
@@ -17,6 +17,9 @@ __all__ = ["Failover"]
 
 KEPT: Final = 16
 """Failures that are remembered, the last ones."""
+
+_HOPELESS: Final = (SuppressRestartsError, ConfigurationError, GraphError, PluginError)
+"""What would go wrong again however often a step is opened."""
 
 
 class Failover:
@@ -83,14 +86,9 @@ class Failover:
             self.ended(vertex)
             return True
         now_ms = self._clock.now_ms()
-        # That a type does not fit what was saved stays so, however often the step is opened.
-        hopeless = isinstance(cause, IncompatibleStateError)
-        delay_ms = None if hopeless else self._strategy.delay_ms(now_ms)
+        delay_ms = self._delay_ms(now_ms, cause)
         self._remember(vertex, cause, 0 if delay_ms is None else len(region), delay_ms)
         if delay_ms is None:
-            if self._strategy.reason and not hopeless:
-                self.given_up = f"the job is not restarted: {self._strategy.reason}"
-                cause.add_note(self.given_up)
             return False
         self.restarts += 1
         self._due[region] = self._clock.monotonic() + delay_ms / 1000
@@ -112,13 +110,10 @@ class Failover:
 
     def _again(self, regions: set[tuple[ExecutionVertex, ...]], cause: BaseException) -> bool:
         now_ms = self._clock.now_ms()
-        delay_ms = self._strategy.delay_ms(now_ms)
+        delay_ms = self._delay_ms(now_ms, cause)
         restarted = 0 if delay_ms is None else sum(map(len, regions))
         self.history.append(JobFailure(now_ms, "", None, None, "", cause, restarted, delay_ms))
         if delay_ms is None:
-            if self._strategy.reason:
-                self.given_up = f"the job is not restarted: {self._strategy.reason}"
-                cause.add_note(self.given_up)
             return False
         log(WARNING, "jobs", f"has failed: {cause}; it begins anew in {delay_ms} ms", job=self._job)
         self.restarts += 1
@@ -130,6 +125,16 @@ class Failover:
         for region in regions:
             self.ended(region[0])
         return True
+
+    def _delay_ms(self, now_ms: int, cause: BaseException) -> int | None:
+        """After how long to begin anew; None: not at all, and the cause has a note that says why."""
+        if isinstance(cause, _HOPELESS):
+            return None  # the message says what to change
+        delay_ms = self._strategy.delay_ms(now_ms)
+        if delay_ms is None and self._strategy.reason:
+            self.given_up = f"the job is not restarted: {self._strategy.reason}"
+            cause.add_note(self.given_up)
+        return delay_ms
 
     def failed_otherwise(self, cause: BaseException) -> None:
         """The job fails with something that no subtask has done, or that no subtask may get over."""
