@@ -193,11 +193,11 @@ class KeyedSource(Source):
         if not with_values:
             return {"key": keys, "namespace": namespaces}
         values = _DECODE(block.values)
-        if reader is None or block.pickled:
-            values = list(map(_as_key, values))
-        else:
+        if reader is not None and not block.pickled:
             values = list(map(reader.plain, values))
-        return self._with_times({"key": keys, "namespace": namespaces}, *self._unpaired(values))
+        elif not self._is_list:
+            values = list(map(_as_key, values))
+        return self._exploded(keys, namespaces, [1] * len(keys), values)
 
     def _of_rows(self, rows: list[Row], meta: StateMeta, reader: PlainReader | None, with_values: bool) -> Part:
         decode = self._place.decode
@@ -210,14 +210,18 @@ class KeyedSource(Source):
         if not with_values:
             return {"key": keys, "namespace": namespaces}
         values = self._decoded(flat, meta, reader)
+        return self._exploded(keys, namespaces, list(map(len, many)), values)
+
+    def _exploded(self, keys: list[Any], namespaces: list[Any], counts: list[int], values: list[Any]) -> Part:
+        """The columns, where each key has so many of the values: entries of a map, or one, which may be a list."""
         if not (self._is_map or self._is_list):
             return self._with_times({"key": keys, "namespace": namespaces}, *self._unpaired(values))
         columns: dict[str, list[Any]] = {"key": [], "namespace": [], "map_key": [], "index": [], "value": []}
         touched: list[Any] = []
         start = 0
-        for key, namespace, data in zip(keys, namespaces, many, strict=True):
-            of_key = values[start : start + len(data)]
-            start += len(data)
+        for key, namespace, how_many in zip(keys, namespaces, counts, strict=True):
+            of_key = values[start : start + how_many]
+            start += how_many
             names: list[Any] = []
             if self._is_map:
                 names = [None if isinstance(one, Opaque) else _as_record(one[0]) for one in of_key]

@@ -258,6 +258,25 @@ def test_times_to_live(keyed: Keyed, save: Save, kind: str) -> None:
 
 
 @both
+@pytest.mark.parametrize("ttl", [None, sw.StateTtlConfig("1h")], ids=["for ever", "for an hour"])
+@pytest.mark.parametrize("type_", [int, None], ids=["typed", "untyped"])
+def test_lists_and_maps_of_many_keys(keyed: Keyed, save: Save, type_: Any, ttl: Any) -> None:
+    pages = sw.MapStateDescriptor("pages", type_, key_type=type_ and str, ttl=ttl)
+
+    def fill(store: KeyedStateStore) -> None:
+        for number in range(300):
+            store.current_key = number
+            store.list_state(sw.ListStateDescriptor("seen", type_, ttl=ttl)).add_all([number, 8])
+            store.map_state(pages).put_all({"/": number, "/about": 2})
+
+    found = state.read(save([OperatorSnapshot("op", keyed=keyed(fill))]))["op"]
+    seen = sorted((row["key"], row["index"], row["value"]) for row in found["seen"].rows())
+    assert seen == [row for n in range(300) for row in ((n, 0, n), (n, 1, 8))]
+    visited = sorted((row["key"], row["map_key"], row["value"]) for row in found["pages"].rows())
+    assert visited == [row for n in range(300) for row in ((n, "/", n), (n, "/about", 2))]
+
+
+@both
 def test_windows_are_columns(keyed: Keyed, save: Save) -> None:
     descriptor = sw.ValueStateDescriptor("windows: reduced")
 
