@@ -105,15 +105,22 @@ def taken_while_blocked(flow: sw.Pipeline, place: Path, **options: Any) -> Check
     return max(completed(place), key=lambda metadata: metadata.checkpoint_id)
 
 
-WAYS: list[Any] = [
-    pytest.param({}, id="in one process"),
-    pytest.param({"workers": 2, "transport": "shm"}, id="two workers, shared memory"),
-    pytest.param({"workers": 2, "transport": "zmq"}, id="two workers, zmq", marks=pytest.mark.slow),
-]
+SHM = {"workers": 2, "transport": "shm"}
+ZMQ = {"workers": 2, "transport": "zmq"}
+slow = pytest.mark.slow
 
 
-@pytest.mark.parametrize("options", WAYS)
-@pytest.mark.parametrize("timeout", ["0ms", "50ms"])
+@pytest.mark.parametrize(
+    ("options", "timeout"),
+    [
+        pytest.param({}, "0ms", id="in one process, at once"),
+        pytest.param({}, "50ms", id="in one process, in time"),
+        pytest.param(SHM, "0ms", id="shared memory, at once", marks=slow),
+        pytest.param(SHM, "50ms", id="shared memory, in time"),
+        pytest.param(ZMQ, "0ms", id="zmq, at once", marks=slow),
+        pytest.param(ZMQ, "50ms", id="zmq, in time", marks=slow),
+    ],
+)
 def test_it_completes_while_nothing_moves_and_everything_comes_out_once(
     options: dict[str, Any], timeout: str, tmp_path: Path
 ) -> None:
@@ -128,7 +135,9 @@ def test_it_completes_while_nothing_moves_and_everything_comes_out_once(
     assert sorted(n for numbers in sink.numbers() for n in numbers) == list(range(COUNT))
 
 
-@pytest.mark.parametrize("options", WAYS)
+@pytest.mark.parametrize(
+    "options", [{}, pytest.param(SHM, marks=slow), pytest.param(ZMQ, marks=slow)], ids=["alone", "shm", "zmq"]
+)
 def test_an_aligned_one_does_not(options: dict[str, Any], tmp_path: Path) -> None:
     sink = LockedSink(tmp_path / "out", tmp_path / "key")
     aligned = {"checkpoint_interval": "20ms", "checkpoint_timeout": "500ms", "restart": "none"}
@@ -228,8 +237,9 @@ def test_savepoints_are_aligned(tmp_path: Path) -> None:
     assert b'"version":1' in (location / "metadata.json").read_bytes()[:60]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("timeout", ["0ms", "2ms"])
+@pytest.mark.parametrize(
+    ("workers", "timeout"), [(0, "0ms"), (0, "2ms"), (2, "0ms"), pytest.param(2, "2ms", marks=slow)]
+)
 def test_failures_at_any_moment(workers: int, timeout: str, tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     marks.mkdir()
