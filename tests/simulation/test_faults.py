@@ -222,6 +222,21 @@ def test_a_checkpoint_that_cannot_be_read_leaves_nothing_taken(monkeypatch: pyte
     assert str(result.failure) == "it is damaged"
 
 
+@pytest.mark.parametrize("crashes", [False, True])
+def test_a_savepoint_that_its_job_goes_back_behind_is_not_begun_with(crashes: bool, tmp_path: Path) -> None:
+    flow, _ = many_numbers()
+    faults: list[Fault] = [TakeSavepoint(100, str(tmp_path)), LoseJobManager(1200)]
+    faults += [Crash(500)] if crashes else []
+    result = run(flow, 2, faults=faults, **RESTARTS)
+    assert (len(result.savepoints), result.restarts) == (1, int(crashes))
+    flow, more = many_numbers()
+    if crashes:
+        with pytest.raises(CheckpointError, match="there are only savepoints whose run has failed after them"):
+            run(flow, 2, from_checkpoint=str(tmp_path))
+    run(flow, 2, from_checkpoint=result.savepoints[0] if crashes else str(tmp_path))
+    assert len(more) < 3000
+
+
 def many_numbers() -> tuple[sw.Pipeline, Sequence[int]]:
     flow = sw.Pipeline("many")
     return flow, flow.from_collection(range(3000)).uid("many").rebalance().map(lambda n: n).collect()

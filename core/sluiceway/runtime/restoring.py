@@ -67,13 +67,21 @@ def find_newest(storage: CheckpointStorage, name: str) -> tuple[str, CheckpointM
     """The newest checkpoint in a directory or below it, and its directory. Raises CheckpointError.
 
     A savepoint that its run went on after does not count if there is a checkpoint of that run: after a failure the
-    run may have gone on from that, and have aborted transactions that the savepoint takes for pre-committed.
+    run may have gone on from that, and have aborted transactions that the savepoint takes for pre-committed. Nor
+    does it count if that is known to be so, unless ``name`` is its own.
     """
     found = [(directory, load_metadata(storage, directory)) for directory in find_checkpoints(storage, name)]
     if not found:
         raise CheckpointError(f"there is no complete checkpoint in {storage.shown(name)}")
     runs = {_run(metadata) for _, metadata in found if metadata.kind == CHECKPOINT} - {""}
     lasting = [one for one in found if _was_last(one[1]) or _run(one[1]) not in runs]
+    lasting = [one for one in lasting if one[0] == name or not one[1].properties.get("behind")]
+    if not lasting:
+        raise CheckpointError(
+            f"in {storage.shown(name)} there are only savepoints whose run has failed after them and has begun "
+            f"anew from before them: to begin with one all the same, name its own directory, such as "
+            f"{storage.shown(found[-1][0])}"
+        )
     return max(lasting, key=lambda one: (one[1].completed_ms, one[1].checkpoint_id))
 
 

@@ -41,6 +41,16 @@ def test_it_is_the_one_that_was_completed_last(tmp_path: Path) -> None:
     assert newest(tmp_path) == "last"
 
 
+def test_what_a_run_has_gone_back_behind_has_to_be_named(tmp_path: Path) -> None:
+    write(tmp_path, "two", SAVEPOINT, 10, run="a", behind=True)
+    told = r"there are only savepoints whose run has failed after them .* name its own directory, such as .*two"
+    with pytest.raises(CheckpointError, match=told):
+        newest(tmp_path)
+    assert find_newest(open_storage(str(tmp_path)), "two")[0] == "two"
+    write(tmp_path, "one", CHECKPOINT, 9, run="b")
+    assert newest(tmp_path) == "one"
+
+
 def test_a_run_may_have_gone_back_behind_a_savepoint_that_it_went_on_after(tmp_path: Path) -> None:
     write(tmp_path, "one", SAVEPOINT, 10, run="a")
     assert newest(tmp_path) == "one", "there is nothing else to begin with"

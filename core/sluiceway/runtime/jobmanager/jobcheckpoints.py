@@ -69,6 +69,9 @@ class CheckpointKeeper(Protocol):
     def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
         """Forget what a task has done for one that will not be complete."""
 
+    def left_behind(self, savepoints: Sequence[str]) -> None:
+        """The job begins anew from before these savepoints. Returns when that is noted in them."""
+
     def ended(self) -> None:
         """The job has ended: nothing more will be complete."""
 
@@ -91,6 +94,9 @@ class MemoryKeeper:
 
     def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
         """Nobody holds it any more."""
+
+    def left_behind(self, savepoints: Sequence[str]) -> None:
+        """It keeps none."""
 
     def ended(self) -> None:
         """It goes with the process."""
@@ -134,6 +140,7 @@ class JobCheckpoints:
         self.keeper = keeper
         self.ended_with = ""
         self._savepoints = savepoints
+        self._since: list[str] = []
         self._restored = restored
         self._loaded: tuple[int, JobSnapshot] | None = None
         self._executions = executions
@@ -241,12 +248,23 @@ class JobCheckpoints:
         """From now on the job goes on from it, or ends with it; of another savepoint tasks need not know."""
         if checkpoint.stops:
             self.ended_with = checkpoint.savepoint
+        elif checkpoint.savepoint:
+            self._since.append(checkpoint.savepoint)
+        else:
+            self._since.clear()
         if checkpoint.stops or not checkpoint.savepoint:
             for source in self._sources.values():
                 source.checkpoint_completed(checkpoint.checkpoint_id)
             self._gateway.checkpoint_completed(self._running(), checkpoint.checkpoint_id)
         job_name, duration_ms = self._executions.job_graph.job_name, record.duration_ms or 0
         self._listener.checkpoint_completed(job_name, checkpoint.checkpoint_id, duration_ms, record.size)
+
+    def restarting(self) -> None:
+        """Tasks begin anew, from before any savepoint that was taken since the last checkpoint."""
+        self.coordinator.restarting()
+        if self._since and self._savepoints is not None:
+            self._savepoints.left_behind(self._since)
+            self._since.clear()
 
     def aborted(self, checkpoint_id: int, cause: BaseException) -> None:
         """Tell everybody."""

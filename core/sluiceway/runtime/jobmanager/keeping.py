@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Final
@@ -22,6 +23,7 @@ from sluiceway.checkpoints import (
     SubtaskEntry,
     VertexEntry,
     encode_metadata,
+    load_metadata,
     read_in_flight,
     read_operators,
     shared_files,
@@ -118,6 +120,9 @@ class StorageKeeper(CheckpointKeeper):
         operators = read_operators(self._directory.storage, self._directory.directory(id_), self._metadata[id_])
         in_flight = read_in_flight(self._directory.storage, self._directory.directory(id_), self._metadata[id_])
         return JobSnapshot(operators, checkpoint.enumerators, in_flight=in_flight)
+
+    def left_behind(self, savepoints: Sequence[str]) -> None:
+        """It keeps none."""
 
     def discard(self, checkpoint: CompletedCheckpoint) -> None:
         """Delete it, but for what others share with it."""
@@ -232,6 +237,16 @@ class SavepointKeeper(CheckpointKeeper):
 
     def ended(self) -> None:
         """What was given up has been deleted; savepoints that are complete are somebody else's."""
+
+    def left_behind(self, savepoints: Sequence[str]) -> None:
+        """Note it in their metadata, before what they count on is aborted. One may be deleted by now."""
+        for savepoint in savepoints:
+            place, directory = split_location(savepoint)
+            with suppress(CheckpointError):
+                storage = self._open_storage(place)
+                metadata = load_metadata(storage, directory)
+                behind = msgspec.structs.replace(metadata, properties={**metadata.properties, "behind": True})
+                storage.write(f"{directory}/{METADATA}", (encode_metadata(behind),))
 
     def _complete(self, checkpoint: CompletedCheckpoint) -> None:
         place, directory = split_location(checkpoint.savepoint)

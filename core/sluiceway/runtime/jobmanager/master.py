@@ -358,7 +358,7 @@ class JobMaster:
             if not asked:
                 self._on_slots_wanted()
             return
-        self.checkpoints.coordinator.restarting()
+        self.checkpoints.restarting()
         for vertex in region:
             vertex.restart(self._clock.now_ms())
             coordinator = self._sources.get(vertex.job_vertex.id)

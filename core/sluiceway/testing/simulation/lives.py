@@ -7,10 +7,11 @@ from random import Random
 from typing import Any, Final
 
 from sluiceway.api import Pipeline
-from sluiceway.checkpoints import find_checkpoints
 from sluiceway.clock import SystemClock
 from sluiceway.engine import JobStatus
+from sluiceway.errors import CheckpointError
 from sluiceway.plugins import default_manager
+from sluiceway.runtime.restoring import find_newest
 from sluiceway.testing.simulation.errors import JobManagerLostError
 from sluiceway.testing.simulation.faults import CancelJob, Fault, LoseJobManager, TakeSavepoint, step_by_lot
 from sluiceway.testing.simulation.run import Simulation, SimulationResult
@@ -117,6 +118,10 @@ def _was_to_end(result: SimulationResult) -> bool:
 
 
 def _newest(place: str) -> str | None:
-    """Where the next life looks for the newest checkpoint; None: there is none."""
+    """Where the next life looks for the newest checkpoint; None: there is none that it may begin with."""
     storage = default_manager().services(SystemClock()).checkpoint_storage(place)
-    return place if any(find_checkpoints(storage)) else None
+    try:
+        find_newest(storage, "")
+    except CheckpointError:
+        return None
+    return place
