@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -162,3 +163,53 @@ def test_a_timer_that_could_never_fire_is_refused(word: str) -> None:
         op.process(("a", MAX_WATERMARK), timestamp=5)
         with pytest.raises(ValueError, match=f"time comes to an end before a timer at {MAX_WATERMARK + 1} could"):
             op.process(("a", MAX_WATERMARK + 1), timestamp=5)
+
+
+class Bursting(sw.KeyedProcessFunction[int, int, int], sw.CheckpointedFunction, sw.CheckpointListener):
+    """Fails, once, when a checkpoint is complete that was taken while timers were firing."""
+
+    def __init__(self, timers: int, marks: Path) -> None:
+        self._timers = timers
+        self._mark = marks / "failed"
+
+    def initialize_state(self, context: sw.FunctionInitializationContext) -> None:
+        self._fired = 0
+        self._taken: set[int] = set()
+        self._fails = False
+
+    def snapshot_state(self, context: sw.FunctionSnapshotContext) -> None:
+        if 0 < self._fired < self._timers:
+            self._taken.add(context.checkpoint_id)
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        self._fails = checkpoint_id in self._taken and not self._mark.exists()
+
+    def process_element(self, value: int, ctx: sw.KeyedProcessFunction.Context) -> None:
+        ctx.timer_service().register_event_time_timer(value)
+
+    def on_timer(self, timestamp: int, ctx: sw.KeyedProcessFunction.OnTimerContext) -> Iterable[int]:
+        self._fired += 1
+        if self._fails:
+            self._mark.touch()
+            raise RuntimeError("in the midst of it")
+        for _ in range(200):
+            pass
+        yield timestamp
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("unaligned", [False, True])
+def test_a_burst_of_timers_goes_on_from_a_checkpoint_within_it(
+    unaligned: bool, workers: int, tmp_path: Path
+) -> None:
+    count = 60_000
+    flow = sw.Pipeline("burst")
+    strategy = sw.WatermarkStrategy.for_bounded_out_of_orderness(count).with_timestamp_assigner(lambda n: n)
+    numbers = flow.from_collection(range(count)).assign_timestamps_and_watermarks(strategy)
+    fired = numbers.key_by(lambda n: n).process(Bursting(count, tmp_path)).collect()
+    result = flow.run(
+        workers=workers, checkpoint_interval="10ms", checkpoint_unaligned=unaligned, restart="fixed-delay:1:1ms"
+    )
+    assert result.metrics.restarts == 1, "there was no checkpoint within the burst"
+    assert set(fired) == set(range(count))
+    assert len(fired) < 2 * count
