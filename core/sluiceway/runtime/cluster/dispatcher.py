@@ -369,6 +369,7 @@ class Dispatcher:
             run.savepoint(place, message.stop, done)
 
     def _status(self, message: AskStatus) -> Status:
+        self._look_after_jobs()  # nobody is told of a job that has ended, and not when
         resources = self._manager.resources
         figures = {job: run.metrics() for job, run in self._manager.jobs.items()} if message.figures else {}
         return Status(
