@@ -43,9 +43,9 @@ PROGRAMS = {
     """,
     "module": """
         import sluiceway as sw
-        import helper
+        import own_words
         flow = sw.Pipeline("module")
-        flow.generate(rate=100).map(helper.same).print()
+        flow.generate(rate=100).map(own_words.same).print()
     """,
 }
 
@@ -54,7 +54,7 @@ PROGRAMS = {
 def programs(place: Path) -> None:
     for name, text in PROGRAMS.items():
         (place / f"{name}.py").write_text(dedent(text))
-    (place / "helper.py").write_text("def same(value):\n    return value\n")
+    (place / "own_words.py").write_text("def same(value):\n    return value\n")
 
 
 def kill(pid: int) -> None:
@@ -248,7 +248,7 @@ def test_an_entry_that_cannot_be_read_is_named_and_keeps_no_other_from_going_on(
     (store / f"job-{broken[0]}" / "job.json").write_text("{")
     program = store / f"job-{broken[1]}" / "program"
     program.write_bytes(program.read_bytes()[:-1])
-    (place / "helper.py").unlink()
+    (place / "own_words.py").unlink()
     started = cluster("cluster", "start", "--job-store", "store")
     assert started.stdout.splitlines()[-1] == f"1 job of the job store {store} goes on: {good}"
     first, second, third = (line for line in started.stderr.splitlines() if line.startswith("warning: "))
@@ -256,7 +256,7 @@ def test_an_entry_that_cannot_be_read_is_named_and_keeps_no_other_from_going_on(
     damaged = f"JobStoreError: {store}/job-{broken[1]}/program is damaged: its checksum is wrong"
     assert second == f"warning: job {broken[1]!r} cannot go on: {damaged}"
     assert third.startswith(
-        f"warning: job {broken[2]!r} cannot go on: ModuleNotFoundError: No module named 'helper'"
+        f"warning: job {broken[2]!r} cannot go on: ModuleNotFoundError: No module named 'own_words'"
     )
     assert f"stays in the job store {store}" in started.stderr
     assert cluster("cluster", "status").stderr == started.stderr
@@ -264,7 +264,7 @@ def test_an_entry_that_cannot_be_read_is_named_and_keeps_no_other_from_going_on(
     assert listed[broken[1]] == listed[broken[2]] == "failed"
     assert cluster("cancel", broken[1]).returncode == 0
     cluster("cluster", "stop")
-    (place / "helper.py").write_text("def same(value):\n    return value\n")
+    (place / "own_words.py").write_text("def same(value):\n    return value\n")
     started = cluster("cluster", "start", "--job-store", "store")
     assert started.stdout.splitlines()[-1] == f"1 job of the job store {store} goes on: {broken[2]}"
     assert {j["job"]: j["status"] for j in cluster.json("list")}[broken[1]] == "canceled"

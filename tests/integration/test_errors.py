@@ -379,7 +379,7 @@ def test_unknown_names_come_with_the_known_ones() -> None:
     for options, says in [
         ({"state_backend": "memry"}, "Did you mean 'memory'"),
         ({"transport": "loca"}, "Did you mean 'local'"),
-        ({"engine": "spark"}, "there is no engine 'spark'"),
+        ({"engine": "storm"}, "there is no engine 'storm'"),
         ({"metrics": ("logg",)}, "Did you mean 'log'"),
         ({"parallelism": 0}, "parallelism"),
         ({"paralelism": 2}, "Did you mean 'parallelism'"),

@@ -34,7 +34,11 @@ class _Checkpoints(Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=_Checkpoints, subcommand_metavar="JOB | PLACE | COMMAND [ARGS]...")
+@click.group(
+    cls=_Checkpoints,
+    subcommand_metavar="JOB | PLACE | COMMAND [ARGS]...",
+    short_help="See how checkpoints go, look into them, and clean up.",
+)
 def checkpoints() -> None:
     """See how the checkpoints of JOB go, or went that are in PLACE; see what is in them, and clean up.
 

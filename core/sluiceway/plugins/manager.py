@@ -472,10 +472,20 @@ def _missing(offered: Offered, missing: list[str]) -> MissingExtraError:
 def _promised(offered: Offered, made: object, promised: type[T]) -> T:
     if not isinstance(made, promised):
         raise PluginError(
-            f"{offered} of {offered.plugin} is a {type(made).__name__}, not a "
-            f"{promised.__module__}.{promised.__name__}"
+            f"{offered} of {offered.plugin} is a {type(made).__name__}, not a {_public_name(promised)}"
         )
     return made
+
+
+def _public_name(contract: type[object]) -> str:
+    """Where people import it from: the package that has it, not the module inside."""
+    package = contract.__module__
+    while "." in package:
+        above, _, _ = package.rpartition(".")
+        if getattr(sys.modules.get(above), contract.__name__, None) is not contract:
+            break
+        package = above
+    return f"{package}.{contract.__name__}"
 
 
 def _are_offers(result: object) -> TypeGuard[Sequence[Offer]]:
