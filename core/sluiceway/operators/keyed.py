@@ -114,6 +114,15 @@ class KeyedOperator(Operator):
                 return keys, table.working(keys)
         return batch.keys, entries
 
+    def _emit_results(self, batch: Batch[Any], out: list[Any], skipped: list[int]) -> None:
+        """A result for each record of the batch but those at the skipped indices, which are dead letters."""
+        stamps = batch.timestamps
+        if skipped and stamps is not None:
+            stamps = without(stamps, skipped)
+        if out:
+            self.output.emit(Batch(out, stamps))
+        self._dead.give(self.output)
+
     def snapshot(self) -> OperatorSnapshot:
         """All keyed state as of now."""
         self.store.before_snapshot()
@@ -149,12 +158,7 @@ class KeyedReduceOperator(KeyedOperator):
             self._loop(batch, out, skipped)
         else:
             self._loop_with_keys(batch, keys, entries, out, skipped)
-        stamps = batch.timestamps
-        if skipped:
-            stamps = None if stamps is None else without(stamps, skipped)
-        if out:
-            self.output.emit(Batch(out, stamps))
-        self._dead.give(self.output)
+        self._emit_results(batch, out, skipped)
 
     @record_loop
     def _loop(self, batch: Batch[Any], out: list[Any], skipped: list[int]) -> None:
@@ -231,15 +235,11 @@ class KeyedAggregateOperator(KeyedOperator):
         skipped: list[int] = []
         given, entries = self._looking_ahead(batch, self._table, self._entries)
         self._loop(batch, given, entries, keys, out, skipped)
-        stamps = batch.timestamps
-        if skipped:
-            given = None if given is None else without(given, skipped)
-            stamps = None if stamps is None else without(stamps, skipped)
         if self._with_key:
-            out = list(zip(given or keys, out, strict=True))
-        if out:
-            self.output.emit(Batch(out, stamps))
-        self._dead.give(self.output)
+            if given is not None:
+                keys = without(given, skipped) if skipped else given
+            out = list(zip(keys, out, strict=True))
+        self._emit_results(batch, out, skipped)
 
     @record_loop
     def _loop(
@@ -295,12 +295,7 @@ class KeyedCountOperator(KeyedAggregateOperator):
             self._count(batch, out, skipped)
         else:
             self._count_keys(batch, keys, entries, out, skipped)
-        stamps = batch.timestamps
-        if skipped:
-            stamps = None if stamps is None else without(stamps, skipped)
-        if out:
-            self.output.emit(Batch(out, stamps))
-        self._dead.give(self.output)
+        self._emit_results(batch, out, skipped)
 
     @record_loop
     def _count(self, batch: Batch[Any], out: list[Any], skipped: list[int]) -> None:
