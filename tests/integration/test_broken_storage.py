@@ -46,7 +46,12 @@ def flow_of(out: Path, rate: int | None) -> tuple[sw.Pipeline, NumberFiles]:
 def newest(kept: Path) -> CheckpointMetadata | None:
     storage = default_manager().checkpoint_storage(str(kept))
     for directory in find_checkpoints(storage):
-        return load_metadata(storage, directory)
+        try:
+            return load_metadata(storage, directory)
+        except CheckpointError:
+            if any(storage.files(directory)):
+                raise
+            # the job that runs has completed a newer one and deleted this one since it was listed
     return None
 
 
