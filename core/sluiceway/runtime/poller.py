@@ -6,11 +6,14 @@ import os
 import selectors
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sluiceway.connector import Wait
 
 __all__ = ["Poller", "SelectorPoller"]
+
+_LONGEST_S: Final = 86_400.0
+"""The system's own clocks for sleeping end after 24 days; whoever sleeps looks again for what is due."""
 
 
 class Poller(ABC):
@@ -112,8 +115,8 @@ class SelectorPoller(Poller):
         return bool(self._watches or self._kept)
 
     def poll(self, timeout_s: float | None) -> None:
-        """Sleep, then tell those whose files are ready."""
-        for key, events in self._selector.select(timeout_s):
+        """Sleep, though no longer than the system lets one, then tell those whose files are ready."""
+        for key, events in self._selector.select(None if timeout_s is None else min(timeout_s, _LONGEST_S)):
             if key.fd == self._wake_out:
                 self._drain()
                 continue

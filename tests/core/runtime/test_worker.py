@@ -301,6 +301,13 @@ def test_waking_a_closed_poller_is_harmless() -> None:
     poller.close()
 
 
+def test_a_deadline_may_be_centuries_away() -> None:
+    poller = SelectorPoller()
+    poller.wake()
+    poller.poll(10.0**10)  # the system itself takes 24 days at the most
+    poller.close()
+
+
 def test_many_wakes_are_one() -> None:
     poller = SelectorPoller()
     for _ in range(200_000):
