@@ -1,0 +1,1 @@
+"""Sources driven by hand, for engines that are not ours."""

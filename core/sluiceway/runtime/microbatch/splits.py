@@ -1,0 +1,201 @@
+"""An enumerator driven by hand, without readers that run at the same time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+from sluiceway.clock import Clock, SystemClock
+from sluiceway.connector import Enumerator, EnumeratorContext, Source
+from sluiceway.errors import ConnectorError
+
+__all__ = ["DrivenEnumerator", "plan_splits"]
+
+_LOOK_S: Final = 3600.0
+
+
+class DrivenEnumerator(EnumeratorContext):
+    """The enumerator of one source, in the calling thread; only :meth:`wake` comes from others.
+
+    A context manager, which closes the enumerator.
+
+    Args:
+        source: the source.
+        parallelism: number of readers.
+        clock: for the delays of its wake-ups.
+        restored: what an earlier enumerator's snapshot returned, or None.
+        no_more: readers that an earlier one has told that there are no more splits.
+
+    Attributes:
+        no_more: readers that were told so.
+        unanswered: readers whose last request was not answered yet.
+    """
+
+    def __init__(
+        self,
+        source: Source[Any],
+        parallelism: int,
+        clock: Clock | None = None,
+        *,
+        restored: Any = None,
+        no_more: Collection[int] = (),
+    ) -> None:
+        self._source = source
+        self._parallelism = parallelism
+        self._clock = SystemClock() if clock is None else clock
+        self._restored = restored
+        self._enumerator: Enumerator | None = None
+        self._assigned: dict[int, list[Any]] = {}
+        self.no_more: set[int] = set(no_more)
+        self.unanswered: set[int] = set()
+        self._woken = threading.Condition()
+        self._run_at: list[float] = []
+
+    def __enter__(self) -> DrivenEnumerator:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    # ---- for the enumerator ----------------------------------------------------------------------------------
+
+    @property
+    def parallelism(self) -> int:
+        """Number of readers."""
+        return self._parallelism
+
+    @property
+    def clock(self) -> Clock:
+        """As given."""
+        return self._clock
+
+    def assign(self, reader: int, splits: Sequence[Any]) -> None:
+        """Keep them until they are taken."""
+        if splits:
+            self._check(reader)
+            self._assigned.setdefault(reader, []).extend(splits)
+            self.unanswered.discard(reader)
+
+    def no_more_splits(self, reader: int) -> None:
+        """Note it."""
+        self._check(reader)
+        self.no_more.add(reader)
+        self.unanswered.discard(reader)
+
+    def wake(self, after_s: float = 0.0) -> None:
+        """Have ``run`` called by the next :meth:`step` that comes late enough."""
+        with self._woken:
+            self._run_at.append(self._clock.monotonic() + after_s)
+            self._woken.notify()
+
+    # ---- for who drives it -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Make and start the enumerator, and tell it of all readers that may still get splits."""
+        enumerator = self._enumerator = self._source.create_enumerator(self, self._restored)
+        try:
+            enumerator.start()
+            for reader in range(self._parallelism):
+                if reader not in self.no_more:
+                    enumerator.add_reader(reader)
+        except BaseException:
+            self.close()
+            raise
+
+    def request(self, reader: int) -> None:
+        """A reader wants a split, unless it waits for one already or was told that there are no more."""
+        if reader not in self.no_more and reader not in self.unanswered:
+            self.unanswered.add(reader)
+            self._running().handle_split_request(reader)
+
+    def step(self, timeout_s: float = 0.0) -> bool:
+        """Run the enumerator if it has asked for that, waiting for it at most ``timeout_s``; whether it ran."""
+        until = self._clock.monotonic() + timeout_s
+        with self._woken:
+            while True:
+                now = self._clock.monotonic()
+                due = [at for at in self._run_at if at <= now]
+                if due:
+                    self._run_at = [at for at in self._run_at if at > now]
+                    break
+                if now >= until:
+                    return False
+                self._woken.wait(min([until, *self._run_at]) - now)
+        self._running().run()
+        return True
+
+    def taken(self, reader: int) -> int:
+        """How many splits wait to be taken for a reader."""
+        return len(self._assigned.get(reader, ()))
+
+    def take(self) -> dict[int, list[Any]]:
+        """The splits handed out since this was last called, by reader."""
+        assigned, self._assigned = self._assigned, {}
+        return assigned
+
+    def snapshot(self) -> Any:
+        """What the enumerator has not handed out.
+
+        Raises:
+            ConnectorError: it says None, which would have it begin anew after a restore.
+        """
+        state = self._running().snapshot()
+        if state is None:
+            raise ConnectorError(
+                f"the enumerator of {self._source.name} returned None from snapshot(), which stands for a job "
+                "that begins anew: return what is not handed out yet, as a list that may be empty"
+            )
+        return state
+
+    def close(self) -> None:
+        """Close the enumerator, once."""
+        enumerator, self._enumerator = self._enumerator, None
+        if enumerator is not None:
+            enumerator.close()
+
+    # ---- inside ----------------------------------------------------------------------------------------------
+
+    def _running(self) -> Enumerator:
+        assert self._enumerator is not None, "the enumerator is not started, or closed"
+        return self._enumerator
+
+    def _check(self, reader: int) -> None:
+        if not 0 <= reader < self._parallelism:
+            raise ConnectorError(
+                f"the enumerator of {self._source.name} has something for reader {reader}; readers are numbered "
+                f"from 0 to {self._parallelism - 1}"
+            )
+        if reader in self.no_more:
+            raise ConnectorError(
+                f"the enumerator of {self._source.name} has something for reader {reader}, which it has told that "
+                "there are no more splits"
+            )
+
+
+def plan_splits(source: Source[Any], readers: int, clock: Clock | None = None) -> list[list[Any]]:
+    """All splits of a source that ends, by reader: each is given the next one in turn.
+
+    Waits for an enumerator that finds its splits in threads of its own, and closes it in the end.
+
+    Args:
+        source: a bounded one.
+        readers: how many there are.
+        clock: for the enumerator's delays; None: the system's.
+
+    Raises:
+        ConnectorError: what the enumerator raises, or it breaks its contract.
+    """
+    given: list[list[Any]] = [[] for _ in range(readers)]
+    with DrivenEnumerator(source, readers, clock) as enumerator:
+        while True:
+            for reader in range(readers):
+                enumerator.request(reader)
+            found = enumerator.take()
+            for reader, splits in found.items():
+                given[reader] += splits
+            if len(enumerator.no_more) == readers:
+                return given
+            if not found:
+                enumerator.step(_LOOK_S)

@@ -1,0 +1,171 @@
+"""An enumerator driven by hand, and all splits of a bounded source."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sluiceway.clock import VirtualClock
+from sluiceway.connector import (
+    Boundedness,
+    Enumerator,
+    EnumeratorContext,
+    Reader,
+    ReaderContext,
+    SimpleEnumerator,
+    Source,
+)
+from sluiceway.connectors.collection import CollectionSource
+from sluiceway.errors import ConnectorError
+from sluiceway.runtime.microbatch.splits import DrivenEnumerator, plan_splits
+
+
+class _Source(Source[Any]):
+    """One with an enumerator of the test's."""
+
+    boundedness = Boundedness.BOUNDED
+
+    def __init__(self, make: Callable[[EnumeratorContext, Any], Enumerator]) -> None:
+        self._make = make
+
+    def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
+        return self._make(context, restored)
+
+    def create_reader(self, context: ReaderContext) -> Reader[Any]:
+        raise AssertionError("nobody reads here")
+
+
+class _Late(SimpleEnumerator):
+    """Finds its splits in a thread, after which it answers."""
+
+    def __init__(self, context: EnumeratorContext, restored: Any = None) -> None:
+        super().__init__(context, [])
+        self._asked: list[int] = []
+        self._found = False
+        self.closed = 0
+
+    def start(self) -> None:
+        threading.Thread(target=self._context.wake, args=(0.01,)).start()
+
+    def handle_split_request(self, reader: int) -> None:
+        if self._found:
+            super().handle_split_request(reader)
+        else:
+            self._asked.append(reader)
+
+    def run(self) -> None:
+        self._found = True
+        self._pending = list("abcde")
+        for reader in self._asked:
+            super().handle_split_request(reader)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_all_splits_are_handed_out_in_turn() -> None:
+    source = _Source(lambda context, restored: SimpleEnumerator(context, "abcde"))
+    assert plan_splits(source, 2) == [["a", "c", "e"], ["b", "d"]]
+
+
+def test_each_reader_has_its_share_of_a_collection() -> None:
+    planned = plan_splits(CollectionSource(range(10)), 3)
+    assert [[split.split_id for split in splits] for splits in planned] == [["slice-0"], ["slice-1"], ["slice-2"]]
+
+
+def test_splits_found_in_a_thread_are_waited_for_and_the_enumerator_is_closed() -> None:
+    made: list[_Late] = []
+
+    def make(context: EnumeratorContext, restored: Any) -> Enumerator:
+        made.append(_Late(context))
+        return made[0]
+
+    assert plan_splits(_Source(make), 2) == [["a", "c", "e"], ["b", "d"]]
+    assert made[0].closed == 1
+
+
+def test_an_enumerator_that_cannot_start_is_closed() -> None:
+    class Broken(_Late):
+        def start(self) -> None:
+            raise ConnectorError("nothing there")
+
+    made: list[Broken] = []
+
+    def make(context: EnumeratorContext, restored: Any) -> Enumerator:
+        made.append(Broken(context))
+        return made[0]
+
+    with pytest.raises(ConnectorError, match="nothing there"):
+        plan_splits(_Source(make), 1)
+    assert made[0].closed == 1
+
+
+def test_splits_for_a_reader_that_is_not_there_are_refused() -> None:
+    class Wrong(SimpleEnumerator):
+        def handle_split_request(self, reader: int) -> None:
+            self._context.assign(7, ["a"])
+
+    with pytest.raises(ConnectorError, match=r"has something for reader 7; readers are numbered from 0 to 1"):
+        plan_splits(_Source(lambda context, restored: Wrong(context, [])), 2)
+
+
+def test_splits_after_the_last_are_refused() -> None:
+    class Wrong(SimpleEnumerator):
+        def handle_split_request(self, reader: int) -> None:
+            self._context.no_more_splits(reader)
+            self._context.assign(reader, ["a"])
+
+    with pytest.raises(ConnectorError, match="told that there are no more splits"):
+        plan_splits(_Source(lambda context, restored: Wrong(context, [])), 1)
+
+
+def test_it_runs_when_it_has_asked_to_and_not_before() -> None:
+    clock = VirtualClock()
+    runs: list[int] = []
+
+    class Watching(SimpleEnumerator):
+        def start(self) -> None:
+            self._context.wake(5.0)
+
+        def run(self) -> None:
+            runs.append(clock.now_ms())
+            self._context.wake(5.0)
+
+    source = _Source(lambda context, restored: Watching(context, []))
+    with DrivenEnumerator(source, 1, clock) as enumerator:
+        assert not enumerator.step()
+        clock.advance(4999)
+        assert not enumerator.step()
+        clock.advance(1)
+        assert enumerator.step()
+        assert not enumerator.step()
+        assert runs == [5000]
+
+
+def test_a_request_that_is_not_answered_is_not_made_again() -> None:
+    asked: list[int] = []
+
+    class Silent(SimpleEnumerator):
+        def handle_split_request(self, reader: int) -> None:
+            asked.append(reader)
+
+    with DrivenEnumerator(_Source(lambda context, restored: Silent(context, [])), 1) as enumerator:
+        enumerator.request(0)
+        enumerator.request(0)
+        assert asked == [0]
+        assert enumerator.unanswered == {0}
+
+
+def test_it_goes_on_from_a_snapshot() -> None:
+    source = _Source(lambda context, restored: SimpleEnumerator(context, "abc" if restored is None else restored))
+    with DrivenEnumerator(source, 2) as enumerator:
+        enumerator.request(0)
+        assert enumerator.take() == {0: ["a"]}
+        state = enumerator.snapshot()
+    with DrivenEnumerator(source, 2, restored=state, no_more=[0]) as enumerator:
+        enumerator.request(0)
+        enumerator.request(1)
+        assert enumerator.take() == {1: ["b"]}
