@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from traceback import format_exception
 
+from sluiceway.capabilities import EVERYTHING, Capabilities
 from sluiceway.carrier import Carrier
 from sluiceway.clock import Clock
 from sluiceway.config import Settings
@@ -220,6 +221,20 @@ class Engine(ABC):
     def prepare(self, graph: StreamGraph, settings: Settings, services: Services) -> Job:
         """Check that the graph can run here, and make a job of it. Nothing is opened yet.
 
+        What :meth:`capabilities` says that the engine lacks has been refused before.
+
         Raises:
             GraphError: the graph asks for something that this engine cannot do; names the steps.
         """
+
+    def capabilities(self, settings: Settings, *, bounded: bool) -> Capabilities:
+        """What it has, in a run with these options; all there is, where an engine does not override this.
+
+        Args:
+            settings: the options of the run.
+            bounded: whether all sources of the job come to an end.
+
+        Raises:
+            ConfigurationError, NotBuiltYetError: it cannot run with these options at all.
+        """
+        return EVERYTHING

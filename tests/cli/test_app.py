@@ -323,6 +323,14 @@ def test_check_without_findings_is_0(sluiceway: Any, write: Any) -> None:
     assert json.loads(sluiceway("check", "job.py", "--json").stdout) == []
 
 
+def test_check_names_what_the_engine_does_not_have(sluiceway: Any, write: Any) -> None:
+    write("job.py", FLOW.replace("from_collection([1])", "from_collection([1]).uid('s')"))
+    result = sluiceway("check", "job.py", "--engine", "spark", "--hosted", "--transport", "shm")
+    assert result.exit_code == 2
+    assert "error: transport is shm: engine 'spark' with --hosted does not have" in result.stdout
+    assert sluiceway("check", "job.py", "--engine", "spark", "--hosted").exit_code == 0
+
+
 def test_check_with_warnings_is_0_and_with_errors_2(sluiceway: Any, write: Any) -> None:
     write("job.py", FLOW)
     result = sluiceway("check", "job.py")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -125,3 +126,15 @@ def test_every_page_can_be_reached() -> None:
     nav = (ROOT / "mkdocs.yml").read_text()
     for page in DOCS.rglob("*.md"):
         assert re.search(rf"\b{re.escape(str(page.relative_to(DOCS)))}$", nav, re.M), page
+
+
+def test_the_tables_of_what_engines_can_do_are_those_of_the_code() -> None:
+    spec = importlib.util.spec_from_file_location("engines_page", DOCS / "engines.py")
+    assert spec is not None
+    assert spec.loader is not None
+    maker = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(maker)
+    text = REFERENCE["engines.md"]
+    assert text == maker.page(text), "python docs/engines.py writes them"
+    for feature in maker.Feature:
+        assert text.count(f"\n| {feature.text} | ") == 1

@@ -212,15 +212,17 @@ class Pipeline:
             services: what plugins give; None: what the installed ones do.
 
         Raises:
-            GraphError: the program cannot become a job, or the engine cannot run it.
+            GraphError: the program cannot become a job, or asks for something that the engine does not have.
+            ConfigurationError: an option does.
             UnknownNameError: an engine, a state backend and so on that nobody offers.
         """
+        from sluiceway.api.preparing import prepare
         from sluiceway.plugins import default_manager
 
         settings = settings or Settings()
         engine = default_manager().engine(settings.engine)
         services = services or default_manager().services()
-        return self._make_job(lambda graph, effective: engine.prepare(graph, effective, services), settings)
+        return self._make_job(lambda graph, effective: prepare(engine, graph, effective, services), settings)
 
     def run(self, **options: Any) -> JobResult:
         """Run the pipeline to its end, in the calling thread. Ctrl-C cancels it; a second one ends it at once.
@@ -281,21 +283,29 @@ class Pipeline:
     def check(self, **options: Any) -> list[Finding]:
         """Look for what is wrong or doubtful, without running anything; an empty list if all is well.
 
+        What steps and options ask for that the engine does not have is an error, what it has in a way of its own
+        is a warning.
+
         Args:
             options: as for :meth:`run`.
 
         Raises:
+            UnknownNameError: there is no such engine.
             PluginError: a serializer that a plugin offers is broken.
         """
         from sluiceway.graph.check import check
         from sluiceway.plugins import default_manager
 
-        default_manager().register_serializers()
+        manager = default_manager()
+        manager.register_serializers()
+        settings = self._effective(resolve(options).settings)
+        engine = manager.engine(settings.engine)
         return check(
             self._transformations,
-            self._effective(resolve(options).settings),
+            settings,
             job_name=self._name,
             max_parallelism=self._max_parallelism,
+            capabilities=lambda bounded: engine.capabilities(settings, bounded=bounded),
         )
 
     def _repr_html_(self) -> str:

@@ -133,6 +133,7 @@ def collect_from(
     Raises:
         GraphError: the program cannot become a job.
     """
+    from sluiceway.api.preparing import prepare
     from sluiceway.plugins import default_manager
 
     pipeline = stream._pipeline
@@ -142,7 +143,7 @@ def collect_from(
     name = job_name or pipeline.name
     graph = build_stream_graph(name, [end], effective, max_parallelism=pipeline._max_parallelism)
     manager = default_manager()
-    job = manager.engine(settings.engine).prepare(graph, effective, manager.services())
+    job = prepare(manager.engine(settings.engine), graph, effective, manager.services())
     return CloseableIterator(job, name, exchange)
 
 

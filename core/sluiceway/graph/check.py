@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
+from sluiceway.capabilities import Capabilities
 from sluiceway.config import Settings
 from sluiceway.functions import DEAD_LETTERS, KeySelector
 from sluiceway.graph.builder import assemble
+from sluiceway.graph.enginecheck import check_engine
+from sluiceway.graph.features import is_bounded
 from sluiceway.graph.findings import Finding, Level
 from sluiceway.graph.identity import function_name
 from sluiceway.graph.serializercheck import check_serializers
@@ -40,6 +43,7 @@ def check(
     *,
     job_name: str = "pipeline",
     max_parallelism: int | None = None,
+    capabilities: Callable[[bool], Capabilities] | None = None,
 ) -> list[Finding]:
     """Find what is wrong with a program, or may be, without running any of it.
 
@@ -49,16 +53,22 @@ def check(
         settings: the options that it would run with; the defaults if None.
         job_name: the pipeline's name, for messages.
         max_parallelism: the program's own number of key groups.
+        capabilities: from whether all sources end to what the engine has that it is to run on; None: it has
+            everything.
 
     Returns:
-        all findings: first those about the shape of the program, then those about each step in order.
+        all findings: first those about the shape of the program, then those about each step in order, then those
+        about what the engine has.
     """
     if isinstance(program, StreamGraph):
         return list(_check_graph(program))
-    assembly = assemble(job_name, program, settings or Settings(), max_parallelism=max_parallelism)
+    settings = settings or Settings()
+    assembly = assemble(job_name, program, settings, max_parallelism=max_parallelism)
     findings = list(assembly.findings)
     if assembly.graph is not None:
         findings += _check_graph(assembly.graph)
+        if capabilities is not None:
+            findings += check_engine(assembly.graph, settings, capabilities(is_bounded(assembly.graph)))
     return findings
 
 

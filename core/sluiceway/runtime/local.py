@@ -8,11 +8,12 @@ from random import SystemRandom
 from threading import Lock
 from typing import Any
 
+from sluiceway.capabilities import ONE_PROCESS, Capabilities, Feature, Lack
 from sluiceway.clock import Clock
 from sluiceway.config import Settings
 from sluiceway.elements import CheckpointBarrier
 from sluiceway.engine import Engine, Job, JobFailure, JobResult, JobStatus, Services
-from sluiceway.errors import ConfigurationError, StateError, choose
+from sluiceway.errors import StateError, choose
 from sluiceway.graph import (
     SCHEDULERS,
     ExecutionState,
@@ -53,11 +54,6 @@ class LocalEngine(Engine):
 
     def prepare(self, graph: StreamGraph, settings: Settings, services: Services) -> Job:
         """Chain the graph and look up what it needs."""
-        if settings.hosted:
-            raise ConfigurationError(
-                "hosted is about an engine that places workers, and engine 'local' starts its own: leave it out, "
-                "or choose --engine spark"
-            )
         if settings.scheduler not in SCHEDULERS:
             raise choose("scheduling strategy", settings.scheduler, SCHEDULERS)
         restart_strategy(settings.restart)
@@ -70,6 +66,27 @@ class LocalEngine(Engine):
         job_graph = job_graph_of(graph, services)
         restored = restore_from(settings, job_graph, services)
         return LocalJob(graph, settings, services, restored=restored)
+
+    def capabilities(self, settings: Settings, *, bounded: bool) -> Capabilities:
+        """Nearly all there is: some options are for workers, some objects for one process."""
+        hosted = Lack("it starts its own workers", "leave it out, or choose --engine spark")
+        if settings.workers:
+            return Capabilities(
+                "engine 'local' with workers",
+                {Feature.HOSTED: hosted, Feature.PROCESS_OBJECTS: ONE_PROCESS},
+            )
+        lacks = {Feature.HOSTED: hosted}
+        if settings.transport != "local":
+            one = "records go by reference inside one process"
+            lacks[Feature.TRANSPORTS] = Lack(one, "leave transport at 'auto', or run with --workers")
+        return Capabilities(
+            "engine 'local' in one process",
+            lacks,
+            {
+                Feature.NETWORK_BUFFERS: "There is no network, so that this says nothing.",
+                Feature.LIVENESS: "There are no workers that could hang, so that this says nothing.",
+            },
+        )
 
 
 class _Workers:

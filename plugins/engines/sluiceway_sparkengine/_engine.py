@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sluiceway.capabilities import Capabilities
 from sluiceway.config import Settings
 from sluiceway.engine import Engine, Job, Services
 from sluiceway.errors import NotBuiltYetError, choose
@@ -13,6 +14,7 @@ from sluiceway.runtime.local import job_graph_of
 from sluiceway.runtime.loops import check_checkpoints
 from sluiceway.streamgraph import StreamGraph
 from sluiceway_spark import SessionConf, need_spark
+from sluiceway_sparkengine._capabilities import hosted
 from sluiceway_sparkengine._host import SparkHost
 
 __all__ = ["SparkEngine"]
@@ -28,11 +30,6 @@ class SparkEngine(Engine):
 
     def prepare(self, graph: StreamGraph, settings: Settings, services: Services) -> Job:
         """Check the job and what it needs; Spark is started when it runs."""
-        if not settings.hosted:
-            raise NotBuiltYetError(
-                "engine 'spark' cannot translate pipelines into Spark's own queries yet; it runs workers of ours "
-                "on Spark's executors, which is what --hosted says (hosted=True)"
-            )
         need_spark()
         if settings.scheduler not in SCHEDULERS:
             raise choose("scheduling strategy", settings.scheduler, SCHEDULERS)
@@ -42,3 +39,12 @@ class SparkEngine(Engine):
         job_graph = job_graph_of(graph, services)
         check_checkpoints(job_graph, settings)
         return ClusterJob(job_graph, settings, services, SparkHost(SessionConf(), workers))
+
+    def capabilities(self, settings: Settings, *, bounded: bool) -> Capabilities:
+        """As much as Spark leaves to our workers."""
+        if not settings.hosted:
+            raise NotBuiltYetError(
+                "engine 'spark' cannot translate pipelines into Spark's own queries yet; it runs workers of ours "
+                "on Spark's executors, which is what --hosted says (hosted=True)"
+            )
+        return hosted(settings)

@@ -144,8 +144,8 @@ def test_more_workers_than_tasks_can_run_are_refused() -> None:
     ("options", "kind", "message"),
     [
         ({"engine": "spark"}, NotBuiltYetError, r"cannot translate pipelines .* --hosted"),
-        ({"hosted": True}, ConfigurationError, r"engine 'local' starts its own: .* --engine spark"),
-        ({**HOSTED, "transport": "shm"}, ConfigurationError, r"'shm' is for workers on one machine; .* 'zmq'"),
+        ({"hosted": True}, ConfigurationError, r"engine 'local' in .* starts its own workers; .* --engine spark"),
+        ({**HOSTED, "transport": "shm"}, ConfigurationError, r"'shm' is not for workers on several .* 'zmq'"),
     ],
 )
 def test_what_cannot_be_is_said(options: dict[str, Any], kind: type[Exception], message: str) -> None:

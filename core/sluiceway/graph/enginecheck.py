@@ -1,0 +1,70 @@
+"""Whether an engine has what a job asks for, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sluiceway.capabilities import Capabilities
+from sluiceway.config import Settings
+from sluiceway.errors import ConfigurationError
+from sluiceway.graph.features import Use, uses
+from sluiceway.graph.findings import Finding, Level, graph_error
+from sluiceway.streamgraph import StreamGraph
+
+__all__ = ["check_engine", "refuse_what_is_lacking"]
+
+
+def check_engine(graph: StreamGraph, settings: Settings, capabilities: Capabilities) -> list[Finding]:
+    """What a job asks for that the engine does not have, as errors, or has in another way, as warnings.
+
+    Args:
+        graph: the job.
+        settings: the options of the run.
+        capabilities: what the engine has in a run with these options.
+    """
+    return [finding for use in uses(graph, settings) for finding in _about(use, capabilities)]
+
+
+def refuse_what_is_lacking(graph: StreamGraph, settings: Settings, capabilities: Capabilities) -> None:
+    """See to it that an engine has all that a job asks for, before anything is started for it.
+
+    Raises:
+        GraphError: a step asks for something that it does not have; names all that are wrong.
+        ConfigurationError: only options do.
+    """
+    findings = [f for f in check_engine(graph, settings, capabilities) if f.level is Level.ERROR]
+    if any(f.node for f in findings):
+        raise graph_error(graph.job_name, findings)
+    if findings:
+        raise ConfigurationError(str(graph_error(graph.job_name, findings)))
+
+
+def _about(use: Use, capabilities: Capabilities) -> Iterable[Finding]:
+    lack = capabilities.lacks.get(use.feature)
+    if lack is not None:
+        message = (
+            f"{_who(use)}: {capabilities.engine} does not have {use.feature.text}: {lack.why}; {lack.instead}"
+        )
+        yield _finding(Level.ERROR, "engine-lacks", use, message)
+        return
+    note = capabilities.otherwise.get(use.feature)
+    if note is not None:
+        message = f"{_who(use)}: {use.feature.text} on {capabilities.engine}: {note}"
+        yield _finding(Level.WARNING, "engine-differs", use, message)
+
+
+def _who(use: Use) -> str:
+    if use.node is None:
+        return f"{use.option} is {_shown(use.value)}"
+    return f"{use.node.name!r} ({use.node.location})" if use.node.location else repr(use.node.name)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _finding(level: Level, code: str, use: Use, message: str) -> Finding:
+    name, location = ("", "") if use.node is None else (use.node.name, use.node.location)
+    return Finding(level, code, message, name, location)
