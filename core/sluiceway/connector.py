@@ -387,6 +387,15 @@ class Source(ABC, Generic[T_co]):
         """
         return None
 
+    @property
+    def seekable(self) -> bool:
+        """Whether a reader can begin at any position that another one has reached, as often as need be.
+
+        False for what cannot be read again, such as a socket, and for what has to pass over all that lies before
+        the position. Engines that open readers anew for each batch then keep one open, and keep what it gave.
+        """
+        return True
+
     @abstractmethod
     def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
         """Make the enumerator; ``restored`` is what an earlier one's snapshot returned, or None."""

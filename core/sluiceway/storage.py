@@ -61,6 +61,24 @@ class CheckpointStorage(ABC):
             parts: the content, piece by piece; what iterating raises goes through.
         """
 
+    def create(self, name: str, parts: Iterable[bytes]) -> bool:
+        """Write a file, as :meth:`write` does, unless there is one of that name: that one stays as it is.
+
+        What is done here looks whether there is one and then writes. A storage that can do it in one step does: of
+        those that create the same file at the same time, in whatever processes, one alone is told that it did.
+
+        Returns:
+            whether it was written.
+        """
+        try:
+            self.read(name, 0, 0)
+        except CheckpointError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            self.write(name, parts)
+            return True
+        return False
+
     @abstractmethod
     def read(self, name: str, offset: int = 0, size: int | None = None) -> bytes:
         """Read a file, or ``size`` bytes of it from ``offset``; fewer where it ends before.

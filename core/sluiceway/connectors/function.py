@@ -102,6 +102,11 @@ class FunctionSource(Source[T]):
         """One."""
         return 1
 
+    @property
+    def seekable(self) -> bool:
+        """No: it begins from the start and passes over what lies before."""
+        return False
+
     def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
         """One split: everything."""
         return SimpleEnumerator(context, [_Taken(0)] if restored is None else restored)

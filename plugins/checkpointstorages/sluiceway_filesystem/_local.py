@@ -31,6 +31,34 @@ class LocalStorage(CheckpointStorage):
     def write(self, name: str, parts: Iterable[bytes]) -> int:
         """Write beside it, sync, rename, sync the directory."""
         path = self._path(name)
+        with self._written(name, path, parts) as (partial, size), self._failing("write", name):
+            _rename(partial, path)
+        return size
+
+    def create(self, name: str, parts: Iterable[bytes]) -> bool:
+        """The same with a link in place of the rename, which fails where there is such a name."""
+        path = self._path(name)
+        with self._written(name, path, parts) as (partial, _), self._failing("write", name):
+            try:
+                os.link(partial, path)
+            except FileExistsError:
+                os.unlink(partial)
+                return False
+            except OSError as error:
+                if error.errno not in _NO_LINK:
+                    raise
+                if os.path.exists(path):
+                    os.unlink(partial)
+                    return False
+                _rename(partial, path)
+            else:
+                os.unlink(partial)
+                _sync(os.path.dirname(path))
+        return True
+
+    @contextmanager
+    def _written(self, name: str, path: str, parts: Iterable[bytes]) -> Iterator[tuple[str, int]]:
+        """A file beside it, with its size; gone if anything fails."""
         partial = _partial(path)
         with self._failing("write", name):
             file = _in_directory(path, lambda: open(partial, "xb"))  # noqa: SIM115 - closed below
@@ -43,14 +71,13 @@ class LocalStorage(CheckpointStorage):
                 file.flush()
                 os.fsync(file.fileno())
                 file.close()
-                _rename(partial, path)
+            yield partial, size
         except BaseException:
             with suppress(OSError):
                 file.close()
             with suppress(OSError):
                 os.unlink(partial)
             raise
-        return size
 
     def put_file(self, name: str, path: str) -> int:
         """Link it, or copy it from another disk."""

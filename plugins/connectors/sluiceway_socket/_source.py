@@ -112,6 +112,11 @@ class SocketSource(Source[str]):
         """One."""
         return 1
 
+    @property
+    def seekable(self) -> bool:
+        """No."""
+        return False
+
     def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
         """One split: the stream."""
         return SimpleEnumerator(context, [_Stream(str(self._endpoint))] if restored is None else restored)

@@ -7,7 +7,9 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -75,6 +77,8 @@ class ObjectStore(MemoryFileSystem):
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
         path = self._strip_protocol(path)
+        if mode == "create" and path in self.store:
+            raise FileExistsError(path)
         self.store[path] = MemoryFile(self, path, value)
 
     def mv(self, *arguments: Any, **options: Any) -> None:
@@ -151,6 +155,49 @@ def test_between_two_disks_files_are_copied(tmp_path: Path, monkeypatch: pytest.
     storage.fetch_file("shared/a", str(tmp_path / "target"))
     assert (tmp_path / "target").read_bytes() == source.read_bytes()
     assert [file.name for file in storage.files()] == ["shared/a"]
+
+
+def test_one_alone_creates_a_file(tmp_path: Path) -> None:
+    count = 8
+    for attempt in range(20):
+        together = threading.Barrier(count)
+
+        def create(number: int, together: threading.Barrier = together, name: str = f"d/{attempt}") -> bool:
+            storage = LocalStorage(str(tmp_path))
+            together.wait()
+            return storage.create(name, [b"%d" % number] * 1000)
+
+        with ThreadPoolExecutor(count) as pool:
+            created = list(pool.map(create, range(count)))
+        winner = created.index(True)
+        assert created.count(True) == 1
+        assert LocalStorage(str(tmp_path)).read(f"d/{attempt}") == b"%d" % winner * 1000
+    assert len(list(tmp_path.rglob("d/*"))) == 20
+
+
+def test_files_are_created_where_there_are_no_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def link(source: str, target: str) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", link)
+    storage = LocalStorage(str(tmp_path))
+    assert storage.create("d/a", [b"first"])
+    assert not storage.create("d/a", [b"second"])
+    assert storage.read("d/a") == b"first"
+    assert [file.name for file in storage.files()] == ["d/a"]
+
+
+def test_a_disk_that_cannot_be_written_is_no_file_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def link(source: str, target: str) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "link", link)
+    storage = LocalStorage(str(tmp_path))
+    with pytest.raises(CheckpointError, match=r"cannot write .*d/a: Input/output error"):
+        storage.create("d/a", [b"first"])
+    assert list(storage.files()) == []
 
 
 def test_empty_directories_go(tmp_path: Path) -> None:

@@ -90,6 +90,17 @@ class CheckpointStorageConformance:
         assert self.storage.read("d/a") == b"new"
         assert self.names() == ["d/a"]
 
+    def test_a_file_that_is_there_is_not_created_again(self) -> None:
+        assert self.storage.create("d/a", (b"the ", b"first"))
+        assert not self.storage.create("d/a", (b"another",))
+        assert self.storage.read("d/a") == b"the first"
+        assert self.names() == ["d/a"]
+        self.storage.write("d/b", (b"written",))
+        assert not self.storage.create("d/b", (b"another",))
+        self.storage.delete(["d/a"])
+        assert self.storage.create("d/a", ())
+        assert self.storage.read("d/a") == b""
+
     def test_what_is_not_there_cannot_be_read(self) -> None:
         with pytest.raises(CheckpointError, match=r"cannot read .*nothing/a\.state") as caught:
             self.storage.read("nothing/a.state")
