@@ -140,6 +140,11 @@ class InputGate:
         """The merged watermark in ms."""
         return self._valve.current
 
+    @property
+    def valve(self) -> WatermarkValve:
+        """What merges the watermarks; another one before :meth:`start`."""
+        return self._valve
+
     def wake(self, channel: int) -> None:
         """A channel has something to read. Before :meth:`start` this is noted there."""
         if not self._started:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sluiceway.elements import MIN_WATERMARK, Watermark, WatermarkStatus
 
 __all__ = ["WatermarkValve"]
@@ -28,6 +30,15 @@ class WatermarkValve:
     def current(self) -> int:
         """The watermark given out last, in ms."""
         return self._given
+
+    def snapshot(self) -> tuple[object, ...]:
+        """All that it has heard and given, for :meth:`restore`; picklable."""
+        return tuple(self._marks), tuple(self._active), tuple(self._aligned), self._given, self._given_active
+
+    def restore(self, snapshot: tuple[Any, ...]) -> None:
+        """Go on from what one with as many channels has heard."""
+        marks, active, aligned, self._given, self._given_active = snapshot
+        self._marks, self._active, self._aligned = list(marks), list(active), list(aligned)
 
     def watermark(self, channel: int, mark: Watermark) -> Watermark | None:
         """Take a channel's watermark; returns the new minimum if it rose."""

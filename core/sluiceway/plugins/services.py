@@ -72,6 +72,8 @@ class HookListener(LifecycleListener):
 class PluginServices(Services):
     """Looks everything up in a plugin manager.
 
+    Pickled, it becomes that of the process in which it is unpickled, with the clock of that machine.
+
     Args:
         manager: the plugin manager.
         clock: what jobs are to run by; None: the machine's.
@@ -81,6 +83,9 @@ class PluginServices(Services):
         self._manager = manager
         self._clock = clock or SystemClock()
         self._listener = HookListener(manager)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _services_of_process, ()
 
     @property
     def clock(self) -> Clock:
@@ -128,3 +133,9 @@ class PluginServices(Services):
     def metrics_reporters(self, names: Sequence[str]) -> list[MetricsReporter]:
         """New metrics reporters, in the order of the names."""
         return [self._manager.make(METRICS_REPORTER, n, MetricsReporter) for n in names]  # type: ignore[type-abstract]
+
+
+def _services_of_process() -> Services:
+    from sluiceway.plugins.manager import default_manager
+
+    return default_manager().services()

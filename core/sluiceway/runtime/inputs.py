@@ -226,6 +226,7 @@ class SourceInput(TaskInput):
 
     Attributes:
         paused: whether nothing more is to be read for now; what was read already still comes.
+        limit: about how many records to read at a time.
     """
 
     def __init__(
@@ -250,7 +251,7 @@ class SourceInput(TaskInput):
         self._uid = uid
         self._subtask = subtask
         self._settings = settings
-        self._limit = settings.batch_size
+        self.limit = settings.batch_size
         self._interval_s = settings.latency_interval_ms / 1000
         self._next_marker = 0.0
         # Made from what was read, and to be sent before anything else.
@@ -402,7 +403,7 @@ class SourceInput(TaskInput):
         assert self._reader is not None
         if self._member is not None and not self._member.may_read():
             return self._wait(_NOTHING, self._member.again_at)
-        polled = self._reader.poll(self._limit)
+        polled = self._reader.poll(self.limit)
         if type(polled) is list:
             if polled:
                 return self._take(Batch(polled))

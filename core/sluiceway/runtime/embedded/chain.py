@@ -1,0 +1,524 @@
+"""A subtask driven by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+from sluiceway.clock import Clock
+from sluiceway.connector import Reader, ReaderContext, Wait
+from sluiceway.elements import Batch, Element, EndOfData, EndOfPartition, Watermark
+from sluiceway.engine import Services
+from sluiceway.errors import JobCancelledError, StateError
+from sluiceway.metrics import MetricGroup
+from sluiceway.operators import (
+    Operator,
+    OperatorContext,
+    OperatorSnapshot,
+    SinkOperator,
+    TimedOperator,
+    build_operators,
+    own_copy,
+)
+from sluiceway.outputs import ResultPartition
+from sluiceway.runtime.bursts import Concerned, concerned, seconds_to
+from sluiceway.runtime.embedded.ends import HandTransport
+from sluiceway.runtime.embedded.plan import EmbeddedPlan
+from sluiceway.runtime.eventloop import EventLoop, LazyEventLoop
+from sluiceway.runtime.failure import close_each, explain_failure, stand_in
+from sluiceway.runtime.inputs import GateInput, SourceInput
+from sluiceway.runtime.poller import Poller, SelectorPoller
+from sluiceway.runtime.wiring import EdgeOutput, open_gate, open_partition, open_source, operator_context
+from sluiceway.state import StateBackend
+from sluiceway.steps import SourceStep
+from sluiceway.streamgraph import StreamNode
+
+__all__ = ["EmbeddedChain", "Position"]
+
+_NAP_S: Final = 0.05
+"""How long at most a source is waited for before it is asked again whether to go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """What a subtask has heard and sent so far, beyond its state: for one that is to go on where another stopped.
+
+    Attributes:
+        ended: whether it has come to its end.
+        watermarks: what its gate has heard of event time, as the gate's valve keeps it; None for a source.
+        over: the senders that have come to their end.
+        seqs: how often something was taken of each channel out, in the order of the channels.
+    """
+
+    ended: bool = False
+    watermarks: Any = None
+    over: tuple[int, ...] = ()
+    seqs: tuple[int, ...] = ()
+
+
+class EmbeddedChain:
+    """Runs one subtask of a vertex without task, transport and threads: fed by hand, asked for what came out.
+
+    Call order: :meth:`open`; then :meth:`feed` or :meth:`read`, :meth:`settle`, :meth:`take`, :meth:`snapshot`,
+    :meth:`completed` as wanted; :meth:`close` once in any case. From one thread, except :meth:`wake` and
+    :meth:`cancel`.
+
+    Whatever a method has to wait for it waits for in the calling thread: a sink that takes no more, coroutines.
+    What a user's function raises comes out of the method that gave rise to it, with the notes that a job adds;
+    then only :meth:`close` is left.
+
+    Args:
+        plan: the job.
+        vertex: id of the vertex.
+        subtask: index of the subtask.
+        state_backend: makes keyed state.
+        clock: processing time.
+        services: for partitioners of plugins; None where the job has none.
+        attempt: number of the attempt.
+        own: whether to work on copies of function objects, so that several subtasks can be made of one plan, and
+            one of them several times; False: on those of the plan.
+        event_loop: where coroutines run; None: in a thread of its own.
+
+    Attributes:
+        ended: whether the input has ended and all of it was processed.
+        records_in: records read or fed.
+        records_out: records given to other subtasks.
+        splits_wanted: how many splits a source's reader has asked for that it was not given.
+        no_more: whether a source's reader was told that no splits will come.
+    """
+
+    def __init__(
+        self,
+        plan: EmbeddedPlan,
+        vertex: int,
+        subtask: int,
+        *,
+        state_backend: StateBackend,
+        clock: Clock,
+        services: Services | None = None,
+        attempt: int = 0,
+        own: bool = True,
+        event_loop: EventLoop | None = None,
+    ) -> None:
+        self.plan = plan
+        self.vertex = plan.graph.vertex(vertex)
+        self.subtask = subtask
+        self.clock = clock
+        self.ended = False
+        self.records_in = 0
+        self.records_out = 0
+        self.splits_wanted = 0
+        self.no_more = False
+        self.started = 0.0
+        self._deployment = plan.deployment(vertex, subtask, attempt)
+        self._state_backend = state_backend
+        self._services = services
+        self._own = own
+        self._event_loop = event_loop or LazyEventLoop()
+        self._transport = HandTransport(plan, vertex, subtask)
+        self._poller: Poller | None = None
+        self._woken = False
+        self._cancelled = False
+        self._now_ms: int | None = None
+        self._metrics: list[tuple[str, MetricGroup]] = []
+        self._partitions: list[ResultPartition] = []
+        self._operators: list[Operator] = []
+        self._concerned: list[Concerned] = []
+        self._backward: list[Operator] = []
+        self._seqs: tuple[int, ...] = ()
+        self._at = self.vertex.head.name
+        self._closed = False
+        self.input: GateInput | SourceInput
+
+    # ---- life -----------------------------------------------------------------------------------------------
+
+    def open(self, restored: Sequence[OperatorSnapshot] = (), position: Position | None = None) -> None:
+        """Make the state and open the functions, the source's reader or the sink's writer.
+
+        Args:
+            restored: the state to go on with; empty for a first start.
+            position: where the subtask was that has left that state; None: at the beginning.
+        """
+        with self._explaining():
+            self._deployment = replace(self._deployment, restored=tuple(restored))
+            self._build()
+            for operator in self._operators:
+                self._at = operator.step_name
+                operator.initialize(restored)
+            for operator in self._backward:
+                self._at = operator.step_name
+                operator.open()
+            self._at = self.vertex.head.name
+            if position is not None and position.ended and isinstance(self.input, SourceInput):
+                self.input.end()
+            else:
+                self.input.open()
+            self._free()
+            if position is not None:
+                self._go_on_from(position)
+
+    def _build(self) -> None:
+        d = self._deployment
+        step = self.vertex.head.step
+        if isinstance(step, SourceStep):
+            self.input = open_source(d, step, self.clock, self._make_reader, float, lambda *told: None)
+        else:
+            gate = open_gate(d, self._transport, lambda gate, channel: gate.wake(channel), lambda: None)
+            self._gate = gate
+            self.input = GateInput(gate)
+        outside: dict[int, list[tuple[str | None, EdgeOutput]]] = {}
+        for output in d.outputs:
+            partition = open_partition(d, output, self._transport, self._services, lambda: None)  # type: ignore[arg-type]
+            self._partitions.append(partition)
+            outside.setdefault(output.node, []).append((output.tag, EdgeOutput(self, partition)))
+        # What is copied for subtask 0 is the original: ask for that of another one.
+        nodes = [own_copy(n, 1 if self._own else 0) for n in self.vertex.nodes]
+        self._operators = build_operators(nodes, self.vertex.inner_edges, self._context, outside)
+        self._entry = self._operators[0]
+        self._receive = self._entry.receivers()
+        self._backward = self._operators[::-1]
+        self._concerned = concerned(self._backward)
+
+    def _context(self, node: StreamNode) -> OperatorContext:
+        context = operator_context(
+            self._deployment, node, self.clock, self._state_backend, self.wake, float, self._event_loop.calls
+        )
+        self._metrics.append((node.name, context.metrics))
+        return context
+
+    def _make_reader(self) -> Reader[Any]:
+        step = self.vertex.head.step
+        assert isinstance(step, SourceStep)
+        context = ReaderContext(
+            subtask=self.subtask,
+            parallelism=self.vertex.parallelism,
+            clock=self.clock,
+            wake=self.wake,
+            request_split=self._want_split,
+            metrics=MetricGroup(),
+        )
+        return step.source.create_reader(context)
+
+    def _go_on_from(self, position: Position) -> None:
+        for outbox, seq in zip(self._transport.outboxes, position.seqs, strict=True):
+            outbox.seq = seq
+        self.ended = position.ended
+        if not isinstance(self.input, GateInput) or position.ended:
+            return
+        valve = self._gate.valve
+        valve.restore(position.watermarks)
+        if position.watermarks is not None:
+            # What was due by then has fired; now the operators know that time again.
+            self._entry.control(Watermark(valve.current))
+            self._free()
+        for sender in position.over:
+            self._feed(sender, [EndOfData(), EndOfPartition()])
+
+    def position(self) -> Position:
+        """How far it is. Together with :meth:`snapshot` that is all that another one needs to go on."""
+        seqs = tuple(outbox.seq for outbox in self._transport.outboxes)
+        if isinstance(self.input, SourceInput):
+            return Position(self.ended, seqs=seqs)
+        over = tuple(sender for sender, inbox in self._transport.inboxes.items() if inbox.ended)
+        return Position(self.ended, self._gate.valve.snapshot(), over, seqs)
+
+    def close(self) -> None:
+        """Close functions and state, the reader or the writer. Harmless a second time.
+
+        Raises:
+            Exception: what a function has raised in closing; everything else is closed, too.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        closes = [(o.step_name, o.close) for o in self._backward]
+        if hasattr(self, "input"):
+            closes.append((self.vertex.head.name, self.input.close))
+        closes.append((self.vertex.head.name, self._event_loop.close))
+        if self._poller is not None:
+            closes.append((self.vertex.head.name, self._poller.close))
+        cause = close_each(closes, None, self._explained)
+        if cause is not None:
+            raise cause
+
+    # ---- in -------------------------------------------------------------------------------------------------
+
+    def feed(self, sender: int, elements: Iterable[Element]) -> None:
+        """Take what came by a sender and process it; watermarks, idleness and ends are merged over all senders.
+
+        Behind the last sender's EndOfData everything is finished: see :attr:`ended`.
+
+        Raises:
+            ValueError: nobody of that number sends to this subtask.
+        """
+        with self._explaining():
+            self._feed(sender, elements)
+
+    def _feed(self, sender: int, elements: Iterable[Element]) -> None:
+        inbox = self._transport.inboxes.get(sender)
+        if inbox is None:
+            raise ValueError(
+                f"sender {sender} does not send to {self.vertex.name!r}, subtask {self.subtask + 1}: its senders "
+                f"are {', '.join(map(str, sorted(self._transport.inboxes))) or 'none, it reads a source'}"
+            )
+        come = list(elements)
+        inbox.ended = inbox.ended or any(type(element) is EndOfPartition for element in come)
+        inbox.put(come)
+        while not isinstance(element := self.input.read(), Wait):
+            self._take_in(element)
+        self._free()
+
+    def read(self, limit: int, until: Callable[[], bool] = lambda: False) -> bool:
+        """Read on in the source.
+
+        Args:
+            limit: about how many records to read; watermarks behind them belong to them.
+            until: asked before each batch and a few times a second: whether that is enough.
+
+        Returns:
+            whether the input has ended, and all of it was processed.
+        """
+        source = self.input
+        assert isinstance(source, SourceInput), f"{self.vertex.name!r} reads no source: feed it"
+        most, until_records = self.plan.settings.batch_size, self.records_in + limit
+        with self._explaining():
+            while not self.ended:
+                if not source.reads_ahead and (self.records_in >= until_records or until()):
+                    break
+                source.limit = max(1, min(most, until_records - self.records_in))
+                element = source.read()
+                if not isinstance(element, Wait):
+                    self._take_in(element)
+                    continue
+                self._idle()
+                if until():
+                    break
+                now = self.clock.monotonic()
+                self._sleep(replace(element, until=min(now + _NAP_S, element.until or now + _NAP_S)), None)
+            self._free()
+        return self.ended
+
+    def add_splits(self, splits: Sequence[Any]) -> None:
+        """Give splits to the source's reader."""
+        assert isinstance(self.input, SourceInput)
+        self.splits_wanted = 0
+        with self._explaining():
+            self.input.add_splits(splits)
+
+    def no_more_splits(self) -> None:
+        """Tell the source's reader that it has got all."""
+        assert isinstance(self.input, SourceInput)
+        self.splits_wanted, self.no_more = 0, True
+        with self._explaining():
+            self.input.tell(lambda reader: reader.no_more_splits())
+
+    def _want_split(self) -> None:
+        if not self.no_more:
+            self.splits_wanted += 1
+
+    def _take_in(self, element: Element) -> None:
+        self._free()
+        self._at = self._entry.step_name
+        if type(element) is Batch:
+            self.records_in += len(element.values)
+            self._receive[self.input.port](element)
+        elif type(element) is EndOfData:
+            self._finish()
+        elif type(element) is not EndOfPartition:
+            self._entry.control(element)
+
+    def _finish(self) -> None:
+        """Head to tail; then whoever comes after is told."""
+        for operator in self._operators:
+            while True:
+                self._free()
+                wait = operator.draining()
+                if wait is None:
+                    break
+                self._sleep(wait, None)
+            self._at = operator.step_name
+            operator.finish()
+        self._free()
+        for partition in self._partitions:
+            partition.control(EndOfData())
+            partition.control(EndOfPartition())
+        self.ended = True
+
+    # ---- between --------------------------------------------------------------------------------------------
+
+    def settle(self, now_ms: int | None = None) -> None:
+        """Do everything that is due, and wait for what is under way: the input has run dry for now.
+
+        Args:
+            now_ms: processing time, ms since the epoch; None: the clock's.
+        """
+        with self._explaining():
+            self._now_ms = now_ms
+            try:
+                self._settle()
+            finally:
+                self._now_ms = None
+
+    def _settle(self) -> None:
+        while True:
+            self._free()
+            wait = next((wait for o in self._operators if (wait := o.draining()) is not None), None)
+            if wait is None:
+                break
+            self._sleep(wait, None)
+        self._idle()
+
+    def _idle(self) -> None:
+        for operator in self._operators:
+            self._at = operator.step_name
+            operator.idle()
+        self._free()
+
+    def _free(self) -> None:
+        """Do what is due, and wait until every operator can take more."""
+        while self._concerned:
+            for index, operator, timed in self._concerned:
+                if timed is not None and (part := self._part(timed)) is not None:
+                    self._at = operator.step_name
+                    part()
+                    break
+                wait = operator.blocked()
+                if wait is not None:
+                    self._sleep(wait, index + 1)
+                    break
+            else:
+                return
+
+    def _part(self, timed: TimedOperator) -> Callable[[], None] | None:
+        if timed.has_work:
+            return timed.work
+        due = timed.next_processing_time()
+        if due is not None and due <= (now_ms := self._now()):
+            return partial(timed.on_processing_time, now_ms)
+        return None
+
+    def _now(self) -> int:
+        return self.clock.now_ms() if self._now_ms is None else self._now_ms
+
+    # ---- out ------------------------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """How many records :meth:`take` would give, those apart that wait to make a full batch."""
+        return sum(outbox.records for outbox in self._transport.outboxes)
+
+    def take(self, least: int = 0) -> list[tuple[int, int, int, int, list[Element]]]:
+        """What came out since it was last taken: stage, target, sender, number within the channel, elements.
+
+        Args:
+            least: only of channels with so many records or more; 0: everything, what waits for company included.
+        """
+        if not least:
+            for partition in self._partitions:
+                partition.flush()
+        return [o.take() for o in self._transport.outboxes if o.elements and o.records >= least]
+
+    def snapshot(self, checkpoint_id: int) -> list[OperatorSnapshot]:
+        """The state of every step as of now. What a sink has made ready for its commit is among it.
+
+        What was given out and not taken is not in it: take it first, and keep it.
+        """
+        with self._explaining():
+            if self._closed:
+                raise StateError(f"{self.vertex.name!r}, subtask {self.subtask + 1}, was closed and has no state")
+            for operator in self._operators:
+                self._at = operator.step_name
+                operator.before_barrier()
+            for operator in self._operators:
+                while (wait := operator.unsettled()) is not None:
+                    self._sleep(wait, None)
+            taken: list[OperatorSnapshot] = []
+            for operator in self._operators:
+                self._at = operator.step_name
+                taken += operator.snapshots(checkpoint_id)
+            if isinstance(self.input, SourceInput):
+                taken[0] = OperatorSnapshot(self.vertex.uid, splits=self.input.snapshot())
+            return [
+                replace(s, subtask=self.subtask, parallelism=self.vertex.parallelism, drained=self.ended)
+                for s in taken
+            ]
+
+    def completed(self, checkpoint_id: int) -> None:
+        """That checkpoint is complete: a sink commits what was ready by then, functions are told."""
+        with self._explaining():
+            for operator in self._operators:
+                self._at = operator.step_name
+                operator.checkpoint_completed(checkpoint_id)
+
+    @property
+    def watermark(self) -> int:
+        """The watermark of the input, in ms."""
+        return self.input.watermark
+
+    @property
+    def records_to_sinks(self) -> int:
+        """Records that the sink was given."""
+        return sum(o.records for o in self._operators if isinstance(o, SinkOperator))
+
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """The functions' own metrics, by the name of the step and their own."""
+        return {step: own for step, group in self._metrics if (own := group.read())}
+
+    # ---- waiting --------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Have it look again for what it waits for. From any thread."""
+        self._woken = True
+        if self._poller is not None:
+            self._poller.wake()
+
+    def cancel(self) -> None:
+        """Have it wait for nothing any more: what would have to wait raises JobCancelledError. From any thread."""
+        self._cancelled = True
+        self.wake()
+
+    def _sleep(self, wait: Wait, timed: int | None) -> None:
+        """Wait for that, or until time has come for one of the last ``timed`` operators; maybe for less."""
+        if self._poller is None:
+            self._poller = SelectorPoller()
+        if self._cancelled:
+            raise JobCancelledError(f"job {self.plan.graph.job_name!r} was cancelled")
+        if self._woken:  # only now: whoever has woken it before could not know the poller
+            self._woken = False
+            return
+        if wait.fileno is not None:
+            self._poller.watch(self, wait, lambda: None)
+        limits = [] if wait.until is None else [wait.until - self.clock.monotonic()]
+        if (in_s := seconds_to(self._backward[:timed], self.clock)) is not None:
+            limits.append(in_s)
+        self._poller.poll(max(0.0, min(limits)) if limits else None)
+        self._woken = False
+        self._poller.forget(self)
+
+    # ---- errors ---------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            explained = self._explained(error)
+            if explained is error:
+                raise
+            raise explained from error
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
+            raise self._explained(stand_in(error, self._at)) from error
+
+    def _explained(self, error: BaseException, step: str = "") -> BaseException:
+        return explain_failure(
+            error,
+            vertex=self.vertex.name,
+            step=step or self._at,
+            subtask=self.subtask,
+            parallelism=self.vertex.parallelism,
+        )
