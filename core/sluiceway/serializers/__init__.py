@@ -22,6 +22,7 @@ from sluiceway.serializers.rows import (
     encode_rows,
     join_items,
     pack,
+    rows_of,
 )
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "join_items",
     "pack",
     "register_serializer",
+    "rows_of",
     "serializer_by_name",
     "serializer_for",
 ]

@@ -27,6 +27,7 @@ __all__ = [
     "encode_rows",
     "join_items",
     "pack",
+    "rows_of",
 ]
 
 _encode_msgpack = msgspec.msgpack.Encoder().encode
@@ -105,7 +106,7 @@ def decode_rows(data: bytes) -> list[Row]:
     """The rows that :func:`encode_rows` was given, those of blocks one by one. Raises CorruptStreamError."""
     rows, blocks = decode_blocks(data)
     for block in blocks:
-        rows += _rows_of(block)
+        rows += rows_of(block)
     return rows
 
 
@@ -216,7 +217,8 @@ def _begins_with_tuple(data: bytes) -> bool:
     return b"\x90" <= first <= b"\x9f" or first in (b"\xdc", b"\xdd")
 
 
-def _rows_of(block: Block) -> Iterator[Row]:
+def rows_of(block: Block) -> Iterator[Row]:
+    """What is in a block, one by one."""
     keys = map(bytes, _decode_raw(block.keys))
     values = map(PICKLE.dumps, _plain(block.values)) if block.pickled else map(bytes, _decode_raw(block.values))
     for key, value in zip(keys, values, strict=True):

@@ -27,12 +27,19 @@ from sluiceway.state.heap.entries import Frozen, HeapEntries
 from sluiceway.state.heap.snapshots import HeapSnapshot, Layer
 from sluiceway.state.mappings import KeyMapping
 
-__all__ = ["HeapKeyedBackend"]
+__all__ = ["HeapKeyedBackend", "HeapTable"]
 
 MakeSnapshot: TypeAlias = "Callable[[BackendContext, list[Layer], list[tuple[int, Row | Block]]], HeapSnapshot]"
 
 
-class _HeapTable(StateTable):
+class HeapTable(StateTable):
+    """A table of dicts, one for each namespace.
+
+    Args:
+        schema: what is in it.
+        operator: the operator's uid, for messages.
+    """
+
     def __init__(self, schema: TableSchema, operator: str) -> None:
         self.schema = schema
         self._operator = operator
@@ -49,8 +56,12 @@ class _HeapTable(StateTable):
             )
         found = self._namespaces.get(namespace)
         if found is None:
-            found = self._namespaces[namespace] = HeapEntries()
+            found = self._namespaces[namespace] = self.make_entries()
         return found
+
+    def make_entries(self) -> HeapEntries:
+        """A new namespace; for others to override."""
+        return HeapEntries()
 
     def entries(self, namespace: Hashable = VOID_NAMESPACE) -> dict[Any, Any]:
         return self._in(namespace, TableKind.VALUE)
@@ -126,7 +137,7 @@ class _HeapTable(StateTable):
             return found
         namespace = KEY_SERIALIZER.loads(encoded)
         if (entries := self._namespaces.get(namespace)) is None:
-            entries = self._namespaces[namespace] = HeapEntries()
+            entries = self._namespaces[namespace] = self.make_entries()
         self._filling[encoded] = entries
         return entries
 
@@ -148,7 +159,7 @@ class HeapKeyedBackend(KeyedStateBackend):
     def __init__(self, context: BackendContext, make_snapshot: MakeSnapshot = HeapSnapshot) -> None:
         self._make_snapshot = make_snapshot
         self._context = context
-        self._tables: dict[str, _HeapTable] = {}
+        self._tables: dict[str, HeapTable] = {}
         # What was restored of tables that nobody has asked for yet: by name, rows with their key groups.
         self._unclaimed: dict[str, tuple[StateMeta, list[tuple[int, Row | Block]]]] = {}
         self._may_restore = True
@@ -162,7 +173,7 @@ class HeapKeyedBackend(KeyedStateBackend):
         if table is not None:
             table.schema.check_same(schema.meta, self._context.operator)
             return table
-        table = _HeapTable(schema, self._context.operator)
+        table = self.make_table(schema)
         if (found := self._unclaimed.get(descriptor.name)) is not None:
             meta, rows = found
             with settling():
@@ -170,6 +181,10 @@ class HeapKeyedBackend(KeyedStateBackend):
             del self._unclaimed[descriptor.name]
         self._tables[descriptor.name] = table
         return table
+
+    def make_table(self, schema: TableSchema) -> HeapTable:
+        """A new table; for others to override."""
+        return HeapTable(schema, self._context.operator)
 
     def snapshot(self) -> KeyedSnapshot:
         self._check_open()

@@ -1,0 +1,281 @@
+"""Tables as dicts that know what has changed since the last snapshot."""
+
+from __future__ import annotations
+
+import pickle
+from collections import defaultdict
+from collections.abc import Hashable, Iterable
+from typing import Any, Final
+
+from sluiceway.errors import StateError
+from sluiceway.serializers import KEY_SERIALIZER, Block, Row, Serializer
+from sluiceway.state import (
+    VOID_NAMESPACE,
+    BackendContext,
+    KeyedSnapshot,
+    KeyedStateBackend,
+    StateBackend,
+    StateDescriptor,
+    StateMeta,
+    StateTable,
+    TableSchema,
+)
+from sluiceway.state.changelog.entries import TrackedEntries
+from sluiceway.state.changelog.log import Change, ChangeLog, Dropped, Gone, Item, encode, fold, items_of
+from sluiceway.state.heap.backend import HeapKeyedBackend, HeapTable
+from sluiceway.state.heap.entries import Frozen, HeapEntries
+from sluiceway.state.heap.snapshots import HeapSnapshot, Layer
+
+__all__ = ["ChangelogKeyedBackend", "ChangelogStateBackend"]
+
+_ABSENT: Final[Any] = object()
+_MOST: Final = 32
+_MORE: Final = 1 << 16
+"""A log of more changes than that, or of so many bytes more than when it was whole, is begun anew."""
+
+
+class ChangelogStateBackend(StateBackend):
+    """Objects on the heap; a snapshot costs what has changed since the one before, not what there is.
+
+    The ``groups`` of its snapshots are a :class:`ChangeLog`, whose ``latest`` is what has changed.
+
+    Args:
+        keep: whether each snapshot has all changes so far, so that it can be restored from by itself. Else whoever
+            takes the snapshots keeps what was the ``latest`` of each, and decides when it is to be all there is.
+
+    Attributes:
+        whole: whether the next snapshots are to have all there is, not only what has changed.
+    """
+
+    def __init__(self, *, keep: bool = True) -> None:
+        self.keep = keep
+        self.whole = False
+
+    def create_keyed(self, context: BackendContext) -> KeyedStateBackend:
+        """The keyed backend of one subtask."""
+        return ChangelogKeyedBackend(context, self)
+
+
+class _ChangelogTable(HeapTable):
+    def __init__(self, schema: TableSchema, operator: str) -> None:
+        super().__init__(schema, operator)
+        self._logged: set[Hashable] = set()
+        self._dropped: set[Hashable] = set()
+        # What the log has of the void namespace, where that comes from set_aside().
+        self._logged_aside: dict[Any, Any] | None = None
+
+    def make_entries(self) -> HeapEntries:
+        return TrackedEntries()
+
+    def drop(self, namespace: Hashable) -> None:
+        super().drop(namespace)
+        if namespace in self._logged:
+            self._logged.discard(namespace)
+            self._dropped.add(namespace)
+
+    def load(self, kept: Iterable[Any], reader: Serializer) -> None:
+        """Do what was done. The log is known to have it."""
+        run: list[Row | Block] = []
+        for item in kept:
+            if not isinstance(item, Gone | Dropped):
+                run.append(item)
+                continue
+            super().load(run, reader)
+            run.clear()
+            self._forget(item)
+        super().load(run, reader)
+        for entries in self._tracked().values():
+            entries.changed.clear()
+        self._logged = set(self._namespaces)
+
+    def _forget(self, item: Gone | Dropped) -> None:
+        namespace = KEY_SERIALIZER.loads(item.namespace)
+        if isinstance(item, Dropped):
+            self._namespaces.pop(namespace, None)
+            return
+        entries = self._namespaces.get(namespace, {})
+        for key in item.keys:
+            dict.pop(entries, KEY_SERIALIZER.loads(key), None)
+
+    def _tracked(self) -> dict[Hashable, TrackedEntries]:
+        namespaces: dict[Hashable, Any] = self._namespaces
+        return namespaces
+
+    # -- what has changed ------------------------------------------------------------------------------------
+
+    def all(self, index: int) -> list[Layer]:
+        """Everything."""
+        found: dict[Hashable, Any] = {name: entries for name, entries in self._namespaces.items() if entries}
+        if self._make_aside is not None:
+            found[VOID_NAMESPACE] = {**found.get(VOID_NAMESPACE, {}), **self._make_aside()}
+        return [self._layer(index, namespace, values) for namespace, values in found.items() if values]
+
+    def changes(self, index: int) -> tuple[list[Layer], list[tuple[Hashable, list[Any]]], list[Hashable]]:
+        """What was set, what is gone and which namespaces are, all since :meth:`logged`."""
+        layers: list[Layer] = []
+        gone: list[tuple[Hashable, list[Any]]] = []
+        aside = self._make_aside is not None or bool(self._logged_aside)
+        for namespace, entries in self._tracked().items():
+            if aside and namespace == VOID_NAMESPACE:
+                continue
+            if entries.changed:
+                present = {key: entries[key] for key in entries.changed if key in entries}
+                if present:
+                    layers.append(self._layer(index, namespace, present))
+                if namespace in self._logged and len(present) < len(entries.changed):
+                    gone.append((namespace, [key for key in entries.changed if key not in entries]))
+        if aside:
+            present, lost = self._changes_aside()
+            if present:
+                layers.append(self._layer(index, VOID_NAMESPACE, present))
+            if lost:
+                gone.append((VOID_NAMESPACE, lost))
+        return layers, gone, list(self._dropped)
+
+    def _changes_aside(self) -> tuple[dict[Any, Any], list[Any]]:
+        entries = self._tracked().get(VOID_NAMESPACE)
+        changed = set() if entries is None else entries.changed
+        known = self._logged_aside
+        if known is None:
+            known = {}
+            if entries is not None and entries.before is not None:
+                known, changed = entries.before, changed - entries.before.keys()
+        new = self._aside_now()
+        present = {key: value for key, value in new.items() if key in changed or known.get(key, _ABSENT) != value}
+        self._new_aside = new
+        return present, [key for key in known.keys() | changed if key not in new]
+
+    def _aside_now(self) -> dict[Any, Any]:
+        make = self._make_aside
+        return {**self._namespaces.get(VOID_NAMESPACE, {}), **(make() if make is not None else {})}
+
+    def logged(self, layers: list[Layer], *, whole: bool) -> None:
+        """The log has everything now."""
+        if whole:
+            self._logged.clear()
+            if self._make_aside is not None or self._logged_aside is not None:
+                self._logged_aside = self._aside_now()
+        elif self._make_aside is not None or self._logged_aside:
+            self._logged_aside = self._new_aside
+        self._logged.update(layer.namespace for layer in layers)
+        self._dropped.clear()
+        for entries in self._tracked().values():
+            entries.changed.clear()
+            entries.before = None
+
+    def _layer(self, index: int, namespace: Hashable, values: dict[Any, Any]) -> Layer:
+        return Layer(index, self.schema, namespace, HeapEntries(), Frozen(values, self.encode))
+
+
+class ChangelogKeyedBackend(HeapKeyedBackend):
+    """See the contract.
+
+    Args:
+        context: of the subtask.
+        owner: what it is to do.
+    """
+
+    def __init__(self, context: BackendContext, owner: ChangelogStateBackend) -> None:
+        super().__init__(context)
+        self._owner = owner
+        self._records: list[bytes] = []
+        # Whether a log has what is here, so that the next change can go on from it.
+        self._is_logged = False
+        self._tables_pickled: tuple[tuple[StateMeta, ...] | None, bytes] = (None, b"")
+
+    def make_table(self, schema: TableSchema) -> HeapTable:
+        """A table that knows what has changed."""
+        return _ChangelogTable(schema, self._context.operator)
+
+    def table(self, descriptor: StateDescriptor) -> StateTable:
+        """See the contract."""
+        found = self._unclaimed.get(descriptor.name)
+        table = super().table(descriptor)
+        if found is not None and found[0] != TableSchema.of(descriptor).meta:
+            self._is_logged = False  # its values will be written in another way from now on
+        return table
+
+    def restore(self, snapshots: Iterable[KeyedSnapshot]) -> None:
+        """See the contract; from a log of one's own without making rows of it first."""
+        listed = list(snapshots)
+        log = listed[0].groups if len(listed) == 1 else None
+        changes = log.changes() if type(log) is ChangeLog and log.records else []
+        if not changes or changes[-1].metas() != listed[0].tables or not self._may_restore:
+            super().restore(listed)
+            return
+        self._check_open()
+        self._may_restore = False
+        own, self._is_logged = self._context.key_groups, True
+        by_name: dict[str, list[Any]] = defaultdict(list)
+        for change in changes:
+            names = [meta.name for meta in change.metas()]
+            for table, group, item in items_of(change):
+                if group < 0 or own.start <= group < own.end:
+                    by_name[names[table]].append((group, item))
+                else:
+                    self._is_logged = False
+        for meta in changes[-1].metas():
+            self._unclaimed[meta.name] = (meta, by_name[meta.name])
+        if self._owner.keep and type(log) is ChangeLog:
+            self._records = list(log.records)
+
+    def snapshot(self) -> KeyedSnapshot:
+        """See the contract. What has changed is encoded at once."""
+        self._check_open()
+        whole = not self._is_logged or (self._has_grown() if self._owner.keep else self._owner.whole)
+        metas = (
+            *(table.schema.meta for table in self._tables.values()),
+            *(meta for meta, _ in self._unclaimed.values()),
+        )
+        change, layers = self._all(metas) if whole else self._changes(metas)
+        latest = None if change.is_empty else encode(change)
+        for table, taken in zip(self._tables.values(), layers, strict=True):
+            assert isinstance(table, _ChangelogTable)
+            table.logged(taken, whole=whole)
+        self._is_logged = True
+        if self._owner.keep and latest is not None:
+            self._records = [latest] if whole else [*self._records, latest]
+        records = self._records if self._owner.keep or latest is None else [latest]
+        return KeyedSnapshot(metas, ChangeLog(records, latest))
+
+    def _has_grown(self) -> bool:
+        rest = self._records[1:]
+        return len(rest) >= _MOST or sum(map(len, rest)) > len(self._records[0]) + _MORE
+
+    def _all(self, metas: tuple[StateMeta, ...]) -> tuple[Change, list[list[Layer]]]:
+        layers = [self._own(table).all(index) for index, table in enumerate(self._tables.values())]
+        kept: list[tuple[int, Row | Block]] = []
+        for index, (name, (meta, unclaimed)) in enumerate(list(self._unclaimed.items()), len(self._tables)):
+            items: list[tuple[int, Item]] = list(unclaimed)
+            folded = fold(items)
+            self._unclaimed[name] = (meta, list(folded))
+            kept += [(group, row._replace(table=index)) for group, row in folded]
+        groups = self._encoded(layers, kept)
+        return Change.of(self._pickled(metas), [], [], groups, whole=True), layers
+
+    def _changes(self, metas: tuple[StateMeta, ...]) -> tuple[Change, list[list[Layer]]]:
+        layers: list[list[Layer]] = []
+        dropped: list[tuple[int, bytes]] = []
+        gone: list[tuple[int, bytes, list[bytes]]] = []
+        dumps = KEY_SERIALIZER.dumps
+        for index, table in enumerate(self._tables.values()):
+            set_, lost, lost_namespaces = self._own(table).changes(index)
+            layers.append(set_)
+            dropped += [(index, dumps(namespace)) for namespace in lost_namespaces]
+            gone += [(index, dumps(namespace), list(map(dumps, keys))) for namespace, keys in lost]
+        groups = self._encoded(layers, [])
+        return Change.of(self._pickled(metas), dropped, gone, groups, whole=False), layers
+
+    def _encoded(self, layers: list[list[Layer]], kept: list[tuple[int, Row | Block]]) -> dict[int, bytes]:
+        together = [layer for some in layers for layer in some]
+        return dict(HeapSnapshot(self._context, together, kept)) if together or kept else {}
+
+    def _pickled(self, metas: tuple[StateMeta, ...]) -> bytes:
+        if self._tables_pickled[0] != metas:
+            self._tables_pickled = (metas, pickle.dumps(metas))
+        return self._tables_pickled[1]
+
+    def _own(self, table: HeapTable) -> _ChangelogTable:
+        if not isinstance(table, _ChangelogTable):
+            raise StateError(f"{type(table).__name__} does not know what has changed")
+        return table
