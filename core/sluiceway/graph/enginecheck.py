@@ -22,7 +22,8 @@ def check_engine(graph: StreamGraph, settings: Settings, capabilities: Capabilit
         settings: the options of the run.
         capabilities: what the engine has in a run with these options.
     """
-    return [finding for use in uses(graph, settings) for finding in _about(use, capabilities)]
+    told = {*capabilities.lacks, *capabilities.otherwise}
+    return [finding for use in uses(graph, settings, told) for finding in _about(use, capabilities)]
 
 
 def refuse_what_is_lacking(graph: StreamGraph, settings: Settings, capabilities: Capabilities) -> None:

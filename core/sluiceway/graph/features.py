@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import CodeType, FunctionType
@@ -113,16 +113,22 @@ class Use:
     value: Any = None
 
 
-def uses(graph: StreamGraph, settings: Settings) -> Iterator[Use]:
+def uses(graph: StreamGraph, settings: Settings, among: Container[Feature] = frozenset(Feature)) -> Iterator[Use]:
     """Everything that a job asks for: each step in order, each feature once, then the options.
 
     Options ask for something when they are not at their default.
+
+    Args:
+        graph: the job.
+        settings: the options of the run.
+        among: what it matters of. What takes long to find is looked for only where it does.
     """
     for node in graph.nodes:
-        yield from (Use(feature, node) for feature in dict.fromkeys(_of_node(graph, node)))
+        features = dict.fromkeys(_of_node(graph, node, among))
+        yield from (Use(feature, node) for feature in features if feature in among)
     for name, feature in OPTION_FEATURES.items():
         value = getattr(settings, OPTIONS[name].field)
-        if feature is not None and value != getattr(_DEFAULTS, OPTIONS[name].field):
+        if feature is not None and feature in among and value != getattr(_DEFAULTS, OPTIONS[name].field):
             yield Use(feature, option=name, value=value)
 
 
@@ -132,9 +138,9 @@ def is_bounded(graph: StreamGraph) -> bool:
     return all(source.boundedness is Boundedness.BOUNDED for source in sources)
 
 
-def _of_node(graph: StreamGraph, node: StreamNode) -> Iterator[Feature]:
+def _of_node(graph: StreamGraph, node: StreamNode, among: Container[Feature]) -> Iterator[Feature]:
     step = node.step
-    yield from _of_step(step)
+    yield from _of_step(step, among)
     ports = [edge.port for edge in graph.in_edges(node.id) if not edge.feedback]
     if len(ports) > len(set(ports)):
         yield Feature.UNION
@@ -157,13 +163,14 @@ def _of_node(graph: StreamGraph, node: StreamNode) -> Iterator[Feature]:
         yield Feature.CHAINING
 
 
-def _of_step(step: Any) -> Iterator[Feature]:
+def _of_step(step: Any, among: Container[Feature]) -> Iterator[Feature]:
     match step:
         case SourceStep():
             bounded = step.source.boundedness is Boundedness.BOUNDED
             yield Feature.BOUNDED_SOURCES if bounded else Feature.UNBOUNDED_SOURCES
             yield from _of_strategy(step.strategy)
-            if handles_of(step.source):
+            # A source may hold all its records, and they are looked through.
+            if Feature.PROCESS_OBJECTS in among and handles_of(step.source):
                 yield Feature.PROCESS_OBJECTS
         case TimestampsStep():
             yield from _of_strategy(step.strategy)
