@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-import cloudpickle
+from sluiceway.serializers.byvalue import dumps_by_value
 
 __all__ = ["Obstacle", "find_obstacle"]
 
@@ -60,7 +60,7 @@ def find_obstacle(value: object) -> Obstacle | None:
 
 def _try(value: object) -> BaseException | None:
     try:
-        cloudpickle.dumps(value)
+        dumps_by_value(value)
     except Exception as error:  # a __reduce__ of anybody's may raise anything
         return error
     return None

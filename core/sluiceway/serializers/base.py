@@ -91,10 +91,10 @@ def _is_about_a_class(reason: str) -> bool:
 
 def _with_its_classes(value: Any) -> bytes | None:
     """Pickle together with classes that cannot be imported, as those of a script in another process; or None."""
-    import cloudpickle
+    from sluiceway.serializers.byvalue import dumps_by_value
 
     try:
-        return bytes(cloudpickle.dumps(value, protocol=5))
+        return dumps_by_value(value)
     except Exception:  # the error of plain pickle says it better
         return None
 

@@ -20,6 +20,7 @@ from sluiceway.connectors.process_local import ProcessLocal
 from sluiceway.errors import GraphError, SerializationError, SluicewayError
 from sluiceway.graph import JobGraph
 from sluiceway.graph.check import find_unshippable
+from sluiceway.serializers.byvalue import ValuePickler
 
 __all__ = ["RemoteTraceback", "WorkerError", "check_shippable", "dump", "dump_error", "load", "load_error"]
 
@@ -42,7 +43,7 @@ class RemoteTraceback(Exception):  # noqa: N818 (it is none, it shows one)
         return f"in a worker process\n{self.remote_traceback}"
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class _Pickler(ValuePickler):
     """Handles that give results back to the program go by their number."""
 
     def persistent_id(self, obj: object) -> int | None:
