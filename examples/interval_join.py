@@ -60,8 +60,9 @@ class Paid(sw.ProcessJoinFunction[Order, Payment, str]):
 
 
 flow = sw.Pipeline("orders and payments", parallelism=2)
-orders = flow.from_collection(ORDERS, timestamp=lambda order: order.at)
-payments = flow.from_collection(PAYMENTS, timestamp=lambda payment: payment.at)
+# One subtask reads them, so that the payments for an order come in their order.
+orders = flow.from_collection(ORDERS, timestamp=lambda order: order.at).set_parallelism(1)
+payments = flow.from_collection(PAYMENTS, timestamp=lambda payment: payment.at).set_parallelism(1)
 paid = (
     orders.key_by(lambda order: order.number)
     .interval_join(payments.key_by(lambda payment: payment.order))

@@ -58,7 +58,9 @@ class Watch(sw.KeyedProcessFunction[str, Payment, str]):
 
 
 flow = sw.Pipeline("accounts", parallelism=2)
-alerts = flow.from_collection(PAYMENTS).key_by(lambda payment: payment.account).process(Watch()).uid("watch")
+# One subtask reads, so that the payments of an account come in their order.
+payments = flow.from_collection(PAYMENTS).set_parallelism(1)
+alerts = payments.key_by(lambda payment: payment.account).process(Watch()).uid("watch")
 alerts.print()
 seen = alerts.collect()
 
