@@ -49,6 +49,11 @@ class SinkOperator(Operator):
         mine = [s for s in restored if s.subtask % context.node.parallelism == context.subtask]
         self._restored = tuple(c for s in mine for c in s.committables)
 
+    @property
+    def commits(self) -> bool:
+        """Whether the writer, once there is one, makes its output visible in two phases."""
+        return isinstance(self._writer, CommittingSinkWriter)
+
     def checkpointed(self, context: OperatorContext) -> Iterable[object]:
         """The writer."""
         return (self._writer,)
