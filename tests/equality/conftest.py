@@ -1,0 +1,46 @@
+"""One session of Spark for all that is compared there, and where the modules of these tests are."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+for place in (Path(__file__).parent, Path(__file__).parents[2]):
+    if str(place) not in sys.path:
+        sys.path.insert(0, str(place))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
+    from pyspark.sql import SparkSession
+    from sluiceway_spark import SessionConf
+
+    try:
+        yield SparkSession.active()  # made by others' tests, who end it
+        return
+    except Exception:  # which class it is depends on whether there is a JVM yet
+        pass
+    conf = {
+        "spark.sql.shuffle.partitions": 2,
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
+        "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": 1,
+        "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
+    }
+    session = SessionConf.of("local[2]", None, conf).session()
+    # Its Python workers are there now.
+    list(session.range(2).mapInArrow(lambda batches: batches, "id long").collect())
+    yield session
+    session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _session(request: pytest.FixtureRequest) -> None:
+    """For what is marked with ``spark``, also where that is one parameter of several."""
+    if request.node.get_closest_marker("spark"):
+        request.getfixturevalue("spark")
