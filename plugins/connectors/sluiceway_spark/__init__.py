@@ -1,4 +1,4 @@
-"""Tables, queries and files that Apache Spark reads, through PySpark: ``SparkSource``.
+"""Tables, queries and files of Apache Spark: ``SparkSource`` reads them, ``SparkSink`` writes them.
 
 For plugins that build on Spark, too: ``SessionConf``, of which sessions are made, ``need_spark`` and ``said``.
 """
@@ -11,9 +11,10 @@ from sluiceway.hooks import Offer, hookimpl
 
 if TYPE_CHECKING:
     from sluiceway_spark._sessions import SessionConf, need_spark, said
+    from sluiceway_spark._sink import SparkSink
     from sluiceway_spark._source import SparkSource
 
-__all__ = ["SessionConf", "SparkSource", "need_spark", "said"]
+__all__ = ["SessionConf", "SparkSink", "SparkSource", "need_spark", "said"]
 
 
 def __getattr__(name: str) -> Any:
@@ -21,6 +22,10 @@ def __getattr__(name: str) -> Any:
         from sluiceway_spark._source import SparkSource
 
         return SparkSource
+    if name == "SparkSink":
+        from sluiceway_spark._sink import SparkSink
+
+        return SparkSink
     if name in __all__:
         from sluiceway_spark import _sessions
 
@@ -38,8 +43,10 @@ def sluiceway_connectors() -> list[Offer]:
 
     def load() -> Any:
         from sluiceway.connector import Connector
+        from sluiceway_spark._sink import SparkSink
         from sluiceway_spark._source import SparkSource
 
-        return Connector(source=SparkSource.of)
+        return Connector(source=SparkSource.of, sink=SparkSink.of)
 
-    return [Offer("spark", load, "tables, queries and files that Apache Spark reads; source")]
+    summary = "tables, queries and files of Apache Spark; source, and sink that is exactly-once"
+    return [Offer("spark", load, summary)]

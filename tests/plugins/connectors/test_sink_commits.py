@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -27,10 +28,12 @@ from sluiceway.connectors import GeneratorSource
 from sluiceway.engine import JobStatus
 from sluiceway.testing import BreakingSink, InjectedError, KeySequence
 from sluiceway_files import FilesSink
+from sluiceway_spark import SparkSink
 from sluiceway_sql import SqlSink
 
 COUNT = 3000
 KEYS = 6
+NUMBERS = pa.schema([("n", pa.int64())])
 
 
 class Kind(NamedTuple):
@@ -46,7 +49,7 @@ def numbers_in_text(out: Path) -> Iterable[int]:
 
 
 def numbers_in_parquet(out: Path) -> Iterable[int]:
-    return (row for path in out.glob("part-*") for row in pq.read_table(path)["n"].to_pylist())
+    return (row for path in out.rglob("part-*") for row in pq.read_table(path)["n"].to_pylist())
 
 
 class DyingConnection(sqlite3.Connection):
@@ -107,6 +110,7 @@ KINDS = {
         numbers_in_text,
     ),
     "parquet": Kind(lambda out: FilesSink.parquet(out, row_group_size=50, roll_size=1), numbers_in_parquet),
+    "spark": Kind(lambda out: SparkSink.path(out, schema=NUMBERS, row_group_size=50), numbers_in_parquet),
     "sqlite": Kind(lambda out: SqlSink(partial(connect, out), "numbers", ["n"]), numbers_in_sqlite),
     "sqlite-idempotent": Kind(
         lambda out: SqlSink(partial(connect, out), "numbers", ["n"], key=["n"]),
@@ -208,7 +212,7 @@ def before(moment: str) -> list[str]:
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
-@pytest.mark.parametrize("kind", ["text", "text-over-checkpoints", "sqlite", "postgresql"])
+@pytest.mark.parametrize("kind", ["text", "text-over-checkpoints", "spark", "sqlite", "postgresql"])
 def test_a_job_that_goes_on_at_another_parallelism(kind: str, parallelism: int, place: Path) -> None:
     kept, moments = place / "kept", ["before commit"]
     with pytest.raises(InjectedError):
