@@ -18,6 +18,7 @@ for place in (Path(__file__).parent, Path(__file__).parents[2]):
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
     from pyspark.sql import SparkSession
+
     from sluiceway_spark import SessionConf
 
     try:
