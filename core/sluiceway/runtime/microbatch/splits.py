@@ -130,10 +130,18 @@ class DrivenEnumerator(EnumeratorContext):
         """How many splits wait to be taken for a reader."""
         return len(self._assigned.get(reader, ()))
 
+    def peek(self) -> dict[int, list[Any]]:
+        """What :meth:`take` would return."""
+        return {reader: list(splits) for reader, splits in self._assigned.items()}
+
     def take(self) -> dict[int, list[Any]]:
         """The splits handed out since this was last called, by reader."""
         assigned, self._assigned = self._assigned, {}
         return assigned
+
+    def take_for(self, reader: int) -> list[Any]:
+        """The same for one reader alone."""
+        return self._assigned.pop(reader, [])
 
     def snapshot(self) -> Any:
         """What the enumerator has not handed out.

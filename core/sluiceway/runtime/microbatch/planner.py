@@ -1,0 +1,303 @@
+"""What each batch of a source is to read: laid down in the driver before anybody reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sluiceway.clock import Clock, SystemClock
+from sluiceway.connector import Source
+from sluiceway.errors import CheckpointError
+from sluiceway.runtime.microbatch.reading import BatchWork
+from sluiceway.runtime.microbatch.sidefiles import PLAN, BatchPlan, BatchRead, SideFiles
+from sluiceway.runtime.microbatch.splits import DrivenEnumerator
+from sluiceway.runtime.microbatch.stored import StoredSource, StoredSplit
+
+__all__ = ["BatchLimits", "BatchPlanner"]
+
+_KEPT: Final = 20
+"""How many batches an engine may go back; one goes back one batch by itself, users may have it go back further."""
+_FEWEST_AHEAD: Final = 4
+_MOST_AHEAD: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """How much a batch is to be.
+
+    Attributes:
+        records: how many records a reader reads at the most.
+        wait_s: how long a reader waits for its first record.
+        linger_s: for how long after its first record a reader waits for others, once there is nothing more.
+        time_s: after how long a reader stops, however much there is.
+    """
+
+    records: int = 100_000
+    wait_s: float = 0.5
+    linger_s: float = 0.1
+    time_s: float = 5.0
+
+
+class BatchPlanner:
+    """Plans the batches of one source in one run, in the driver.
+
+    Batches are numbered from 1. A batch is planned when the one before was read by all its readers: what these
+    left in their files and what the enumerator says makes the plan, which is written before anybody is told of it.
+    One that is there already is taken as it is. So the driver can begin anew at any time.
+
+    Args:
+        source: the source; one that cannot be read again is read here, see :class:`.StoredSource`.
+        files: of this source and run.
+        readers: how many; at most ``source.max_readers``.
+        clock: real time; None: the system's.
+        limits: of each batch.
+    """
+
+    def __init__(
+        self,
+        source: Source[Any],
+        files: SideFiles,
+        readers: int,
+        *,
+        clock: Clock | None = None,
+        limits: BatchLimits | None = None,
+    ) -> None:
+        self.readers = readers
+        self._clock = SystemClock() if clock is None else clock
+        self._limits = limits or BatchLimits()
+        self._files = files
+        self._stores = not source.seekable
+        self.source: Source[Any] = StoredSource(source, files, self._limits) if self._stores else source
+        self._enumerator: DrivenEnumerator | None = None
+        self._at = 0
+        self._ahead: dict[int, int] = {}
+
+    def plan(self, batch: int, *, always: bool = False, dry_since: int | None = None) -> BatchPlan | None:
+        """The plan of a batch; all readers have read the one before.
+
+        Args:
+            batch: its number.
+            always: plan one also if there is nothing to read, as long as a reader has not ended.
+            dry_since: a reader that has come to where there is nothing more in a batch after this one is not run
+                again.
+
+        Returns:
+            the plan; None if there is nothing to do for now: after a moment, in which something could have come.
+
+        Raises:
+            CheckpointError: files are missing, or cannot be read or written.
+            ConnectorError: the source's enumerator has failed.
+        """
+        found = self._files.plan(batch)
+        if found is not None:
+            if self._at != batch:
+                self._attach(batch, found)
+            return found
+        enumerator = self._enumerator
+        if enumerator is None or self._at != batch - 1:
+            enumerator = self._attach(batch - 1, self._planned(batch - 1) if batch > 1 else None)
+        states = self._states(batch - 1)
+        now = dry_since is not None
+        is_later = dry_since is not None and batch - 1 > dry_since
+        seen = {reader for reader, state in enumerate(states) if is_later and state is not None and state.dry}
+        enumerator.step()
+        plan = self._look(enumerator, states, seen, always=always, now=now)
+        if plan is None and enumerator.step(0.0 if now else self._limits.wait_s):
+            plan = self._look(enumerator, states, seen, always=always, now=now)
+        if plan is None:
+            return None
+        if not self._files.create(batch, PLAN, plan):
+            raise CheckpointError(
+                f"two drivers plan batch {batch} in {self._files.where} at the same time: a run has one alone"
+            )
+        enumerator.take()
+        self._at = batch
+        return plan
+
+    def work(self, batch: int) -> list[BatchWork]:
+        """What its readers have to do in a batch that was planned; none for those that have ended.
+
+        Raises:
+            CheckpointError: files are missing, or cannot be read.
+        """
+        plan = self._planned(batch)
+        return [
+            self._work_of(batch, reader, plan, state)
+            for reader, state in enumerate(self._states(batch - 1))
+            if reader not in plan.ended
+        ]
+
+    def ended(self, batch: int) -> bool:
+        """Whether all readers have come to their end with this batch, which all have read."""
+        if batch == 0:
+            return False
+        plan = self._planned(batch)
+        return all(reader in plan.ended or state.ended for reader, state in self._states_of(batch, plan))
+
+    def positions(self, batch: int) -> dict[str, Any]:
+        """The splits that are being read when a batch begins, by id, each with what can be said in JSON of it."""
+        return {split.split_id: said(split) for work in self.work(batch) for split in work.splits}
+
+    def committed(self, batch: int) -> None:
+        """Nobody will ask for this batch or one before it again, but for the last few, which are kept."""
+        before = batch - _KEPT
+        if before > 0:
+            self._forget_stored(before, batch)
+            self._files.forget(before)
+
+    def close(self) -> None:
+        """Close the enumerator."""
+        enumerator, self._enumerator = self._enumerator, None
+        if enumerator is not None:
+            enumerator.close()
+
+    # ---- inside ------------------------------------------------------------------------------------------------
+
+    def _attach(self, batch: int, plan: BatchPlan | None) -> DrivenEnumerator:
+        """Have an enumerator as it was after a plan; None: a new one."""
+        self.close()
+        enumerator = DrivenEnumerator(
+            self.source,
+            self.readers,
+            self._clock,
+            restored=None if plan is None else plan.enumerator,
+            no_more=() if plan is None else plan.no_more,
+        )
+        enumerator.start()
+        self._enumerator, self._at = enumerator, batch
+        return enumerator
+
+    def _look(
+        self,
+        enumerator: DrivenEnumerator,
+        states: list[BatchRead | None],
+        dry: Collection[int],
+        *,
+        always: bool,
+        now: bool,
+    ) -> BatchPlan | None:
+        """A plan, if anything is to be read; ``now``: only what is there already."""
+        self._hand_out(enumerator, states)
+        limits = self._limits
+        ended: set[int] = set()
+        resting: set[int] = set()
+        is_needed = False
+        for reader, state in enumerate(states):
+            fresh = enumerator.taken(reader)
+            has_splits = bool(fresh or (state is not None and state.splits))
+            is_idle = not has_splits and reader in enumerator.no_more and not always
+            if is_idle or (state is not None and state.ended):
+                ended.add(reader)
+            elif now and not fresh and (not has_splits or reader in dry):
+                resting.add(reader)
+            elif has_splits:
+                is_needed = True
+        if not is_needed and not (always and len(ended) + len(resting) < self.readers):
+            return None
+        assigned = enumerator.peek()
+        return BatchPlan(
+            assigned,
+            frozenset(enumerator.no_more),
+            frozenset(ended),
+            frozenset(resting),
+            enumerator.snapshot(),
+            self._clock.now_ms(),
+            limits.wait_s,
+            limits.wait_s if now else limits.linger_s,
+            limits.time_s,
+            limits.records,
+        )
+
+    def _hand_out(self, enumerator: DrivenEnumerator, states: list[BatchRead | None]) -> None:
+        """Give the readers that want some splits in turn, the more of them the faster they read them."""
+        room: dict[int, int] = {}
+        for reader, state in enumerate(states):
+            # One that has read its last split just so far has not come to ask for another yet.
+            if state is None or not (state.ended or (state.splits and not state.asked)):
+                has_others = self._stores or (state is not None and state.splits)
+                room[reader] = 1 if has_others else self._ahead.get(reader, _FEWEST_AHEAD)
+        wanting = list(room)
+        while wanting:
+            for reader in list(wanting):
+                before = enumerator.taken(reader)
+                if before < room[reader]:
+                    enumerator.request(reader)
+                if enumerator.taken(reader) == before:
+                    wanting.remove(reader)
+        for reader, most in room.items():
+            if most > 1 and enumerator.taken(reader) >= most:
+                self._ahead[reader] = min(2 * most, _MOST_AHEAD)
+
+    def _planned(self, batch: int) -> BatchPlan:
+        plan = self._files.plan(batch)
+        if plan is None:
+            raise CheckpointError(
+                f"the plan of batch {batch} is not in {self._files.where}: a query goes on with the directory for "
+                "positions that it began with, as long as that is whole"
+            )
+        return plan
+
+    def _states(self, batch: int) -> list[BatchRead | None]:
+        if batch == 0:
+            return [None] * self.readers
+        plan = self._planned(batch)
+        found = dict(self._states_of(batch, plan))
+        gone = BatchRead((), [], False, True, True)
+        return [found.get(reader, gone) for reader in range(self.readers)]
+
+    def _states_of(self, batch: int, plan: BatchPlan) -> list[tuple[int, BatchRead]]:
+        states = [(r, self._files.read(batch, r)) for r in range(self.readers) if r not in plan.ended]
+        if missing := [reader for reader, state in states if state is None]:
+            raise CheckpointError(
+                f"what reader {missing[0]} has read in batch {batch} is not in {self._files.where}: a query goes "
+                "on with the directory for positions that it began with, as long as that is whole"
+            )
+        return [(reader, state) for reader, state in states if state is not None]
+
+    def _work_of(self, batch: int, reader: int, plan: BatchPlan, state: BatchRead | None) -> BatchWork:
+        fresh = plan.assigned.get(reader, [])
+        return BatchWork(
+            batch=batch,
+            reader=reader,
+            parallelism=self.readers,
+            splits=[*(() if state is None else state.splits), *fresh],
+            fresh=fresh,
+            no_more=reader in plan.no_more,
+            resting=reader in plan.resting,
+            time_ms=plan.time_ms,
+            wait_s=plan.wait_s,
+            linger_s=plan.linger_s,
+            time_s=plan.time_s,
+            limit=plan.limit,
+            token="" if state is None else state.token,
+            asked=state is not None and state.asked and not fresh,
+        )
+
+    def _forget_stored(self, before: int, batch: int) -> None:
+        """Delete what was stored for batches that are forgotten, but for what is still being read."""
+        if not self._stores:
+            return
+        plan = self._files.plan(before - 1)
+        if plan is not None:
+            stored = {split.file for splits in plan.assigned.values() for split in splits}
+            left = {
+                split.file
+                for state in self._states(batch)
+                if state is not None
+                for split in state.splits
+                if isinstance(split, StoredSplit)
+            }
+            self._files.storage.delete(stored - left)
+
+
+def said(split: Any) -> Any:
+    """A split as JSON has it, or None where it has fields that JSON has no words for."""
+    import msgspec
+
+    try:
+        fields = msgspec.to_builtins(split)
+        msgspec.json.encode(fields)
+    except Exception:
+        return None
+    return fields if isinstance(fields, dict | list | str | int | float) else None

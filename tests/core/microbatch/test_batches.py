@@ -1,0 +1,603 @@
+"""Micro-batches of sources: what fails or is repeated loses and doubles nothing."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluiceway.connector import (
+    END_OF_INPUT,
+    Boundedness,
+    Enumerator,
+    EnumeratorContext,
+    Poll,
+    Reader,
+    ReaderContext,
+    SimpleEnumerator,
+    Source,
+    Wait,
+)
+from sluiceway.connectors.collection import CollectionSource
+from sluiceway.connectors.function import FunctionSource
+from sluiceway.connectors.generator import GeneratorSource
+from sluiceway.elements import Batch
+from sluiceway.errors import CheckpointError, ConnectorError
+from sluiceway.runtime.microbatch import planner
+from sluiceway.runtime.microbatch.planner import BatchLimits, BatchPlanner
+from sluiceway.runtime.microbatch.reading import BatchReader, BatchWork, ReaderCache
+from sluiceway.runtime.microbatch.sidefiles import BatchRead, SideFiles
+from sluiceway.runtime.microbatch.stored import StoredSource
+from sluiceway.storage import CheckpointStorage
+from sluiceway_files import FilesSource
+from sluiceway_filesystem._local import LocalStorage
+
+QUICK = BatchLimits(records=10, wait_s=0.05, linger_s=0.01, time_s=2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffled:
+    """A split of :class:`ShuffledSource`."""
+
+    name: str
+    at: int
+    stop: int
+
+    @property
+    def split_id(self) -> str:
+        return self.name
+
+
+class ShuffledSource(Source[Any]):
+    """Splits of numbers, read in an order and in pieces that are never the same twice."""
+
+    boundedness = Boundedness.BOUNDED
+
+    def __init__(self, splits: int, each: int) -> None:
+        self.splits = [Shuffled(f"s{i}", 1000 * i, 1000 * i + each) for i in range(splits)]
+
+    def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
+        return SimpleEnumerator(context, self.splits if restored is None else restored)
+
+    def create_reader(self, context: ReaderContext) -> Reader[Any]:
+        return _ShuffledReader(context)
+
+
+class _ShuffledReader(Reader[Any]):
+    def __init__(self, context: ReaderContext) -> None:
+        self._context = context
+        self._splits: list[Shuffled] = []
+        self._finished: list[str] = []
+        self._no_more = False
+
+    def start(self) -> None:
+        self._context.request_split()
+
+    def add_splits(self, splits: Sequence[Shuffled]) -> None:
+        self._splits += splits
+        self._context.request_split()
+
+    def no_more_splits(self) -> None:
+        self._no_more = True
+
+    def poll(self, limit: int) -> Poll[Any]:
+        if not self._splits:
+            return END_OF_INPUT if self._no_more else Wait()
+        if random.random() < 0.2:
+            return Wait(until=0.0)
+        split = self._splits.pop(random.randrange(len(self._splits)))
+        self.current_split_id = split.name
+        end = min(split.at + random.randint(1, limit), split.stop)
+        if end < split.stop:
+            self._splits.append(replace(split, at=end))
+        else:
+            self._finished.append(split.name)
+        values = list(range(split.at, end))
+        return Batch(values, [value * 10 for value in values])
+
+    def finished_splits(self) -> Sequence[str]:
+        finished, self._finished = self._finished, []
+        return finished
+
+    def snapshot(self) -> list[Any]:
+        return list(self._splits)
+
+    def close(self) -> None:
+        pass
+
+
+class Driver:
+    """An engine that runs one batch after the other, and whose driver may begin anew at any time."""
+
+    def __init__(
+        self,
+        source: Source[Any],
+        storage: CheckpointStorage,
+        readers: int = 2,
+        *,
+        limits: BatchLimits = QUICK,
+        cache: ReaderCache | None = None,
+    ) -> None:
+        self.source = source
+        self.files = SideFiles(storage, "run")
+        self.readers = readers
+        self.limits = limits
+        self.cache = cache
+        self.batch = 0
+        self.given: list[Any] = []
+        self.planner = self._planner()
+
+    def _planner(self) -> BatchPlanner:
+        return BatchPlanner(self.source, self.files, self.readers, limits=self.limits)
+
+    def restart(self) -> None:
+        self.planner.close()
+        self.planner = self._planner()
+
+    def close(self) -> None:
+        self.planner.close()
+        if self.cache is not None:
+            self.cache.close()
+
+    def attempt(self, work: BatchWork, most: int | None = None) -> tuple[list[Any], BatchRead | None]:
+        """Read what a reader has to; ``most`` batches of records and then die."""
+        work = pickle.loads(pickle.dumps(work))
+        reader = BatchReader(self.planner.source, work, self.files, cache=self.cache)
+        got: list[Any] = []
+        try:
+            reader.start()
+            while not isinstance(result := reader.poll(4), Wait) and result is not END_OF_INPUT:
+                values = result.values if isinstance(result, Batch) else result
+                stamps = result.timestamps if isinstance(result, Batch) else None
+                got.append((tuple(values), None if stamps is None else tuple(stamps), reader.current_split_id))
+                got.append(tuple(reader.finished_splits()))
+                got.append(frozenset(reader.waiting_splits()))
+                if most is not None and len(got) >= 3 * most:
+                    return got, None
+            got.append(tuple(reader.finished_splits()))
+            return got, reader.finish(b"payload")
+        finally:
+            reader.close()
+
+    def run_batch(self, **options: Any) -> bool:
+        """One batch, all goes well. False: there was nothing to plan."""
+        plan = self.planner.plan(self.batch + 1, **options)
+        if plan is None:
+            return False
+        self.batch += 1
+        for work in self.planner.work(self.batch):
+            got, _ = self.attempt(work)
+            self.given += values_of(got)
+        self.planner.committed(self.batch)
+        return True
+
+
+def values_of(got: list[Any]) -> list[Any]:
+    return [value for values, _, _ in got[:-1:3] for value in values]
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> CheckpointStorage:
+    return LocalStorage(str(tmp_path / "positions"))
+
+
+def lines(directory: Path, files: int, each: int) -> list[str]:
+    directory.mkdir()
+    for i in range(files):
+        (directory / f"{i:03}.txt").write_text("".join(f"{i}-{j}\n" for j in range(each)))
+    return [f"{i}-{j}" for i in range(files) for j in range(each)]
+
+
+def drain(reader: BatchReader) -> None:
+    while not isinstance(result := reader.poll(4), Wait):
+        assert result is not END_OF_INPUT
+
+
+def test_a_bounded_source_is_read_to_its_end(storage: CheckpointStorage) -> None:
+    driver = Driver(CollectionSource(range(95)), storage)
+    batches = 0
+    while driver.run_batch():
+        batches += 1
+    driver.close()
+    assert sorted(driver.given) == list(range(95))
+    assert batches == 5  # of 20 records, by two readers; nobody has to read nothing to know that it is over
+
+
+def test_an_engine_that_wants_the_end_from_the_readers_gets_a_batch_for_it(storage: CheckpointStorage) -> None:
+    driver = Driver(CollectionSource(range(40)), storage)
+    while driver.run_batch(always=True):
+        assert driver.batch < 10
+    assert sorted(driver.given) == list(range(40))
+    assert driver.planner.ended(driver.batch)
+    assert not driver.planner.ended(driver.batch - 1)
+    driver.close()
+
+
+def test_many_small_files_make_few_batches(storage: CheckpointStorage, tmp_path: Path) -> None:
+    expected = lines(tmp_path / "in", 60, 3)
+    limits = replace(QUICK, records=1000)
+    driver = Driver(FilesSource.text(str(tmp_path / "in")), storage, limits=limits)
+    while driver.run_batch():
+        pass
+    driver.close()
+    assert sorted(driver.given) == sorted(expected)
+    assert driver.batch <= 5  # 4, 8, 16, 32 files at a time for each of two readers
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kind", ["shuffled", "collection", "files", "function"])
+def test_whatever_fails_nothing_is_lost_or_double(kind: str, seed: int, tmp_path: Path) -> None:
+    """Attempts that die anywhere, drivers that begin anew, batches that are repeated: always the same records."""
+    place = tmp_path
+    draw = random.Random(seed)
+    random.seed(seed)
+    source: Source[Any]
+    if kind == "shuffled":
+        source = ShuffledSource(5, 17)
+        expected: list[Any] = [1000 * i + j for i in range(5) for j in range(17)]
+    elif kind == "collection":
+        source, expected = CollectionSource(range(70), timestamp=lambda n: n), list(range(70))
+    elif kind == "files":
+        expected = lines(place / "in", 7, 9)
+        source = FilesSource.text(str(place / "in"))
+    else:
+        source, expected = FunctionSource(lambda: iter(range(45))), list(range(45))
+    cache = draw.choice([None, ReaderCache()])
+    readers = 1 if kind == "function" else 2
+    driver = Driver(source, LocalStorage(str(place / "positions")), readers, cache=cache)
+    try:
+        while True:
+            if draw.random() < 0.5:
+                driver.restart()
+            if driver.planner.plan(driver.batch + 1) is None:
+                break
+            driver.batch += 1
+            for times in range(draw.randint(1, 2)):  # the whole batch again, after a new start
+                if times or draw.random() < 0.5:
+                    driver.restart()
+                for work in driver.planner.work(driver.batch):
+                    for _ in range(draw.randint(0, 2)):
+                        driver.attempt(work, most=draw.randint(1, 4))
+                    first, _ = driver.attempt(work)
+                    again, _ = driver.attempt(work)
+                    assert first == again
+                    if not times:
+                        driver.given += values_of(first)
+            driver.planner.committed(driver.batch)
+    finally:
+        driver.close()
+    assert sorted(driver.given) == sorted(expected)
+
+
+def test_the_attempt_that_is_faster_is_the_one_that_counts(storage: CheckpointStorage) -> None:
+    driver = Driver(ShuffledSource(3, 30), storage, 1)
+    assert driver.planner.plan(1) is not None
+    (work,) = driver.planner.work(1)
+    slow = BatchReader(driver.planner.source, work, driver.files)
+    slow.start()
+    random.seed(1)
+    while isinstance(slow.poll(4), Batch):
+        pass
+    random.seed(2)
+    fast, read = driver.attempt(work)
+    with pytest.raises(ConnectorError, match=r"another attempt at batch 1 of reader 0 was faster and has"):
+        slow.finish()
+    again, read_again = driver.attempt(work)
+    assert again == fast
+    assert read == read_again
+    driver.close()
+
+
+def test_two_attempts_that_read_the_same_do_not_mind_each_other(storage: CheckpointStorage) -> None:
+    driver = Driver(CollectionSource(range(30)), storage, 1)
+    driver.planner.plan(1)
+    (work,) = driver.planner.work(1)
+    slow = BatchReader(driver.planner.source, work, driver.files)
+    slow.start()
+    while isinstance(slow.poll(4), list):
+        pass
+    _, read = driver.attempt(work)  # which asks, after each poll, who has to wait; nobody has
+    reader = BatchReader(driver.planner.source, work, driver.files)
+    reader.start()
+    assert reader.is_replay
+    assert read is not None
+    assert reader.finish(b"other") == read
+    reader.close()
+    slow.close()
+    driver.close()
+
+
+def test_a_source_that_does_not_give_the_same_again_is_told_of(storage: CheckpointStorage) -> None:
+    driver = Driver(CollectionSource(range(30)), storage, 1)
+    driver.run_batch()
+    work = driver.planner.work(1)[0]
+    reader = BatchReader(CollectionSource(range(5)), work, driver.files)
+    reader.start()
+    with pytest.raises(ConnectorError, match=r"gave fewer records than before when batch 1 was read again"):
+        drain(reader)
+    reader.close()
+    driver.close()
+
+
+# -- readers that are kept open ---------------------------------------------------------------------------------
+
+
+class Counting(CollectionSource[int]):
+    """A collection that counts its readers."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(range(count))
+        self.opened = self.closed = 0
+
+    def create_reader(self, context: ReaderContext) -> Reader[int]:
+        self.opened += 1
+        reader = super().create_reader(context)
+        close = reader.close
+
+        def closed() -> None:
+            self.closed += 1
+            close()
+
+        reader.close = closed  # type: ignore[method-assign]
+        return reader
+
+
+def test_a_reader_stays_open_between_batches(storage: CheckpointStorage) -> None:
+    source = Counting(60)
+    driver = Driver(source, storage, cache=ReaderCache())
+    while driver.run_batch():
+        pass
+    assert (source.opened, source.closed) == (2, 0)
+    driver.close()
+    assert source.closed == 2
+    assert sorted(driver.given) == list(range(60))
+
+
+def test_a_reader_that_has_left_another_file_is_not_used(storage: CheckpointStorage) -> None:
+    source = Counting(60)
+    here, elsewhere = ReaderCache(), ReaderCache()
+    driver = Driver(source, storage, 1, cache=here)
+    driver.run_batch()
+    driver.cache = elsewhere  # as if the next batch was read by another process
+    driver.run_batch()
+    driver.cache = here
+    driver.run_batch()
+    assert driver.given == list(range(30))
+    assert source.opened == 3
+    assert source.closed == 1  # the first, which was kept here
+    here.close()
+    elsewhere.close()
+    driver.close()
+    assert source.closed == 3
+
+
+# -- sources that wait ------------------------------------------------------------------------------------------
+
+
+class Slow(Source[int]):
+    """One split without an end; the test says when there is something."""
+
+    boundedness = Boundedness.UNBOUNDED
+
+    def __init__(self) -> None:
+        self.there: list[int] = []
+        self.wake: Callable[[], None] = lambda: None
+
+    def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
+        return SimpleEnumerator(context, [Shuffled("all", 0, 1)] if restored is None else restored)
+
+    def create_reader(self, context: ReaderContext) -> Reader[int]:
+        self.wake = context.wake
+        return _SlowReader(context, self)
+
+
+class _SlowReader(_ShuffledReader):
+    def __init__(self, context: ReaderContext, source: Slow) -> None:
+        super().__init__(context)
+        self._source = source
+
+    def poll(self, limit: int) -> Poll[int]:
+        taken, self._source.there = self._source.there[:limit], self._source.there[limit:]
+        return taken or Wait()
+
+
+def test_a_batch_waits_for_what_comes_late(storage: CheckpointStorage) -> None:
+    source = Slow()
+    driver = Driver(source, storage, 1, limits=replace(QUICK, wait_s=30.0))
+    assert driver.planner.plan(1) is not None
+    reader = BatchReader(source, driver.planner.work(1)[0], driver.files)
+    reader.start()
+
+    def comes() -> None:
+        source.there = [1, 2, 3]
+        source.wake()
+
+    thread = threading.Timer(0.05, comes)
+    thread.start()
+    assert reader.poll(10) == [1, 2, 3]
+    assert isinstance(reader.poll(10), Wait)
+    assert reader.finish().dry
+    reader.close()
+    thread.join()
+    driver.close()
+
+
+def test_a_batch_may_be_empty_and_the_next_one_goes_on(storage: CheckpointStorage) -> None:
+    source = Slow()
+    driver = Driver(source, storage, 1)
+    assert driver.run_batch()
+    assert driver.given == []
+    source.there = [7]
+    assert driver.run_batch()
+    assert driver.given == [7]
+    driver.close()
+
+
+def test_what_is_there_now_comes_to_an_end(storage: CheckpointStorage) -> None:
+    source = Slow()
+    source.there = list(range(25))
+    driver = Driver(source, storage, 1)
+    while driver.run_batch(dry_since=0):
+        assert driver.batch < 10
+    assert driver.given == list(range(25))
+    source.there = [25]
+    assert not driver.run_batch(dry_since=0)
+    assert driver.run_batch(dry_since=driver.batch)  # another run of the query
+    assert driver.given == list(range(26))
+    driver.close()
+
+
+def test_numbers_that_are_not_due_are_not_there_now(storage: CheckpointStorage) -> None:
+    driver = Driver(GeneratorSource(rate=200.0), storage, 2)
+    while driver.run_batch(dry_since=0):
+        assert driver.batch < 50
+    assert driver.given
+    driver.close()
+
+
+class Growing(SimpleEnumerator):
+    """Finds more splits when the test says so."""
+
+    found: list[Shuffled]
+
+    def __init__(self, context: EnumeratorContext, restored: Any) -> None:
+        super().__init__(context, restored or [])
+        self._asking: list[int] = []
+
+    def handle_split_request(self, reader: int) -> None:
+        self._asking.append(reader)
+        self.run()
+
+    def run(self) -> None:
+        self._pending += self.found
+        self.found.clear()
+        while self._pending and self._asking:
+            self._context.assign(self._asking.pop(0), [self._pending.pop(0)])
+
+
+def test_splits_that_are_found_later_are_read_and_until_then_nothing_runs(storage: CheckpointStorage) -> None:
+    made: list[Growing] = []
+
+    class Found(ShuffledSource):
+        boundedness = Boundedness.UNBOUNDED
+
+        def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
+            made.append(Growing(context, restored))
+            made[-1].found = found
+            return made[-1]
+
+    found: list[Shuffled] = []
+    driver = Driver(Found(0, 0), storage, 2)
+    assert not driver.run_batch()
+    found.append(Shuffled("a", 0, 5))
+    made[-1]._context.wake()
+    assert driver.run_batch()
+    assert driver.given == list(range(5))
+    assert not driver.run_batch()
+    driver.restart()
+    found.append(Shuffled("b", 5, 12))
+    assert driver.run_batch()
+    assert sorted(driver.given) == list(range(12))
+    driver.close()
+
+
+# -- sources that cannot be read again --------------------------------------------------------------------------
+
+
+def test_what_cannot_be_read_again_is_stored(storage: CheckpointStorage) -> None:
+    calls: list[int] = []
+
+    def records() -> Iterator[int]:
+        calls.append(1)
+        yield from range(35)
+
+    driver = Driver(FunctionSource(records), storage, 1)
+    assert isinstance(driver.planner.source, StoredSource)
+    assert driver.run_batch()
+    work = driver.planner.work(1)[0]
+    first, _ = driver.attempt(work)
+    assert values_of(first) == list(range(10))
+    while driver.run_batch():
+        pass
+    assert driver.given == list(range(35))
+    assert len(calls) == 1  # by one reader, that stayed open
+    driver.close()
+
+
+def test_stored_records_go_with_their_batches(storage: CheckpointStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner, "_KEPT", 3)
+    driver = Driver(FunctionSource(lambda: iter(range(100))), storage, 1)
+    while driver.run_batch():
+        names = [file.name for file in storage.files("run")]
+        stored = [name for name in names if "/stored/" in name]
+        assert len(stored) <= 5
+        assert len(names) - len(stored) <= 2 * 5
+    assert driver.batch == 10
+    assert driver.given == list(range(100))
+    driver.close()
+
+
+def test_a_stored_source_goes_on_where_its_last_plan_was(storage: CheckpointStorage) -> None:
+    driver = Driver(FunctionSource(lambda: iter(range(35))), storage, 1)
+    driver.run_batch()
+    driver.planner.plan(2)
+    driver.restart()
+    while driver.run_batch():
+        driver.restart()
+    assert driver.given == list(range(35))
+    driver.close()
+
+
+# -- files ------------------------------------------------------------------------------------------------------
+
+
+def test_files_of_old_batches_go(storage: CheckpointStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner, "_KEPT", 3)
+    driver = Driver(CollectionSource(range(200)), storage)
+    while driver.run_batch():
+        pass
+    assert driver.batch == 10
+    numbers = {int(file.name.split("/")[1]) for file in storage.files("run")}
+    assert numbers == set(range(7, 11))
+    driver.close()
+
+
+def test_missing_files_are_named(storage: CheckpointStorage) -> None:
+    driver = Driver(CollectionSource(range(90)), storage)
+    driver.run_batch()
+    driver.run_batch()
+    driver.close()
+    storage.delete(["run/2/1"])
+    driver.restart()
+    with pytest.raises(CheckpointError, match=r"what reader 1 has read in batch 2 is not in .*positions/run: a"):
+        driver.planner.plan(3)
+    storage.delete(["run/2/plan"])
+    driver.restart()
+    with pytest.raises(CheckpointError, match=r"the plan of batch 2 is not in .*positions/run"):
+        driver.planner.plan(3)
+    driver.close()
+
+
+def test_a_file_of_another_kind_is_told_of(storage: CheckpointStorage) -> None:
+    storage.write("run/1/plan", [b"something else"])
+    driver = Driver(CollectionSource(range(90)), storage)
+    with pytest.raises(CheckpointError, match=r"run/1/plan is no file of a batch that this version can read"):
+        driver.planner.plan(1)
+    driver.close()
+
+
+def test_positions_are_said_in_words_of_json(storage: CheckpointStorage) -> None:
+    driver = Driver(CollectionSource(range(40)), storage)
+    driver.run_batch()
+    driver.planner.plan(2)
+    assert driver.planner.positions(2) == {
+        "slice-0": {"index": 0, "start": 10, "stop": 20},
+        "slice-1": {"index": 1, "start": 30, "stop": 40},
+    }
+    driver.close()
