@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-for place in (Path(__file__).parent, Path(__file__).parents[2]):
+_HERE = Path(__file__).parent
+
+for place in (_HERE, _HERE.parents[1]):
     if str(place) not in sys.path:
         sys.path.insert(0, str(place))
 
@@ -40,8 +42,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session.stop()
 
 
-@pytest.fixture(autouse=True)
-def _session(request: pytest.FixtureRequest) -> None:
-    """For what is marked with ``spark``, also where that is one parameter of several."""
-    if request.node.get_closest_marker("spark"):
-        request.getfixturevalue("spark")
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is marked with ``spark`` gets the session, also where that is one parameter of several.
+
+    It comes first of all, so that nobody takes it for something that the test has left behind.
+    """
+    for item in items:
+        if item.path.parent == _HERE and item.get_closest_marker("spark"):
+            item.fixturenames = ["spark", *item.fixturenames]  # type: ignore[attr-defined]
