@@ -93,7 +93,7 @@ class _ChangelogTable(HeapTable):
         if isinstance(item, Dropped):
             self._namespaces.pop(namespace, None)
             return
-        entries = self._namespaces.get(namespace, {})
+        entries: dict[Any, Any] = self._namespaces.get(namespace) or {}
         for key in item.keys:
             dict.pop(entries, KEY_SERIALIZER.loads(key), None)
 

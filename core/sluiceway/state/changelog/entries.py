@@ -62,7 +62,7 @@ class TrackedEntries(HeapEntries):
         dict.update(self, new)
         self.changed.update(new)
 
-    def __ior__(self, other: Any) -> TrackedEntries:  # type: ignore[override, misc]
+    def __ior__(self, other: Any) -> TrackedEntries:  # type: ignore[misc]
         self.update(other)
         return self
 

@@ -102,8 +102,10 @@ def items_of(change: Change) -> Iterator[tuple[int, int, Item]]:
         yield table, -1, Gone(namespace, keys)
     for group, data in change.groups.items():
         rows, blocks = decode_blocks(data)
-        for item in (*rows, *blocks):
-            yield item.table, group, item
+        for row in rows:
+            yield row.table, group, row
+        for block in blocks:
+            yield block.table, group, block
 
 
 def fold(items: Iterable[tuple[int, Item]]) -> list[tuple[int, Row]]:
