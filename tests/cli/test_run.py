@@ -323,7 +323,6 @@ def test_environment_and_file_count_too(
     [
         (["-p", "0"], "--parallelism='0' is not a whole number >= 1"),
         (["--engine", "storm"], "there is no engine 'storm'. Known: 'local', 'spark'"),
-        (["--engine", "spark"], "engine 'spark' cannot translate pipelines into Spark's own queries yet"),
         (["--hosted"], "hosted is about an engine that places workers"),
         (
             ["--state-backend", "memroy"],

@@ -7,7 +7,7 @@ from typing import Final
 from sluiceway.capabilities import ONE_PROCESS, Capabilities, Feature, Lack
 from sluiceway.config import Settings
 
-__all__ = ["hosted"]
+__all__ = ["batch", "hosted"]
 
 _NO_CLUSTER: Final = Lack(
     "executors are Spark's and go with the job", "submit programs with spark-submit, or use sluiceway cluster"
@@ -23,3 +23,44 @@ def hosted(settings: Settings) -> Capabilities:
             elsewhere = "workers on several machines have one that reaches them"
         lacks[Feature.TRANSPORTS] = Lack(elsewhere, "leave transport at 'auto', which is 'zmq' there")
     return Capabilities("engine 'spark' with --hosted", lacks)
+
+
+_ONE_WAY: Final = "records go through Spark in one direction"
+_HOSTED_INSTEAD: Final = "run it with --hosted, or on engine 'local'"
+_AGAIN: Final = Lack("a batch job of Spark's takes none", "leave it out, or run it with --hosted")
+
+
+def batch(settings: Settings) -> Capabilities:
+    """A bounded pipeline as one batch job of Spark's."""
+    spark_tries = Lack(
+        "Spark tries tasks again by itself", "leave restart out, and set spark.task.maxFailures of Spark"
+    )
+    nothing = "Spark has its own, so that this says nothing."
+    lacks = {
+        Feature.UNBOUNDED_SOURCES: Lack("a batch job ends", _HOSTED_INSTEAD),
+        Feature.ITERATIONS: Lack(_ONE_WAY, _HOSTED_INSTEAD),
+        Feature.PROCESS_OBJECTS: ONE_PROCESS,
+        Feature.CHECKPOINTS: _AGAIN,
+        Feature.CHECKPOINT_TIMING: _AGAIN,
+        Feature.AT_LEAST_ONCE: _AGAIN,
+        Feature.UNALIGNED: _AGAIN,
+        Feature.SAVEPOINTS: _AGAIN,
+        Feature.BEGINNING_FROM: Lack(
+            "a batch job begins at the beginning", "leave it out, or run it with --hosted"
+        ),
+        Feature.RESTARTS: spark_tries,
+        Feature.WORKERS: Lack("Spark has workers of its own", "leave workers out, or run it with --hosted"),
+        Feature.TRANSPORTS: Lack("records travel by Spark's shuffle", "leave transport out"),
+        Feature.SCHEDULERS: Lack("Spark schedules its tasks", "leave scheduler out"),
+        Feature.LATENCY_MARKERS: Lack("a stage ends before the next one begins", "leave latency-interval out"),
+        Feature.STAYING_CLUSTER: _NO_CLUSTER,
+    }
+    otherwise = {
+        Feature.ALIGNMENT: "Sources are read to their end before anything else, so that none has to wait.",
+        Feature.PROCESSING_TIMERS: "A stage takes the time that it takes; what still waits fires at its end.",
+        Feature.PROCESSING_WINDOWS: "A stage takes the time that it takes; what still waits fires at its end.",
+        Feature.PLACEMENT: "Spark places its tasks, so that this says nothing.",
+        Feature.NETWORK_BUFFERS: nothing,
+        Feature.LIVENESS: nothing,
+    }
+    return Capabilities("engine 'spark' in a batch job", lacks, otherwise)

@@ -143,7 +143,7 @@ def test_more_workers_than_tasks_can_run_are_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
-        ({"engine": "spark"}, NotBuiltYetError, r"cannot translate pipelines .* --hosted"),
+        ({"engine": "spark", "checkpoints": "kept"}, NotBuiltYetError, r"cannot translate pipelines .* --hosted"),
         ({"hosted": True}, ConfigurationError, r"engine 'local' in .* starts its own workers; .* --engine spark"),
         ({**HOSTED, "transport": "shm"}, ConfigurationError, r"'shm' is not for workers on several .* 'zmq'"),
     ],

@@ -284,10 +284,10 @@ class EmbeddedPlan:
             parts += frame
         return b"".join(parts)
 
-    def unpack(self, sender: int, payload: bytes) -> list[Element]:
+    def unpack(self, sender: int, payload: bytes | memoryview) -> list[Element]:
         """What :meth:`pack` was given. Raises CorruptStreamError."""
         serializer = self.serializer(sender)
-        view = memoryview(payload)
+        view = memoryview(payload).cast("B")
         elements: list[Element] = []
         at = 0
         while at < len(view):

@@ -1,0 +1,70 @@
+"""What Spark does for one of our jobs: told apart from what it does for others, cancelled, and what it says."""
+
+from __future__ import annotations
+
+import base64
+import re
+import uuid
+from typing import Any
+
+from sluiceway.errors import ConnectorError
+from sluiceway.runtime.cluster.shipping import load_error
+from sluiceway_spark import said
+from sluiceway_sparkengine.structured.stages import FAILED
+
+__all__ = ["JobGroup", "users_error"]
+
+
+class JobGroup:
+    """All that one thread has Spark do while it is in this context.
+
+    Args:
+        session: the session.
+        text: what Spark's pages call it.
+    """
+
+    def __init__(self, session: Any, text: str) -> None:
+        self.name = f"sluiceway-{uuid.uuid4().hex}"
+        self._session = session
+        self._text = text
+        self._context = _context_of(session)
+
+    def __enter__(self) -> JobGroup:
+        if self._context is None:
+            self._session.addTag(self.name)
+        else:
+            self._context.setJobGroup(self.name, self._text, interruptOnCancel=True)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._context is None:
+            self._session.removeTag(self.name)
+        else:
+            for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
+                self._context.setLocalProperty(name, None)
+
+    def cancel(self) -> None:
+        """Have Spark end it. From another thread; what begins later does not hear of it."""
+        if self._context is None:
+            self._session.interruptTag(self.name)
+        else:
+            self._context.cancelJobGroup(self.name)
+
+
+def _context_of(session: Any) -> Any:
+    try:
+        return session.sparkContext
+    except Exception:  # over Connect there is none
+        return None
+
+
+def users_error(error: BaseException) -> BaseException:
+    """What a subtask has raised, out of what Spark says of it; else what Spark says, in short."""
+    if not type(error).__module__.startswith(("pyspark", "py4j")):
+        return error
+    found = re.search(FAILED, str(error))
+    if found is not None:
+        return load_error(base64.b64decode(found[1]))
+    problem = ConnectorError(f"Spark: {said(error)}")
+    problem.__cause__ = error
+    return problem

@@ -1,0 +1,238 @@
+"""What Spark's Python workers do in a batch job: run the subtasks of one stage, one after the other."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from sluiceway.engine import Services
+from sluiceway.operators import OperatorSnapshot
+from sluiceway.runtime.cluster.shipping import dump, dump_error, load
+from sluiceway.runtime.embedded import EmbeddedChain, EmbeddedPlan
+from sluiceway_sparkengine.structured.rows import Row, rows_in, to_batches
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["FAILED", "Outcome", "SubtaskFailedError", "level_task", "pack_rows", "ship", "source_task"]
+
+FAILED: Final = r"sluiceway-failed ([A-Za-z0-9+/=]+)\."
+"""Finds in what Spark says what :class:`SubtaskFailedError` said."""
+
+_MANY: Final = 1 << 16
+"""Records that may wait to be given to others."""
+
+_FULL: Final = 1 << 12
+"""Records that make a row of a good size."""
+
+
+class SubtaskFailedError(RuntimeError):
+    """A subtask has failed. The message holds the exception, for the driver to find."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a subtask has ended, for the driver.
+
+    Attributes:
+        target: its number.
+        records_in: records read or taken.
+        records_out: records given to other subtasks.
+        records_to_sinks: records written.
+        metrics: the functions' own, by step and name.
+        ready: what is to be committed.
+    """
+
+    target: int
+    records_in: int
+    records_out: int
+    records_to_sinks: int
+    metrics: dict[str, dict[str, float]]
+    ready: tuple[OperatorSnapshot, ...] = ()
+
+
+def ship(plan: EmbeddedPlan, services: Services) -> bytes:
+    """A plan for :func:`source_task` and :func:`level_task`. Raises SerializationError."""
+    return dump((plan, services))
+
+
+def source_task(path: Sequence[str], shipped: bytes, dealt: bytes) -> Any:
+    """Reads the sources: one row comes in for each reader, with its place in the list that ``dealt`` is.
+
+    Args:
+        path: the driver's ``sys.path``, where executors may find us and the user's modules.
+        shipped: the plan.
+        dealt: pairs of a target and its splits.
+    """
+
+    def task(batches: Iterable[Any]) -> Iterator[Any]:
+        import sys
+
+        sys.path += [entry for entry in path if entry not in sys.path]
+        from sluiceway_sparkengine.structured.stages import read_sources
+
+        yield from read_sources(shipped, dealt, batches)
+
+    return task
+
+
+def level_task(path: Sequence[str], shipped: bytes, stage: int, given: frozenset[int] = frozenset()) -> Any:
+    """Runs the subtasks of a stage, for :func:`source_task`'s rows, brought together by target and sorted.
+
+    Args:
+        path: as above.
+        shipped: as above.
+        stage: which one.
+        given: targets of that stage that run elsewhere: their rows are handed on.
+    """
+
+    def task(batches: Iterable[Any]) -> Iterator[Any]:
+        import sys
+
+        sys.path += [entry for entry in path if entry not in sys.path]
+        from sluiceway_sparkengine.structured.stages import run_level
+
+        yield from run_level(shipped, stage, given, batches)
+
+    return task
+
+
+# ---- in the Python workers ----------------------------------------------------------------------------------
+
+
+def read_sources(shipped: bytes, dealt: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Read the sources whose readers' numbers come."""
+    with _Worker(shipped) as worker:
+        readers: list[tuple[int, list[Any]]] = worker.load(dealt)
+        numbers: Iterator[Any] = (number for batch in batches for number in batch.column(0).to_pylist())
+        yield from to_batches(row for number in numbers for row in worker.read(*readers[number]))
+
+
+def run_level(
+    shipped: bytes, stage: int, given: frozenset[int], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Run the subtasks of a stage; what is for later ones, or elsewhere, goes on."""
+    with _Worker(shipped) as worker:
+        yield from to_batches(worker.run(stage, given, rows_in(batches)))
+
+
+class _Worker:
+    """One task of Spark's. As a context it closes what is open, and sends exceptions on their way."""
+
+    def __init__(self, shipped: bytes) -> None:
+        self._chain: EmbeddedChain | None = None
+        self._shipped = shipped
+        self._plan: EmbeddedPlan
+        self._services: Services
+
+    def __enter__(self) -> _Worker:
+        try:
+            self._plan, self._services = self.load(self._shipped)
+        except Exception as error:
+            raise _sent(error) from None
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        chain, self._chain = self._chain, None
+        if chain is not None:
+            try:
+                chain.close()
+            except Exception as second:
+                if error is None:
+                    raise _sent(second) from None
+        if isinstance(error, Exception):
+            raise _sent(error) from None
+
+    def load(self, shipped: bytes) -> Any:
+        """What the driver has sent. Handles that gather records are not used here."""
+        return load(shipped, lambda number: None)
+
+    def read(self, target: int, splits: list[Any]) -> Iterator[Row]:
+        """Read all splits of a source's reader."""
+        chain = self._open(target)
+        if splits:
+            chain.add_splits(splits)
+        chain.no_more_splits()
+        while not chain.read(_MANY, lambda: chain.waiting >= _MANY):
+            yield from self._given(chain)
+        yield from self._end(chain)
+
+    def run(self, stage: int, given: frozenset[int], rows: Iterable[Row]) -> Iterator[Row]:
+        """Run subtask after subtask."""
+        chain: EmbeddedChain | None = None
+        target = -1
+        for row in rows:
+            if row.stage > stage or row.target in given:
+                yield row
+                continue
+            if row.stage < stage:
+                raise AssertionError(f"a row of stage {row.stage} has come to stage {stage}")
+            if row.target != target or chain is None:
+                if chain is not None:
+                    yield from self._end(chain)
+                target, chain = row.target, self._open(row.target)
+            chain.feed(row.sender, self._plan.unpack(row.sender, row.payload))
+            if chain.waiting >= _MANY:
+                yield from self._given(chain)
+        if chain is not None:
+            yield from self._end(chain)
+
+    def _open(self, target: int) -> EmbeddedChain:
+        vertex, subtask = self._plan.who(target)
+        backend = self._services.state_backend(self._plan.settings.state_backend)
+        chain = self._chain = EmbeddedChain(
+            self._plan,
+            vertex,
+            subtask,
+            state_backend=backend,
+            clock=self._services.clock,
+            services=self._services,
+            attempt=_attempt(),
+        )
+        chain.open()
+        return chain
+
+    def _given(self, chain: EmbeddedChain) -> Iterator[Row]:
+        return pack_rows(self._plan, chain.take(_FULL) or chain.take())
+
+    def _end(self, chain: EmbeddedChain) -> Iterator[Row]:
+        """Give the rest, and say how it has ended."""
+        vertex, subtask = self._plan.who(target := self._plan.target(chain.vertex.id, chain.subtask))
+        if not chain.ended:
+            raise AssertionError(
+                f"{chain.vertex.name!r}, subtask {subtask + 1}, has not heard of the end of its input"
+            )
+        ready = chain.snapshot(1) if vertex in self._plan.sinks else []
+        yield from pack_rows(self._plan, chain.take())
+        outcome = Outcome(
+            target,
+            chain.records_in,
+            chain.records_out,
+            chain.records_to_sinks,
+            chain.metrics(),
+            tuple(snapshot for snapshot in ready if snapshot.committables),
+        )
+        self._chain = None
+        chain.close()
+        yield Row(self._plan.last_stage + 1, target, -1, 0, dump(outcome))
+
+
+def pack_rows(plan: EmbeddedPlan, taken: Iterable[tuple[int, int, int, int, list[Any]]]) -> Iterator[Row]:
+    """What :meth:`EmbeddedChain.take` gives, as rows."""
+    for stage, target, sender, seq, elements in taken:
+        yield Row(stage, target, sender, seq, plan.pack(sender, elements))
+
+
+def _sent(error: Exception) -> Exception:
+    if isinstance(error, SubtaskFailedError):
+        return error
+    return SubtaskFailedError(f"sluiceway-failed {base64.b64encode(dump_error(error)).decode()}.")
+
+
+def _attempt() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return 0 if context is None else context.attemptNumber()
