@@ -211,11 +211,16 @@ def test_a_bounded_source_is_read_to_its_end(storage: CheckpointStorage) -> None
 
 def test_an_engine_that_wants_the_end_from_the_readers_gets_a_batch_for_it(storage: CheckpointStorage) -> None:
     driver = Driver(CollectionSource(range(40)), storage)
-    while driver.run_batch(always=True):
+    while not driver.planner.ended(driver.batch):
+        assert driver.run_batch(always=True)
         assert driver.batch < 10
     assert sorted(driver.given) == list(range(40))
-    assert driver.planner.ended(driver.batch)
     assert not driver.planner.ended(driver.batch - 1)
+    assert driver.run_batch(always=True)  # as other sources of the job may go on
+    driver.restart()
+    assert driver.run_batch(always=True)
+    assert driver.planner.work(driver.batch) == []
+    assert driver.planner.ended(driver.batch)
     driver.close()
 
 

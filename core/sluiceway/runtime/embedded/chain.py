@@ -81,6 +81,7 @@ class EmbeddedChain:
         own: whether to work on copies of function objects, so that several subtasks can be made of one plan, and
             one of them several times; False: on those of the plan.
         event_loop: where coroutines run; None: in a thread of its own.
+        reader: makes the reader of a source; None: the source does.
 
     Attributes:
         ended: whether the input has ended and all of it was processed.
@@ -102,6 +103,7 @@ class EmbeddedChain:
         attempt: int = 0,
         own: bool = True,
         event_loop: EventLoop | None = None,
+        reader: Callable[[ReaderContext], Reader[Any]] | None = None,
     ) -> None:
         self.plan = plan
         self.vertex = plan.graph.vertex(vertex)
@@ -118,6 +120,7 @@ class EmbeddedChain:
         self._services = services
         self._own = own
         self._event_loop = event_loop or LazyEventLoop()
+        self._create_reader = reader
         self._transport = HandTransport(plan, vertex, subtask)
         self._poller: Poller | None = None
         self._woken = False
@@ -200,7 +203,7 @@ class EmbeddedChain:
             request_split=self._want_split,
             metrics=MetricGroup(),
         )
-        return step.source.create_reader(context)
+        return (self._create_reader or step.source.create_reader)(context)
 
     def _go_on_from(self, position: Position) -> None:
         for outbox, seq in zip(self._transport.outboxes, position.seqs, strict=True):

@@ -78,7 +78,7 @@ class BatchPlanner:
 
         Args:
             batch: its number.
-            always: plan one also if there is nothing to read, as long as a reader has not ended.
+            always: plan one also if there is nothing to read, after a moment.
             dry_since: a reader that has come to where there is nothing more in a batch after this one is not run
                 again.
 
@@ -102,10 +102,10 @@ class BatchPlanner:
         is_later = dry_since is not None and batch - 1 > dry_since
         seen = {reader for reader, state in enumerate(states) if is_later and state is not None and state.dry}
         enumerator.step()
-        plan = self._look(enumerator, states, seen, always=always, now=now)
-        if plan is None and enumerator.step(0.0 if now else self._limits.wait_s):
-            plan = self._look(enumerator, states, seen, always=always, now=now)
-        if plan is None:
+        plan, is_needed = self._look(enumerator, states, seen, now=now, tells_end=always)
+        if not is_needed and enumerator.step(0.0 if now else self._limits.wait_s):
+            plan, is_needed = self._look(enumerator, states, seen, now=now, tells_end=always)
+        if not (is_needed or always):
             return None
         if not self._files.create(batch, PLAN, plan):
             raise CheckpointError(
@@ -174,10 +174,10 @@ class BatchPlanner:
         states: list[BatchRead | None],
         dry: Collection[int],
         *,
-        always: bool,
         now: bool,
-    ) -> BatchPlan | None:
-        """A plan, if anything is to be read; ``now``: only what is there already."""
+        tells_end: bool,
+    ) -> tuple[BatchPlan, bool]:
+        """A plan, and whether there is anything to do; ``now``: only with what is there already."""
         self._hand_out(enumerator, states)
         limits = self._limits
         ended: set[int] = set()
@@ -186,18 +186,15 @@ class BatchPlanner:
         for reader, state in enumerate(states):
             fresh = enumerator.taken(reader)
             has_splits = bool(fresh or (state is not None and state.splits))
-            is_idle = not has_splits and reader in enumerator.no_more and not always
-            if is_idle or (state is not None and state.ended):
+            is_left = not has_splits and reader in enumerator.no_more
+            if (is_left and not tells_end) or (state is not None and state.ended):
                 ended.add(reader)
             elif now and not fresh and (not has_splits or reader in dry):
                 resting.add(reader)
-            elif has_splits:
+            elif has_splits or is_left:
                 is_needed = True
-        if not is_needed and not (always and len(ended) + len(resting) < self.readers):
-            return None
-        assigned = enumerator.peek()
-        return BatchPlan(
-            assigned,
+        plan = BatchPlan(
+            enumerator.peek(),
             frozenset(enumerator.no_more),
             frozenset(ended),
             frozenset(resting),
@@ -208,6 +205,7 @@ class BatchPlanner:
             limits.time_s,
             limits.records,
         )
+        return plan, is_needed
 
     def _hand_out(self, enumerator: DrivenEnumerator, states: list[BatchRead | None]) -> None:
         """Give the readers that want some splits in turn, the more of them the faster they read them."""

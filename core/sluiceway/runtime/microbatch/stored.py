@@ -30,7 +30,7 @@ from sluiceway.runtime.microbatch.splits import DrivenEnumerator
 if TYPE_CHECKING:
     from sluiceway.runtime.microbatch.planner import BatchLimits
 
-__all__ = ["StoredSource", "StoredSplit"]
+__all__ = ["StoredSource", "StoredSplit", "readable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +81,10 @@ class StoredSource(Source[Any]):
     Args:
         source: what is read.
         files: where to store.
-        limits: how much goes into a file.
+        limits: how much goes into a file; only for the enumerator.
     """
 
-    def __init__(self, source: Source[Any], files: SideFiles, limits: BatchLimits) -> None:
+    def __init__(self, source: Source[Any], files: SideFiles, limits: BatchLimits | None = None) -> None:
         self._source = source
         self._files = files
         self._limits = limits
@@ -111,11 +111,17 @@ class StoredSource(Source[Any]):
 
     def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
         """What reads the source."""
+        assert self._limits is not None
         return _StoringEnumerator(context, self._source, self._files, self._limits, restored)
 
     def create_reader(self, context: ReaderContext) -> Reader[Any]:
         """What reads the files."""
         return _StoredReader(context, self._files)
+
+
+def readable(source: Source[Any], files: SideFiles) -> Source[Any]:
+    """What readers of batches read: the source, or what is stored of one that cannot be read again."""
+    return source if source.seekable else StoredSource(source, files)
 
 
 class _StoringEnumerator(Enumerator):

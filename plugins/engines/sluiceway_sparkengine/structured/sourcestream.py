@@ -1,0 +1,116 @@
+"""The source stage of a streaming query: all sources of a job as one data source of Spark's."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+from uuid import uuid4
+
+import cloudpickle
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+from sluiceway.runtime.microbatch.planner import BatchLimits
+from sluiceway_sparkengine.structured.rows import SCHEMA, to_batches
+from sluiceway_sparkengine.structured.sourcework import SourcePlanning, SourceStage, read_part
+from sluiceway_sparkengine.structured.stages import _sent
+
+__all__ = ["FORMAT", "source_rows"]
+
+FORMAT: Final = "sluiceway-sources"
+"""What Spark calls the data source."""
+
+
+def source_rows(spark: Any, shipped: bytes, directory: str, limits: BatchLimits | None = None) -> Any:
+    """The rows of all sources of a job, as a streaming DataFrame with the schema of rows.
+
+    In each batch there is at least one row by each channel out of a source. A batch is read until each reader has
+    nothing more for now or has reached its limit. When all sources have ended there are no further batches.
+
+    Args:
+        spark: the session.
+        shipped: the plan and the services, as ``stages.ship`` makes them.
+        directory: of the job, beside Spark's checkpoint; executors see it, too.
+        limits: how much a batch is to be.
+    """
+    place = directory if "://" in directory else os.path.abspath(os.path.expanduser(directory))
+    stage = SourceStage(shipped, place, limits or BatchLimits(), tuple(sys.path))
+
+    class Sources(SourceData):  # a class of a function goes to Python workers with what it holds
+        stage_bytes = cloudpickle.dumps(stage)
+
+    spark.dataSource.register(Sources)
+    return spark.readStream.format(FORMAT).load()
+
+
+class SourceData(DataSource):  # type: ignore[misc]
+    """The sources of one job. Made by :func:`source_rows`."""
+
+    stage_bytes: bytes
+
+    @classmethod
+    def name(cls) -> str:
+        """For ``format``."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """That of rows."""
+        return SCHEMA
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """Plans batches in the driver and reads them in Python workers."""
+        return _StageReader(self.stage_bytes)
+
+
+class _StageReader(DataSourceStreamReader):  # type: ignore[misc]
+    def __init__(self, stage: bytes) -> None:
+        self._bytes = stage
+        self._open: SourcePlanning | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_bytes": self._bytes, "_open": None}
+
+    # -- in the driver -----------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        return {"run": uuid4().hex, "batch": 0}
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802
+        from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802
+        try:
+            return self._planning(start["run"]).next(start)
+        except Exception as error:
+            raise _sent(error) from None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        try:
+            return [InputPartition(part) for part in self._planning(end["run"]).partitions(int(end["batch"]))]
+        except Exception as error:
+            raise _sent(error) from None
+
+    def commit(self, end: dict[str, Any]) -> None:
+        try:
+            self._planning(end["run"]).committed(int(end["batch"]))
+        except Exception as error:
+            raise _sent(error) from None
+
+    def stop(self) -> None:
+        planning, self._open = self._open, None
+        if planning is not None:
+            planning.close()
+
+    def _planning(self, run: str) -> SourcePlanning:
+        if self._open is None:
+            self._open = SourcePlanning(pickle.loads(self._bytes), run)
+        return self._open
+
+    # -- in a Python worker ------------------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return to_batches(read_part(pickle.loads(self._bytes), partition.value))

@@ -1,0 +1,203 @@
+"""What the source stage of a streaming query does, without Spark: in the driver, and in a Python worker."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import cloudpickle
+
+from sluiceway.clock import VirtualClock
+from sluiceway.connector import Reader, ReaderContext
+from sluiceway.engine import Services
+from sluiceway.runtime.cluster.shipping import load
+from sluiceway.runtime.embedded import EmbeddedChain, EmbeddedPlan
+from sluiceway.runtime.microbatch.planner import BatchLimits, BatchPlanner
+from sluiceway.runtime.microbatch.reading import BatchReader, BatchWork, ReaderCache
+from sluiceway.runtime.microbatch.sidefiles import SideFiles
+from sluiceway.runtime.microbatch.stored import readable
+from sluiceway.steps import SourceStep
+from sluiceway.storage import CheckpointStorage
+from sluiceway_sparkengine.structured.rows import Row
+from sluiceway_sparkengine.structured.stages import _sent, pack_rows
+
+__all__ = ["SourcePart", "SourcePlanning", "SourceStage", "read_part", "sources_ended", "sources_read"]
+
+_ENDED: Final = "sources/ended"
+_MANY: Final = 1 << 16
+_FULL: Final = 1 << 12
+
+# In a Python worker: readers that are open between batches, and the plan of the job that it has worked for last.
+_readers: Final = ReaderCache()
+_plans: dict[int, tuple[bytes, EmbeddedPlan, Services]] = {}
+
+
+@dataclass(frozen=True)
+class SourceStage:
+    """What the source stage is made of. Picklable.
+
+    Attributes:
+        shipped: the plan and the services, as ``stages.ship`` makes them.
+        directory: the job's, with all files beside Spark's checkpoint.
+        limits: how much a batch is to be.
+        path: the driver's ``sys.path``, where executors may find the user's modules.
+    """
+
+    shipped: bytes
+    directory: str
+    limits: BatchLimits
+    path: tuple[str, ...]
+
+    def open(self) -> tuple[EmbeddedPlan, Services, CheckpointStorage]:
+        """What it stands for."""
+        sys.path += [entry for entry in self.path if entry not in sys.path]
+        found = _plans.get(0)
+        if found is None or found[0] != self.shipped:
+            found = _plans[0] = (self.shipped, *load(self.shipped, lambda number: None))
+        _, plan, services = found
+        return plan, services, services.checkpoint_storage(self.directory)
+
+
+def sources_ended(storage: CheckpointStorage) -> bool:
+    """Whether all sources have come to their end, and Spark has committed the last batch."""
+    return any(True for _ in storage.files(_ENDED))
+
+
+def sources_read(storage: CheckpointStorage, plan: EmbeddedPlan, run: str, batch: int) -> dict[int, int]:
+    """How many records were read in a batch, by source vertex; as far as it was read."""
+    return {
+        vertex: sum(
+            read.count
+            for reader in range(plan.graph.vertex(vertex).parallelism)
+            if (read := _files(storage, plan, vertex, run).read(batch, reader)) is not None
+        )
+        for vertex in plan.sources
+    }
+
+
+def _files(storage: CheckpointStorage, plan: EmbeddedPlan, vertex: int, run: str) -> SideFiles:
+    return SideFiles(storage, f"sources/{plan.graph.vertex(vertex).uid}/{run}")
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePart:
+    """One reader's part of one batch.
+
+    Attributes:
+        vertex: id of the source's vertex.
+        reader: number of the reader.
+        run: names the run.
+        work: what it is to read; None: it has ended.
+    """
+
+    vertex: int
+    reader: int
+    run: str
+    work: BatchWork | None
+
+
+class SourcePlanning:
+    """The sources of a job in the driver, in one run of the query after all that were before."""
+
+    def __init__(self, stage: SourceStage, run: str) -> None:
+        self.plan, _, self._storage = stage.open()
+        self._run = run
+        self._planners: dict[int, BatchPlanner] = {}
+        for vertex in self.plan.sources:
+            head = self.plan.graph.vertex(vertex)
+            assert isinstance(head.head.step, SourceStep)
+            files = _files(self._storage, self.plan, vertex, run)
+            source = head.head.step.source
+            self._planners[vertex] = BatchPlanner(source, files, head.parallelism, limits=stage.limits)
+
+    def next(self, start: dict[str, Any]) -> dict[str, Any]:
+        """The offset behind the next batch; the same if there will be none."""
+        batch = int(start["batch"])
+        if all(planner.ended(batch) for planner in self._planners.values()):
+            self._storage.create(f"{_ENDED}/{self._run}", [str(batch).encode()])
+            return start
+        for planner in self._planners.values():
+            planner.plan(batch + 1, always=True)
+        return {"run": self._run, "batch": batch + 1}
+
+    def partitions(self, batch: int) -> list[SourcePart]:
+        """One for each reader, those that have ended included."""
+        parts = []
+        for vertex, planner in self._planners.items():
+            works = {work.reader: work for work in planner.work(batch)}
+            parts += [SourcePart(vertex, r, self._run, works.get(r)) for r in range(planner.readers)]
+        return parts
+
+    def committed(self, batch: int) -> None:
+        """Spark has committed a batch."""
+        for planner in self._planners.values():
+            planner.committed(batch)
+
+    def close(self) -> None:
+        """Close the enumerators."""
+        for planner in self._planners.values():
+            planner.close()
+
+
+def read_part(stage: SourceStage, part: SourcePart) -> Iterator[Row]:
+    """The rows of one subtask in one batch."""
+    try:
+        plan, services, storage = stage.open()
+        silent = {
+            (route.sender, route.target): Row(route.stage, route.target, route.sender, -1, b"")
+            for route in plan.routes_from(part.vertex, part.reader)
+        }
+        if part.work is not None:
+            files = _files(storage, plan, part.vertex, part.run)
+            for row in _run(plan, services, files, part.vertex, part.work):
+                silent.pop((row.sender, row.target), None)
+                yield row
+        yield from silent.values()
+    except Exception as error:
+        raise _sent(error) from None
+
+
+def _run(plan: EmbeddedPlan, services: Services, files: SideFiles, vertex: int, work: BatchWork) -> Iterator[Row]:
+    before = files.read(work.batch - 1, work.reader) if work.batch > 1 else None
+    head = plan.graph.vertex(vertex).head.step
+    assert isinstance(head, SourceStep)
+    clock = VirtualClock(0)
+    clock.advance(work.time_ms)  # and no further: who repeats the batch has the same time
+    reader = BatchReader(readable(head.source, files), work, files, cache=_readers)
+
+    def given(context: ReaderContext) -> Reader[Any]:
+        return reader
+
+    chain = EmbeddedChain(
+        plan,
+        vertex,
+        work.reader,
+        state_backend=services.state_backend("memory"),
+        clock=clock,
+        services=services,
+        reader=given,
+    )
+    try:
+        restored, position = pickle.loads(before.payload) if before is not None else ((), None)
+        chain.open(restored, position)
+        chain.add_splits(work.fresh)
+        while not chain.read(_MANY, lambda: reader.over or chain.waiting >= _MANY) and not reader.over:
+            yield from pack_rows(plan, chain.take(_FULL) or chain.take())
+        if not chain.ended:  # watermarks that are made now and then are made now
+            clock.advance(plan.settings.auto_watermark_interval_ms)
+            chain.read(1, _once())
+        chain.settle()
+        snapshots = chain.snapshot(work.batch)
+        rest = list(pack_rows(plan, chain.take()))
+        reader.finish(cloudpickle.dumps((snapshots, chain.position())))
+        yield from rest
+    finally:
+        chain.close()
+
+
+def _once() -> Callable[[], bool]:
+    answers = iter([False])
+    return lambda: next(answers, True)

@@ -1,0 +1,169 @@
+"""The source stage of streaming queries, without Spark: what is planned, and what runs in a Python worker."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+
+import sluiceway as sw
+from sluiceway.api import Pipeline
+from sluiceway.config import Settings
+from sluiceway.connectors.generator import GeneratorSource
+from sluiceway.elements import Batch, EndOfData, Watermark
+from sluiceway.eventtime import WatermarkStrategy
+from sluiceway.plugins import default_manager
+from sluiceway.runtime.cluster.shipping import dump, load_error
+from sluiceway.runtime.embedded import EmbeddedPlan
+from sluiceway.runtime.microbatch.planner import BatchLimits
+from sluiceway_sparkengine.structured import sourcework
+from sluiceway_sparkengine.structured.rows import Row
+from sluiceway_sparkengine.structured.sourcework import (
+    SourcePlanning,
+    SourceStage,
+    read_part,
+    sources_ended,
+    sources_read,
+)
+from sluiceway_sparkengine.structured.stages import SubtaskFailedError
+
+LIMITS = BatchLimits(records=10, wait_s=0.05, linger_s=0.01)
+
+
+class Query:
+    """What Spark does with the source stage; restarted whenever the test wants it."""
+
+    def __init__(self, flow: Pipeline, directory: Path, **settings: Any) -> None:
+        options = Settings(**settings)
+        services = default_manager().services()
+        self.plan = EmbeddedPlan.of(flow.graph(options), options, services)
+        stage = SourceStage(dump((self.plan, services)), str(directory), LIMITS, ())
+        self.stage: SourceStage = pickle.loads(cloudpickle.dumps(stage))
+        self.storage = services.checkpoint_storage(str(directory))
+        self.offset: dict[str, Any] = {"run": "run", "batch": 0}
+        self.planning = SourcePlanning(self.stage, "run")
+
+    def restart(self) -> None:
+        self.planning.close()
+        sourcework._readers.close()
+        self.planning = SourcePlanning(self.stage, "run")
+
+    def batch(self, *, again: int = 0, restarts: bool = False) -> list[Row] | None:
+        """The rows of the next batch; None: there is none."""
+        end = self.planning.next(self.offset)
+        if end == self.offset:
+            return None
+        rows = self.rows(end["batch"])
+        for _ in range(again):
+            if restarts:
+                self.restart()
+            assert self.rows(end["batch"]) == rows
+        self.offset = end
+        self.planning.committed(end["batch"])
+        return rows
+
+    def rows(self, batch: int) -> list[Row]:
+        parts = pickle.loads(cloudpickle.dumps(self.planning.partitions(batch)))
+        return [row for part in parts for row in read_part(self.stage, part)]
+
+    def elements(self, rows: list[Row]) -> list[Any]:
+        return [element for row in rows for element in self.plan.unpack(row.sender, bytes(row.payload))]
+
+    def close(self) -> None:
+        self.planning.close()
+        sourcework._readers.close()
+
+
+@pytest.fixture
+def queries() -> Iterator[list[Query]]:
+    made: list[Query] = []
+    yield made
+    for query in made:
+        query.close()
+
+
+def values(elements: list[Any]) -> list[Any]:
+    return [value for element in elements if isinstance(element, Batch) for value in element.values]
+
+
+def numbers(count: int | None = 45) -> Pipeline:
+    flow = sw.Pipeline("numbers")
+    strategy = WatermarkStrategy[int].for_bounded_out_of_orderness(5).with_timestamp_assigner(lambda n: n * 10)
+    stream = flow.source(GeneratorSource(count=count), watermark_strategy=strategy)
+    stream.map(lambda n: n * 2).key_by(lambda n: n % 3).sum().collect()
+    return flow
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_batches_repeat_to_the_byte_and_nothing_is_lost(
+    tmp_path: Path, queries: list[Query], restarts: bool
+) -> None:
+    query = Query(numbers(), tmp_path, parallelism=2)
+    queries.append(query)
+    got: list[Any] = []
+    while (rows := query.batch(again=2, restarts=restarts)) is not None:
+        got += query.elements(rows)
+        assert not sources_ended(query.storage)
+        assert query.offset["batch"] < 10
+    assert sorted(values(got)) == [2 * n for n in range(45)]
+    assert sources_ended(query.storage)
+    ends = sum(isinstance(element, EndOfData) for element in got)
+    assert ends == 2 * 32  # each reader tells each key group
+
+
+def test_every_channel_is_heard_in_every_batch(tmp_path: Path, queries: list[Query]) -> None:
+    flow = sw.Pipeline("two")
+    short = flow.source(GeneratorSource(count=3))
+    long = flow.source(GeneratorSource(count=50))
+    short.union(long).key_by(lambda n: n % 3).sum().collect()
+    query = Query(flow, tmp_path, parallelism=1)
+    queries.append(query)
+    channels = {(r.sender, r.target) for v in query.plan.sources for r in query.plan.routes_from(v, 0)}
+    batches = 0
+    got: list[Any] = []
+    while (rows := query.batch()) is not None:
+        assert {(row.sender, row.target) for row in rows} == channels
+        got += values(query.elements(rows))
+        batches += 1
+    assert batches >= 5
+    assert sorted(got) == sorted([*range(3), *range(50)])
+
+
+def test_watermarks_are_made_within_the_batch(tmp_path: Path, queries: list[Query]) -> None:
+    query = Query(numbers(), tmp_path, parallelism=1)
+    queries.append(query)
+    rows = query.batch(again=1)
+    assert rows is not None
+    marks = [e.timestamp for e in query.elements(rows) if isinstance(e, Watermark)]
+    assert max(marks) == 9 * 10 - 5 - 1
+
+
+def test_how_much_was_read_is_told(tmp_path: Path, queries: list[Query]) -> None:
+    query = Query(numbers(), tmp_path, parallelism=2)
+    queries.append(query)
+    query.batch()
+    (source,) = query.plan.sources
+    assert sources_read(query.storage, query.plan, "run", 1) == {source: 20}
+    assert sources_read(query.storage, query.plan, "run", 2) == {source: 0}
+
+
+def test_what_a_function_raises_crosses_spark(tmp_path: Path, queries: list[Query]) -> None:
+    flow = sw.Pipeline("broken")
+    flow.source(GeneratorSource(count=20)).map(lambda n: 1 // (n - 7)).key_by(lambda n: n).sum().collect()
+    query = Query(flow, tmp_path, parallelism=1)
+    queries.append(query)
+    with pytest.raises(SubtaskFailedError) as caught:
+        query.batch()
+    import base64
+    import re
+
+    from sluiceway_sparkengine.structured.stages import FAILED
+
+    [found] = re.findall(FAILED, str(caught.value))
+    error = load_error(base64.b64decode(found))
+    assert isinstance(error, ZeroDivisionError)
+    assert any("map" in note for note in error.__notes__)
