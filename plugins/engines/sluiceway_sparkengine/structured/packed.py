@@ -1,0 +1,221 @@
+"""Subtasks in Spark's Python workers: brought back from what Spark keeps, and kept for the next micro-batch."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from typing import Final, Protocol
+
+from sluiceway.clock import Clock
+from sluiceway.elements import MIN_WATERMARK
+from sluiceway.engine import Services
+from sluiceway.runtime.embedded import EmbeddedChain, EmbeddedPlan
+from sluiceway.state.changelog import ChangelogStateBackend
+from sluiceway_sparkengine.structured.packedlog import LogWriter, saved
+from sluiceway_sparkengine.structured.progress import did_since, told
+from sluiceway_sparkengine.structured.rows import Row
+
+__all__ = ["Cache", "Kept"]
+
+_STALE: Final = 8
+"""A subtask that was not here for so many micro-batches is at work in another process."""
+_UNUSED_S: Final = 600.0
+"""After that the query of another run is taken to be over."""
+
+
+class Kept(Protocol):
+    """What Spark keeps of one subtask; each call goes to the JVM and back."""
+
+    def token(self) -> str | None:
+        """What :meth:`set_token` was given last, in an attempt that has come to something."""
+
+    def set_token(self, token: str) -> None:
+        """Name the state that is there now."""
+
+    def records(self) -> list[bytes]:
+        """The log."""
+
+    def append(self, record: bytes) -> None:
+        """Add to the log."""
+
+    def replace(self, record: bytes) -> None:
+        """Begin the log anew."""
+
+
+@dataclass(slots=True)
+class _Live:
+    """A subtask at work here.
+
+    Attributes:
+        chain: itself.
+        backend: makes its state.
+        log: writes the log.
+        token: that of the state that it has.
+        batch: the last micro-batch that it has seen.
+        told: the last that it was told to be complete.
+        used: when it was used last, in monotonic seconds.
+        figures: records in and out that were told of.
+        watermark: that was told of.
+    """
+
+    chain: EmbeddedChain
+    backend: ChangelogStateBackend
+    log: LogWriter
+    token: str | None
+    batch: int
+    told: int
+    used: float
+    figures: tuple[int, int] = (0, 0)
+    watermark: int = MIN_WATERMARK
+
+
+class Cache:
+    """The subtasks that are at work in this process.
+
+    Partitions move between processes, and attempts fail. So a subtask here is good only as long as its token is
+    the one that Spark's store has: a random one, for a number could come twice.
+
+    Args:
+        clock: processing time.
+        services: what plugins give; called once, when a subtask is made.
+    """
+
+    def __init__(self, clock: Clock, services: Callable[[], Services | None]) -> None:
+        self._clock = clock
+        self._services = services
+        self._live: dict[tuple[str, int], _Live] = {}
+        self._run = ""
+        self._batch = -1
+        self.misses = 0
+
+    def process(
+        self, run: str, plan: EmbeddedPlan, target: int, batch: int, rows: Iterable[Row], kept: Kept
+    ) -> Iterator[Row]:
+        """Give a subtask what a micro-batch has for it.
+
+        Args:
+            run: the query's run.
+            plan: the job.
+            target: number of the subtask.
+            batch: number of the micro-batch.
+            rows: for this subtask, in any order.
+            kept: what Spark keeps of it.
+
+        Returns:
+            rows for later stages. All has been done when the first is there.
+
+        Raises:
+            Exception: what a user's function has raised, with notes.
+        """
+        self._sweep(run, batch)
+        live = self._find(run, plan, target, batch, kept)
+        try:
+            out = self._work(live, plan, target, batch, rows, kept)
+        except BaseException:
+            self._drop((run, target))
+            raise
+        return iter(out)
+
+    def close(self) -> None:
+        """Close all."""
+        for which in list(self._live):
+            self._drop(which)
+
+    # ---- inside -------------------------------------------------------------------------------------------
+
+    def _find(self, run: str, plan: EmbeddedPlan, target: int, batch: int, kept: Kept) -> _Live:
+        token = kept.token()
+        live = self._live.get((run, target))
+        if live is not None and live.token == token:
+            if live.told < live.batch < batch:
+                live.chain.completed(live.batch + 1)
+                live.told = live.batch
+            live.used = self._clock.monotonic()
+            return live
+        self._drop((run, target))
+        self.misses += 1
+        backend = ChangelogStateBackend(keep=False)
+        vertex, subtask = plan.who(target)
+        chain = EmbeddedChain(
+            plan, vertex, subtask, state_backend=backend, clock=self._clock, services=self._services()
+        )
+        records = [] if token is None else kept.records()
+        log = LogWriter([len(record) for record in records])
+        try:
+            if records:
+                found = saved(records)
+                log.begin_with(found)
+                chain.open(found.operators, found.position)
+                chain.take()  # what it has sent before the last micro-batch was over
+            else:
+                chain.open()
+        except BaseException:
+            with suppress(Exception):
+                chain.close()
+            raise
+        live = self._live[run, target] = _Live(
+            chain, backend, log, token, batch - 1, batch - 1, self._clock.monotonic()
+        )
+        return live
+
+    def _work(
+        self, live: _Live, plan: EmbeddedPlan, target: int, batch: int, rows: Iterable[Row], kept: Kept
+    ) -> Sequence[Row]:
+        chain = live.chain
+        if chain.ended:
+            live.batch = batch
+            return ()
+        ordered = sorted(rows, key=attrgetter("sender", "seq"))
+        for sender, some in groupby(ordered, key=attrgetter("sender")):
+            chain.feed(sender, (element for row in some for element in plan.unpack(sender, row.payload)))
+        if not chain.ended:
+            chain.settle()
+        out = [
+            Row(stage, to, sender, seq, plan.pack(sender, elements))
+            for stage, to, sender, seq, elements in chain.take()
+        ]
+        out += self._signs_of_life(plan, target, {row.target for row in out})
+        if chain.records_in != live.figures[0] or chain.watermark != live.watermark:
+            out.append(told(plan, did_since(plan, chain, live.figures)))
+            live.figures, live.watermark = (chain.records_in, chain.records_out), chain.watermark
+        self._keep(live, batch, kept)
+        live.batch = batch
+        return out
+
+    def _keep(self, live: _Live, batch: int, kept: Kept) -> None:
+        whole = live.backend.whole = live.log.wants_all
+        taken = live.chain.snapshot(batch + 1)
+        record = live.log.record(live.chain.position(), taken, whole=whole)
+        if record is None:
+            return
+        (kept.replace if whole else kept.append)(record)
+        token = uuid.uuid4().hex
+        kept.set_token(token)
+        live.token = token
+
+    def _signs_of_life(self, plan: EmbeddedPlan, target: int, reached: set[int]) -> Iterator[Row]:
+        """Rows without anything in them, so that every subtask is called in each micro-batch by somebody."""
+        vertex, subtask = plan.who(target)
+        parallelism = plan.graph.vertex(vertex).parallelism
+        for route in plan.routes_from(vertex, subtask):
+            if route.target % parallelism == subtask and route.target not in reached:
+                yield Row(route.stage, route.target, route.sender, 0, b"")
+
+    def _sweep(self, run: str, batch: int) -> None:
+        if (run, batch) == (self._run, self._batch):
+            return
+        self._run, self._batch = run, batch
+        long_ago = self._clock.monotonic() - _UNUSED_S
+        for which, live in list(self._live.items()):
+            if live.batch < batch - _STALE if which[0] == run else live.used < long_ago:
+                self._drop(which)
+
+    def _drop(self, which: tuple[str, int]) -> None:
+        live = self._live.pop(which, None)
+        if live is not None:
+            with suppress(Exception):  # it is at work elsewhere, or has failed already
+                live.chain.close()

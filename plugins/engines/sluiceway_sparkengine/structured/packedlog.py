@@ -1,0 +1,146 @@
+"""What Spark keeps of one subtask: a log of records, each what a micro-batch has changed."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from sluiceway.errors import CorruptStreamError
+from sluiceway.operators import OperatorSnapshot
+from sluiceway.runtime.embedded import Position
+from sluiceway.state.changelog import ChangeLog, snapshot_of
+
+__all__ = ["LogWriter", "Saved", "saved"]
+
+_VERSION: Final = 1
+_MOST: Final = 64
+_MORE: Final = 1 << 18
+"""A log of more records than that, or of so many bytes more than when it was whole, is written anew."""
+
+
+class Record(msgspec.Struct, array_like=True, frozen=True):
+    """What has changed of a subtask in a micro-batch.
+
+    Attributes:
+        version: of this layout.
+        whole: whether it is all there is.
+        position: pickled; empty: as it was.
+        others: what the operators keep besides keyed state, pickled; empty: as it was.
+        changes: by uid, what has changed of keyed state.
+    """
+
+    version: int
+    whole: bool
+    position: bytes
+    others: bytes
+    changes: dict[str, bytes]
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(Record).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What is in a log.
+
+    Attributes:
+        position: where the subtask was.
+        operators: the state of its steps.
+    """
+
+    position: Position | None
+    operators: tuple[OperatorSnapshot, ...]
+
+
+def saved(records: Iterable[bytes]) -> Saved:
+    """What comes of records, the oldest first. Raises CorruptStreamError."""
+    position = others = b""
+    changes: dict[str, list[bytes]] = {}
+    for record in map(_read, records):
+        if record.whole:
+            changes = {}
+        position, others = record.position or position, record.others or others
+        for uid, change in record.changes.items():
+            changes.setdefault(uid, []).append(change)
+    operators: tuple[OperatorSnapshot, ...] = pickle.loads(others) if others else ()
+    return Saved(
+        pickle.loads(position) if position else None,
+        tuple(replace(o, keyed=snapshot_of(changes[o.uid])) if o.uid in changes else o for o in operators),
+    )
+
+
+def _read(data: bytes) -> Record:
+    try:
+        record = _decode(data)
+    except msgspec.MsgspecError as error:
+        raise CorruptStreamError(f"these {len(data)} bytes are no record of a subtask's state: {error}") from error
+    if record.version != _VERSION:
+        raise CorruptStreamError(
+            f"state of layout {record.version} in Spark's store cannot be read: this version knows {_VERSION}"
+        )
+    return record
+
+
+class LogWriter:
+    """Makes the records of one subtask.
+
+    Args:
+        sizes: of the records that the log has already.
+    """
+
+    def __init__(self, sizes: Sequence[int] = ()) -> None:
+        self._sizes = list(sizes)
+        self._position = self._others = b""
+
+    def begin_with(self, saved: Saved) -> None:
+        """The log has this already."""
+        self._position = _position(saved.position)
+        self._others = _others(saved.operators)
+
+    @property
+    def wants_all(self) -> bool:
+        """Whether the next record is to be a whole one."""
+        sizes = self._sizes
+        return not sizes or len(sizes) > _MOST or sum(sizes[1:]) > sizes[0] + _MORE
+
+    def record(
+        self, position: Position | None, operators: Sequence[OperatorSnapshot], *, whole: bool
+    ) -> bytes | None:
+        """What to write behind the others, or in their place if it is whole; None: nothing has changed."""
+        changes: dict[str, bytes] = {}
+        for taken in operators:
+            if taken.keyed is not None:
+                log = taken.keyed.groups
+                assert type(log) is ChangeLog
+                if log.latest is not None:
+                    changes[taken.uid] = log.latest
+        at, others = _position(position), _others(operators)
+        if not (whole or changes or at != self._position or others != self._others):
+            return None
+        record = _encode(
+            Record(
+                _VERSION,
+                whole,
+                at if whole or at != self._position else b"",
+                others if whole or others != self._others else b"",
+                changes,
+            )
+        )
+        self._position, self._others = at, others
+        self._sizes = [len(record)] if whole else [*self._sizes, len(record)]
+        return record
+
+
+def _position(position: Position | None) -> bytes:
+    # Numbers within channels go on from where they are, but begin anew where nobody knows them: a micro-batch
+    # is sorted by them, and what they were in the one before is nothing to it.
+    return pickle.dumps(position and replace(position, seqs=(0,) * len(position.seqs)))
+
+
+def _others(operators: Sequence[OperatorSnapshot]) -> bytes:
+    return pickle.dumps(tuple(replace(taken, keyed=None) for taken in operators))

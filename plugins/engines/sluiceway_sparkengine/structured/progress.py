@@ -1,0 +1,125 @@
+"""The figures of a stream, micro-batch by micro-batch."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from sluiceway.elements import MIN_WATERMARK
+from sluiceway.metrics import JobMetrics, SubtaskMetrics
+from sluiceway.runtime.embedded import EmbeddedChain, EmbeddedPlan
+from sluiceway_sparkengine.structured.rows import Row
+
+if TYPE_CHECKING:
+    from sluiceway_sparkengine.structured.sinkstage import BatchReport
+
+__all__ = ["Did", "StreamFigures", "did_since", "told"]
+
+
+@dataclass(frozen=True, slots=True)
+class Did:
+    """What a subtask has done in one micro-batch.
+
+    Attributes:
+        target: its number.
+        records_in: records read or taken.
+        records_out: records given on.
+        watermark: of its input, ms; None: not known.
+        metrics: its functions' own metrics, since it was brought to its process.
+        ended: whether it has come to its end.
+    """
+
+    target: int
+    records_in: int
+    records_out: int
+    watermark: int | None = None
+    metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    ended: bool = False
+
+
+def told(plan: EmbeddedPlan, did: Did) -> Row:
+    """A row that tells the driver."""
+    return Row(plan.last_stage + 1, did.target, -1, 0, pickle.dumps(did))
+
+
+def did_since(plan: EmbeddedPlan, chain: EmbeddedChain, before: tuple[int, int]) -> Did:
+    """What a subtask has done since it had these records in and out."""
+    mark = chain.watermark
+    return Did(
+        plan.target(chain.vertex.id, chain.subtask),
+        chain.records_in - before[0],
+        chain.records_out - before[1],
+        None if mark == MIN_WATERMARK else mark,
+        chain.metrics(),
+        chain.ended,
+    )
+
+
+class StreamFigures:
+    """Adds up what subtasks tell. Taken in one thread, read in any.
+
+    Args:
+        plan: the job.
+    """
+
+    def __init__(self, plan: EmbeddedPlan) -> None:
+        self._plan = plan
+        self._lock = threading.Lock()
+        self._batches = 0
+        self._by_target: dict[int, Did] = {}
+
+    def __len__(self) -> int:
+        return sum(vertex.parallelism for vertex in self._plan.graph.vertices)
+
+    def take(self, report: BatchReport) -> None:
+        """A micro-batch is committed. One that came again counts once."""
+        if report.replayed:
+            return
+        found: list[Did] = [pickle.loads(row.payload) for row in report.rows]
+        found += [
+            Did(self._plan.target(vertex, 0), records, records) for vertex, records in report.records.items()
+        ]
+        with self._lock:
+            self._batches += 1
+            for did in found:
+                known = self._by_target.get(did.target)
+                if known is not None:
+                    did = replace(
+                        did,
+                        records_in=known.records_in + did.records_in,
+                        records_out=known.records_out + did.records_out,
+                        watermark=known.watermark if did.watermark is None else did.watermark,
+                    )
+                self._by_target[did.target] = did
+
+    def metrics(self, name: str, status: str, elapsed_s: float, restarts: int) -> JobMetrics:
+        """All of it."""
+        plan = self._plan
+        with self._lock:
+            found = dict(self._by_target)
+        subtasks = []
+        records_in = records_out = 0
+        for target, did in sorted(found.items()):
+            vertex, subtask = plan.who(target)
+            if vertex in plan.sources:
+                records_in += did.records_in
+            if vertex in plan.sinks:
+                records_out += did.records_out
+            own = {metric: value for step in did.metrics.values() for metric, value in step.items()}
+            subtasks.append(
+                SubtaskMetrics(
+                    plan.graph.vertex(vertex).name,
+                    subtask,
+                    "finished" if did.ended else "running",
+                    records_in=did.records_in,
+                    records_out=did.records_out,
+                    watermark=did.watermark,
+                    user=own,
+                    operators=did.metrics,
+                    vertex_id=vertex,
+                )
+            )
+        return JobMetrics(name, status, elapsed_s, records_in, records_out, tuple(subtasks), restarts=restarts)
