@@ -68,7 +68,8 @@ class Query:
 
     def rows(self, batch: int) -> list[Row]:
         parts = pickle.loads(cloudpickle.dumps(self.planning.partitions(batch)))
-        return [row for part in parts for row in read_part(self.stage, part)]
+        rows = [row for part in parts for row in read_part(self.stage, part)]
+        return [row for row in rows if row.stage <= self.plan.last_stage]  # others are for the driver
 
     def elements(self, rows: list[Row]) -> list[Any]:
         return [element for row in rows for element in self.plan.unpack(row.sender, bytes(row.payload))]

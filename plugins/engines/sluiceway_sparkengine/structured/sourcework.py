@@ -21,6 +21,7 @@ from sluiceway.runtime.microbatch.sidefiles import SideFiles
 from sluiceway.runtime.microbatch.stored import readable
 from sluiceway.steps import SourceStep
 from sluiceway.storage import CheckpointStorage
+from sluiceway_sparkengine.structured.progress import did_since, told
 from sluiceway_sparkengine.structured.rows import Row
 from sluiceway_sparkengine.structured.stages import _sent, pack_rows
 
@@ -194,6 +195,7 @@ def _run(plan: EmbeddedPlan, services: Services, files: SideFiles, vertex: int, 
         rest = list(pack_rows(plan, chain.take()))
         reader.finish(cloudpickle.dumps((snapshots, chain.position())))
         yield from rest
+        yield told(plan, did_since(plan, chain, (0, 0)))
     finally:
         chain.close()
 
