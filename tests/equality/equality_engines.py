@@ -24,12 +24,14 @@ class Engine:
         parallelism: of steps that do not say.
         options: given a new directory, those of the run.
         marks: what its tests are marked with.
+        loops: whether records can go round.
     """
 
     name: str
     parallelism: int
     options: Callable[[Path], dict[str, Any]] = lambda place: {}
     marks: tuple[Any, ...] = ()
+    loops: bool = True
 
     def __str__(self) -> str:
         return self.name
@@ -55,5 +57,6 @@ OTHERS = [
 ]
 
 ON_SPARK = [
+    Engine("spark, bounded", 2, lambda place: {"engine": "spark"}, _SPARK, loops=False),
     Engine("spark, hosted", 2, lambda place: {"engine": "spark", "hosted": True, "workers": 2}, _SPARK),
 ]
