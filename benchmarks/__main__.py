@@ -29,6 +29,7 @@ BENCHMARKS = (
     "workers",
     "startup",
     "peers",
+    "sparksource",
 )
 
 

@@ -100,6 +100,11 @@ ROWS = [
     "memory after an empty job",
     "word count, reduce, by bytewax",
     "word count, final counts only, by pyarrow",
+    "SparkSource, Arrow batches, against mapInArrow",
+    "SparkSource, tuples, against mapInArrow that makes them",
+    "SparkSource, Arrow batches, against toArrow()",
+    "SparkSource, memory for a table 4 times as large, Arrow batches",
+    "SparkSource, memory for a table 4 times as large, tuples",
 ]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -48,7 +50,8 @@ def converter(records: Any, schema: Any, what: str) -> Convert:
     """
     names: list[str] = schema.names
     if records is dict:
-        return lambda batch: [dict(zip(names, row, strict=True)) for row in _rows(batch)]
+        to_dicts = _dict_maker(names)
+        return lambda batch: to_dicts(_columns(batch)) if names else [{}] * batch.num_rows
     if records is tuple:
         return lambda batch: list(_rows(batch))
     info: Any = msgspec.inspect.type_info(records)
@@ -59,16 +62,36 @@ def converter(records: Any, schema: Any, what: str) -> Convert:
             f"{', '.join(map(repr, names))}"
         )
     present = [name for name, _ in fields if name in names]
-    wanted = list[records]
     in_order = hasattr(records, "_fields")  # of a NamedTuple, which is made of a sequence
     if in_order and present != list(records._fields)[: len(present)]:
         raise ConnectorError(
             f"{what} lacks a column in the middle of {records.__name__}: it has {', '.join(map(repr, names))}"
         )
+    checked = _checked(records, present, in_order, what)
+    if in_order or not _is_made_by_position(records, info.fields, present, schema):
+        return checked
+    nullable = [_is_optional(field.type) for field in info.fields if field.encode_name in names]
+
+    def made(batch: Any) -> list[Any]:
+        part = batch.select(present)
+        if any(column.null_count and not may for column, may in zip(part.columns, nullable, strict=True)):
+            return checked(batch)
+        return list(map(records, *_columns(part)))
+
+    return made
+
+
+def _checked(records: Any, present: list[str], in_order: bool, what: str) -> Convert:
+    """What makes objects, each value of which is looked at."""
+    wanted = list[records]
+    to_dicts = _dict_maker(present)
 
     def make(batch: Any) -> list[Any]:
-        rows: Any = _rows(batch.select(present))
-        rows = list(rows) if in_order else [dict(zip(present, row, strict=True)) for row in rows]
+        part = batch.select(present)
+        if not present:
+            rows: list[Any] = [() if in_order else {}] * batch.num_rows
+        else:
+            rows = list(_rows(part)) if in_order else to_dicts(_columns(part))
         try:
             made: list[Any] = msgspec.convert(rows, wanted)
         except msgspec.ValidationError as error:
@@ -78,9 +101,57 @@ def converter(records: Any, schema: Any, what: str) -> Convert:
     return make
 
 
+def _is_made_by_position(records: Any, fields: Any, present: list[str], schema: Any) -> bool:
+    """Whether the columns' types say all that there is to check, and the class takes them in their order."""
+    if not present or [field.encode_name for field in fields[: len(present)]] != present:
+        return False
+    try:
+        parameters = list(inspect.signature(records).parameters.values())
+    except (TypeError, ValueError):
+        return False
+    if [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD] != [field.name for field in fields]:
+        return False
+    return all(_fits(field.type, schema.field(field.encode_name).type) for field in fields[: len(present)])
+
+
+def _is_optional(kind: Any) -> bool:
+    return isinstance(kind, msgspec.inspect.UnionType) and kind.includes_none
+
+
+def _fits(kind: Any, column: Any) -> bool:
+    """Whether values of a column are of a type, without a closer look, but for None."""
+    import pyarrow as pa
+
+    if _is_optional(kind) and len(kind.types) == 2:
+        kind = next(part for part in kind.types if not isinstance(part, msgspec.inspect.NoneType))
+    of_columns = (
+        (msgspec.inspect.IntType(), pa.types.is_integer),
+        (msgspec.inspect.FloatType(), pa.types.is_floating),
+        (msgspec.inspect.StrType(), pa.types.is_string),
+        (msgspec.inspect.BytesType(), pa.types.is_binary),
+        (msgspec.inspect.BoolType(), pa.types.is_boolean),
+        (msgspec.inspect.DateType(), pa.types.is_date),
+        (msgspec.inspect.DateTimeType(), pa.types.is_timestamp),
+    )
+    return any(kind == known and is_of(column) for known, is_of in of_columns)
+
+
+def _dict_maker(names: list[str]) -> Callable[[list[Any]], list[Any]]:
+    """What makes dicts with these keys of columns: several times as fast as by ``zip`` for each."""
+    values = [f"v{number}" for number in range(len(names))]
+    pairs = ", ".join(f"{name!r}: {value}" for name, value in zip(names, values, strict=True))
+    source = f"lambda columns: [{{{pairs}}} for {', '.join(values)}, in zip(*columns, strict=True)]"
+    made: Callable[[list[Any]], list[Any]] = eval(source) if names else lambda columns: []
+    return made
+
+
 def _rows(batch: Any) -> Any:
     """An iterator over the rows of a batch, as tuples."""
-    return zip(*map(_values, batch.columns), strict=True) if batch.num_columns else iter([()] * batch.num_rows)
+    return zip(*_columns(batch), strict=True) if batch.num_columns else iter([()] * batch.num_rows)
+
+
+def _columns(batch: Any) -> list[list[Any]]:
+    return [_values(column) for column in batch.columns]
 
 
 def _values(column: Any) -> list[Any]:
@@ -88,6 +159,25 @@ def _values(column: Any) -> list[Any]:
 
     kind = column.type
     if not column.null_count and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        values: list[Any] = column.to_numpy().tolist()  # several times as fast as to_pylist()
+        values: list[Any] = column.to_numpy().tolist()  # faster than to_pylist()
         return values
+    if pa.types.is_timestamp(kind) and kind.unit == "us":
+        return _times(column, kind)
     return list(column.to_pylist())
+
+
+def _times(column: Any, kind: Any) -> list[Any]:
+    """As ``to_pylist``, which takes microseconds for each."""
+    import pyarrow as pa
+
+    first = next((value for value in column if value.is_valid), None)
+    naive: list[Any] = column.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False).tolist()
+    if first is None or kind.tz is None:
+        return naive
+    try:
+        zone = first.as_py().tzinfo
+        if kind.tz in ("UTC", "Etc/UTC"):
+            return [None if at is None else at.replace(tzinfo=zone) for at in naive]
+        return [None if at is None else at.replace(tzinfo=dt.UTC).astimezone(zone) for at in naive]
+    except (AttributeError, OverflowError, ValueError):  # years that Python has not
+        return list(column.to_pylist())
