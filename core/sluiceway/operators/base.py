@@ -246,6 +246,13 @@ class Operator(ABC):
         for states in self._function_states.values():
             states.aborted(checkpoint_id)
 
+    def kept_time(self) -> Any:
+        """What it makes event time from, and no checkpoint has: for who goes on at once elsewhere. Maybe None."""
+        return None
+
+    def go_on_in_time(self, kept: Any) -> None:
+        """Go on with what :meth:`kept_time` has given, after :meth:`open`."""
+
     def close(self) -> None:
         """Close the user's function and free what was opened."""
 

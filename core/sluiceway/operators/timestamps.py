@@ -6,7 +6,15 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from sluiceway.elements import MAX_WATERMARK, Batch, Element, LatencyMarker, Watermark, WatermarkStatus
+from sluiceway.elements import (
+    MAX_WATERMARK,
+    MIN_WATERMARK,
+    Batch,
+    Element,
+    LatencyMarker,
+    Watermark,
+    WatermarkStatus,
+)
 from sluiceway.operators.base import OperatorContext, TimedOperator
 from sluiceway.operators.watermarking import GeneratorWatch, Stamper, cut_batch
 from sluiceway.steps import TimestampsStep
@@ -74,6 +82,17 @@ class TimestampsOperator(TimedOperator):
     def finish(self) -> None:
         """The input has ended: the generator has its last say."""
         self._ask()
+
+    def kept_time(self) -> Any:
+        """The generator, and what was said. For how long it was quiet counts anew."""
+        return self._watch.kept(), self.current_watermark, self._active, self._timed_out
+
+    def go_on_in_time(self, kept: Any) -> None:
+        """Say again what was said last."""
+        watch, self.current_watermark, self._active, self._timed_out = kept
+        self._watch.go_on(watch)
+        if self.current_watermark > MIN_WATERMARK:
+            self._emit(Watermark(self.current_watermark))
 
     # ---- time ------------------------------------------------------------------------------------------------
 

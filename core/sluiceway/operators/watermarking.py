@@ -178,6 +178,14 @@ class GeneratorWatch:
         """Whether the generator has said that there is nothing to wait for."""
         return self._said.idle
 
+    def kept(self) -> tuple[Any, ...]:
+        """The generator and what it has said, for :meth:`go_on` in another process."""
+        return self._generator, self._said.watermark, self._said.idle
+
+    def go_on(self, kept: tuple[Any, ...]) -> None:
+        """Go on with the generator of an earlier one."""
+        self._generator, self._said.watermark, self._said.idle = kept
+
     def observe(self, batch: Batch[Any]) -> Sequence[tuple[int, int]]:
         """Show a batch to the generator.
 

@@ -479,6 +479,15 @@ class SourceInput(TaskInput):
         """The reader's splits with their positions."""
         return tuple(self._restored if self._reader is None else self._reader.snapshot())
 
+    def kept_time(self) -> tuple[Any, ...] | None:
+        """What it makes event time from, for :meth:`go_on_in_time`; None: nothing."""
+        return None if self._time is None else self._time.kept()
+
+    def go_on_in_time(self, kept: tuple[Any, ...] | None) -> None:
+        """Go on where the reader was that has left this, after :meth:`open`."""
+        if self._time is not None and kept is not None:
+            self._time.go_on(kept)
+
     @property
     def watermark(self) -> int:
         """The highest watermark made."""

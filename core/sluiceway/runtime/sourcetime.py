@@ -80,6 +80,7 @@ class SourceTime:
         self._idleness_ms = strategy.idleness_ms
         self._splits: dict[str, _Split] = {}
         self._all: _Split | None = None  # for a reader that does not say
+        self._earlier: dict[str, tuple[Any, ...]] = {}  # splits that were not added yet, as they were elsewhere
         self._without_splits_since = self._now()
         self._without_splits_too_long = False
         self._unasked = 0
@@ -93,7 +94,24 @@ class SourceTime:
         """The reader was given splits."""
         if self._all is None:
             for split_id in split_ids:
-                self._splits[split_id] = self._new_split()
+                self._splits[split_id] = self._new_split(split_id)
+
+    def kept(self) -> tuple[Any, ...]:
+        """The generators and what they have said, for :meth:`go_on` in another process."""
+        now = self._now()
+        splits = {id_: (s.watch.kept(), now - s.heard, s.timed_out) for id_, s in self._splits.items()}
+        return self.watermark, self.active, {**self._earlier, **splits}, self._all is not None
+
+    def go_on(self, kept: tuple[Any, ...]) -> None:
+        """Go on where another one was. Splits count from when they are added, as ever; time between does not."""
+        self.watermark, self.active, self._earlier, one_for_all = kept
+        self._earlier = dict(self._earlier)
+        if one_for_all:
+            self._all = self._new_split("")
+            self._splits = {"": self._all}
+        else:
+            for split_id in self._splits:
+                self._splits[split_id] = self._new_split(split_id)
 
     def remove(self, split_ids: Iterable[str]) -> None:
         """The reader has read splits to their end: they hold nobody back any more."""
@@ -181,8 +199,13 @@ class SourceTime:
         """The same by a clock that stands still while output is blocked."""
         return self._clock_ms() - round(self._held_up_s() * 1000)
 
-    def _new_split(self) -> _Split:
+    def _new_split(self, split_id: str | None) -> _Split:
         split = _Split(GeneratorWatch(self._strategy, self._step), self._now())
+        earlier = self._earlier.pop(split_id, None) if split_id is not None else None
+        if earlier is not None:
+            watch, silent_ms, split.timed_out = earlier
+            split.watch.go_on(watch)
+            split.heard -= silent_ms
         if not split.watch.passive:
             self._ask_soon()
         return split
@@ -191,12 +214,12 @@ class SourceTime:
         if self._all is not None:
             return self._all
         if split_id is None:
-            self._all = self._new_split()
+            self._all = self._new_split(None)
             self._splits = {"": self._all}
             return self._all
         split = self._splits.get(split_id)
         if split is None:
-            split = self._splits[split_id] = self._new_split()
+            split = self._splits[split_id] = self._new_split(split_id)
         return split
 
     def _cut(self, batch: Batch[Any], split: _Split, rises: Iterable[tuple[int, int]], out: list[Element]) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
+import cloudpickle
+
 from sluiceway.clock import Clock
 from sluiceway.connector import Reader, ReaderContext, Wait
-from sluiceway.elements import Batch, Element, EndOfData, EndOfPartition, Watermark
+from sluiceway.elements import MIN_WATERMARK, Batch, Element, EndOfData, EndOfPartition, Watermark
 from sluiceway.engine import Services
-from sluiceway.errors import JobCancelledError, StateError
+from sluiceway.errors import JobCancelledError, StateError, UnknownNameError
 from sluiceway.metrics import MetricGroup
 from sluiceway.operators import (
     Operator,
@@ -24,6 +27,7 @@ from sluiceway.operators import (
     own_copy,
 )
 from sluiceway.outputs import ResultPartition
+from sluiceway.partitioner import Partitioner
 from sluiceway.runtime.bursts import Concerned, concerned, seconds_to
 from sluiceway.runtime.embedded.ends import HandTransport
 from sluiceway.runtime.embedded.plan import EmbeddedPlan
@@ -51,12 +55,14 @@ class Position:
         watermarks: what its gate has heard of event time, as the gate's valve keeps it; None for a source.
         over: the senders that have come to their end.
         seqs: how often something was taken of each channel out, in the order of the channels.
+        times: what event time is made from, pickled; empty: nothing.
     """
 
     ended: bool = False
     watermarks: Any = None
     over: tuple[int, ...] = ()
     seqs: tuple[int, ...] = ()
+    times: bytes = b""
 
 
 class EmbeddedChain:
@@ -174,7 +180,8 @@ class EmbeddedChain:
             self.input = GateInput(gate)
         outside: dict[int, list[tuple[str | None, EdgeOutput]]] = {}
         for output in d.outputs:
-            partition = open_partition(d, output, self._transport, self._services, lambda: None)  # type: ignore[arg-type]
+            services: Any = self._services or _WithoutPlugins()
+            partition = open_partition(d, output, self._transport, services, lambda: None)
             self._partitions.append(partition)
             outside.setdefault(output.node, []).append((output.tag, EdgeOutput(self, partition)))
         # What is copied for subtask 0 is the original: ask for that of another one.
@@ -209,24 +216,47 @@ class EmbeddedChain:
         for outbox, seq in zip(self._transport.outboxes, position.seqs, strict=True):
             outbox.seq = seq
         self.ended = position.ended
-        if not isinstance(self.input, GateInput) or position.ended:
+        if position.ended:
             return
-        valve = self._gate.valve
-        valve.restore(position.watermarks)
-        if position.watermarks is not None:
+        source, *others = pickle.loads(position.times) if position.times else [None]
+        if isinstance(self.input, GateInput):
+            self._gate.valve.restore(position.watermarks)
+        else:
+            self.input.go_on_in_time(source)
+        if self.input.watermark > MIN_WATERMARK:
             # What was due by then has fired; now the operators know that time again.
-            self._entry.control(Watermark(valve.current))
+            self._entry.control(Watermark(self.input.watermark))
             self._free()
+        for operator, kept in zip(self._operators, others, strict=False):
+            if kept is not None:
+                operator.go_on_in_time(kept)
+                self._free()
         for sender in position.over:
             self._feed(sender, [EndOfData(), EndOfPartition()])
 
     def position(self) -> Position:
-        """How far it is. Together with :meth:`snapshot` that is all that another one needs to go on."""
+        """How far it is. Together with :meth:`snapshot` that is all that another one needs to go on.
+
+        Raises:
+            StateError: a watermark generator cannot be pickled.
+        """
         seqs = tuple(outbox.seq for outbox in self._transport.outboxes)
         if isinstance(self.input, SourceInput):
-            return Position(self.ended, seqs=seqs)
+            return Position(self.ended, seqs=seqs, times=self._times(self.input.kept_time()))
         over = tuple(sender for sender, inbox in self._transport.inboxes.items() if inbox.ended)
-        return Position(self.ended, self._gate.valve.snapshot(), over, seqs)
+        return Position(self.ended, self._gate.valve.snapshot(), over, seqs, self._times(None))
+
+    def _times(self, source: Any) -> bytes:
+        kept = [source, *(operator.kept_time() for operator in self._operators)]
+        if all(each is None for each in kept):
+            return b""
+        try:
+            return bytes(cloudpickle.dumps(kept))
+        except Exception as error:
+            raise StateError(
+                f"a watermark generator of {self.vertex.name!r} cannot be kept from one batch to the next, as it "
+                f"cannot be pickled: {error}"
+            ) from error
 
     def close(self) -> None:
         """Close functions and state, the reader or the writer. Harmless a second time.
@@ -525,3 +555,10 @@ class EmbeddedChain:
             subtask=self.subtask,
             parallelism=self.vertex.parallelism,
         )
+
+
+class _WithoutPlugins:
+    """In place of services."""
+
+    def partitioner(self, name: str) -> Partitioner:
+        raise UnknownNameError(f"there is no partitioner {name!r} where there are no plugins")
