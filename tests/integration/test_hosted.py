@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
+import re
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +15,7 @@ import pytest
 
 import sluiceway as sw
 from sluiceway.config import Settings, resolve
+from sluiceway.connectors import DiscardSink
 from sluiceway.engine import Job, JobStatus
 from sluiceway.errors import ConfigurationError
 from sluiceway.plugins import default_manager
@@ -83,6 +87,48 @@ def test_the_host_is_closed_when_a_job_fails() -> None:
     assert host.log[-1] == "close"
 
 
+def shout(value: int) -> int:
+    print(f"at {value}")
+    if value == 3:
+        logging.getLogger("mine").warning("three")
+        logging.getLogger("mine").info("not told")
+    return value
+
+
+def test_what_workers_print_and_log_comes_to_the_program(capfd: pytest.CaptureFixture[str]) -> None:
+    flow = sw.Pipeline("shouts", parallelism=2)
+    flow.from_sequence(0, 9).map(shout).name("shout").print("seen")
+    prepared(flow, Host(), workers=2).run()
+    told = capfd.readouterr()
+    lines = sorted(told.out.splitlines())
+    assert lines[:10] == [f"at {n}" for n in range(10)]
+    assert sorted(re.sub(r"seen:[12]> ", "", line) for line in lines[10:] if line.startswith("seen")) == [
+        str(n) for n in range(10)
+    ]
+    (logged,) = [line for line in told.err.splitlines() if "three" in line]
+    assert re.search(r"WARNING +\[worker-[12], shouts 'shout' [12]/2\] mine: three$", logged)
+    assert "not told" not in told.err
+
+
+def test_what_is_printed_by_a_sink_is_not_left_out_however_much_it_is(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = sw.Pipeline("prints", parallelism=2)
+    flow.from_sequence(1, 60_000).map(lambda n: f"{n:0>100}").print()
+    prepared(flow, Host(), workers=2).run()
+    told = capfd.readouterr()
+    assert len(set(told.out.splitlines())) == 60_000
+    assert "left out" not in told.err
+
+
+def test_json_lines_are_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
+    flow = sw.Pipeline("shouts", parallelism=2)
+    flow.from_sequence(0, 9).map(shout).name("shout").sink(DiscardSink())
+    prepared(flow, Host(), workers=2, log_format="json").run()
+    (logged,) = [json.loads(line) for line in capfd.readouterr().err.splitlines() if "three" in line]
+    assert (logged["level"], logged["operator"], logged["message"]) == ("WARNING", "shout", "three")
+
+
 def test_a_transport_of_one_machine_is_refused() -> None:
     flow = sw.Pipeline("no", parallelism=2)
     flow.from_sequence(0, 9).map(lambda n: os.getpid()).collect()
@@ -93,5 +139,5 @@ def test_a_transport_of_one_machine_is_refused() -> None:
 def test_engine_local_places_no_workers() -> None:
     flow = sw.Pipeline("no")
     flow.from_sequence(0, 9).collect()
-    with pytest.raises(ConfigurationError, match=r"engine 'local' starts its own: .* --engine spark"):
+    with pytest.raises(ConfigurationError, match=r"engine 'local' .* starts its own workers; .* --engine"):
         flow.run(hosted=True)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Literal, TextIO
 
-from sluiceway.connector import Sink, SinkWriter, WriterContext
+from sluiceway.connector import Sink, SinkWriter, Wait, WriterContext
 from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway.faults import record_loop
 
@@ -54,6 +54,11 @@ class _PrintWriter(SinkWriter[Any]):
         for value in values:
             lines.append(f"{prefix}{value!s}\n")
         self._print("".join(lines))
+
+    def blocked(self) -> Wait | None:
+        # What takes the place of a stream where a worker is far away says when there is room.
+        room = getattr(getattr(sys, self._stream), "room", None)
+        return None if room is None else room()
 
     def flush(self) -> None:
         self._print("", flush=True)

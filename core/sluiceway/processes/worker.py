@@ -41,6 +41,8 @@ def main() -> None:
         # After that: what keeps a worker from coming up is told on the line.
         if config.logs:
             worker.log = log_to_file(config.logs, config.name, config.log_level)
+        elif config.tells:
+            worker.log = worker.tell_lines()
         else:
             log_to_stderr(config.name, config.log_level, config.log_format)
         _collect_garbage_seldom()

@@ -88,6 +88,11 @@ class Connection(Tasklet):
         """Whether the peer has proved itself and the connection stands."""
         return self._proved and not self._closing and not self._closed
 
+    @property
+    def backlog(self) -> int:
+        """How many bytes wait for the other side to take them. From any thread."""
+        return len(self._out)
+
     def send(self, message: Message) -> None:
         """Send a message, in order. Lost, like everything after it, where the connection is lost."""
         if self._closing or self._closed:

@@ -107,7 +107,9 @@ class ClusterJob(Job):
             network_buffers=self._settings.network_buffers,
             start=start,
             platform=platform,
-            logs=WorkerLogging("", self._settings.log_level or "warning", self._settings.log_format),
+            logs=WorkerLogging(
+                "", self._settings.log_level or "warning", self._settings.log_format, told=self._host is not None
+            ),
         )
         reporting = Reporting(
             self._reporters,

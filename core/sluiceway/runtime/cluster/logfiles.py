@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from heapq import merge
@@ -16,9 +17,10 @@ from typing import Final
 
 import msgspec
 
+from sluiceway.connector import Wait
 from sluiceway.runtime.tasklogs import LogLine, as_json, line_of, make_line, task_fields
 
-__all__ = ["LogFile", "LogFollower", "PrintedLines", "log_to_file", "read_logs"]
+__all__ = ["LogFile", "LogFollower", "PrintedLines", "WorkerLog", "lines_of", "log_to_file", "read_logs"]
 
 SUFFIX: Final = ".jsonl"
 OLDER: Final = ".1"
@@ -29,34 +31,22 @@ MOST_FILES: Final = 64
 _LONGEST_LINE: Final = 1 << 20
 
 
-class LogFile(logging.Handler):
-    """Writes log records, and what was printed, into a file of the process's own.
+class WorkerLog(logging.Handler, ABC):
+    """Takes the log records of a process and what it prints, with a level for each job.
 
     Args:
-        directory: of the cluster's logs; it is made.
-        process: name of the process, and of the file.
+        process: name of the process.
         level: the lowest level that is written, where a job has none of its own.
-        most_bytes: bound of the file; as much again is kept in the one before it.
     """
 
-    def __init__(self, directory: Path, process: str, level: str, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, process: str, level: str) -> None:
         super().__init__()
         self.levels: dict[str, int] = {}
         self._base = _number(level)
         self._process = process
-        self._most_bytes = most_bytes
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _remove_oldest(directory)
-        self._path = directory / (process + SUFFIX)
-        self._open()
-
-    def _open(self) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self._descriptor = os.open(self._path, flags, 0o600)
-        self._size = os.fstat(self._descriptor).st_size
 
     def use_level(self, job: str, level: str | None) -> None:
-        """From now on a job's records are written from this level up; None: from the file's own."""
+        """From now on a job's records are written from this level up; None: from the log's own."""
         if level is None:
             self.levels.pop(job, None)
         else:
@@ -80,6 +70,47 @@ class LogFile(logging.Handler):
         """Write lines that were printed, with the task that has printed them."""
         now, fields = time.time(), task_fields(2)
         self.write(make_line(now, level, self._process, "", text, fields) for text in texts)
+
+    def room(self) -> Wait | None:
+        """None if there is room for more, else what to wait for before asking again. From any thread."""
+        return None
+
+    @abstractmethod
+    def write(self, lines: Iterable[LogLine]) -> None:
+        """Write lines, all at once. From any thread."""
+
+    def take_over(self) -> None:
+        """Have everything that this process logs and prints from now on come here."""
+        root = logging.getLogger()
+        root.addHandler(self)
+        root.setLevel(self.lowest)
+        logging.captureWarnings(True)
+        sys.stdout = PrintedLines(self, "STDOUT", 1)
+        sys.stderr = PrintedLines(self, "STDERR", 2)
+
+
+class LogFile(WorkerLog):
+    """Writes into a file of the process's own.
+
+    Args:
+        directory: of the cluster's logs; it is made.
+        process: name of the process, and of the file.
+        level: the lowest level that is written, where a job has none of its own.
+        most_bytes: bound of the file; as much again is kept in the one before it.
+    """
+
+    def __init__(self, directory: Path, process: str, level: str, most_bytes: int = MOST_BYTES) -> None:
+        super().__init__(process, level)
+        self._most_bytes = most_bytes
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _remove_oldest(directory)
+        self._path = directory / (process + SUFFIX)
+        self._open()
+
+    def _open(self) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self._descriptor = os.open(self._path, flags, 0o600)
+        self._size = os.fstat(self._descriptor).st_size
 
     def write(self, lines: Iterable[LogLine]) -> None:
         """Write lines, all at once. From any thread."""
@@ -136,12 +167,16 @@ class PrintedLines(io.TextIOBase):
     encoding = "utf-8"
     errors = "backslashreplace"
 
-    def __init__(self, log: LogFile, level: str, descriptor: int) -> None:
+    def __init__(self, log: WorkerLog, level: str, descriptor: int) -> None:
         super().__init__()
         self._log = log
         self._level = level
         self._descriptor = descriptor
         self._begun: dict[int, str] = {}
+
+    def room(self) -> Wait | None:
+        """None if there is room for more, else what to wait for."""
+        return self._log.room()
 
     def writable(self) -> bool:
         """It is."""
@@ -168,12 +203,7 @@ class PrintedLines(io.TextIOBase):
 def log_to_file(directory: str, process: str, level: str) -> LogFile:
     """Have this process log into its file of the cluster's logs, with everything that it prints."""
     log = LogFile(Path(directory), process, level)
-    root = logging.getLogger()
-    root.addHandler(log)
-    root.setLevel(log.lowest)
-    logging.captureWarnings(True)
-    sys.stdout = PrintedLines(log, "STDOUT", 1)
-    sys.stderr = PrintedLines(log, "STDERR", 2)
+    log.take_over()
     return log
 
 
@@ -200,11 +230,12 @@ def _bytes(path: Path) -> bytes:
 
 def _by_time(parts: Iterable[bytes]) -> Iterator[LogLine]:
     # Threads of one process may write a little out of turn.
-    lines = [sorted(_lines(part), key=lambda line: line.time) for part in parts]
+    lines = [sorted(lines_of(part), key=lambda line: line.time) for part in parts]
     return merge(*lines, key=lambda line: line.time)
 
 
-def _lines(data: bytes) -> Iterator[LogLine]:
+def lines_of(data: bytes) -> Iterator[LogLine]:
+    """The lines in what was written."""
     for each in data.splitlines():
         # A process that was killed may have left half a line.
         with suppress(msgspec.DecodeError, msgspec.ValidationError):

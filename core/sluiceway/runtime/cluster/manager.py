@@ -20,6 +20,7 @@ from sluiceway.runtime.cluster.messages import (
     AcknowledgeCheckpoint,
     DeclineCheckpoint,
     Drained,
+    Logged,
     Message,
     Register,
     ReportMetrics,
@@ -32,6 +33,7 @@ from sluiceway.runtime.cluster.messages import (
 from sluiceway.runtime.cluster.platform import Platform
 from sluiceway.runtime.cluster.processes import WorkerConfig, WorkerHandle, start_worker
 from sluiceway.runtime.cluster.resources import ResourceManager, WorkerLostError
+from sluiceway.runtime.cluster.toldlines import show_lines
 from sluiceway.runtime.enginelog import WARNING, log
 from sluiceway.runtime.jobmanager.recovery import Recovered, find_last_savepoint, recover
 from sluiceway.runtime.restoring import restore_from
@@ -68,11 +70,14 @@ class WorkerLogging:
         directory: of their log files; empty: to standard error.
         level: the lowest level that is logged, where a job does not say.
         style: of lines on standard error, ``text`` or ``json``.
+        told: whether they come here, to be written to standard output and standard error of this process, as
+            those of workers on other machines do.
     """
 
     directory: str = ""
     level: str = "warning"
     style: str = "text"
+    told: bool = False
 
 
 class JobManager:
@@ -344,6 +349,7 @@ class JobManager:
             path=sys.path,
             beat_s=self._beat_s,
             logs=self._logs.directory,
+            tells=self._logs.told,
             log_level=self._logs.level,
             log_format=self._logs.style,
             epoch=self.epoch,
@@ -366,7 +372,7 @@ class JobManager:
         if not why.started:
             # What cannot start must not be tried for ever; where somebody kills it, have more patience.
             self._failed_starts += 1 if why.killed else _AS_MANY_KILLS
-            if self._failed_starts >= _MOST_FAILED_STARTS * _AS_MANY_KILLS:
+            if why.hopeless or self._failed_starts >= _MOST_FAILED_STARTS * _AS_MANY_KILLS:
                 self._failed_starts = 0
                 for run in list(self.jobs.values()):
                     if run in self._waiting or run.waits_for_slots:
@@ -396,6 +402,9 @@ class JobManager:
                 self._on_client(connection, message)
             return
         self.resources.heard_from(connection)
+        if isinstance(message, Logged):
+            show_lines(message.lines, self._logs.style)
+            return
         if isinstance(message, Register):
             if message.epoch == self.epoch:
                 self.resources.register(connection, message)

@@ -33,6 +33,7 @@ __all__ = [
     "HoldResults",
     "JobEnded",
     "JobInfo",
+    "Logged",
     "Message",
     "NoMoreSplits",
     "Proof",
@@ -242,6 +243,12 @@ class Results(_OfJob, frozen=True):
     records: bytes
 
 
+class Logged(_Message, frozen=True):
+    """Worker to job manager: lines of its log and of what it has printed, each a JSON object."""
+
+    lines: bytes
+
+
 class SubmitProgram(_Message, frozen=True):
     """Client to job manager: run this. ``path`` is the client's ``sys.path``."""
 
@@ -446,6 +453,7 @@ Message: TypeAlias = (
     | RequestSplit
     | ReportMetrics
     | Results
+    | Logged
     | SubmitProgram
     | CancelJob
     | StopJob

@@ -48,6 +48,7 @@ class WorkerConfig:
         path: what to put on ``sys.path``.
         beat_s: time between two signs of life.
         logs: directory of the cluster's logs; empty: log to standard error.
+        tells: whether it tells the job manager what it logs and prints, instead of that.
         log_level: the lowest level that is logged, where a job does not say.
         log_format: of log lines on standard error, ``text`` or ``json``.
         epoch: of the job manager; what an earlier one says is not listened to.
@@ -68,6 +69,7 @@ class WorkerConfig:
     path: list[str]
     beat_s: float = 1.0
     logs: str = ""
+    tells: bool = False
     log_level: str = "warning"
     log_format: str = "text"
     epoch: int = 0
@@ -104,6 +106,10 @@ class WorkerHandle(ABC):
     @abstractmethod
     def was_killed(self) -> bool:
         """Whether a signal has ended it."""
+
+    def is_hopeless(self) -> bool:
+        """Whether it is known that another one would end in the same way."""
+        return False
 
     @abstractmethod
     def how_it_ended(self) -> str:

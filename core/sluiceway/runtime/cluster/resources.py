@@ -28,12 +28,14 @@ class WorkerLostError(SluicewayError):
         message: what happened to which worker.
         started: whether it had come up before that.
         killed: whether it was somebody else's doing that it did not.
+        hopeless: whether another one would not come up either.
     """
 
-    def __init__(self, message: str, started: bool = True, killed: bool = False) -> None:
+    def __init__(self, message: str, started: bool = True, killed: bool = False, hopeless: bool = False) -> None:
         super().__init__(message)
         self.started = started
         self.killed = killed
+        self.hopeless = hopeless
 
 
 class _Known:
@@ -249,7 +251,9 @@ class ResourceManager:
             if known.connection is None and not self._stopping:
                 if known.process.ended():
                     how = known.process.how_it_ended()
-                    self._lose(known, f"{how} before it had registered", killed=known.process.was_killed())
+                    if not known.process.is_hopeless():  # which says all there is to say
+                        how = f"{how} before it had registered"
+                    self._lose(known, how, killed=known.process.was_killed())
                 elif now - known.started > _START_S:
                     known.process.kill()
                     self._lose(known, f"did not register within {_START_S:g} s")
@@ -286,4 +290,5 @@ class ResourceManager:
             why = f"{why}; it said:\n{said}"
         process = f"(process {known.pid}) " if known.pid else ""
         message = f"worker {known.name!r} {process}{why}"
-        self._on_lost(known.name, WorkerLostError(message, started, killed))
+        hopeless = known.process.is_hopeless()
+        self._on_lost(known.name, WorkerLostError(message, started, killed, hopeless))

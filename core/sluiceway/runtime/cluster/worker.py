@@ -19,7 +19,7 @@ from sluiceway.errors import SerializationError
 from sluiceway.graph import ExecutionState
 from sluiceway.network import NetworkTransport
 from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
-from sluiceway.runtime.cluster.logfiles import LogFile
+from sluiceway.runtime.cluster.logfiles import WorkerLog
 from sluiceway.runtime.cluster.messages import (
     AcknowledgeCheckpoint,
     AnnounceWatermark,
@@ -32,6 +32,7 @@ from sluiceway.runtime.cluster.messages import (
     Heartbeat,
     HoldResults,
     JobEnded,
+    Logged,
     Message,
     NoMoreSplits,
     Register,
@@ -49,6 +50,7 @@ from sluiceway.runtime.cluster.platform import Platform, Stream
 from sluiceway.runtime.cluster.processes import WorkerConfig
 from sluiceway.runtime.cluster.routing import RoutingTransport
 from sluiceway.runtime.cluster.shipping import dump, dump_error, load, load_error
+from sluiceway.runtime.cluster.toldlines import ToldLog
 from sluiceway.runtime.localtransport import LocalTransport
 from sluiceway.runtime.reporting import TaskFigures
 from sluiceway.runtime.snapshots import TaskSnapshot
@@ -142,7 +144,7 @@ class WorkerProcess:
     Attributes:
         network: its channels to other workers.
         rejected: messages about jobs that are not here, or of another leader of one.
-        log: its log file, which has a level for each job.
+        log: where it logs, with a level for each job; None: standard error.
         left: whether the job manager is gone that has not told it to end.
     """
 
@@ -165,7 +167,7 @@ class WorkerProcess:
         self.left = False
         self._line = line
         self._epoch = config.epoch
-        self.log: LogFile | None = None
+        self.log: WorkerLog | None = None
         self._jobs: dict[str, _JobHere] = {}
         self._unfit: dict[str, tuple[int, Exception]] = {}  # jobs that cannot run here, and why
         self._addresses: dict[str, str] = {}
@@ -226,6 +228,18 @@ class WorkerProcess:
     def send(self, message: Message) -> None:
         """Tell the job manager something."""
         self._connection.send(message)
+
+    def tell_lines(self) -> WorkerLog:
+        """Tell the job manager what this process logs and prints from now on."""
+        log = ToldLog(
+            self._config.name,
+            self._config.log_level,
+            lambda lines: self.send(Logged(lines)),
+            self.mail,
+            lambda: self._connection.backlog,
+        )
+        log.take_over()
+        return log
 
     def task_ended(self, name: str, attempt_id: str) -> None:
         """A task has ended; it is forgotten when all that it has sent is taken, and that is told."""

@@ -49,6 +49,9 @@ class Process:
     def kill(self) -> None:
         self.killed = True
 
+    def is_hopeless(self) -> bool:
+        return False
+
     def what_it_said(self) -> str:
         return ""
 
