@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
+import atexit
 import os
+import re
+import shlex
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final
 
 from sluiceway.errors import ConfigurationError, ConnectorError, MissingExtraError
@@ -19,14 +26,14 @@ _LOOPBACK: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
 }
+_ALWAYS: Final = {"spark.ui.showConsoleProgress": "false"}
 
 
 def need_spark() -> None:
     """Raise MissingExtraError where PySpark or what it needs is missing."""
     for module in ("pyspark", "pyarrow"):
-        if importlib.util.find_spec(module) is None:
+        if find_spec(module) is None:
             raise MissingExtraError(f'Spark needs {module}: pip install "sluiceway[spark]"')
 
 
@@ -86,17 +93,49 @@ class SessionConf:
                 for name, value in self.conf.items():
                     builder = builder.config(name, value)
                 return builder.remote(self.remote).getOrCreate()
-            master = self.master or self.conf.get("spark.master") or os.environ.get("MASTER")
+            master = self.master or self.conf.get("spark.master") or configured_master()
             master = master or f"local[{max(least_cores, os.cpu_count() or 1)}]"
-            settings = {**(_LOOPBACK if master.startswith("local") else {}), **self.conf}
+            settings = {**_ALWAYS, **(_LOOPBACK if master.startswith("local") else {}), **self.conf}
             for name, value in settings.items():
                 builder = builder.config(name, value)
-            with _environment(is_local=master.startswith("local")):
-                return builder.master(master).getOrCreate()
+            with _environment(is_local=master.startswith("local")), _own_interrupts():
+                session = builder.master(master).getOrCreate()
+            atexit.register(session.stop)  # else its end is told of as a failure
+            return session
         except (MissingExtraError, ConfigurationError):
             raise
         except Exception as error:
             raise ConnectorError(f"no Spark session: {said(error)}") from error
+
+
+def configured_master() -> str | None:
+    """The master that the environment or Spark's own configuration names; None: neither does."""
+    if os.environ.get("MASTER"):
+        return os.environ["MASTER"]
+    arguments = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    for flag, value in pairwise(arguments):
+        if flag == "--master":
+            return value
+        if flag in ("--conf", "-c") and value.startswith("spark.master="):
+            return value.partition("=")[2]
+    home = os.environ.get("SPARK_HOME") or Path(str(find_spec("pyspark").origin)).parent  # type: ignore[union-attr]
+    defaults = Path(os.environ.get("SPARK_CONF_DIR") or Path(home, "conf"), "spark-defaults.conf")
+    with suppress(OSError):
+        for line in defaults.read_text().splitlines():
+            if named := re.match(r"\s*spark\.master[\s=:]+(\S+)", line):
+                return named[1]
+    return None
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Ctrl-C stays what it was: a Spark context takes it for itself, and leaves no job the time to end."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread() and before is not None:
+            signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

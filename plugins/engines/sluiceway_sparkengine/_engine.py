@@ -8,7 +8,7 @@ from sluiceway.capabilities import Capabilities
 from sluiceway.config import Settings
 from sluiceway.engine import Engine, Job, Services
 from sluiceway.errors import NotBuiltYetError, choose
-from sluiceway.graph import SCHEDULERS, restart_strategy
+from sluiceway.graph import SCHEDULERS, restart_strategy, slots_required
 from sluiceway.runtime.cluster.job import ClusterJob
 from sluiceway.runtime.local import job_graph_of
 from sluiceway.runtime.loops import check_checkpoints
@@ -16,6 +16,7 @@ from sluiceway.streamgraph import StreamGraph
 from sluiceway_spark import SessionConf, need_spark
 from sluiceway_sparkengine._capabilities import batch, hosted
 from sluiceway_sparkengine._host import SparkHost
+from sluiceway_sparkengine._shared import SharedPlaces
 
 __all__ = ["SparkEngine"]
 
@@ -39,11 +40,12 @@ class SparkEngine(Engine):
         if settings.scheduler not in SCHEDULERS:
             raise choose("scheduling strategy", settings.scheduler, SCHEDULERS)
         restart_strategy(settings.restart)
-        workers = settings.workers or settings.parallelism
-        settings = replace(settings, workers=workers)
         job_graph = job_graph_of(graph, services)
+        workers = min(settings.workers or settings.parallelism, sum(slots_required(job_graph).values()))
+        settings = replace(settings, workers=workers)
         check_checkpoints(job_graph, settings)
-        return ClusterJob(job_graph, settings, services, SparkHost(SessionConf(), workers))
+        places = SharedPlaces(settings.checkpoints, settings.from_checkpoint)
+        return ClusterJob(job_graph, settings, services, SparkHost(SessionConf(), workers, places))
 
     def _structured(self, graph: StreamGraph, settings: Settings, services: Services) -> Job:
         need_spark()

@@ -10,10 +10,12 @@ import uuid
 from dataclasses import asdict
 from typing import Any, Final
 
-from sluiceway.errors import ConnectorError
+from sluiceway.errors import ConnectorError, NoResourceAvailableError
 from sluiceway.runtime.cluster.hosting import WorkerHost
 from sluiceway.runtime.cluster.processes import WorkerConfig, WorkerHandle
 from sluiceway_spark import SessionConf, said
+from sluiceway_sparkengine._shared import SharedPlaces
+from sluiceway_sparkengine._slots import check_session, wait_for_slots
 from sluiceway_sparkengine._supervisor import ENDED, task_of
 
 __all__ = ["SparkHost"]
@@ -32,21 +34,29 @@ class SparkHost(WorkerHost):
     Args:
         session: what to make a session of where none is active.
         workers: how many there will be at a time.
+        places: the directories that workers have to see.
     """
 
     transport = "zmq"
 
-    def __init__(self, session: SessionConf, workers: int) -> None:
+    def __init__(self, session: SessionConf, workers: int, places: SharedPlaces | None = None) -> None:
         self._conf = session
         self._workers = workers
+        self._places = places or SharedPlaces(None, None)
         self._session: Any = None
         self._lock = threading.Lock()
         self._gathered: list[_PlacedWorker] = []
         self._stages: list[_Stage] = []
 
     def open(self) -> str:
-        """Start Spark, where it does not run yet; the driver's address."""
+        """Start Spark, where it does not run yet; the driver's address.
+
+        Raises:
+            ConfigurationError, NoResourceAvailableError: this session will never run that many workers.
+        """
         self._session = self._conf.session(least_cores=self._workers)
+        check_session(self._session, self._workers)
+        self._places.mark()
         context = self._session.sparkContext
         return str(context.getConf().get("spark.driver.host", "127.0.0.1"))
 
@@ -71,48 +81,66 @@ class SparkHost(WorkerHost):
             stage.cancel()
         for stage in stages:
             stage.join(_STOP_S)
+        self._places.unmark()
 
     def _launch(self) -> None:
         with self._lock:
             workers, self._gathered = self._gathered, []
             if not workers:
                 return
-            stage = _Stage(self._session, workers)
+            stage = _Stage(self._session, workers, self._places.seen, first=not self._stages)
             self._stages.append(stage)
         stage.start()
 
 
 class _Stage(threading.Thread):
-    """One barrier stage, and the thread that waits for it."""
+    """One barrier stage, and the thread that waits for it.
 
-    def __init__(self, session: Any, workers: list[_PlacedWorker]) -> None:
+    Args:
+        session: Spark's.
+        workers: its tasks.
+        places: what each of them must see.
+        first: whether none has run before: what is not there then will not be there later.
+    """
+
+    def __init__(self, session: Any, workers: list[_PlacedWorker], places: list[str], *, first: bool) -> None:
         super().__init__(name="sluiceway-spark-stage", daemon=True)
         self._session = session
         self._members = workers
+        self._places = places
+        self._first = first
+        self._given_up = threading.Event()
         self._tag = f"sluiceway-{uuid.uuid4().hex}"
         for worker in workers:
             worker.stage = self
 
     def run(self) -> None:
         """Have Spark run the workers until all have ended."""
-        configs = [asdict(worker.config) for worker in self._members]
+        configs = [(asdict(worker.config), self._places) for worker in self._members]
         how = ""
         try:
             context = self._session.sparkContext
-            self._session.addTag(self._tag)
-            context.setLocalProperty("spark.job.description", f"sluiceway: {len(configs)} workers")
-            tasks = context.parallelize(configs, len(configs)).barrier()
-            tasks.mapPartitions(task_of(sys.path)).collect()
+            wait_for_slots(context, len(configs), self._given_up.is_set)
+            if not self._given_up.is_set():
+                self._session.addTag(self._tag)
+                context.setLocalProperty("spark.job.description", f"sluiceway: {len(configs)} workers")
+                tasks = context.parallelize(configs, len(configs)).barrier()
+                tasks.mapPartitions(task_of(sys.path)).collect()
+        except NoResourceAvailableError as error:
+            for worker in self._members:
+                worker.end(f"found no place: {error}", "", killed=False, hopeless=self._first)
+            return
         except Exception as error:
             how = str(error)
         told = {one["worker"]: one for one in map(json.loads, re.findall(ENDED, how))}
         for worker in self._members:
             mine = told.get(worker.config.name)
             if mine is not None:
-                worker.end(mine["how"], mine["said"], mine["killed"])
+                worker.end(mine["how"], mine["said"], mine["killed"], mine["hopeless"])
             elif told:
-                first = next(iter(told))
-                worker.end(f"was ended by Spark, as {first} of the same stage was lost", "", killed=True)
+                first = next(iter(told.values()))
+                lost = f"was ended by Spark, as {first['worker']} of the same stage {first['how']}"
+                worker.end(lost, "", killed=True, hopeless=first["hopeless"])
             elif how:
                 worker.end("was lost by Spark", said(ConnectorError(how)), killed=True)
             else:
@@ -120,6 +148,7 @@ class _Stage(threading.Thread):
 
     def cancel(self) -> None:
         """Have Spark end it."""
+        self._given_up.set()
         if self.is_alive():
             self._session.interruptTag(self._tag)
 
@@ -135,10 +164,11 @@ class _PlacedWorker(WorkerHandle):
         self._how = "is still running"
         self._said = ""
         self._killed = False
+        self._hopeless = False
 
-    def end(self, how: str, what_it_said: str, killed: bool) -> None:
+    def end(self, how: str, what_it_said: str, killed: bool, hopeless: bool = False) -> None:
         """It has ended; from the stage's thread."""
-        self._how, self._said, self._killed = how, what_it_said, killed
+        self._how, self._said, self._killed, self._hopeless = how, what_it_said, killed, hopeless
         self._over.set()
 
     @property
@@ -166,6 +196,10 @@ class _PlacedWorker(WorkerHandle):
     def was_killed(self) -> bool:
         """Whether it was somebody else's doing."""
         return self._killed
+
+    def is_hopeless(self) -> bool:
+        """Whether another one would end in the same way."""
+        return self._hopeless
 
     def how_it_ended(self) -> str:
         """What its supervisor has told, or Spark."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from sluiceway.runtime.cluster.processes import WorkerConfig, start_worker
+from sluiceway_sparkengine._shared import unseen
 
 __all__ = ["ENDED", "WorkerEndedError", "supervise", "task_of"]
 
@@ -26,34 +28,57 @@ class WorkerEndedError(RuntimeError):
     """A worker has not ended by itself. The message is for the driver to find."""
 
 
-def task_of(path: list[str]) -> Callable[[Iterable[dict[str, Any]]], Iterator[str]]:
-    """What each task of a stage does with its worker's configuration.
+def task_of(path: list[str]) -> Callable[[Iterable[tuple[dict[str, Any], list[str]]]], Iterator[str]]:
+    """What each task of a stage does with its worker's configuration, and with the places that it must see.
 
     Args:
         path: the driver's ``sys.path``, where executors may find us and the user's modules.
     """
 
-    def task(configs: Iterable[dict[str, Any]]) -> Iterator[str]:
+    def task(told: Iterable[tuple[dict[str, Any], list[str]]]) -> Iterator[str]:
+        import json
+        import platform
         import sys
 
         sys.path += [entry for entry in path if entry not in sys.path]
-        from sluiceway_sparkengine._supervisor import supervise
-
-        for config in configs:
-            supervise(config)
+        for config, places in told:
+            try:
+                from sluiceway_sparkengine._supervisor import supervise
+            except ImportError as error:
+                how = (
+                    f"cannot start: {sys.executable}, the Python {platform.python_version()} of the executor on "
+                    f"{platform.node()}, cannot import what it needs ({error}): install Sluiceway there, and have "
+                    "PYSPARK_PYTHON name that Python"
+                )
+                what = {"worker": config["name"], "how": how, "said": "", "killed": False, "hopeless": True}
+                raise RuntimeError(f"sluiceway-worker-ended {json.dumps(what)} ") from None
+            supervise(config, places)
             yield config["name"]
 
     return task
 
 
-def supervise(told: dict[str, Any]) -> None:
+def supervise(told: dict[str, Any], places: Sequence[str] = ()) -> None:
     """Run a worker until it ends.
 
     If Spark ends the task, this process goes, and the worker with it.
 
+    Args:
+        told: the worker's configuration.
+        places: paths that must be here as they are for the job manager.
+
     Raises:
         WorkerEndedError: it was killed, or could not start, or was ended as it gave no sign of life.
     """
+    missing = unseen(places)
+    if missing is not None:
+        raise _ended(
+            told["name"],
+            f"cannot work on {socket.gethostname()}: {missing} is not there what it is for the job manager, and "
+            "checkpoints need a place that all executors see: a directory on shared storage, or a URL as of S3 or "
+            "HDFS",
+            hopeless=True,
+        )
     directory = tempfile.mkdtemp(prefix="sluiceway-worker-")
     os.environ["SLUICEWAY_ZMQ_BIND"] = f"tcp://{_own_address(told['manager'])}:*"
     config = replace(WorkerConfig(**told), directory=directory)
@@ -69,17 +94,20 @@ def supervise(told: dict[str, Any]) -> None:
                 worker.kill()
         how = f"gave no sign of life for {_SILENT_S:g} s and was killed" if stuck else worker.how_it_ended()
         if stuck or worker.was_killed() or "exit code 0" not in how:
-            killed = stuck or worker.was_killed()
-            what = {"worker": config.name, "how": how, "said": worker.what_it_said(), "killed": killed}
-            raise WorkerEndedError(f"sluiceway-worker-ended {json.dumps(what)} ")
+            raise _ended(config.name, how, worker.what_it_said(), killed=stuck or worker.was_killed())
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
 
+def _ended(
+    worker: str, how: str, said: str = "", *, killed: bool = False, hopeless: bool = False
+) -> WorkerEndedError:
+    what = {"worker": worker, "how": how, "said": said, "killed": killed, "hopeless": hopeless}
+    return WorkerEndedError(f"sluiceway-worker-ended {json.dumps(what)} ")
+
+
 def _own_address(manager: str) -> str:
     """The address of the interface by which this machine reaches the job manager."""
-    import socket
-
     host, _, port = manager.removeprefix("tcp://").rpartition(":")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:  # connecting sends nothing
         sock.connect((host, int(port)))
