@@ -17,6 +17,7 @@ WAYS: dict[str, tuple[str, Capabilities]] = {
     "local": ("`local`", LOCAL.capabilities(Settings(), bounded=True)),
     "workers": ("`local`, with `--workers`", LOCAL.capabilities(Settings(workers=2), bounded=True)),
     "batch": ("`spark`, sources that end", SPARK.capabilities(Settings(engine="spark"), bounded=True)),
+    "bounded": ("`spark`, where all sources end", SPARK.capabilities(Settings(engine="spark"), bounded=True)),
     "hosted": ("`spark --hosted`", SPARK.capabilities(Settings(engine="spark", hosted=True), bounded=True)),
 }
 
