@@ -27,7 +27,8 @@ COUNT, KEYS = 2_000, 5
 STOP_AT = 900
 THE_END = 10**12
 """An event time that comes with the end of the input only."""
-KINDS = ("savepoint", "memory", "rocksdb")
+KINDS = ("savepoint", "memory", "rocksdb", "unaligned")
+"""The checkpoint ``unaligned`` is one of the memory backend's, with records that were in flight."""
 
 
 @dataclass
@@ -241,9 +242,13 @@ def write(place: Path) -> None:
         if kind == "savepoint":
             asyncio.run(_save(kept, options | {"checkpoint_interval": "1h"}))
             continue
+        if kind == "unaligned":
+            options |= {"checkpoint_unaligned": True, "buffer_timeout": "250ms"}
+        else:
+            options["state_backend"] = kind
         flow = pipeline([], 250, kept)
         try:
-            flow.run(**options, state_backend=kind, checkpoints=kept, checkpoint_interval="300ms")
+            flow.run(**options, checkpoints=kept, checkpoint_interval="300ms")
         except Ends:
             pass
         else:
