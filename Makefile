@@ -11,13 +11,16 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 ARGS ?=
 
-.PHONY: help demo test test-all lint format bench docs clean
+.PHONY: help demo demo-spark test test-all lint format bench docs clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.demo ## count the words of Python's own sources, streamed over TCP, and check the counts
 	$(BIN)/python examples/demo.py $(ARGS)
+
+demo-spark: $(VENV)/.spark ## install Apache Spark, and count words in one process, on workers and on Spark
+	$(BIN)/python examples/demo_files.py $(ARGS)
 
 test: $(VENV)/.dev ## run the tests that take seconds
 	$(BIN)/python -m pytest -m "not slow and not soak and not kafka and not spark" $(ARGS)
@@ -52,6 +55,11 @@ $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer with venv is needed and was not found." \
 		"Name it: make PYTHON=/path/to/python3 (on Debian and Ubuntu, venv is in the package python3-venv)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+
+# About 500 MB, so nothing else waits for it. Without a Java on the machine, the one of the extra is taken.
+$(VENV)/.spark: pyproject.toml | $(BIN)/python
+	$(PIP_INSTALL) --editable '.[zmq,spark]'
+	@touch $(VENV)/.demo $@
 
 # Where there is no ZeroMQ to install, the demo leaves it out and says so.
 $(VENV)/.demo: pyproject.toml | $(BIN)/python

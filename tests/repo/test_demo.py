@@ -15,6 +15,7 @@ from types import ModuleType
 import pytest
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
+FILES_DEMO = DEMO.with_name("demo_files.py")
 
 
 ROW = r"\n  {} +[0-9.]+ s +[0-9,]+ words/s\n"
@@ -29,15 +30,19 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 @pytest.fixture
 def demo() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("demo", DEMO)
+    return load(DEMO)
+
+
+def load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["demo"] = module  # where its dataclass looks for the names in its annotations
+    sys.modules[path.stem] = module  # where its dataclass looks for the names in its annotations
     try:
         spec.loader.exec_module(module)
     finally:
-        del sys.modules["demo"]
+        del sys.modules[path.stem]
     return module
 
 
@@ -99,3 +104,44 @@ def test_wrong_counts_are_noticed(demo: ModuleType, capsys: pytest.CaptureFixtur
     assert "two workers: 3 COUNTS ARE WRONG" in printed
     assert "a: counted 1, should be 2" in printed
     assert "b: counted 0, should be 1" in printed
+
+
+# ---- files, in every way ---------------------------------------------------------------------------------------
+
+FILES_ROW = r"\n  {} +[0-9.]+ s\n"
+
+
+def test_the_demo_ends_with_files_in_every_way_that_is_installed() -> None:
+    result = run()
+    assert result.returncode == 0, result.stderr
+    ending = result.stdout.split("One pipeline, wordcount_files.py, wherever it can run: 0.2 MB in 4 files")[1]
+    assert re.search(r"[0-9,]+ words, [0-9,]+ totals: the same in every way", ending)
+    for way in ("in one process", "two workers"):
+        assert re.search(FILES_ROW.format(way), ending), ending
+    if importlib.util.find_spec("pyspark") is None:
+        for way in ("Spark's own batch job", "two workers, run by Spark"):
+            assert f"\n  {way:<28}not run: Spark is not installed; make demo-spark installs it" in ending
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_the_files_are_counted_alike_on_spark() -> None:
+    pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
+    command = [sys.executable, str(FILES_DEMO), "--megabytes", "0.2"]
+    result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "the same in every way" in result.stdout
+    for way in ("in one process", "two workers", "Spark's own batch job", "two workers, run by Spark"):
+        assert re.search(FILES_ROW.format(way), result.stdout), result.stdout
+
+
+def test_wrong_totals_are_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    demo = load(FILES_DEMO)
+    for name, line in (("one", "a 1\nb 2\n"), ("two", "b 2\nthe word 3\n")):
+        (tmp_path / name).write_text(line)
+    totals = demo.read(tmp_path)
+    assert totals == {"a": 1, "b": -1, "the word": 3}
+    assert not demo.agree(demo.Way("two workers", [], totals=totals), Counter({"a": 1, "b": 4, "the word": 3}))
+    assert "two workers: 1 TOTALS ARE WRONG" in capsys.readouterr().out
+    assert demo.agree(demo.Way("two workers", [], totals={"a": 1}), Counter("a"))
+    assert demo.agree(demo.Way("not run", []), Counter("a"))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TARGETS = ["demo", "test", "test-all", "lint", "format", "bench", "docs", "clean", "help"]
+TARGETS = ["demo", "demo-spark", "test", "test-all", "lint", "format", "bench", "docs", "clean", "help"]
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 
@@ -42,7 +42,7 @@ def project(tmp_path: Path) -> Path:
 def set_up(project: Path) -> Path:
     """As after everything was installed."""
     (project / ".venv" / "bin").mkdir(parents=True)
-    for name in ("bin/python", ".demo", ".dev"):
+    for name in ("bin/python", ".demo", ".dev", ".spark"):
         (project / ".venv" / name).touch()
     os.utime(project / "pyproject.toml", (0, 0))
     return project
@@ -56,17 +56,17 @@ def test_help_is_the_default_and_lists_every_target() -> None:
     assert sorted(phony[1].split()) == sorted(TARGETS)
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "test-all", "lint", "format", "bench", "docs"])
+@pytest.mark.parametrize("target", ["demo", "demo-spark", "test", "test-all", "lint", "format", "bench", "docs"])
 def test_a_fresh_tree_is_set_up_first(project: Path, target: str) -> None:
     steps = make(project, "-n", "PYTHON=python3", target).stdout
     made, installed = steps.partition("python3 -m venv .venv\n")[1:]
     assert made
-    extra = "zmq" if target == "demo" else "dev"
+    extra = {"demo": "zmq", "demo-spark": "zmq,spark"}.get(target, "dev")
     assert f"--editable '.[{extra}]'" in installed.splitlines()[0]
     assert len(installed.splitlines()) > 2
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "lint", "bench", "docs"])
+@pytest.mark.parametrize("target", ["demo", "demo-spark", "test", "lint", "bench", "docs"])
 def test_nothing_is_installed_twice(set_up: Path, target: str) -> None:
     assert "pip" not in make(set_up, "-n", target).stdout
 
@@ -123,3 +123,5 @@ def test_the_demo_in_a_fresh_clone(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stdout
     assert "all counts agree" in result.stdout
     assert re.search(r"two workers, ZeroMQ .* words/s", result.stdout)
+    assert "the same in every way" in result.stdout
+    assert "Spark's own batch job       not run: Spark is not installed; make demo-spark" in result.stdout
