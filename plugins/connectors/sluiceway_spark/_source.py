@@ -86,7 +86,7 @@ class SparkSource(Source[Any]):
             records: as for the class.
             staging: as for the class.
             master: of a session that has to be made; None: ``spark.master`` of ``conf``, else ``local[*]``.
-            remote: URL of a Spark Connect server, instead.
+            remote: URL of a Spark Connect server, instead: ``sc://host:15002``.
             conf: settings of a session that has to be made, ``spark.*``.
             what: names it in messages and in the plan.
         """
