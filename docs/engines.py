@@ -1,11 +1,14 @@
 """``python docs/engines.py``: writes the tables of what each engine can do into docs/reference/engines.md."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 
 from sluiceway.capabilities import Capabilities, Feature
 from sluiceway.config import Settings
+from sluiceway.engine import Engine
+from sluiceway.errors import NotBuiltYetError
 from sluiceway.runtime.local import LocalEngine
 from sluiceway_sparkengine._engine import SparkEngine
 
@@ -13,13 +16,22 @@ PAGE = Path(__file__).parent / "reference" / "engines.md"
 BEGIN, END = "<!-- from here on made by docs/engines.py -->\n", "<!-- to here -->\n"
 
 LOCAL, SPARK = LocalEngine(), SparkEngine()
-WAYS: dict[str, tuple[str, Capabilities]] = {
-    "local": ("`local`", LOCAL.capabilities(Settings(), bounded=True)),
-    "workers": ("`local`, with `--workers`", LOCAL.capabilities(Settings(workers=2), bounded=True)),
-    "batch": ("`spark`, sources that end", SPARK.capabilities(Settings(engine="spark"), bounded=True)),
-    "bounded": ("`spark`, where all sources end", SPARK.capabilities(Settings(engine="spark"), bounded=True)),
-    "hosted": ("`spark --hosted`", SPARK.capabilities(Settings(engine="spark", hosted=True), bounded=True)),
-}
+COLUMNS: list[tuple[str, Engine, Settings, bool]] = [
+    ("`local`", LOCAL, Settings(), True),
+    ("`local`, with `--workers`", LOCAL, Settings(workers=2), True),
+    ("`spark`, where all sources end", SPARK, Settings(engine="spark"), True),
+    ("`spark`, without an end or with checkpoints", SPARK, Settings(engine="spark"), False),
+    ("`spark --hosted`", SPARK, Settings(engine="spark", hosted=True), True),
+]
+
+
+def _ways() -> Iterator[tuple[str, Capabilities]]:
+    for title, engine, settings, bounded in COLUMNS:
+        with suppress(NotBuiltYetError):
+            yield title, engine.capabilities(settings, bounded=bounded)
+
+
+WAYS = dict(_ways())
 
 
 def tables() -> str:
@@ -37,10 +49,10 @@ def page(old: str) -> str:
 def _table(name: str, group: Iterator[Feature]) -> Iterator[str]:
     features = list(group)
     yield f"## {name}\n"
-    yield f"| | {' | '.join(title for title, _ in WAYS.values())} |"
+    yield f"| | {' | '.join(WAYS)} |"
     yield f"|---|{'---|' * len(WAYS)}"
     for feature in features:
-        yield f"| {feature.text} | {' | '.join(_cell(feature, way) for _, way in WAYS.values())} |"
+        yield f"| {feature.text} | {' | '.join(_cell(feature, way) for way in WAYS.values())} |"
     yield ""
     for feature in features:
         yield from _notes(feature)
@@ -54,7 +66,7 @@ def _cell(feature: Feature, way: Capabilities) -> str:
 
 def _notes(feature: Feature) -> Iterator[str]:
     told: dict[str, list[str]] = {}
-    for title, way in WAYS.values():
+    for title, way in WAYS.items():
         text = ""
         if feature in way.lacks:
             text = f"{way.lacks[feature].why}; {way.lacks[feature].instead}."

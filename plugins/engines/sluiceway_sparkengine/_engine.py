@@ -45,7 +45,8 @@ class SparkEngine(Engine):
         settings = replace(settings, workers=workers)
         check_checkpoints(job_graph, settings)
         places = SharedPlaces(settings.checkpoints, settings.from_checkpoint)
-        return ClusterJob(job_graph, settings, services, SparkHost(SessionConf(), workers, places))
+        host = SparkHost(SessionConf(), workers, places, settings.heartbeat_timeout_ms / 1000)
+        return ClusterJob(job_graph, settings, services, host)
 
     def _structured(self, graph: StreamGraph, settings: Settings, services: Services) -> Job:
         need_spark()

@@ -16,7 +16,7 @@ from sluiceway.runtime.cluster.processes import WorkerConfig, WorkerHandle
 from sluiceway_spark import SessionConf, said
 from sluiceway_sparkengine._shared import SharedPlaces
 from sluiceway_sparkengine._slots import check_session, wait_for_slots
-from sluiceway_sparkengine._supervisor import ENDED, task_of
+from sluiceway_sparkengine._supervisor import ENDED, Told, task_of
 
 __all__ = ["SparkHost"]
 
@@ -35,14 +35,18 @@ class SparkHost(WorkerHost):
         session: what to make a session of where none is active.
         workers: how many there will be at a time.
         places: the directories that workers have to see.
+        heartbeat_timeout_s: a worker that gives no sign of life for longer is killed.
     """
 
     transport = "zmq"
 
-    def __init__(self, session: SessionConf, workers: int, places: SharedPlaces | None = None) -> None:
+    def __init__(
+        self, session: SessionConf, workers: int, places: SharedPlaces, heartbeat_timeout_s: float
+    ) -> None:
         self._conf = session
         self._workers = workers
-        self._places = places or SharedPlaces(None, None)
+        self._places = places
+        self._silent_s = heartbeat_timeout_s
         self._session: Any = None
         self._lock = threading.Lock()
         self._gathered: list[_PlacedWorker] = []
@@ -57,8 +61,9 @@ class SparkHost(WorkerHost):
         self._session = self._conf.session(least_cores=self._workers)
         check_session(self._session, self._workers)
         self._places.mark()
-        context = self._session.sparkContext
-        return str(context.getConf().get("spark.driver.host", "127.0.0.1"))
+        conf = self._session.sparkContext.getConf()
+        self.listens_at = str(conf.get("spark.driver.bindAddress", ""))
+        return str(conf.get("spark.driver.host", "127.0.0.1"))
 
     def start(self, config: WorkerConfig) -> WorkerHandle:
         """Gather it with others that come in a moment."""
@@ -88,7 +93,8 @@ class SparkHost(WorkerHost):
             workers, self._gathered = self._gathered, []
             if not workers:
                 return
-            stage = _Stage(self._session, workers, self._places.seen, first=not self._stages)
+            told = [(asdict(worker.config), self._places.seen, self._silent_s) for worker in workers]
+            stage = _Stage(self._session, workers, told, first=not self._stages)
             self._stages.append(stage)
         stage.start()
 
@@ -99,15 +105,15 @@ class _Stage(threading.Thread):
     Args:
         session: Spark's.
         workers: its tasks.
-        places: what each of them must see.
+        told: what each of them is told.
         first: whether none has run before: what is not there then will not be there later.
     """
 
-    def __init__(self, session: Any, workers: list[_PlacedWorker], places: list[str], *, first: bool) -> None:
+    def __init__(self, session: Any, workers: list[_PlacedWorker], told: list[Told], *, first: bool) -> None:
         super().__init__(name="sluiceway-spark-stage", daemon=True)
         self._session = session
         self._members = workers
-        self._places = places
+        self._told = told
         self._first = first
         self._given_up = threading.Event()
         self._tag = f"sluiceway-{uuid.uuid4().hex}"
@@ -116,15 +122,15 @@ class _Stage(threading.Thread):
 
     def run(self) -> None:
         """Have Spark run the workers until all have ended."""
-        configs = [(asdict(worker.config), self._places) for worker in self._members]
+        count = len(self._told)
         how = ""
         try:
             context = self._session.sparkContext
-            wait_for_slots(context, len(configs), self._given_up.is_set)
+            wait_for_slots(context, count, self._given_up.is_set)
             if not self._given_up.is_set():
                 self._session.addTag(self._tag)
-                context.setLocalProperty("spark.job.description", f"sluiceway: {len(configs)} workers")
-                tasks = context.parallelize(configs, len(configs)).barrier()
+                context.setLocalProperty("spark.job.description", f"sluiceway: {count} workers")
+                tasks = context.parallelize(self._told, count).barrier()
                 tasks.mapPartitions(task_of(sys.path)).collect()
         except NoResourceAvailableError as error:
             for worker in self._members:
@@ -142,7 +148,8 @@ class _Stage(threading.Thread):
                 lost = f"was ended by Spark, as {first['worker']} of the same stage {first['how']}"
                 worker.end(lost, "", killed=True, hopeless=first["hopeless"])
             elif how:
-                worker.end("was lost by Spark", said(ConnectorError(how)), killed=True)
+                by_us = "PythonException" in how  # and not by somebody who kills executors
+                worker.end("was lost by Spark", said(ConnectorError(how)), killed=not by_us)
             else:
                 worker.end("ended with exit code 0", "", killed=False)
 

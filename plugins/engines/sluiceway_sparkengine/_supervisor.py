@@ -10,38 +10,40 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from sluiceway.runtime.cluster.processes import WorkerConfig, start_worker
 from sluiceway_sparkengine._shared import unseen
 
-__all__ = ["ENDED", "WorkerEndedError", "supervise", "task_of"]
+__all__ = ["ENDED", "Told", "WorkerEndedError", "supervise", "task_of"]
 
 ENDED: Final = r'sluiceway-worker-ended (\{"worker".*?\})\s'
 """Finds in what Spark says what :class:`WorkerEndedError` said."""
 
 _LOOK_S: Final = 0.2
-_SILENT_S: Final = 50.0
+
+Told: TypeAlias = tuple[dict[str, Any], list[str], float]
+"""A worker's configuration, the places that it must see, and for how long it may be silent, in s."""
 
 
 class WorkerEndedError(RuntimeError):
     """A worker has not ended by itself. The message is for the driver to find."""
 
 
-def task_of(path: list[str]) -> Callable[[Iterable[tuple[dict[str, Any], list[str]]]], Iterator[str]]:
-    """What each task of a stage does with its worker's configuration, and with the places that it must see.
+def task_of(path: list[str]) -> Callable[[Iterable[Told]], Iterator[str]]:
+    """What each task of a stage does with what it is told of its worker.
 
     Args:
         path: the driver's ``sys.path``, where executors may find us and the user's modules.
     """
 
-    def task(told: Iterable[tuple[dict[str, Any], list[str]]]) -> Iterator[str]:
+    def task(told: Iterable[tuple[Any, ...]]) -> Iterator[str]:
         import json
         import platform
         import sys
 
         sys.path += [entry for entry in path if entry not in sys.path]
-        for config, places in told:
+        for config, places, silent_s in told:
             try:
                 from sluiceway_sparkengine._supervisor import supervise
             except ImportError as error:
@@ -52,13 +54,13 @@ def task_of(path: list[str]) -> Callable[[Iterable[tuple[dict[str, Any], list[st
                 )
                 what = {"worker": config["name"], "how": how, "said": "", "killed": False, "hopeless": True}
                 raise RuntimeError(f"sluiceway-worker-ended {json.dumps(what)} ") from None
-            supervise(config, places)
+            supervise(config, places, silent_s)
             yield config["name"]
 
     return task
 
 
-def supervise(told: dict[str, Any], places: Sequence[str] = ()) -> None:
+def supervise(told: dict[str, Any], places: Sequence[str], may_be_silent_s: float) -> None:
     """Run a worker until it ends.
 
     If Spark ends the task, this process goes, and the worker with it.
@@ -66,6 +68,7 @@ def supervise(told: dict[str, Any], places: Sequence[str] = ()) -> None:
     Args:
         told: the worker's configuration.
         places: paths that must be here as they are for the job manager.
+        may_be_silent_s: a worker that gives no sign of life for longer, and does nothing, is killed.
 
     Raises:
         WorkerEndedError: it was killed, or could not start, or was ended as it gave no sign of life.
@@ -89,10 +92,12 @@ def supervise(told: dict[str, Any], places: Sequence[str] = ()) -> None:
         while not worker.ended(_LOOK_S):
             if worker.heard() or worker.is_at_work():
                 silent_since = time.monotonic()
-            elif time.monotonic() - silent_since > _SILENT_S:
+            elif time.monotonic() - silent_since > may_be_silent_s:
                 stuck = True
                 worker.kill()
-        how = f"gave no sign of life for {_SILENT_S:g} s and was killed" if stuck else worker.how_it_ended()
+        how = worker.how_it_ended()
+        if stuck:
+            how = f"gave no sign of life for {may_be_silent_s:g} s and was killed"
         if stuck or worker.was_killed() or "exit code 0" not in how:
             raise _ended(config.name, how, worker.what_it_said(), killed=stuck or worker.was_killed())
     finally:

@@ -13,8 +13,9 @@ import pytest
 
 import sluiceway as sw
 from sluiceway.engine import JobStatus
-from sluiceway.errors import ConfigurationError, NotBuiltYetError, SluicewayError
+from sluiceway.errors import ConfigurationError, NoResourceAvailableError, NotBuiltYetError, SluicewayError
 from sluiceway.testing.exactlyonce import FailOnce, KeySequence, NumberFiles
+from sluiceway_sparkengine._shared import SharedPlaces
 
 pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
 
@@ -55,6 +56,33 @@ def test_a_users_exception_comes_with_its_step_and_record() -> None:
     notes = "\n".join(caught.value.__notes__)
     assert "divide" in notes
     assert "record" in notes
+
+
+def shout(value: int) -> int:
+    print(f"at {value}")
+    return value
+
+
+def test_what_is_printed_over_there_is_seen_here(capfd: pytest.CaptureFixture[str]) -> None:
+    flow = sw.Pipeline("shouts", parallelism=2)
+    flow.from_sequence(0, 9).map(shout).print("seen")
+    flow.run(**HOSTED)
+    lines = capfd.readouterr().out.splitlines()
+    assert sorted(line for line in lines if line.startswith("at ")) == [f"at {n}" for n in range(10)]
+    assert sorted(line[-1] for line in lines if line.startswith("seen:")) == [str(n) for n in range(10)]
+
+
+def test_executors_that_do_not_see_the_checkpoints_end_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mark(places: SharedPlaces) -> None:  # as if it were there, on another machine
+        places.seen.append(str(tmp_path / "kept" / ".sluiceway-seen-1"))
+
+    monkeypatch.setattr(SharedPlaces, "mark", mark)
+    flow = sw.Pipeline("apart", parallelism=2)
+    flow.from_sequence(0, 9).collect()
+    with pytest.raises(SluicewayError, match=r"'worker-\d' cannot work on .* place that all executors see"):
+        flow.run(**HOSTED, checkpoint_interval="1s", checkpoints=tmp_path / "kept")
 
 
 class DiesOnce(sw.MapFunction[int, int]):
@@ -136,7 +164,7 @@ def test_the_example_gives_the_same_totals_by_the_command_line(tmp_path: Path) -
 def test_more_workers_than_tasks_can_run_are_refused() -> None:
     flow = sw.Pipeline("many", parallelism=9)
     flow.from_sequence(0, 9).collect()
-    with pytest.raises(SluicewayError, match=r"(?s)barrier.*slots"):
+    with pytest.raises(NoResourceAvailableError, match=r"9 workers take 9 .* and local\[3\] has 3: ask for"):
         flow.run(engine="spark", hosted=True, workers=9)
 
 

@@ -70,7 +70,7 @@ def told(error: BaseException) -> Any:
 
 def test_a_worker_that_does_not_see_the_checkpoints_does_not_start(tmp_path: Path) -> None:
     with pytest.raises(WorkerEndedError) as caught:
-        supervise({"name": "worker-1"}, [str(tmp_path / "kept" / ".sluiceway-seen-1")])
+        supervise({"name": "worker-1"}, [str(tmp_path / "kept" / ".sluiceway-seen-1")], 1.0)
     said = told(caught.value)
     assert said["hopeless"] is True
     assert f"{tmp_path}/kept is not there what it is for the job manager" in said["how"]
@@ -81,7 +81,7 @@ def test_a_python_without_sluiceway_is_told_of(monkeypatch: pytest.MonkeyPatch) 
     task = task_of([])
     monkeypatch.setitem(sys.modules, "sluiceway_sparkengine._supervisor", None)
     with pytest.raises(RuntimeError) as caught:
-        list(task([({"name": "worker-1"}, [])]))
+        list(task([({"name": "worker-1"}, [], 1.0)]))
     said = told(caught.value)
     assert said["hopeless"] is True
     assert f"cannot start: {sys.executable}, the Python" in said["how"]

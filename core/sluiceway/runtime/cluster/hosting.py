@@ -23,9 +23,12 @@ class WorkerHost(ABC):
 
     Attributes:
         transport: the transport between workers that cannot count on one machine.
+        listens_at: after :meth:`open`, address of the interface at which the job manager listens; empty: the one
+            that workers are told.
     """
 
     transport: str
+    listens_at: str = ""
 
     @abstractmethod
     def open(self) -> str:
@@ -46,16 +49,18 @@ class HostedPlatform(Platform):
     Peers prove that they know the cluster's secret before anything that they say is listened to.
 
     Args:
-        host: address of the network interface.
+        host: what peers are told, a name or an address.
+        listens_at: address of the network interface; empty: ``host``.
     """
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, listens_at: str = "") -> None:
         self._host = host
+        self._listens_at = listens_at or host
         self._port = 0
 
     def listen(self, directory: Path) -> Listener:
         """Listen on a free port."""
-        listener = socket.create_server((self._host, 0), backlog=_BACKLOG)
+        listener = socket.create_server((self._listens_at, 0), backlog=_BACKLOG)
         listener.setblocking(False)
         self._port = listener.getsockname()[1]
         return listener

@@ -78,7 +78,8 @@ class ClusterJob(Job):
         if host is None:
             return self._lead_on(Platform(), start_worker, workers)
         try:
-            return self._lead_on(HostedPlatform(host.open()), host.start, workers)
+            told = host.open()
+            return self._lead_on(HostedPlatform(told, host.listens_at), host.start, workers)
         finally:
             host.close()
 
