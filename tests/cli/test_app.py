@@ -331,6 +331,13 @@ def test_check_names_what_the_engine_does_not_have(sluiceway: Any, write: Any) -
     assert sluiceway("check", "job.py", "--engine", "spark", "--hosted").exit_code == 0
 
 
+def test_a_savepoint_is_refused_before_the_signal_where_the_engine_takes_none(sluiceway: Any, write: Any) -> None:
+    write("job.py", FLOW)
+    result = sluiceway("run", "job.py", "--engine", "spark", "--savepoint", "kept")
+    assert result.exit_code == 2
+    assert "--savepoint: engine 'spark' in a batch job does not have savepoints: " in result.stderr
+
+
 def test_check_with_warnings_is_0_and_with_errors_2(sluiceway: Any, write: Any) -> None:
     write("job.py", FLOW)
     result = sluiceway("check", "job.py")

@@ -170,6 +170,13 @@ def test_plain_lines_where_there_is_no_terminal() -> None:
     )
 
 
+def test_what_has_not_begun_is_starting(width: Callable[[int], None]) -> None:
+    before = JobMetrics("wc", "created", 0.0, 0, 0, (), {})
+    assert run(io.StringIO(), before, NOW).splitlines()[0] == "wc: starting"
+    width(200)
+    assert run(Terminal(), before, NOW).split(WIDE)[1] == "starting"
+
+
 def test_json_lines() -> None:
     told = [json.loads(line) for line in run(Terminal(), BEFORE, NOW, as_json=True).splitlines()]
     assert told[1] == {

@@ -216,6 +216,8 @@ class Progress:
         f = figures(now, before)
         if self._as_json:
             return _progress_json(now, f)
+        if not now.elapsed_s:  # on a cluster of others that may take half a minute
+            return "starting" if self._live is not None else f"{now.job_name}: starting"
         if self._live is not None:
             return _line(f)
         return f"{now.job_name}: {_line(f)} | total {f.records_in:,} in, {f.records_out:,} out"

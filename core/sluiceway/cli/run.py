@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sluiceway.api import Pipeline
     from sluiceway.api.results import CloseableIterator
     from sluiceway.config import Settings
-    from sluiceway.engine import Job
+    from sluiceway.engine import Engine, Job
 
 __all__ = ["run", "run_job"]
 
@@ -69,8 +69,10 @@ def run(
 
     settings = request.resolved.settings
     plugins = manager()
-    plugins.engine(settings.engine)  # a wrong name is told before the pipeline's own code runs
+    engine = plugins.engine(settings.engine)  # a wrong name is told before the pipeline's own code runs
     with load_target(request.target, request.arguments) as target, ExitStack() as stack:
+        if savepoint is not None:
+            _check_savepoint(engine, target if isinstance(target, Pipeline) else target._pipeline, settings)
         if isinstance(target, Pipeline):
             if take is not None:
                 raise click.UsageError(_take_what(target, request.target))
@@ -87,6 +89,16 @@ def run(
         )
     if job.status is JobStatus.CANCELED and (take is None or code is not None):
         click.get_current_context().exit(code or exitcodes.CANCELLED)
+
+
+def _check_savepoint(engine: Engine, pipeline: Pipeline, settings: Settings) -> None:
+    """Refuse a savepoint that the engine cannot take, before the signal comes that is to take it."""
+    from sluiceway.capabilities import Feature
+    from sluiceway.graph.enginecheck import refuse_command
+    from sluiceway.graph.features import is_bounded
+
+    graph = pipeline._unfinished_graph(settings)
+    refuse_command("--savepoint", Feature.SAVEPOINTS, engine.capabilities(settings, bounded=is_bounded(graph)))
 
 
 def run_job(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sluiceway.capabilities import Capabilities
+from sluiceway.capabilities import Capabilities, Feature
 from sluiceway.config import Settings
 from sluiceway.errors import ConfigurationError
 from sluiceway.graph.features import Use, uses
 from sluiceway.graph.findings import Finding, Level, graph_error
 from sluiceway.streamgraph import StreamGraph
 
-__all__ = ["check_engine", "refuse_what_is_lacking"]
+__all__ = ["check_engine", "refuse_command", "refuse_what_is_lacking"]
 
 
 def check_engine(graph: StreamGraph, settings: Settings, capabilities: Capabilities) -> list[Finding]:
@@ -38,6 +38,19 @@ def refuse_what_is_lacking(graph: StreamGraph, settings: Settings, capabilities:
         raise graph_error(graph.job_name, findings)
     if findings:
         raise ConfigurationError(str(graph_error(graph.job_name, findings)))
+
+
+def refuse_command(flag: str, feature: Feature, capabilities: Capabilities) -> None:
+    """See to it that an engine has what a flag of a command asks for.
+
+    Raises:
+        ConfigurationError: it does not.
+    """
+    lack = capabilities.lacks.get(feature)
+    if lack is not None:
+        raise ConfigurationError(
+            f"{flag}: {capabilities.engine} does not have {feature.text}: {lack.why}; {lack.instead}"
+        )
 
 
 def _about(use: Use, capabilities: Capabilities) -> Iterable[Finding]:
