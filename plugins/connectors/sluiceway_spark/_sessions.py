@@ -105,7 +105,7 @@ class SessionConf:
                 builder = builder.config(name, value)
             with _environment(is_local=master.startswith("local")), _own_interrupts():
                 session = builder.master(master).getOrCreate()
-            atexit.register(session.stop)  # else its end is told of as a failure
+            atexit.register(_stop, session)  # else its end is told of as a failure
             return session
         except (MissingExtraError, ConfigurationError, ConnectorError):
             raise
@@ -130,6 +130,12 @@ def configured_master() -> str | None:
             if named := re.match(r"\s*spark\.master[\s=:]+(\S+)", line):
                 return named[1]
     return None
+
+
+def _stop(session: Any) -> None:
+    """The program ends; Spark may have before it."""
+    with suppress(Exception):
+        session.stop()
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from sluiceway_sparkengine._shared import SharedPlaces
 
 pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.usefixtures("spark")]
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "wordcount_files.py"
 HOSTED: dict[str, Any] = {"engine": "spark", "hosted": True, "workers": 2}
