@@ -77,7 +77,7 @@ class Feature(Enum):
     DEAD_LETTERS = _SINKS, "dead letters, as a stream and as files"
 
     CHECKPOINTS = _SURVIVAL, "checkpoints"
-    CHECKPOINT_TIMING = _SURVIVAL, "timeouts, pauses and numbers of checkpoints"
+    CHECKPOINT_TIMING = _SURVIVAL, "timeouts, pauses, numbers and local copies of checkpoints"
     AT_LEAST_ONCE = _SURVIVAL, "checkpoints for at-least-once"
     UNALIGNED = _SURVIVAL, "unaligned checkpoints"
     SAVEPOINTS = _SURVIVAL, "savepoints"

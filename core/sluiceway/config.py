@@ -59,6 +59,8 @@ class Settings:
         checkpoint_max_concurrent: how many may be under way at a time.
         checkpoint_tolerated_failures: how many in a row may fail before the job does, and is begun anew if its
             restart strategy says so.
+        local_recovery_bytes: how much each worker keeps on its own disk of what it has written for checkpoints, to
+            go on from without the storage.
         on_error: what becomes of a record on which a function raises, where its step does not say: ``fail`` or
             ``skip``.
         max_dead_letters: how many records a subtask of a step skips before it fails; None: any number.
@@ -99,6 +101,7 @@ class Settings:
     checkpoint_min_pause_ms: int = 0
     checkpoint_max_concurrent: int = 1
     checkpoint_tolerated_failures: int = 0
+    local_recovery_bytes: int = 0
     on_error: str = "fail"
     max_dead_letters: int | None = None
     dead_letters: str | None = None
@@ -256,6 +259,11 @@ def _check(settings: Settings, origins: Mapping[str, str]) -> None:
         raise ConfigurationError(
             f"parallelism is {settings.parallelism} ({origins['parallelism']}), "
             f"and max-parallelism only {most} ({origins['max-parallelism']}): raise the one or lower the other"
+        )
+    if settings.local_recovery_bytes and settings.checkpoints is None:
+        raise ConfigurationError(
+            f"local-recovery ({origins['local-recovery']}) keeps copies of what is written to the place that "
+            "checkpoints names, and there is none: name one, or leave local-recovery out"
         )
     _check_unaligned(settings, origins)
 

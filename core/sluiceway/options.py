@@ -137,6 +137,19 @@ def _duration(least: int) -> Callable[[object], int]:
     return parse
 
 
+_UNITS_BYTES: Final = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
+_SIZE: Final = re.compile(r"(\d+)\s*([a-z]*)")
+
+
+def _size(value: object) -> int:
+    if isinstance(value, str):
+        match = _SIZE.fullmatch(value.strip().lower())
+        if match is None or match[2] not in _UNITS_BYTES:
+            raise UnfitError
+        value = int(match[1]) * _UNITS_BYTES[match[2]]
+    return _whole(0)(value)
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
     """One option.
@@ -160,6 +173,7 @@ class Option:
         return "SLUICEWAY_" + self.name.upper().replace("-", "_")
 
 
+_A_SIZE: Final = "a size such as 512mb, 2gb or a number of bytes"
 _A_DURATION: Final = "a duration such as 100ms, 5s or a whole number of ms"
 
 OPTIONS: Final[Mapping[str, Option]] = {
@@ -203,6 +217,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
         Option("checkpoint-min-pause", "checkpoint_min_pause_ms", _A_DURATION, _duration(0)),
         Option("checkpoint-max-concurrent", "checkpoint_max_concurrent", "a whole number >= 1", _whole(1)),
         Option("checkpoint-tolerated-failures", "checkpoint_tolerated_failures", "a whole number >= 0", _whole(0)),
+        Option("local-recovery", "local_recovery_bytes", _A_SIZE, _size),
         Option("on-error", "on_error", "fail or skip", _one_of("fail", "skip")),
         Option("max-dead-letters", "max_dead_letters", "a whole number >= 1", _whole(1)),
         Option("dead-letters", "dead_letters", "a directory", _directory),

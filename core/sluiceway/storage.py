@@ -117,6 +117,14 @@ class CheckpointStorage(ABC):
                 target.write(part)
                 offset += len(part)
 
+    def distrust(self, name: str) -> bool:
+        """What was read of a file is damaged: drop what this storage has kept of it elsewhere.
+
+        Returns:
+            whether there was anything: then it is worth while to read again.
+        """
+        return False
+
     def shown(self, name: str) -> str:
         """How messages call a file."""
         return f"{self.location.rstrip('/')}/{name}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from zlib import crc32
 
 from sluiceway.checkpoints.metadata import NativeEntry, NativeFileEntry
@@ -53,13 +54,14 @@ class StoredFiles(NativeState):
     def fetch(self, name: str, path: str) -> None:
         """See the contract. Raises CheckpointError if it is missing or damaged; names it."""
         entry = next(entry for entry in self.entries if entry.name == name)
-        self._storage.fetch_file(self._name(entry), path)
-        size, checksum = 0, 0
-        with open(path, "rb") as file:
-            while part := file.read(_PART):
-                size += len(part)
-                checksum = crc32(part, checksum)
-        self._check(entry, size, checksum)
+        stored = self._name(entry)
+        self._storage.fetch_file(stored, path)
+        found = _checksum(path)
+        if found != (entry.size, entry.crc32) and self._storage.distrust(stored):
+            Path(path).unlink()
+            self._storage.fetch_file(stored, path)
+            found = _checksum(path)
+        self._check(entry, *found)
 
     def local_path(self, name: str) -> str:
         """See the contract."""
@@ -83,3 +85,13 @@ class StoredFiles(NativeState):
                 f"{self._storage.shown(self._name(entry))} is damaged: {size} bytes with checksum {checksum:08x}, "
                 f"{entry.size} bytes with {entry.crc32:08x} were written"
             )
+
+
+def _checksum(path: str) -> tuple[int, int]:
+    """Size and checksum of a local file."""
+    size, checksum = 0, 0
+    with open(path, "rb") as file:
+        while part := file.read(_PART):
+            size += len(part)
+            checksum = crc32(part, checksum)
+    return size, checksum

@@ -90,6 +90,9 @@ _SETTINGS: Final = (
     click.Option(
         ["--checkpoint-tolerated-failures"], metavar="N", help="Checkpoints that may fail in a row before the job."
     ),
+    click.Option(
+        ["--local-recovery"], metavar="SIZE", help="Copies of checkpoints on each worker's own disk; 0: none."
+    ),
     click.Option(["--on-error"], metavar="ACTION", help="Of a record on which a function raises: fail, or skip."),
     click.Option(
         ["--max-dead-letters"], metavar="N", help="Records that a subtask of a step skips before it fails."

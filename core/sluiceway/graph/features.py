@@ -75,6 +75,7 @@ OPTION_FEATURES: Final[Mapping[str, Feature | None]] = {
     "checkpoint-min-pause": Feature.CHECKPOINT_TIMING,
     "checkpoint-max-concurrent": Feature.CHECKPOINT_TIMING,
     "checkpoint-tolerated-failures": Feature.CHECKPOINT_TIMING,
+    "local-recovery": Feature.CHECKPOINT_TIMING,
     "on-error": Feature.SKIPPING,
     "max-dead-letters": Feature.SKIPPING,
     "dead-letters": Feature.DEAD_LETTERS,

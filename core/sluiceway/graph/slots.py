@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from sluiceway.errors import NoResourceAvailableError
 from sluiceway.graph.jobgraph import JobGraph
@@ -78,12 +79,13 @@ class SlotPool:
         """Workers none of whose slots is taken."""
         return {w for w, free in self._free.items() if len(free) == self._offered[w]}
 
-    def allocate(self, count: int, purpose: str = "the job") -> list[Slot]:
+    def allocate(self, count: int, purpose: str = "the job", before: Sequence[str | None] = ()) -> list[Slot]:
         """Take ``count`` free slots, or none at all; spread over the workers with the most free ones.
 
         Args:
             count: how many.
             purpose: who needs them, for the message.
+            before: for each the worker that it was on, where it gets one again if there is one.
 
         Raises:
             NoResourceAvailableError: there are not so many.
@@ -94,11 +96,14 @@ class SlotPool:
                 f" {self.total} {'is' if self.available == 1 else 'are'} free: lower the parallelism, let steps"
                 " share a slot-sharing group, or run with more slots"
             )
-        taken = []
-        for _ in range(count):
-            worker = max(self._free, key=lambda w: len(self._free[w]))
-            taken.append(self._free[worker].pop(0))
-        return taken
+        taken: list[Slot | None] = [
+            self._free[worker].pop(0) if worker is not None and self._free.get(worker) else None
+            for worker, _ in zip_longest(before, range(count))
+        ]
+        return [self._free[self._freest()].pop(0) if slot is None else slot for slot in taken]
+
+    def _freest(self) -> str:
+        return max(self._free, key=lambda worker: len(self._free[worker]))
 
     def free(self, slot: Slot) -> None:
         """Give a slot back.
@@ -130,9 +135,10 @@ class SlotSharing:
         self._pool = pool
         self._slots: dict[tuple[str, int], Slot] = {}
         self._holders: dict[tuple[str, int], set[int]] = {}
+        self._before: dict[tuple[str, int], str] = {}
 
     def allocate(self, subtasks: Iterable[tuple[int, int]]) -> dict[tuple[int, int], Slot]:
-        """Give slots to subtasks, to all of them or to none.
+        """Give slots to subtasks, to all of them or to none: on the workers that they were on, where they can be.
 
         Args:
             subtasks: pairs of vertex id and subtask index.
@@ -148,7 +154,11 @@ class SlotSharing:
                 name = self._job_graph.vertex(vertex_id).name
                 raise ValueError(f"{name} [{subtask}] has a slot already")
         new = [share for share in dict.fromkeys(shared.values()) if share not in self._slots]
-        self._slots.update(zip(new, self._pool.allocate(len(new), self._purpose(new)), strict=True))
+        before = [self._before.get(share) for share in new]
+        slots = self._pool.allocate(len(new), self._purpose(new), before)
+        for share, slot in zip(new, slots, strict=True):
+            self._slots[share] = slot
+            self._before[share] = slot.worker
         for (vertex_id, _), share in shared.items():
             self._holders.setdefault(share, set()).add(vertex_id)
         return {who: self._slots[share] for who, share in shared.items()}

@@ -34,6 +34,7 @@ from sluiceway.runtime.eventloop import EventLoop, LazyEventLoop
 from sluiceway.runtime.inputs import SourceInput
 from sluiceway.runtime.jobmanager.keeping import SavepointKeeper, keeper_of
 from sluiceway.runtime.jobmanager.master import JobMaster
+from sluiceway.runtime.localcopies import keep_copies, with_local_copies
 from sluiceway.runtime.loops import check_checkpoints, check_iterations
 from sluiceway.runtime.poller import Poller, SelectorPoller
 from sluiceway.runtime.reporting import JobFigures, Reporting, TaskFigures
@@ -223,7 +224,10 @@ class LocalJob(Job):
         self._transport = services.transport("local" if settings.transport == "auto" else settings.transport)
         self._state_backend = services.state_backend(settings.state_backend)
         location = settings.checkpoints
-        self._storage = None if location is None else services.checkpoint_storage(location)
+        self._storage = None
+        if location is not None:
+            self._storage = with_local_copies(services.checkpoint_storage(location), settings)
+        self._copies: keep_copies | None = None
         self._savepoints = SavepointRequests()
         self._reporters: list[MetricsReporter] = services.metrics_reporters(settings.metrics)
         self._reporting: Reporting | None = None
@@ -326,6 +330,7 @@ class LocalJob(Job):
         gateway = _Master(self._worker)
         seed = SystemRandom().getrandbits(32) if seed is None else seed
         background = self._background = self._make_background(self._worker)
+        self._copies = keep_copies(self._storage, self._settings)
         self._tasks = TaskManager(
             self._worker,
             self._transport,
@@ -433,6 +438,8 @@ class LocalJob(Job):
             self._savepoints.close()
             if self._background is not None:
                 self._background.close()
+            if self._copies is not None:
+                self._copies.close()
             self._transport.close()
             self._event_loop.close()
             if self._poller is not None:

@@ -56,6 +56,12 @@ class TestPool:
         pool.free(slot)
         assert pool.allocate(1) == [slot] == [Slot("a", 0)]
 
+    def test_who_was_on_a_worker_gets_a_slot_there_if_there_is_one(self) -> None:
+        pool = pool_of(a=1, b=2, c=4)
+        slots = pool.allocate(4, before=["b", "gone", "a", "a"])
+        assert [slot.worker for slot in slots] == ["b", "c", "a", "c"]
+        assert pool.available == 3
+
     def test_freeing_twice(self) -> None:
         pool = pool_of(a=1)
         (slot,) = pool.allocate(1)
@@ -131,6 +137,15 @@ class TestSharing:
         before = sharing.allocate(everybody(job))
         sharing.release(0, 1)
         assert sharing.allocate([(0, 1)]) == {(0, 1): before[0, 1]}
+
+    def test_all_begin_anew_where_they_were(self, program: Any) -> None:
+        job, pool = job_of(program), pool_of(a=4, b=4, c=4)
+        sharing = SlotSharing(job, pool)
+        before = sharing.allocate(everybody(job))
+        for vertex_id, subtask in everybody(job):
+            sharing.release(vertex_id, subtask)
+        again = sharing.allocate(reversed(list(everybody(job))))
+        assert {who: slot.worker for who, slot in again.items()} == {w: s.worker for w, s in before.items()}
 
     @given(data=st.data())
     @settings(max_examples=60, deadline=None)

@@ -36,6 +36,7 @@ from sluiceway.runtime.cluster.resources import ResourceManager, WorkerLostError
 from sluiceway.runtime.cluster.toldlines import show_lines
 from sluiceway.runtime.enginelog import WARNING, log
 from sluiceway.runtime.jobmanager.recovery import Recovered, find_last_savepoint, recover
+from sluiceway.runtime.localcopies import with_local_copies
 from sluiceway.runtime.restoring import restore_from
 from sluiceway.runtime.snapshots import JobSnapshot
 
@@ -224,7 +225,9 @@ class JobManager:
             StateError: that checkpoint does not fit the job.
         """
         location = settings.checkpoints
-        storage = None if location is None else self._services.checkpoint_storage(location)
+        storage = None
+        if location is not None:
+            storage = with_local_copies(self._services.checkpoint_storage(location), settings)
         recovered = None
         if storage is not None and checkpoint_path:
             recovered = recover(storage, checkpoint_path, graph, self._clock.now_ms())

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from sluiceway.buffers import NetworkBufferPool
@@ -51,6 +52,7 @@ from sluiceway.runtime.cluster.processes import WorkerConfig
 from sluiceway.runtime.cluster.routing import RoutingTransport
 from sluiceway.runtime.cluster.shipping import dump, dump_error, load, load_error
 from sluiceway.runtime.cluster.toldlines import ToldLog
+from sluiceway.runtime.localcopies import keep_copies, with_local_copies
 from sluiceway.runtime.localtransport import LocalTransport
 from sluiceway.runtime.reporting import TaskFigures
 from sluiceway.runtime.snapshots import TaskSnapshot
@@ -128,6 +130,7 @@ class _JobHere:
     tasks: TaskManager
     master: _Master
     handle: Callable[[int], _Handle]
+    copies: keep_copies
     over: set[str] = field(default_factory=set)
 
 
@@ -373,6 +376,7 @@ class WorkerProcess:
         del self._jobs[name]
         job.tasks.cancel_all()
         job.tasks.close()
+        job.copies.close()
 
     def _contained(self, message: SubmitJob) -> None:
         """Take on a job; what is wrong with it fails its tasks here, and nothing else."""
@@ -409,7 +413,10 @@ class WorkerProcess:
         sys.path += [entry for entry in program.path if entry not in sys.path]
         master = _Master(self, message.job, message.epoch)
         location = program.settings.checkpoints
-        storage = None if location is None else self._services.checkpoint_storage(location)
+        storage = None
+        if location is not None:
+            storage = with_local_copies(self._services.checkpoint_storage(location), program.settings)
+        copies = keep_copies(storage, program.settings, Path(self._config.directory))
         transport = RoutingTransport(self._config.name, LocalTransport(), self.network)
         tasks = TaskManager(
             self._loop,
@@ -428,7 +435,7 @@ class WorkerProcess:
                 handles[number] = _Handle(self, message.job, message.epoch, number)
             return handles[number]
 
-        self._jobs[message.job] = _JobHere(message.epoch, tasks, master, handle)
+        self._jobs[message.job] = _JobHere(message.epoch, tasks, master, handle, copies)
 
 
 class _Handle:
