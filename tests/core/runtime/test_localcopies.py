@@ -155,7 +155,7 @@ def test_it_needs_a_place_for_checkpoints() -> None:
         flow.run(local_recovery="much")
 
 
-COUNT, KEYS = 20_000, 12
+COUNT, KEYS = 50_000, 12
 
 
 @pytest.mark.parametrize("backend", ["memory", "rocksdb"])
