@@ -16,7 +16,7 @@ import pytest
 from sluiceway.connector import CommittingSinkWriter, Sink, SinkWriter, Wait, WriterContext
 from sluiceway.connectors import CallbackSink
 from sluiceway.elements import Batch
-from sluiceway.errors import CheckpointError, ConfigurationError, StateError
+from sluiceway.errors import CheckpointError, ConfigurationError, ConnectorError, StateError
 from sluiceway.functions import CheckpointedFunction, FunctionInitializationContext, FunctionSnapshotContext
 from sluiceway.runtime.microbatch.commits import CommitLog, CommitRecord
 from sluiceway.runtime.microbatch.sinks import Written
@@ -215,6 +215,20 @@ def test_a_batch_that_comes_again_after_its_commit_is_not_written(kind: Kind, tm
     assert taken == [1, 2]  # what is computed on the way has been
     again.commit(BATCHES - 1, [None] * TASKS)
     check(kind, out)
+
+
+def test_what_was_committed_before_the_newest_batch_is_left_alone(tmp_path: Path) -> None:
+    """It is done with, and who it was for may have taken it away."""
+    kind, out = KINDS["sqlite"], tmp_path / "out"
+    query = Query(stream(tmp_path, kind.make(out)))
+    query.run()
+    with closing(sqlite3.connect(out)) as connection:
+        connection.execute("DELETE FROM sluiceway_commits")
+        connection.commit()
+    query.stream.commit(0, [None] * TASKS)
+    query.stream.abort(0)
+    with pytest.raises(ConnectorError, match="knows nothing of"):
+        query.stream.commit(BATCHES - 1, [None] * TASKS)
 
 
 def test_what_a_task_has_written_a_second_time_is_dropped(kind: Kind, tmp_path: Path) -> None:

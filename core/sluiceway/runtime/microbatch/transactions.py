@@ -125,7 +125,8 @@ class StreamOfBatches:
             # Parts that a batch does not have keep what they had.
             kept = {**self._kept(latest), **{one.subtask: one.kept for one in done}}
             log.write(CommitRecord(number, self.owner, kept), _committables(done))
-        self._commit_noted(log, number, clock)
+        if latest is None or latest.batch <= number:
+            self._commit_noted(log, number, clock)
 
     def abort(self, number: int, clock: Clock | None = None) -> None:
         """In the driver, when the batch has failed: undo what will not be committed, where the sink can.
@@ -140,10 +141,11 @@ class StreamOfBatches:
             log.check(latest, self.owner)
         if latest is None or latest.batch < number:
             commit_all(self.sink, (), job_name=self.job_name, clock=clock)
-        else:
+        elif latest.batch == number:
             self._commit_noted(log, number, clock)
 
     def _commit_noted(self, log: CommitLog, number: int, clock: Clock | None) -> None:
+        """For the newest record alone: what is before it was committed before that was written."""
         ready = log.ready(number)
         if ready:
             commit_all(self.sink, ready, job_name=self.job_name, clock=clock)

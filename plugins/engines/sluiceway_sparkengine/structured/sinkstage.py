@@ -255,7 +255,8 @@ class SinkStage:
 
     def _replay(self, rows: Any, batch: int) -> BatchReport:
         """The batch was noted: commit it, which may not have been done, and have it computed alone."""
-        commit_ready(self._plan, self._log.ready(batch), self._services)
+        if batch == self.committed:  # what is before it was committed before it was noted
+            commit_ready(self._plan, self._log.ready(batch), self._services)
         last = self._plan.last_stage
         try:
             others = [row for row in (Row(*found) for found in rows.collect()) if row.stage > last]

@@ -1,0 +1,1 @@
+"""The format ``sluiceway`` of Spark's: connectors of Sluiceway as data sources of plain PySpark."""
