@@ -161,6 +161,8 @@ class JobMetrics:
         latency_ms: per sink name, quantiles of the time that latency markers took: ``{"p50": ..., "p99": ...}``.
         restarts: how often a part of the job has begun anew after a failure.
         job: the job's id, where it runs in a cluster that stays; else empty.
+        micro_batches: how many it has come through, on an engine that has any.
+        micro_batch_s: how long the last of them took.
     """
 
     job_name: str
@@ -172,6 +174,8 @@ class JobMetrics:
     latency_ms: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     restarts: int = 0
     job: str = ""
+    micro_batches: int = 0
+    micro_batch_s: float = 0.0
 
 
 class MetricsReporter(ABC):

@@ -49,6 +49,9 @@ class Figures:
         busy: share of the time in which the process worked; with workers, the busiest of them.
         backpressured: share of the time in which the subtask that waited most could not emit.
         watermark: the lowest watermark of the tasks that have one (ms), or None.
+        micro_batches: how many there were, on an engine that has any.
+        micro_batch_s: how long the last of them took.
+        lag_ms: how far the watermark is behind the clock, where the engine says so.
     """
 
     elapsed_s: float
@@ -59,6 +62,9 @@ class Figures:
     busy: float
     backpressured: float
     watermark: int | None
+    micro_batches: int = 0
+    micro_batch_s: float = 0.0
+    lag_ms: int | None = None
 
 
 def figures(now: JobMetrics, before: JobMetrics | None = None) -> Figures:
@@ -88,6 +94,9 @@ def figures(now: JobMetrics, before: JobMetrics | None = None) -> Figures:
         busy=min(per_second(max(by_worker.values(), default=0.0)), 1.0),
         backpressured=min(per_second(waiting), 1.0),
         watermark=min(watermarks) if watermarks else None,
+        micro_batches=now.micro_batches,
+        micro_batch_s=now.micro_batch_s,
+        lag_ms=max((t.watermark_lag_ms for t in now.subtasks if t.watermark_lag_ms is not None), default=None),
     )
 
 
@@ -97,11 +106,18 @@ def _line(f: Figures) -> str:
         _seconds(f.elapsed_s),
         f"in {show_count(f.in_per_s)}/s",
         f"out {show_count(f.out_per_s)}/s",
-        f"busy {f.busy:.0%}",
-        f"back-pressured {f.backpressured:.0%}",
+        *_ways(f),
         f"watermark {show_watermark(f.watermark)}",
     ]
     return " | ".join(parts)
+
+
+def _ways(f: Figures) -> list[str]:
+    """What says whether it keeps up."""
+    if not f.micro_batches:
+        return [f"busy {f.busy:.0%}", f"back-pressured {f.backpressured:.0%}"]
+    parts = [f"micro-batch {f.micro_batches:,} took {_seconds(f.micro_batch_s)}"]
+    return parts if f.lag_ms is None else [*parts, f"lag {_seconds(f.lag_ms / 1000)}"]
 
 
 def summary(metrics: JobMetrics) -> str:
@@ -150,6 +166,7 @@ def _progress_json(metrics: JobMetrics, f: Figures) -> str:
             "busy": round(f.busy, 3),
             "backpressured": round(f.backpressured, 3),
             "watermark": f.watermark,
+            **({"micro_batches": f.micro_batches, "micro_batch_s": f.micro_batch_s} if f.micro_batches else {}),
         },
     )
 

@@ -7,7 +7,7 @@ from typing import Final
 from sluiceway.capabilities import ONE_PROCESS, Capabilities, Feature, Lack
 from sluiceway.config import Settings
 
-__all__ = ["batch", "hosted"]
+__all__ = ["batch", "hosted", "stream"]
 
 _NO_CLUSTER: Final = Lack(
     "executors are Spark's and go with the job", "submit programs with spark-submit, or use sluiceway cluster"
@@ -64,3 +64,38 @@ def batch(settings: Settings) -> Capabilities:
         Feature.LIVENESS: nothing,
     }
     return Capabilities("engine 'spark' in a batch job", lacks, otherwise)
+
+
+_A_MICRO_BATCH: Final = Lack("each micro-batch is a checkpoint", "leave it out, or run it with --hosted")
+
+
+def stream(settings: Settings) -> Capabilities:
+    """A pipeline as a query of Structured Streaming."""
+    nothing = "Spark has its own, so that this says nothing."
+    fire = "Fire with the next micro-batch."
+    lacks = {
+        Feature.ALIGNMENT: Lack("a micro-batch reads each source as far as that has come", _HOSTED_INSTEAD),
+        Feature.ITERATIONS: Lack(_ONE_WAY, _HOSTED_INSTEAD),
+        Feature.PROCESS_OBJECTS: ONE_PROCESS,
+        Feature.STATE_BACKENDS: Lack("Spark keeps the state", "leave state-backend out, or run it with --hosted"),
+        Feature.CHECKPOINT_TIMING: _A_MICRO_BATCH,
+        Feature.AT_LEAST_ONCE: _A_MICRO_BATCH,
+        Feature.UNALIGNED: _A_MICRO_BATCH,
+        Feature.SAVEPOINTS: Lack("Spark goes on where it was, and nowhere else", _HOSTED_INSTEAD),
+        Feature.WORKERS: Lack("Spark has workers of its own", "leave workers out, or run it with --hosted"),
+        Feature.TRANSPORTS: Lack("records travel by Spark's shuffle", "leave transport out"),
+        Feature.SCHEDULERS: Lack("Spark schedules its tasks", "leave scheduler out"),
+        Feature.LATENCY_MARKERS: Lack("records wait for their micro-batch", "leave latency-interval out"),
+        Feature.STAYING_CLUSTER: _NO_CLUSTER,
+    }
+    otherwise = {
+        Feature.CHECKPOINTS: "Each micro-batch is one; checkpoint-interval is the time from one to the next.",
+        Feature.BEGINNING_FROM: "Goes on in the directory of an earlier run in micro-batches.",
+        Feature.DROPPED_STATE: "State that no function asks for may go; the steps have to stay as they were.",
+        Feature.PROCESSING_TIMERS: fire,
+        Feature.PROCESSING_WINDOWS: fire,
+        Feature.PLACEMENT: "Spark places its tasks, so that this says nothing.",
+        Feature.NETWORK_BUFFERS: nothing,
+        Feature.LIVENESS: nothing,
+    }
+    return Capabilities("engine 'spark' in micro-batches", lacks, otherwise)

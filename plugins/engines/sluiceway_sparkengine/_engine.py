@@ -7,14 +7,15 @@ from dataclasses import replace
 from sluiceway.capabilities import Capabilities
 from sluiceway.config import Settings
 from sluiceway.engine import Engine, Job, Services
-from sluiceway.errors import NotBuiltYetError, choose
+from sluiceway.errors import choose
 from sluiceway.graph import SCHEDULERS, restart_strategy, slots_required
+from sluiceway.graph.features import is_bounded
 from sluiceway.runtime.cluster.job import ClusterJob
 from sluiceway.runtime.local import job_graph_of
 from sluiceway.runtime.loops import check_checkpoints
 from sluiceway.streamgraph import StreamGraph
 from sluiceway_spark import SessionConf, need_spark
-from sluiceway_sparkengine._capabilities import batch, hosted
+from sluiceway_sparkengine._capabilities import batch, hosted, stream
 from sluiceway_sparkengine._host import SparkHost
 from sluiceway_sparkengine._shared import SharedPlaces
 
@@ -24,7 +25,8 @@ __all__ = ["SparkEngine"]
 class SparkEngine(Engine):
     """Runs pipelines as Spark's own jobs; with ``hosted``, workers of ours as tasks of Spark's.
 
-    A pipeline whose sources end becomes one batch job, in which our subtasks run inside Spark's Python workers.
+    A pipeline whose sources end becomes a batch job, in which our subtasks run inside Spark's Python workers; any
+    other, and one that is to have checkpoints, a query of Structured Streaming.
 
     Hosted, the job manager is in this process, and all that the engine ``local`` does with worker processes is
     done by the same code: Spark gives the containers, places the workers, and notices when one is lost. There are
@@ -50,17 +52,20 @@ class SparkEngine(Engine):
 
     def _structured(self, graph: StreamGraph, settings: Settings, services: Services) -> Job:
         need_spark()
-        from sluiceway_sparkengine.structured.batchjob import BatchJob
+        if _is_batch(settings, bounded=is_bounded(graph)):
+            from sluiceway_sparkengine.structured.batchjob import BatchJob
 
-        return BatchJob(graph, settings, services, SessionConf())
+            return BatchJob(graph, settings, services, SessionConf())
+        from sluiceway_sparkengine.structured.streamjob import StreamJob
+
+        return StreamJob(graph, settings, services, SessionConf())
 
     def capabilities(self, settings: Settings, *, bounded: bool) -> Capabilities:
         """As much as Spark leaves to us: with workers of ours nearly all, in its own jobs less."""
         if settings.hosted:
             return hosted(settings)
-        if bounded and settings.checkpoints is None:
-            return batch(settings)
-        raise NotBuiltYetError(
-            "engine 'spark' cannot translate pipelines without an end, or with checkpoints, into Spark's own "
-            "queries yet; it runs workers of ours on Spark's executors, which is what --hosted says (hosted=True)"
-        )
+        return batch(settings) if _is_batch(settings, bounded=bounded) else stream(settings)
+
+
+def _is_batch(settings: Settings, *, bounded: bool) -> bool:
+    return bounded and settings.checkpoints is None and settings.from_checkpoint is None

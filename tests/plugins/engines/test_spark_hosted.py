@@ -13,7 +13,7 @@ import pytest
 
 import sluiceway as sw
 from sluiceway.engine import JobStatus
-from sluiceway.errors import ConfigurationError, NoResourceAvailableError, NotBuiltYetError, SluicewayError
+from sluiceway.errors import ConfigurationError, NoResourceAvailableError, SluicewayError
 from sluiceway.testing.exactlyonce import FailOnce, KeySequence, NumberFiles
 from sluiceway_sparkengine._shared import SharedPlaces
 
@@ -171,7 +171,6 @@ def test_more_workers_than_tasks_can_run_are_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
-        ({"engine": "spark", "checkpoints": "kept"}, NotBuiltYetError, r"cannot translate pipelines .* --hosted"),
         ({"hosted": True}, ConfigurationError, r"engine 'local' in .* starts its own workers; .* --engine spark"),
         ({**HOSTED, "transport": "shm"}, ConfigurationError, r"'shm' is not for workers on several .* 'zmq'"),
     ],

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from sluiceway.elements import MIN_WATERMARK
+from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK
 from sluiceway.metrics import JobMetrics, SubtaskMetrics
 from sluiceway.runtime.embedded import EmbeddedChain, EmbeddedPlan
 from sluiceway_sparkengine.structured.rows import Row
@@ -69,13 +69,14 @@ class StreamFigures:
         self._plan = plan
         self._lock = threading.Lock()
         self._batches = 0
+        self._took_s = 0.0
         self._by_target: dict[int, Did] = {}
 
     def __len__(self) -> int:
         return sum(vertex.parallelism for vertex in self._plan.graph.vertices)
 
-    def take(self, report: BatchReport) -> None:
-        """A micro-batch is committed. One that came again counts once."""
+    def take(self, report: BatchReport, took_s: float) -> None:
+        """A micro-batch is committed, so long after it was planned. One that came again counts once."""
         if report.replayed:
             return
         found: list[Did] = [pickle.loads(row.payload) for row in report.rows]
@@ -84,6 +85,7 @@ class StreamFigures:
         ]
         with self._lock:
             self._batches += 1
+            self._took_s = took_s
             for did in found:
                 known = self._by_target.get(did.target)
                 if known is not None:
@@ -95,11 +97,11 @@ class StreamFigures:
                     )
                 self._by_target[did.target] = did
 
-    def metrics(self, name: str, status: str, elapsed_s: float, restarts: int) -> JobMetrics:
+    def metrics(self, name: str, status: str, elapsed_s: float, restarts: int, now_ms: int) -> JobMetrics:
         """All of it."""
         plan = self._plan
         with self._lock:
-            found = dict(self._by_target)
+            found, batches, took_s = dict(self._by_target), self._batches, self._took_s
         subtasks = []
         records_in = records_out = 0
         for target, did in sorted(found.items()):
@@ -117,9 +119,24 @@ class StreamFigures:
                     records_in=did.records_in,
                     records_out=did.records_out,
                     watermark=did.watermark,
+                    watermark_lag_ms=_lag(did.watermark, now_ms),
                     user=own,
                     operators=did.metrics,
                     vertex_id=vertex,
                 )
             )
-        return JobMetrics(name, status, elapsed_s, records_in, records_out, tuple(subtasks), restarts=restarts)
+        return JobMetrics(
+            name,
+            status,
+            elapsed_s,
+            records_in,
+            records_out,
+            tuple(subtasks),
+            restarts=restarts,
+            micro_batches=batches,
+            micro_batch_s=took_s,
+        )
+
+
+def _lag(watermark: int | None, now_ms: int) -> int | None:
+    return None if watermark is None or watermark >= MAX_WATERMARK else max(0, now_ms - watermark)

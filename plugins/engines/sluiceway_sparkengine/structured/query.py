@@ -1,0 +1,192 @@
+"""One query of Structured Streaming, from its start to its end."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from sluiceway.engine import Services
+from sluiceway.errors import ConnectorError, JobCancelledError
+from sluiceway.runtime.embedded import EmbeddedPlan
+from sluiceway.runtime.microbatch.planner import BatchLimits
+from sluiceway.runtime.microbatch.runs import Run
+from sluiceway_sparkengine.structured.processor import LevelProcessor
+from sluiceway_sparkengine.structured.progress import StreamFigures
+from sluiceway_sparkengine.structured.rows import SCHEMA
+from sluiceway_sparkengine.structured.sinkstage import SinkStage
+from sluiceway_sparkengine.structured.sourcestream import source_rows
+from sluiceway_sparkengine.structured.stages import ship
+
+__all__ = ["StreamQuery"]
+
+LIMITS: Final = BatchLimits()
+"""How much a micro-batch is to be."""
+
+_LOOK_S: Final = 0.1
+_COMMITTED_S: Final = 10.0
+_RETAINED: Final = 10
+"""So many micro-batches Spark can go back, of which it needs one."""
+_STATE: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+class StreamQuery:
+    """Makes and runs queries over the directory of one run.
+
+    Args:
+        session: for queries of this run alone.
+        plan: the job.
+        run: of the directory.
+        location: the directory, as a path or URL.
+        services: what plugins give.
+        slots: how many tasks run at a time.
+        interval_ms: from the beginning of a micro-batch to that of the next; 0: as soon as possible.
+        figures: told of each micro-batch.
+        cancelled: set when it is to stop.
+    """
+
+    def __init__(
+        self,
+        session: Any,
+        plan: EmbeddedPlan,
+        run: Run,
+        location: str,
+        services: Services,
+        *,
+        slots: int,
+        interval_ms: int,
+        figures: StreamFigures,
+        cancelled: threading.Event,
+    ) -> None:
+        self._session = session
+        self._plan = plan
+        self._described = run
+        self._location = location
+        self._services = services
+        self._slots = slots
+        self._interval_ms = interval_ms
+        self._figures = figures
+        self._cancelled = cancelled
+        self._shipped = ship(plan, services)
+        self._ended = threading.Event()
+        self._problem: BaseException | None = None
+        for name, value in {
+            "spark.sql.shuffle.partitions": run.partitions,
+            "spark.sql.streaming.stateStore.providerClass": _STATE,
+            "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+            "spark.sql.streaming.minBatchesToRetain": _RETAINED,
+            "spark.sql.execution.arrow.maxRecordsPerBatch": 512,  # each row is many records
+        }.items():
+            session.conf.set(name, str(value))
+
+    def run(self) -> None:
+        """Run a query until all input has ended and is written.
+
+        Raises:
+            JobCancelledError: it was cancelled.
+            BaseException: what a function, a source or a sink has raised, with notes; Spark's own troubles.
+        """
+        self._problem = None
+        with _quiet():
+            self._run()
+
+    def _run(self) -> None:
+        sinks = SinkStage(
+            self._plan,
+            self._location,
+            services=self._services,
+            shipped=self._shipped,
+            slots=self._slots,
+            owner=self._described.id,
+        )
+        sinks.open()
+        try:
+            if sinks.ended:
+                return
+            query = self._start(sinks)
+            try:
+                self._wait(query, sinks)
+            finally:
+                sinks.cancel()
+                with suppress(Exception):  # it has ended, or Spark has
+                    query.stop()
+        finally:
+            sinks.close()
+
+    def _start(self, sinks: SinkStage) -> Any:
+        run = self._described
+        rows = source_rows(self._session, self._shipped, self._location, LIMITS)
+        for stage in range(1, self._plan.last_stage):
+            processor = LevelProcessor(run.id, list(sys.path), self._shipped, stage)
+            rows = rows.groupBy("target").transformWithState(
+                processor, SCHEMA, outputMode="append", timeMode="None"
+            )
+        writer = rows.writeStream.foreachBatch(lambda frame, batch: self._write(sinks, frame, batch))
+        writer = writer.option("checkpointLocation", f"{_for_spark(self._location)}/spark")
+        writer = writer.trigger(processingTime=f"{self._interval_ms} milliseconds")
+        return writer.queryName(f"sluiceway: {run.job}").start()
+
+    def _write(self, sinks: SinkStage, frame: Any, batch: int) -> None:
+        """In a thread of Spark's."""
+        clock = self._services.clock
+        began = clock.monotonic()
+        try:
+            report = sinks.write(frame, batch)
+            self._figures.take(report, clock.monotonic() - began)
+        except BaseException as error:
+            self._problem = error
+            raise
+        if report.ended:
+            self._ended.set()
+
+    def _wait(self, query: Any, sinks: SinkStage) -> None:
+        while not self._is_over(query):
+            if self._cancelled.is_set():
+                sinks.cancel()
+                query.stop()
+                raise JobCancelledError(f"job {self._described.job!r} was cancelled")
+            if self._ended.is_set():
+                self._see_committed(query, sinks)
+                return
+        raise ConnectorError(f"Spark has ended the query of {self._described.job!r}: somebody has stopped it")
+
+    def _is_over(self, query: Any) -> bool:
+        try:
+            return bool(query.awaitTermination(_LOOK_S))
+        except Exception:
+            if self._problem is not None:
+                raise self._problem from self._problem.__cause__
+            raise
+
+    def _see_committed(self, query: Any, sinks: SinkStage) -> None:
+        """Let Spark note the last micro-batch, too. We have."""
+        clock = self._services.clock
+        until = clock.monotonic() + _COMMITTED_S
+        while clock.monotonic() < until:
+            last = query.lastProgress
+            if not query.isActive or (last is not None and last["batchId"] >= (sinks.committed or 0)):
+                return
+            self._cancelled.wait(_LOOK_S)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what py4j logs of an exception that this program is told of anyway."""
+    logger = logging.getLogger("py4j.clientserver")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def _for_spark(location: str) -> str:
+    """A path or URL as Hadoop calls it."""
+    scheme, separator, rest = location.partition("://")
+    if not separator:
+        return f"file://{location}"
+    return f"s3a://{rest}" if scheme == "s3" else location

@@ -1,0 +1,164 @@
+"""A pipeline as a query of Structured Streaming: run, begun anew after failures, gone on with later."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from dataclasses import replace
+from typing import Any, Final
+
+from sluiceway.config import Settings
+from sluiceway.engine import JobFailure, Services
+from sluiceway.errors import (
+    CheckpointError,
+    ConfigurationError,
+    GraphError,
+    PluginError,
+    SuppressRestartsError,
+)
+from sluiceway.graph import restart_strategy
+from sluiceway.metrics import JobMetrics
+from sluiceway.runtime.cluster.shipping import check_shippable
+from sluiceway.runtime.embedded import EmbeddedPlan
+from sluiceway.runtime.microbatch.runs import Run, check_same, find_runs, new_run
+from sluiceway.storage import CheckpointStorage
+from sluiceway.streamgraph import StreamGraph
+from sluiceway_spark import SessionConf
+from sluiceway_sparkengine.structured.groups import users_error
+from sluiceway_sparkengine.structured.job import SparkJob, SparkRun
+from sluiceway_sparkengine.structured.progress import StreamFigures
+from sluiceway_sparkengine.structured.query import StreamQuery
+
+__all__ = ["StreamJob"]
+
+_ENGINE: Final = "spark"
+_BATCH: Final = 4096
+_USUAL: Final = Settings().batch_size
+
+HOPELESS: Final = (SuppressRestartsError, ConfigurationError, GraphError, PluginError)
+"""What no restart helps."""
+
+
+class StreamJob(SparkJob):
+    """One run of a pipeline in micro-batches on Spark.
+
+    Args:
+        graph: what to run.
+        settings: the options of the run.
+        services: what plugins give.
+        session: what to make a session of where none is active.
+
+    Raises:
+        GraphError: it cannot run here, or cannot be sent to Spark's workers; names the steps.
+        CheckpointError: there is no run to go on from.
+        StateError: the job is another one by now.
+    """
+
+    def __init__(self, graph: StreamGraph, settings: Settings, services: Services, session: SessionConf) -> None:
+        settings = replace(settings, batch_size=_BATCH) if settings.batch_size == _USUAL else settings
+        super().__init__(graph.job_name, settings, services)
+        self._conf = session
+        self._restarts = restart_strategy(settings.restart)
+        self._plan = EmbeddedPlan.of(graph, settings, services)
+        check_shippable(self._plan.graph)
+        self._figures = StreamFigures(self._plan)
+        self._failures: list[JobFailure] = []
+        # What cannot go on is told before Spark is started.
+        self._place, self._found = self._look(settings)
+
+    def _look(self, settings: Settings) -> tuple[str | None, Run | None]:
+        """Where runs are kept, and the one to go on from."""
+        place = settings.from_checkpoint or settings.checkpoints
+        if place is None:
+            return None, None
+        storage = self.services.checkpoint_storage(place)
+        if settings.from_checkpoint is None:
+            return place, None
+        runs = [run for run in find_runs(storage) if run.engine == _ENGINE]
+        if not runs:
+            raise CheckpointError(
+                f"there is no run of engine 'spark' in {place}: name the directory of one, or that with several. "
+                "What other engines have left there, or runs with --hosted, only those go on from"
+            )
+        mine = [run for run in runs if run.job == self.name] or runs
+        run = mine[-1]
+        check_same(run, self._plan, storage.shown(run.directory) if run.directory else place)
+        return place, run
+
+    def metrics(self) -> JobMetrics:
+        """The figures of the micro-batches that were committed."""
+        now_ms = self.services.clock.now_ms()
+        return self._figures.metrics(self.name, self.status.value, self.elapsed_s, len(self._failures), now_ms)
+
+    def failures(self) -> tuple[JobFailure, ...]:
+        """What it got over with its restart strategy."""
+        return tuple(self._failures)
+
+    # ---- in the other thread --------------------------------------------------------------------------------
+
+    def work(self, run: SparkRun) -> None:
+        """Have queries run, as many as the restart strategy wants, until one has come to the end."""
+        session = self._conf.session(least_cores=self.settings.parallelism)
+        slots = max(self.settings.parallelism, int(session.sparkContext.defaultParallelism))
+        # With settings of its own; the program's keep theirs.
+        session = session.newSession()
+        self.check_cancelled()
+        place, temporary = self._place, ""
+        if place is None:
+            master = str(session.sparkContext.master)
+            if not master.startswith("local"):
+                raise ConfigurationError(
+                    f"the executors of {master} need a place that all of them see, for what they have read and "
+                    "written: name a directory or URL with --checkpoints"
+                )
+            place = temporary = tempfile.mkdtemp(prefix="sluiceway-spark-")
+        try:
+            storage = self.services.checkpoint_storage(place)
+            self._work_on(session, slots, storage, self._found or self._new(storage, slots))
+        finally:
+            if temporary:
+                shutil.rmtree(temporary, ignore_errors=True)
+
+    def _new(self, storage: CheckpointStorage, slots: int) -> Run:
+        most = max(len(self._plan.targets_of(stage)) for stage in range(self._plan.last_stage + 1))
+        run = new_run(self._plan, _ENGINE, self.services.clock.now_ms(), min(most, slots))
+        run.write(storage)
+        return run
+
+    def _work_on(self, session: Any, slots: int, storage: CheckpointStorage, run: Run) -> None:
+        query = StreamQuery(
+            session,
+            self._plan,
+            run,
+            storage.shown(run.directory) if run.directory else storage.location,
+            self.services,
+            slots=slots,
+            interval_ms=self.settings.checkpoint_interval_ms,
+            figures=self._figures,
+            cancelled=self.cancelled,
+        )
+        while True:
+            try:
+                query.run()
+            except BaseException as error:
+                cause = users_error(error)
+                if not isinstance(cause, Exception) or not self._go_on_after(cause):
+                    raise cause from (cause.__cause__ if cause is not error else error.__cause__)
+                continue
+            run.finish(storage, self.services.clock.now_ms())
+            return
+
+    def _go_on_after(self, cause: Exception) -> bool:
+        """Whether to begin anew after a failure; waits for as long as the restart strategy says."""
+        clock = self.services.clock
+        self.check_cancelled()
+        delay_ms = None if isinstance(cause, HOPELESS) else self._restarts.delay_ms(clock.now_ms())
+        if delay_ms is None:
+            if self._restarts.reason and not isinstance(cause, HOPELESS):
+                cause.add_note(f"job {self.name!r} has given up: {self._restarts.reason}")
+            return False
+        self._failures.append(JobFailure(clock.now_ms(), "", None, None, "", cause, len(self._figures), delay_ms))
+        if not self.cancelled.wait(delay_ms / 1000):
+            return True
+        self.check_cancelled()
+        return False
