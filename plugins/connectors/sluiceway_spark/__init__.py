@@ -5,11 +5,13 @@ For plugins that build on Spark, too: ``SessionConf``, of which sessions are mad
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from sluiceway.hooks import Offer, hookimpl
 
 if TYPE_CHECKING:
+    from sluiceway.engine import JobStatus
     from sluiceway_spark._sessions import SessionConf, need_spark, said
     from sluiceway_spark._sink import SparkSink
     from sluiceway_spark._source import SparkSource
@@ -35,6 +37,20 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *__all__])
+
+
+@hookimpl
+def sluiceway_checkpoint_completed() -> None:
+    """Have Spark see what is in tables."""
+    if (tables := sys.modules.get("sluiceway_spark._tables")) is not None:
+        tables.checkpointed()
+
+
+@hookimpl
+def sluiceway_job_status_changed(job_name: str, new: JobStatus) -> None:
+    """Have Spark see what is in tables, when a job has ended."""
+    if (tables := sys.modules.get("sluiceway_spark._tables")) is not None:
+        tables.status_changed(job_name, new)
 
 
 @hookimpl

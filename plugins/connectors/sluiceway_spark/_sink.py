@@ -10,8 +10,10 @@ from typing import Any, Final
 from sluiceway.connector import DeliveryGuarantee, Sink, SinkWriter, WriterContext
 from sluiceway.errors import ConfigurationError, MissingExtraError, choose
 from sluiceway_spark._partitions import check_partitions
+from sluiceway_spark._sessions import SessionConf, need_spark
 from sluiceway_spark._sinkfiles import CODECS
 from sluiceway_spark._sinkwriter import SparkSinkWriter, Target
+from sluiceway_spark._tables import Table
 from sluiceway_spark._types import schema_of
 
 __all__ = ["SparkSink"]
@@ -34,10 +36,14 @@ class SparkSink(Sink[Any]):
     Jobs that write to one place at the same time must have different names.
     """
 
-    def __init__(self, target: Target) -> None:
-        if not isinstance(target, Target):
-            raise ConfigurationError("SparkSink is made by SparkSink.path, which takes where to write")
+    def __init__(self, target: Target | Table) -> None:
+        if not isinstance(target, (Target, Table)):
+            raise ConfigurationError("SparkSink is made by SparkSink.path or SparkSink.table")
         self._target = target
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Workers have no session, so that this is where a table is looked up.
+        return {"_target": self._resolved()}
 
     @classmethod
     def path(
@@ -86,17 +92,81 @@ class SparkSink(Sink[Any]):
         )
 
     @classmethod
-    def of(cls, *, path: str | os.PathLike[str], **options: Any) -> SparkSink:
+    def table(
+        cls,
+        name: str,
+        *,
+        schema: Any = None,
+        format: str | None = None,  # noqa: A002 - Spark's word
+        partition_by: str | Sequence[str] = (),
+        mode: str = "error",
+        codec: str | None = None,
+        row_group_size: int = _ROW_GROUP_SIZE,
+        file_size: int | None = None,
+        master: str | None = None,
+        remote: str | None = None,
+        conf: Mapping[str, Any] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> SparkSink:
+        """To a table of a session's catalog, of Parquet or ORC files; no table of Delta or Iceberg.
+
+        It is looked up, or made, in the process that starts the job, by the session that is active there, else by
+        one that is made of ``master`` and ``conf``. Workers write the files on their own. The catalog gets to know
+        of new partitions, and the session of new files, when a later checkpoint is complete, and at the end; other
+        sessions see them when they look anew (``REFRESH TABLE``).
+
+        Args:
+            name: of the table, such as ``shop.orders``.
+            schema: as for :meth:`path`; None: that of the table, which must be there then.
+            format: ``parquet``, the default for a new table, or ``orc``.
+            partition_by: as for :meth:`path`; for a table that is there, it may be left out.
+            mode: as for :meth:`path`: ``error`` takes a table that is there if it is empty.
+            codec: as for :meth:`path`.
+            row_group_size: as for :meth:`path`.
+            file_size: as for :meth:`path`.
+            master: of a session that has to be made.
+            remote: URL of a Spark Connect server, instead.
+            conf: settings of a session that has to be made, ``spark.*``.
+            storage_options: passed to the filesystem of the table's location, where that is a URL.
+
+        Raises:
+            ConfigurationError: one of them cannot be used.
+            MissingExtraError: PySpark is not installed.
+        """
+        need_spark()
+        if not isinstance(name, str) or not name.strip():
+            raise ConfigurationError(f"SparkSink.table takes the name of a table, not {name!r:.100}")
+        target = _target(
+            "",
+            schema,
+            format or "parquet",
+            partition_by,
+            mode,
+            None if format is None else codec,
+            row_group_size,
+            file_size,
+            storage_options or {},
+            table=name,
+        )
+        return cls(Table(name, SessionConf.of(master, remote, conf), target, format, codec))
+
+    @classmethod
+    def of(
+        cls, *, path: str | os.PathLike[str] | None = None, table: str | None = None, **options: Any
+    ) -> SparkSink:
         """By name of an argument: what ``sink("spark", path="totals")`` calls."""
-        return cls.path(path, **options)
+        if (path is None) == (table is None):
+            raise ConfigurationError("sink 'spark' takes one of path= and table=")
+        return cls.table(table, **options) if path is None else cls.path(path, **options)  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
-        return f"<{self._target}>"
+        return f"<{self._shown}>"
 
     @property
     def name(self) -> str:
         """Where it writes."""
-        return f"spark {self._target.path}"
+        target = self._shown
+        return f"spark table {target.table}" if target.table else f"spark {target.path}"
 
     @property
     def guarantee(self) -> DeliveryGuarantee:
@@ -105,7 +175,14 @@ class SparkSink(Sink[Any]):
 
     def create_writer(self, context: WriterContext) -> SinkWriter[Any]:
         """Make the writer of one subtask."""
-        return SparkSinkWriter(self._target, context)
+        return SparkSinkWriter(self._resolved(), context)
+
+    @property
+    def _shown(self) -> Target:
+        return self._target.target if isinstance(self._target, Table) else self._target
+
+    def _resolved(self) -> Target:
+        return self._target.resolve() if isinstance(self._target, Table) else self._target
 
 
 def _target(
@@ -118,8 +195,9 @@ def _target(
     row_group_size: int,
     file_size: int | None,
     options: Mapping[str, Any],
+    table: str = "",
 ) -> Target:
-    where = f"SparkSink to {path}"
+    where = f"SparkSink to {f'table {table}' if table else path}"
     if form not in CODECS:
         raise ConfigurationError(
             f"{where}: format={form!r} must be 'parquet' or 'orc'. FilesSink writes CSV and JSON lines, which "
@@ -146,7 +224,7 @@ def _target(
     found = None if schema is None else schema_of(schema, where)
     if found is not None:
         check_partitions(found, names, where)
-    return Target(path, found, form, codec, names, mode, row_group_size, file_size, dict(options))
+    return Target(path, found, form, codec, names, mode, row_group_size, file_size, dict(options), table=table)
 
 
 def _need_pyarrow() -> None:

@@ -48,6 +48,7 @@ class Target:
         file_size: bytes after which a file is complete, or None.
         options: for the filesystem.
         token: of the description: of one job's sinks they are all alike.
+        table: name of the table that the directory is of; empty: it is of none.
     """
 
     path: str
@@ -60,12 +61,13 @@ class Target:
     file_size: int | None
     options: Mapping[str, Any] = field(default_factory=dict)
     token: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+    table: str = ""
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "path": absolute(self.path)}
 
     def __str__(self) -> str:
-        return f"SparkSink to {self.path}"
+        return f"SparkSink to {f'table {self.table}' if self.table else self.path}"
 
     @property
     def suffix(self) -> str:

@@ -115,7 +115,7 @@ def in_child(tmp_path: Path, *more: str) -> str:
     tools.mkdir()
     for folder in ("/usr/bin", "/bin"):
         for path in Path(folder).iterdir():
-            if not path.name.startswith("java") and not (tools / path.name).exists():
+            if not path.name.startswith("java") and not os.path.lexists(tools / path.name):
                 (tools / path.name).symlink_to(path)
     environment = {**os.environ, "PATH": str(tools), "TMPDIR": str(tmp_path)}
     environment.pop("JAVA_HOME", None)

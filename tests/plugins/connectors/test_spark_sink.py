@@ -443,8 +443,10 @@ class Untold(NamedTuple):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: SparkSink("words"), r"is made by SparkSink.path"),  # type: ignore[arg-type]
+        (lambda: SparkSink("words"), r"is made by SparkSink.path or SparkSink.table"),  # type: ignore[arg-type]
         (lambda: SparkSink.path(""), r"SparkSink.path takes a path, not ''"),
+        (lambda: SparkSink.of(path="a", table="b"), r"takes one of path= and table="),
+        (lambda: SparkSink.of(), r"takes one of path= and table="),
         (lambda: SparkSink.path("t", format="csv"), r"'parquet' or 'orc'. FilesSink writes CSV and JSON lines"),
         (lambda: SparkSink.path("t", mode="add"), r"mode 'add'"),
         (lambda: SparkSink.path("t", codec="bz2"), r"codec of parquet files 'bz2'"),
@@ -472,3 +474,19 @@ class Untold(NamedTuple):
 def test_arguments_that_cannot_be_used_are_told(make: Callable[[], Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         make()
+
+
+class LooksUp:
+    """Stands for a table that is looked up where a job is sent to workers, by a session."""
+
+    def resolve(self) -> Any:
+        raise ConnectorError("there is no such table")
+
+
+def test_what_is_wrong_with_a_table_is_told_before_workers_get_anything() -> None:
+    sink = SparkSink.path("t", schema=WORDS)
+    sink._resolved = LooksUp().resolve  # type: ignore[method-assign]
+    flow = sw.Pipeline("t")
+    flow.from_collection([(1, "to")]).sink(sink)
+    with pytest.raises(ConnectorError, match=r"^there is no such table$"):
+        flow.run(workers=1)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import sluiceway as sw
-from sluiceway.errors import ConnectorError
+from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway.testing.drivers import SinkDriver, drive_sink
 
 pyspark = pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
@@ -139,3 +139,98 @@ def test_from_spark_to_spark(spark: Any, tmp_path: Path, options: dict[str, Any]
     assert rows(spark.read.parquet(str(tmp_path / "out")).select("id", "word")) == rows(
         spark.read.parquet(str(tmp_path / "in"))
     )
+
+
+# ---- tables ----------------------------------------------------------------------------------------------------
+
+
+class Order(NamedTuple):
+    id: int
+    user: str
+    at: dt.datetime
+    tags: list[str]
+
+
+AT = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
+
+
+def orders(numbers: range) -> list[Order]:
+    return [Order(n, f"u{n % 3}", AT, ["x"] * (n % 2)) for n in numbers]
+
+
+@pytest.mark.parametrize(
+    ("options", "partition_by"), [({}, ()), ({"workers": 2}, "user"), ({"checkpoint_interval": "50ms"}, ["user"])]
+)
+def test_a_table_is_made_and_written_to_again(spark: Any, options: dict[str, Any], partition_by: Any) -> None:
+    spark.sql("DROP TABLE IF EXISTS orders")
+    for numbers in (range(10), range(10, 20)):
+        flow = sw.Pipeline("orders", parallelism=2)
+        given = flow.from_collection(orders(numbers)).rebalance()
+        given.sink("spark", table="orders", schema=Order, partition_by=partition_by, mode="append")
+        flow.run(**options)
+        frame = spark.table("orders").orderBy("id")
+        found = [Order(row.id, row.user, row.at.astimezone(dt.UTC), row.tags) for row in frame.collect()]
+        assert found == orders(range(numbers.stop))
+    with pytest.raises(ConnectorError, match=r"SparkSink to table orders: there is .* already"):
+        drive_sink(SparkSink.table("orders"), orders(range(1)))
+    drive_sink(SparkSink.table("orders", mode="append"), orders(range(20, 21)))
+
+
+def test_the_catalog_is_told_of_partitions_while_a_job_runs(spark: Any) -> None:
+    import sluiceway_spark
+    from sluiceway.engine import JobStatus
+    from sluiceway_spark import _tables
+
+    def tell() -> None:
+        sluiceway_spark.sluiceway_checkpoint_completed()
+        if (thread := _tables._watched._thread) is not None:
+            thread.join(100)
+
+    spark.sql("DROP TABLE IF EXISTS words")
+    spark.sql("CREATE TABLE words (id BIGINT, word STRING) USING orc PARTITIONED BY (word)")
+    sluiceway_spark.sluiceway_job_status_changed("driven", JobStatus.RUNNING)
+    with SinkDriver(SparkSink.table("words"), checkpoints=True) as driver:
+        for n in range(2):
+            driver.write([(n, f"w{n}")])
+            driver.checkpoint()
+            driver.complete()
+            tell()
+            assert spark.table("words").count() == n + 1
+        driver.finish()
+    with SinkDriver(SparkSink.table("words", mode="overwrite"), checkpoints=True) as driver:
+        driver.write([(7, "w7")])
+        driver.finish()
+    sluiceway_spark.sluiceway_job_status_changed("driven", JobStatus.FINISHED)
+    assert rows(spark.table("words")) == [(7, "w7")]
+    assert [row.partition for row in spark.sql("SHOW PARTITIONS words").collect()] == ["word=w7"]
+    assert _tables._watched._tables == {}
+
+
+@pytest.mark.parametrize(
+    ("made", "options", "message"),
+    [
+        (None, {}, r"table t: there is no such table, and without schema= it cannot be made"),
+        ("TABLE t (id BIGINT) USING csv", {}, r"that is a table of csv. Tables of Parquet and ORC"),
+        ("TEMP VIEW t AS SELECT 1 AS id", {}, r"that is a view, which has no files"),
+        ("TABLE t (id BIGINT, b INT) USING parquet CLUSTERED BY (b) INTO 2 BUCKETS", {}, r"the table is bucketed"),
+        (
+            "TABLE t (id BIGINT, word INT) USING parquet",
+            {"schema": SCHEMA},
+            r"'word' is string in schema=, but in",
+        ),
+        ("TABLE t (id BIGINT, word STRING) USING parquet", {"partition_by": "word"}, r"partitioned by nothing"),
+        ("TABLE t (id BIGINT) USING parquet", {"format": "orc"}, r"format='orc', but it is a table of parquet"),
+        ("TABLE t (id BIGINT) USING orc", {"codec": "gzip"}, r"codec='gzip' is none of orc"),
+    ],
+)
+def test_tables_that_cannot_be_written_to_are_told(
+    spark: Any, made: str | None, options: dict[str, Any], message: str
+) -> None:
+    spark.catalog.dropTempView("t")
+    spark.sql("DROP TABLE IF EXISTS t")
+    if made is not None:
+        spark.sql(f"CREATE {made}")
+    flow = sw.Pipeline("t")
+    flow.from_collection([(1, "to")]).sink(SparkSink.table("t", **options))
+    with pytest.raises((ConnectorError, ConfigurationError), match=message):
+        flow.run(workers=1)

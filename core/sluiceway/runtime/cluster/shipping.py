@@ -17,7 +17,7 @@ from typing import Any, Final
 import cloudpickle
 
 from sluiceway.connectors.process_local import ProcessLocal
-from sluiceway.errors import GraphError, SerializationError, SluicewayError
+from sluiceway.errors import ConfigurationError, ConnectorError, GraphError, SerializationError, SluicewayError
 from sluiceway.graph import JobGraph
 from sluiceway.graph.check import find_unshippable
 from sluiceway.serializers.byvalue import ValuePickler
@@ -70,11 +70,15 @@ def dump(value: object) -> bytes:
 
     Raises:
         SerializationError: something in it cannot be pickled.
+        ConfigurationError: a connector that looks things up for the workers finds that it cannot be used.
+        ConnectorError: it finds something else to be wrong.
     """
     _take_scripts_along()
     buffer = io.BytesIO()
     try:
         _Pickler(buffer, protocol=5).dump(value)
+    except (ConfigurationError, ConnectorError):
+        raise
     except Exception as error:
         raise SerializationError(f"cannot be sent to a worker: {error}") from error
     return buffer.getvalue()
