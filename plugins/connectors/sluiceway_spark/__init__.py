@@ -1,5 +1,7 @@
 """Tables, queries and files of Apache Spark: ``SparkSource`` reads them, ``SparkSink`` writes them.
 
+The other way round, ``register(spark)`` has plain PySpark read and write with connectors of Sluiceway.
+
 For plugins that build on Spark, too: ``SessionConf``, of which sessions are made, ``need_spark`` and ``said``.
 """
 
@@ -15,8 +17,9 @@ if TYPE_CHECKING:
     from sluiceway_spark._sessions import SessionConf, need_spark, said
     from sluiceway_spark._sink import SparkSink
     from sluiceway_spark._source import SparkSource
+    from sluiceway_spark.datasource._format import register
 
-__all__ = ["SessionConf", "SparkSink", "SparkSource", "need_spark", "said"]
+__all__ = ["SessionConf", "SparkSink", "SparkSource", "need_spark", "register", "said"]
 
 
 def __getattr__(name: str) -> Any:
@@ -28,6 +31,13 @@ def __getattr__(name: str) -> Any:
         from sluiceway_spark._sink import SparkSink
 
         return SparkSink
+    if name == "register":
+        from sluiceway_spark._sessions import need_spark
+
+        need_spark()
+        from sluiceway_spark.datasource._format import register
+
+        return register
     if name in __all__:
         from sluiceway_spark import _sessions
 

@@ -15,7 +15,7 @@ import msgspec
 
 from sluiceway.errors import ConfigurationError
 
-__all__ = ["fields_of", "for_spark", "schema_of"]
+__all__ = ["column_type", "fields_of", "for_spark", "schema_of"]
 
 _TAKES: Final = (
     "a pyarrow.Schema, a StructType of Spark's, or a dataclass, NamedTuple, TypedDict or msgspec.Struct with types"
@@ -156,6 +156,11 @@ def _columns_of(cls: Any, where: str) -> list[tuple[str, Any]]:
         (column, _of_hint(hints[attribute], f"{where}: {cls.__name__}.{attribute}"))
         for attribute, column in fields
     ]
+
+
+def column_type(hint: Any, where: str) -> Any:
+    """Arrow's type for values that are annotated with ``hint``. Raises ConfigurationError."""
+    return _of_hint(hint, where)
 
 
 def _of_hint(hint: Any, where: str) -> Any:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pickle
 import random
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,16 +27,14 @@ from sluiceway.connectors.collection import CollectionSource
 from sluiceway.connectors.function import FunctionSource
 from sluiceway.connectors.generator import GeneratorSource
 from sluiceway.elements import Batch
-from sluiceway.errors import CheckpointError, ConnectorError
-from sluiceway.runtime.microbatch import planner
-from sluiceway.runtime.microbatch.planner import BatchLimits, BatchPlanner
-from sluiceway.runtime.microbatch.reading import BatchReader, BatchWork, ReaderCache
-from sluiceway.runtime.microbatch.sidefiles import BatchRead, SideFiles
-from sluiceway.runtime.microbatch.stored import StoredSource
+from sluiceway.errors import ConnectorError
+from sluiceway.runtime.microbatch.planner import BatchLimits
+from sluiceway.runtime.microbatch.reading import BatchReader, ReaderCache
 from sluiceway.storage import CheckpointStorage
 from sluiceway_files import FilesSource
 from sluiceway_filesystem._local import LocalStorage
 
+Drive = Callable[..., Any]
 QUICK = BatchLimits(records=10, wait_s=0.05, linger_s=0.01, time_s=2.0)
 
 
@@ -112,79 +109,8 @@ class _ShuffledReader(Reader[Any]):
         pass
 
 
-class Driver:
-    """An engine that runs one batch after the other, and whose driver may begin anew at any time."""
-
-    def __init__(
-        self,
-        source: Source[Any],
-        storage: CheckpointStorage,
-        readers: int = 2,
-        *,
-        limits: BatchLimits = QUICK,
-        cache: ReaderCache | None = None,
-    ) -> None:
-        self.source = source
-        self.files = SideFiles(storage, "run")
-        self.readers = readers
-        self.limits = limits
-        self.cache = cache
-        self.batch = 0
-        self.given: list[Any] = []
-        self.planner = self._planner()
-
-    def _planner(self) -> BatchPlanner:
-        return BatchPlanner(self.source, self.files, self.readers, limits=self.limits)
-
-    def restart(self) -> None:
-        self.planner.close()
-        self.planner = self._planner()
-
-    def close(self) -> None:
-        self.planner.close()
-        if self.cache is not None:
-            self.cache.close()
-
-    def attempt(self, work: BatchWork, most: int | None = None) -> tuple[list[Any], BatchRead | None]:
-        """Read what a reader has to; ``most`` batches of records and then die."""
-        work = pickle.loads(pickle.dumps(work))
-        reader = BatchReader(self.planner.source, work, self.files, cache=self.cache)
-        got: list[Any] = []
-        try:
-            reader.start()
-            while not isinstance(result := reader.poll(4), Wait) and result is not END_OF_INPUT:
-                values = result.values if isinstance(result, Batch) else result
-                stamps = result.timestamps if isinstance(result, Batch) else None
-                got.append((tuple(values), None if stamps is None else tuple(stamps), reader.current_split_id))
-                got.append(tuple(reader.finished_splits()))
-                got.append(frozenset(reader.waiting_splits()))
-                if most is not None and len(got) >= 3 * most:
-                    return got, None
-            got.append(tuple(reader.finished_splits()))
-            return got, reader.finish(b"payload")
-        finally:
-            reader.close()
-
-    def run_batch(self, **options: Any) -> bool:
-        """One batch, all goes well. False: there was nothing to plan."""
-        plan = self.planner.plan(self.batch + 1, **options)
-        if plan is None:
-            return False
-        self.batch += 1
-        for work in self.planner.work(self.batch):
-            got, _ = self.attempt(work)
-            self.given += values_of(got)
-        self.planner.committed(self.batch)
-        return True
-
-
 def values_of(got: list[Any]) -> list[Any]:
     return [value for values, _, _ in got[:-1:3] for value in values]
-
-
-@pytest.fixture
-def storage(tmp_path: Path) -> CheckpointStorage:
-    return LocalStorage(str(tmp_path / "positions"))
 
 
 def lines(directory: Path, files: int, each: int) -> list[str]:
@@ -199,8 +125,8 @@ def drain(reader: BatchReader) -> None:
         assert result is not END_OF_INPUT
 
 
-def test_a_bounded_source_is_read_to_its_end(storage: CheckpointStorage) -> None:
-    driver = Driver(CollectionSource(range(95)), storage)
+def test_a_bounded_source_is_read_to_its_end(drive: Drive, storage: CheckpointStorage) -> None:
+    driver = drive(CollectionSource(range(95)), storage)
     batches = 0
     while driver.run_batch():
         batches += 1
@@ -209,8 +135,10 @@ def test_a_bounded_source_is_read_to_its_end(storage: CheckpointStorage) -> None
     assert batches == 5  # of 20 records, by two readers; nobody has to read nothing to know that it is over
 
 
-def test_an_engine_that_wants_the_end_from_the_readers_gets_a_batch_for_it(storage: CheckpointStorage) -> None:
-    driver = Driver(CollectionSource(range(40)), storage)
+def test_an_engine_that_wants_the_end_from_the_readers_gets_a_batch_for_it(
+    drive: Drive, storage: CheckpointStorage
+) -> None:
+    driver = drive(CollectionSource(range(40)), storage)
     while not driver.planner.ended(driver.batch):
         assert driver.run_batch(always=True)
         assert driver.batch < 10
@@ -224,10 +152,10 @@ def test_an_engine_that_wants_the_end_from_the_readers_gets_a_batch_for_it(stora
     driver.close()
 
 
-def test_many_small_files_make_few_batches(storage: CheckpointStorage, tmp_path: Path) -> None:
+def test_many_small_files_make_few_batches(drive: Drive, storage: CheckpointStorage, tmp_path: Path) -> None:
     expected = lines(tmp_path / "in", 60, 3)
     limits = replace(QUICK, records=1000)
-    driver = Driver(FilesSource.text(str(tmp_path / "in")), storage, limits=limits)
+    driver = drive(FilesSource.text(str(tmp_path / "in")), storage, limits=limits)
     while driver.run_batch():
         pass
     driver.close()
@@ -237,7 +165,7 @@ def test_many_small_files_make_few_batches(storage: CheckpointStorage, tmp_path:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("kind", ["shuffled", "collection", "files", "function"])
-def test_whatever_fails_nothing_is_lost_or_double(kind: str, seed: int, tmp_path: Path) -> None:
+def test_whatever_fails_nothing_is_lost_or_double(drive: Drive, kind: str, seed: int, tmp_path: Path) -> None:
     """Attempts that die anywhere, drivers that begin anew, batches that are repeated: always the same records."""
     place = tmp_path
     draw = random.Random(seed)
@@ -255,7 +183,7 @@ def test_whatever_fails_nothing_is_lost_or_double(kind: str, seed: int, tmp_path
         source, expected = FunctionSource(lambda: iter(range(45))), list(range(45))
     cache = draw.choice([None, ReaderCache()])
     readers = 1 if kind == "function" else 2
-    driver = Driver(source, LocalStorage(str(place / "positions")), readers, cache=cache)
+    driver = drive(source, LocalStorage(str(place / "positions")), readers, cache=cache)
     try:
         while True:
             if draw.random() < 0.5:
@@ -280,8 +208,8 @@ def test_whatever_fails_nothing_is_lost_or_double(kind: str, seed: int, tmp_path
     assert sorted(driver.given) == sorted(expected)
 
 
-def test_the_attempt_that_is_faster_is_the_one_that_counts(storage: CheckpointStorage) -> None:
-    driver = Driver(ShuffledSource(3, 30), storage, 1)
+def test_the_attempt_that_is_faster_is_the_one_that_counts(drive: Drive, storage: CheckpointStorage) -> None:
+    driver = drive(ShuffledSource(3, 30), storage, 1)
     assert driver.planner.plan(1) is not None
     (work,) = driver.planner.work(1)
     slow = BatchReader(driver.planner.source, work, driver.files)
@@ -299,8 +227,8 @@ def test_the_attempt_that_is_faster_is_the_one_that_counts(storage: CheckpointSt
     driver.close()
 
 
-def test_two_attempts_that_read_the_same_do_not_mind_each_other(storage: CheckpointStorage) -> None:
-    driver = Driver(CollectionSource(range(30)), storage, 1)
+def test_two_attempts_that_read_the_same_do_not_mind_each_other(drive: Drive, storage: CheckpointStorage) -> None:
+    driver = drive(CollectionSource(range(30)), storage, 1)
     driver.planner.plan(1)
     (work,) = driver.planner.work(1)
     slow = BatchReader(driver.planner.source, work, driver.files)
@@ -318,8 +246,8 @@ def test_two_attempts_that_read_the_same_do_not_mind_each_other(storage: Checkpo
     driver.close()
 
 
-def test_a_source_that_does_not_give_the_same_again_is_told_of(storage: CheckpointStorage) -> None:
-    driver = Driver(CollectionSource(range(30)), storage, 1)
+def test_a_source_that_does_not_give_the_same_again_is_told_of(drive: Drive, storage: CheckpointStorage) -> None:
+    driver = drive(CollectionSource(range(30)), storage, 1)
     driver.run_batch()
     work = driver.planner.work(1)[0]
     reader = BatchReader(CollectionSource(range(5)), work, driver.files)
@@ -353,9 +281,9 @@ class Counting(CollectionSource[int]):
         return reader
 
 
-def test_a_reader_stays_open_between_batches(storage: CheckpointStorage) -> None:
+def test_a_reader_stays_open_between_batches(drive: Drive, storage: CheckpointStorage) -> None:
     source = Counting(60)
-    driver = Driver(source, storage, cache=ReaderCache())
+    driver = drive(source, storage, cache=ReaderCache())
     while driver.run_batch():
         pass
     assert (source.opened, source.closed) == (2, 0)
@@ -364,10 +292,10 @@ def test_a_reader_stays_open_between_batches(storage: CheckpointStorage) -> None
     assert sorted(driver.given) == list(range(60))
 
 
-def test_a_reader_that_has_left_another_file_is_not_used(storage: CheckpointStorage) -> None:
+def test_a_reader_that_has_left_another_file_is_not_used(drive: Drive, storage: CheckpointStorage) -> None:
     source = Counting(60)
     here, elsewhere = ReaderCache(), ReaderCache()
-    driver = Driver(source, storage, 1, cache=here)
+    driver = drive(source, storage, 1, cache=here)
     driver.run_batch()
     driver.cache = elsewhere  # as if the next batch was read by another process
     driver.run_batch()
@@ -412,9 +340,9 @@ class _SlowReader(_ShuffledReader):
         return taken or Wait()
 
 
-def test_a_batch_waits_for_what_comes_late(storage: CheckpointStorage) -> None:
+def test_a_batch_waits_for_what_comes_late(drive: Drive, storage: CheckpointStorage) -> None:
     source = Slow()
-    driver = Driver(source, storage, 1, limits=replace(QUICK, wait_s=30.0))
+    driver = drive(source, storage, 1, limits=replace(QUICK, wait_s=30.0))
     assert driver.planner.plan(1) is not None
     reader = BatchReader(source, driver.planner.work(1)[0], driver.files)
     reader.start()
@@ -433,9 +361,9 @@ def test_a_batch_waits_for_what_comes_late(storage: CheckpointStorage) -> None:
     driver.close()
 
 
-def test_a_batch_may_be_empty_and_the_next_one_goes_on(storage: CheckpointStorage) -> None:
+def test_a_batch_may_be_empty_and_the_next_one_goes_on(drive: Drive, storage: CheckpointStorage) -> None:
     source = Slow()
-    driver = Driver(source, storage, 1)
+    driver = drive(source, storage, 1)
     assert driver.run_batch()
     assert driver.given == []
     source.there = [7]
@@ -444,10 +372,10 @@ def test_a_batch_may_be_empty_and_the_next_one_goes_on(storage: CheckpointStorag
     driver.close()
 
 
-def test_what_is_there_now_comes_to_an_end(storage: CheckpointStorage) -> None:
+def test_what_is_there_now_comes_to_an_end(drive: Drive, storage: CheckpointStorage) -> None:
     source = Slow()
     source.there = list(range(25))
-    driver = Driver(source, storage, 1)
+    driver = drive(source, storage, 1)
     while driver.run_batch(dry_since=0):
         assert driver.batch < 10
     assert driver.given == list(range(25))
@@ -458,8 +386,8 @@ def test_what_is_there_now_comes_to_an_end(storage: CheckpointStorage) -> None:
     driver.close()
 
 
-def test_numbers_that_are_not_due_are_not_there_now(storage: CheckpointStorage) -> None:
-    driver = Driver(GeneratorSource(rate=200.0), storage, 2)
+def test_numbers_that_are_not_due_are_not_there_now(drive: Drive, storage: CheckpointStorage) -> None:
+    driver = drive(GeneratorSource(rate=200.0), storage, 2)
     while driver.run_batch(dry_since=0):
         assert driver.batch < 50
     assert driver.given
@@ -486,7 +414,9 @@ class Growing(SimpleEnumerator):
             self._context.assign(self._asking.pop(0), [self._pending.pop(0)])
 
 
-def test_splits_that_are_found_later_are_read_and_until_then_nothing_runs(storage: CheckpointStorage) -> None:
+def test_splits_that_are_found_later_are_read_and_until_then_nothing_runs(
+    drive: Drive, storage: CheckpointStorage
+) -> None:
     made: list[Growing] = []
 
     class Found(ShuffledSource):
@@ -498,7 +428,7 @@ def test_splits_that_are_found_later_are_read_and_until_then_nothing_runs(storag
             return made[-1]
 
     found: list[Shuffled] = []
-    driver = Driver(Found(0, 0), storage, 2)
+    driver = drive(Found(0, 0), storage, 2)
     assert not driver.run_batch()
     found.append(Shuffled("a", 0, 5))
     made[-1]._context.wake()
@@ -509,100 +439,4 @@ def test_splits_that_are_found_later_are_read_and_until_then_nothing_runs(storag
     found.append(Shuffled("b", 5, 12))
     assert driver.run_batch()
     assert sorted(driver.given) == list(range(12))
-    driver.close()
-
-
-# -- sources that cannot be read again --------------------------------------------------------------------------
-
-
-def test_what_cannot_be_read_again_is_stored(storage: CheckpointStorage) -> None:
-    calls: list[int] = []
-
-    def records() -> Iterator[int]:
-        calls.append(1)
-        yield from range(35)
-
-    driver = Driver(FunctionSource(records), storage, 1)
-    assert isinstance(driver.planner.source, StoredSource)
-    assert driver.run_batch()
-    work = driver.planner.work(1)[0]
-    first, _ = driver.attempt(work)
-    assert values_of(first) == list(range(10))
-    while driver.run_batch():
-        pass
-    assert driver.given == list(range(35))
-    assert len(calls) == 1  # by one reader, that stayed open
-    driver.close()
-
-
-def test_stored_records_go_with_their_batches(storage: CheckpointStorage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planner, "_KEPT", 3)
-    driver = Driver(FunctionSource(lambda: iter(range(100))), storage, 1)
-    while driver.run_batch():
-        names = [file.name for file in storage.files("run")]
-        stored = [name for name in names if "/stored/" in name]
-        assert len(stored) <= 5
-        assert len(names) - len(stored) <= 2 * 5
-    assert driver.batch == 10
-    assert driver.given == list(range(100))
-    driver.close()
-
-
-def test_a_stored_source_goes_on_where_its_last_plan_was(storage: CheckpointStorage) -> None:
-    driver = Driver(FunctionSource(lambda: iter(range(35))), storage, 1)
-    driver.run_batch()
-    driver.planner.plan(2)
-    driver.restart()
-    while driver.run_batch():
-        driver.restart()
-    assert driver.given == list(range(35))
-    driver.close()
-
-
-# -- files ------------------------------------------------------------------------------------------------------
-
-
-def test_files_of_old_batches_go(storage: CheckpointStorage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planner, "_KEPT", 3)
-    driver = Driver(CollectionSource(range(200)), storage)
-    while driver.run_batch():
-        pass
-    assert driver.batch == 10
-    numbers = {int(file.name.split("/")[1]) for file in storage.files("run")}
-    assert numbers == set(range(7, 11))
-    driver.close()
-
-
-def test_missing_files_are_named(storage: CheckpointStorage) -> None:
-    driver = Driver(CollectionSource(range(90)), storage)
-    driver.run_batch()
-    driver.run_batch()
-    driver.close()
-    storage.delete(["run/2/1"])
-    driver.restart()
-    with pytest.raises(CheckpointError, match=r"what reader 1 has read in batch 2 is not in .*positions/run: a"):
-        driver.planner.plan(3)
-    storage.delete(["run/2/plan"])
-    driver.restart()
-    with pytest.raises(CheckpointError, match=r"the plan of batch 2 is not in .*positions/run"):
-        driver.planner.plan(3)
-    driver.close()
-
-
-def test_a_file_of_another_kind_is_told_of(storage: CheckpointStorage) -> None:
-    storage.write("run/1/plan", [b"something else"])
-    driver = Driver(CollectionSource(range(90)), storage)
-    with pytest.raises(CheckpointError, match=r"run/1/plan is no file of a batch that this version can read"):
-        driver.planner.plan(1)
-    driver.close()
-
-
-def test_positions_are_said_in_words_of_json(storage: CheckpointStorage) -> None:
-    driver = Driver(CollectionSource(range(40)), storage)
-    driver.run_batch()
-    driver.planner.plan(2)
-    assert driver.planner.positions(2) == {
-        "slice-0": {"index": 0, "start": 10, "stop": 20},
-        "slice-1": {"index": 1, "start": 30, "stop": 40},
-    }
     driver.close()

@@ -9,7 +9,7 @@ from typing import Any, Final
 from sluiceway.clock import Clock, SystemClock
 from sluiceway.connector import Source
 from sluiceway.errors import CheckpointError
-from sluiceway.runtime.microbatch.reading import BatchWork
+from sluiceway.runtime.microbatch.reading import BatchReader, BatchWork
 from sluiceway.runtime.microbatch.sidefiles import PLAN, BatchPlan, BatchRead, SideFiles
 from sluiceway.runtime.microbatch.splits import DrivenEnumerator
 from sluiceway.runtime.microbatch.stored import StoredSource, StoredSplit
@@ -18,6 +18,7 @@ __all__ = ["BatchLimits", "BatchPlanner"]
 
 _KEPT: Final = 20
 """How many batches an engine may go back; one goes back one batch by itself, users may have it go back further."""
+_MANY: Final = 16_384
 _FEWEST_AHEAD: Final = 4
 _MOST_AHEAD: Final = 1024
 
@@ -52,6 +53,8 @@ class BatchPlanner:
         readers: how many; at most ``source.max_readers``.
         clock: real time; None: the system's.
         limits: of each batch.
+        reads_what_is_left: whether to read here what readers were to read and did not come to the end of, as
+            whoever has run them wanted no more; else that is an error.
     """
 
     def __init__(
@@ -62,10 +65,12 @@ class BatchPlanner:
         *,
         clock: Clock | None = None,
         limits: BatchLimits | None = None,
+        reads_what_is_left: bool = False,
     ) -> None:
         self.readers = readers
         self._clock = SystemClock() if clock is None else clock
         self._limits = limits or BatchLimits()
+        self._reads_what_is_left = reads_what_is_left
         self._files = files
         self._stores = not source.seekable
         self.source: Source[Any] = StoredSource(source, files, self._limits) if self._stores else source
@@ -245,13 +250,27 @@ class BatchPlanner:
         return [found.get(reader, gone) for reader in range(self.readers)]
 
     def _states_of(self, batch: int, plan: BatchPlan) -> list[tuple[int, BatchRead]]:
-        states = [(r, self._files.read(batch, r)) for r in range(self.readers) if r not in plan.ended]
+        states = [(r, self._state_of(batch, r, plan)) for r in range(self.readers) if r not in plan.ended]
         if missing := [reader for reader, state in states if state is None]:
             raise CheckpointError(
                 f"what reader {missing[0]} has read in batch {batch} is not in {self._files.where}: a query goes "
                 "on with the directory for positions that it began with, as long as that is whole"
             )
         return [(reader, state) for reader, state in states if state is not None]
+
+    def _state_of(self, batch: int, reader: int, plan: BatchPlan) -> BatchRead | None:
+        found = self._files.read(batch, reader)
+        before = self._files.read(batch - 1, reader) if found is None and batch > 1 else None
+        if found is not None or not self._reads_what_is_left or (before is None and batch > 1):
+            return found
+        rest = BatchReader(self.source, self._work_of(batch, reader, plan, before), self._files)
+        try:
+            rest.start()
+            while not rest.over:
+                rest.poll(_MANY)
+            return rest.finish()
+        finally:
+            rest.close()
 
     def _work_of(self, batch: int, reader: int, plan: BatchPlan, state: BatchRead | None) -> BatchWork:
         fresh = plan.assigned.get(reader, [])
