@@ -163,6 +163,7 @@ class JobMetrics:
         job: the job's id, where it runs in a cluster that stays; else empty.
         micro_batches: how many it has come through, on an engine that has any.
         micro_batch_s: how long the last of them took.
+        doing: what the engine is at, in its own words and short, such as ``stage 2 of 3``; mostly empty.
     """
 
     job_name: str
@@ -176,6 +177,7 @@ class JobMetrics:
     job: str = ""
     micro_batches: int = 0
     micro_batch_s: float = 0.0
+    doing: str = ""
 
 
 class MetricsReporter(ABC):

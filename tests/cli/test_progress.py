@@ -128,6 +128,19 @@ def test_rates_of_workers_do_not_jump_with_their_reports() -> None:
     assert told[:4] == [0.0, 2_000.0, 1_000.0, 400.0]
 
 
+def test_what_an_engine_is_at_is_told_and_of_records_what_is_known() -> None:
+    steps = [
+        replace(NOW, doing="stage 1 of 3", records_in=0, records_out=0),
+        replace(NOW, doing="stage 2 of 3"),
+    ]
+    first, second, *_ = run(io.StringIO(), *steps).splitlines()
+    assert first == "wc: 3.0 s | stage 1 of 3"
+    assert second.startswith("wc: 3.0 s | stage 2 of 3 | in ")
+    assert second.endswith("| total 1,100 in, 2,040 out")
+    told = [json.loads(line) for line in run(io.StringIO(), *steps, NOW, as_json=True).splitlines()]
+    assert [line.get("doing") for line in told[:3]] == ["stage 1 of 3", "stage 2 of 3", None]
+
+
 # -- the closing line ---------------------------------------------------------------------------------------
 
 

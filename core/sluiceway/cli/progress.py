@@ -52,6 +52,7 @@ class Figures:
         micro_batches: how many there were, on an engine that has any.
         micro_batch_s: how long the last of them took.
         lag_ms: how far the watermark is behind the clock, where the engine says so.
+        doing: what the engine is at, in its own words; mostly empty.
     """
 
     elapsed_s: float
@@ -65,6 +66,7 @@ class Figures:
     micro_batches: int = 0
     micro_batch_s: float = 0.0
     lag_ms: int | None = None
+    doing: str = ""
 
 
 def figures(now: JobMetrics, before: JobMetrics | None = None) -> Figures:
@@ -97,13 +99,17 @@ def figures(now: JobMetrics, before: JobMetrics | None = None) -> Figures:
         micro_batches=now.micro_batches,
         micro_batch_s=now.micro_batch_s,
         lag_ms=max((t.watermark_lag_ms for t in now.subtasks if t.watermark_lag_ms is not None), default=None),
+        doing=now.doing,
     )
 
 
 def _line(f: Figures) -> str:
+    if f.doing and not f.records_in:
+        return f"{_seconds(f.elapsed_s)} | {f.doing}"  # of records nothing is known yet
     # The date comes last: it is what a narrow terminal may cut off.
     parts = [
         _seconds(f.elapsed_s),
+        *([f.doing] if f.doing else []),
         f"in {show_count(f.in_per_s)}/s",
         f"out {show_count(f.out_per_s)}/s",
         *_ways(f),
@@ -167,6 +173,7 @@ def _progress_json(metrics: JobMetrics, f: Figures) -> str:
             "backpressured": round(f.backpressured, 3),
             "watermark": f.watermark,
             **({"micro_batches": f.micro_batches, "micro_batch_s": f.micro_batch_s} if f.micro_batches else {}),
+            **({"doing": f.doing} if f.doing else {}),
         },
     )
 
@@ -237,7 +244,8 @@ class Progress:
             return "starting" if self._live is not None else f"{now.job_name}: starting"
         if self._live is not None:
             return _line(f)
-        return f"{now.job_name}: {_line(f)} | total {f.records_in:,} in, {f.records_out:,} out"
+        total = f" | total {f.records_in:,} in, {f.records_out:,} out" if f.records_in or not f.doing else ""
+        return f"{now.job_name}: {_line(f)}{total}"
 
     def _write(self, text: str) -> None:
         self._stream.write(text + "\n")

@@ -23,6 +23,7 @@ from sluiceway.streamgraph import StreamGraph
 from sluiceway_spark import SessionConf
 from sluiceway_sparkengine.structured.groups import JobGroup, users_error
 from sluiceway_sparkengine.structured.local import in_this_process
+from sluiceway_sparkengine.structured.passes import Pass, passes_of
 from sluiceway_sparkengine.structured.rows import SCHEMA, Row
 from sluiceway_sparkengine.structured.stages import Outcome, level_task, ship, source_task
 
@@ -32,6 +33,9 @@ _BATCH: Final = 4096
 """Records at a time where nobody says how many: nobody waits for them, and each batch has its price."""
 
 _USUAL: Final = Settings().batch_size
+_AT_ONCE: Final = 2
+"""Partitions that Spark computes at a time when rows are taken one partition after the other."""
+
 _INTERRUPT_AGAIN_S: Final = 0.5
 _LAST_WAIT_S: Final = 10.0
 
@@ -70,7 +74,7 @@ class BatchJob(Job):
         self._run: _Run | None = None
         self._failure: BaseException | None = None
         self._outcomes: list[Outcome] = []
-        self._plan = plan
+        self.plan = plan
 
     # ---- the job's face -------------------------------------------------------------------------------------
 
@@ -129,7 +133,7 @@ class BatchJob(Job):
         """The figures of the subtasks that have ended, as far as Spark has given them."""
         clock = self._services.clock
         elapsed = 0.0 if self._began is None else (self._ended or clock.monotonic()) - self._began
-        outcomes, plan = list(self._outcomes), self._plan
+        outcomes, plan = list(self._outcomes), self.plan
         sources = set(plan.sources)
         return JobMetrics(
             job_name=self._name,
@@ -138,12 +142,13 @@ class BatchJob(Job):
             records_in=sum(o.records_in for o in outcomes if plan.who(o.target)[0] in sources),
             records_out=sum(o.records_to_sinks for o in outcomes),
             subtasks=tuple(self._figures(outcome) for outcome in sorted(outcomes, key=lambda o: o.target)),
+            doing="" if self._status.ended or self._run is None else self._run.doing(),
         )
 
     def _figures(self, outcome: Outcome) -> SubtaskMetrics:
-        vertex, subtask = self._plan.who(outcome.target)
+        vertex, subtask = self.plan.who(outcome.target)
         return SubtaskMetrics(
-            vertex=self._plan.graph.vertex(vertex).name,
+            vertex=self.plan.graph.vertex(vertex).name,
             subtask=subtask,
             state="finished",
             records_in=outcome.records_in,
@@ -190,9 +195,11 @@ class BatchJob(Job):
         settings, services = self._settings, self._services
         session = self._conf.session(least_cores=settings.parallelism)
         run.group = group = JobGroup(session, f"sluiceway: {self._name}")
+        from pyspark.sql import DataFrame
+
         self._check_cancelled()
         slots = max(settings.parallelism, _slots(session))
-        plan = self._plan = EmbeddedPlan.of(self._stream_graph, settings, services, keyed_subtasks=slots)
+        plan = self.plan = EmbeddedPlan.of(self._stream_graph, settings, services, keyed_subtasks=slots)
         local = in_this_process(plan)
         shipped = ship(plan, services)
         readers = self._readers(plan)
@@ -201,12 +208,15 @@ class BatchJob(Job):
         run.sinks = sinks
         try:
             sinks.open()
-            rows = _rows(session, plan, shipped, dump(readers), len(readers), local, slots)
+            passes = passes_of(plan, slots, by_id=hasattr(DataFrame, "repartitionById"))
+            run.stages = len(passes)
+            rows = _rows(session, plan, shipped, dump(readers), passes, local)
             with group:
                 received = rows.toLocalIterator(prefetchPartitions=True) if local else rows.collect()
                 for row in received:
                     self._received(Row(*row), sinks)
             self._check_cancelled()
+            run.committing = True
             self._commit(plan, sinks)
         finally:
             sinks.close()
@@ -225,7 +235,7 @@ class BatchJob(Job):
         return readers
 
     def _received(self, row: Row, sinks: _LocalSinks) -> None:
-        if row.stage <= self._plan.last_stage:
+        if row.stage <= self.plan.last_stage:
             sinks.feed(row)
             return
         outcome: Outcome = load(bytes(row.payload))
@@ -266,6 +276,8 @@ class _Run(threading.Thread):
         self.group: JobGroup | None = None
         self.sinks: _LocalSinks | None = None
         self.over = False
+        self.committing = False
+        self.stages = job.plan.last_stage + 1
         self.presence = _Presence(self)
         self._job = job
         self._mail = loop.mail
@@ -288,6 +300,18 @@ class _Run(threading.Thread):
         if group is not None and self.is_alive():
             group.cancel()
 
+    def doing(self) -> str:
+        """What is done now, for people. From any thread."""
+        group = self.group
+        if self.committing:
+            return "committing"
+        if group is None:
+            return "starting Spark"
+        over, done, tasks = group.tasks()
+        return f"stage {min(over + 1, self.stages)} of {self.stages}" + (
+            f", task {done + 1} of {tasks}" if tasks else ""
+        )
+
     def _ended(self, failure: BaseException | None) -> None:
         self.over = True
         self._job.ended(failure)
@@ -298,16 +322,16 @@ class _LocalSinks:
     """The sinks that give their records to this program, and the commits of the others."""
 
     def __init__(self, plan: EmbeddedPlan, vertices: frozenset[int], services: Services) -> None:
-        self._plan = plan
+        self.plan = plan
         self._services = services
         self._targets = [t for t in plan.targets_of(plan.last_stage) if plan.who(t)[0] in vertices]
         self._chains: dict[int, EmbeddedChain] = {}
 
     def chain(self, target: int) -> EmbeddedChain:
         """A subtask of a sink, not opened yet, that works on what the program holds."""
-        vertex, subtask = self._plan.who(target)
+        vertex, subtask = self.plan.who(target)
         return EmbeddedChain(
-            self._plan,
+            self.plan,
             vertex,
             subtask,
             state_backend=self._services.state_backend("memory"),
@@ -324,7 +348,7 @@ class _LocalSinks:
 
     def feed(self, row: Row) -> None:
         """Records have come."""
-        self._chains[row.target].feed(row.sender, self._plan.unpack(row.sender, row.payload))
+        self._chains[row.target].feed(row.sender, self.plan.unpack(row.sender, row.payload))
 
     def finish(self) -> list[Outcome]:
         """All have come."""
@@ -348,31 +372,34 @@ class _LocalSinks:
 
 
 def _rows(
-    session: Any, plan: EmbeddedPlan, shipped: bytes, dealt: bytes, readers: int, local: frozenset[int], slots: int
+    session: Any, plan: EmbeddedPlan, shipped: bytes, dealt: bytes, passes: list[Pass], local: frozenset[int]
 ) -> Any:
     """The query: what its rows are is for the driver."""
     path = list(sys.path)
-    rows = session.range(0, readers, 1, readers).mapInArrow(source_task(path, shipped, dealt), SCHEMA)
-    for stage in range(1, plan.last_stage + 1):
-        targets = plan.targets_of(stage)
-        if stage == plan.last_stage and all(plan.who(target)[0] in local for target in targets):
-            # Nothing is left to do out there.
-            return _together(rows, len(targets), slots)
-        given = (
-            frozenset(t for t in targets if plan.who(t)[0] in local) if stage == plan.last_stage else frozenset()
-        )
-        rows = _together(rows, len(targets), slots).mapInArrow(level_task(path, shipped, stage, given), SCHEMA)
+    given = frozenset(t for t in plan.targets_of(plan.last_stage) if plan.who(t)[0] in local)
+    first, *others = passes
+    readers = session.range(0, first.parts, 1, first.parts)
+    rows = readers.mapInArrow(source_task(path, shipped, dealt, first.stages, given), SCHEMA)
+    for each in others:
+        targets = {t for stage in each.stages for t in plan.targets_of(stage)}
+        if targets <= given and _parts_before(passes, each) <= _AT_ONCE:
+            break  # nothing is left to do out there, and the driver takes them as they come
+        rows = _together(rows, each.parts, each.parts)
+        if not targets <= given:
+            rows = rows.mapInArrow(level_task(path, shipped, each.stages, given), SCHEMA)
     return rows
+
+
+def _parts_before(passes: list[Pass], each: Pass) -> int:
+    """How many partitions the rows have that come to a pass."""
+    return passes[passes.index(each) - 1].parts
 
 
 def _together(rows: Any, targets: int, slots: int) -> Any:
     """The rows of each target in one partition, behind one another; its senders take turns."""
     parts = min(targets, slots)
-    if hasattr(rows, "repartitionById"):
-        apart = rows.repartitionById(parts, "target")
-    else:
-        apart = rows.repartition(parts, "target")
-    return apart.sortWithinPartitions("target", "seq", "sender")
+    apart = rows.repartitionById if hasattr(rows, "repartitionById") else rows.repartition
+    return apart(parts, "target").sortWithinPartitions("target", "seq", "sender")
 
 
 def _slots(session: Any) -> int:

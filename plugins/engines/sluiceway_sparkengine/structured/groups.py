@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 import uuid
-from typing import Any
+from typing import Any, Final
 
 from sluiceway.errors import ConnectorError
 from sluiceway.runtime.cluster.shipping import load_error
@@ -13,6 +13,8 @@ from sluiceway_spark import said
 from sluiceway_sparkengine.structured.stages import FAILED
 
 __all__ = ["JobGroup", "users_error"]
+
+_ONLY_WAITED: Final = "thrown in awaitResult"
 
 
 class JobGroup:
@@ -43,6 +45,23 @@ class JobGroup:
             for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
                 self._context.setLocalProperty(name, None)
 
+    def tasks(self) -> tuple[int, int, int]:
+        """How far Spark is: how many stages have ended; of those at work, the tasks that have ended, and all.
+
+        From any thread. Over Connect nothing is known: all are 0.
+        """
+        if self._context is None:
+            return 0, 0, 0
+        tracker = self._context.statusTracker()
+        stages = {id_ for job in tracker.getJobIdsForGroup(self.name) for id_ in _stages(tracker, job)}
+        known = [info for info in map(tracker.getStageInfo, stages) if info is not None]
+        at_work = [info for info in known if info.numActiveTasks and info.numCompletedTasks < info.numTasks]
+        return (
+            sum(info.numTasks == info.numCompletedTasks for info in known),
+            sum(info.numCompletedTasks for info in at_work),
+            sum(info.numTasks for info in at_work),
+        )
+
     def cancel(self) -> None:
         """Have Spark end it. From another thread; what begins later does not hear of it."""
         if self._context is None:
@@ -58,6 +77,11 @@ def _context_of(session: Any) -> Any:
         return None
 
 
+def _stages(tracker: Any, job: int) -> list[int]:
+    info = tracker.getJobInfo(job)
+    return [] if info is None else list(info.stageIds)
+
+
 def users_error(error: BaseException) -> BaseException:
     """What a subtask has raised, out of what Spark says of it; else what Spark says, in short."""
     if not type(error).__module__.startswith(("pyspark", "py4j")):
@@ -65,6 +89,10 @@ def users_error(error: BaseException) -> BaseException:
     found = re.search(FAILED, str(error))
     if found is not None:
         return load_error(base64.b64decode(found[1]))
-    problem = ConnectorError(f"Spark: {said(error)}")
+    told = said(error)
+    if _ONLY_WAITED in told:
+        causes = re.findall(r"^Caused by: [\w.]+: (.+)$", str(error), re.MULTILINE)
+        told = next((cause for cause in causes if _ONLY_WAITED not in cause), told)
+    problem = ConnectorError(f"Spark: {told[:1000]}")
     problem.__cause__ = error
     return problem

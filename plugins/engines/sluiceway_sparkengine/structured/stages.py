@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from sluiceway.engine import Services
 from sluiceway.operators import OperatorSnapshot
@@ -58,13 +58,17 @@ def ship(plan: EmbeddedPlan, services: Services) -> bytes:
     return dump((plan, services))
 
 
-def source_task(path: Sequence[str], shipped: bytes, dealt: bytes) -> Any:
+def source_task(
+    path: Sequence[str], shipped: bytes, dealt: bytes, stages: tuple[int, ...], given: frozenset[int]
+) -> Any:
     """Reads the sources: one row comes in for each reader, with its place in the list that ``dealt`` is.
 
     Args:
         path: the driver's ``sys.path``, where executors may find us and the user's modules.
         shipped: the plan.
         dealt: pairs of a target and its splits.
+        stages: 0, and those whose subtasks run in the same task.
+        given: targets that run elsewhere, though at one of these stages: their rows are handed on.
     """
 
     def task(batches: Iterable[Any]) -> Iterator[Any]:
@@ -73,19 +77,19 @@ def source_task(path: Sequence[str], shipped: bytes, dealt: bytes) -> Any:
         sys.path += [entry for entry in path if entry not in sys.path]
         from sluiceway_sparkengine.structured.stages import read_sources
 
-        yield from read_sources(shipped, dealt, batches)
+        yield from read_sources(shipped, dealt, stages, given, batches)
 
     return task
 
 
-def level_task(path: Sequence[str], shipped: bytes, stage: int, given: frozenset[int] = frozenset()) -> Any:
-    """Runs the subtasks of a stage, for :func:`source_task`'s rows, brought together by target and sorted.
+def level_task(path: Sequence[str], shipped: bytes, stages: tuple[int, ...], given: frozenset[int]) -> Any:
+    """Runs the subtasks of stages, for rows that were brought together by target and sorted.
 
     Args:
         path: as above.
         shipped: as above.
-        stage: which one.
-        given: targets of that stage that run elsewhere: their rows are handed on.
+        stages: which ones; rows come for the first of them.
+        given: as above.
     """
 
     def task(batches: Iterable[Any]) -> Iterator[Any]:
@@ -94,7 +98,7 @@ def level_task(path: Sequence[str], shipped: bytes, stage: int, given: frozenset
         sys.path += [entry for entry in path if entry not in sys.path]
         from sluiceway_sparkengine.structured.stages import run_level
 
-        yield from run_level(shipped, stage, given, batches)
+        yield from run_level(shipped, stages, given, batches)
 
     return task
 
@@ -102,20 +106,26 @@ def level_task(path: Sequence[str], shipped: bytes, stage: int, given: frozenset
 # ---- in the Python workers ----------------------------------------------------------------------------------
 
 
-def read_sources(shipped: bytes, dealt: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def read_sources(
+    shipped: bytes,
+    dealt: bytes,
+    stages: tuple[int, ...],
+    given: frozenset[int],
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
     """Read the sources whose readers' numbers come."""
-    with _Worker(shipped) as worker:
+    with _Stages(shipped, stages, given) as worker:
         readers: list[tuple[int, list[Any]]] = worker.load(dealt)
         numbers: Iterator[Any] = (number for batch in batches for number in batch.column(0).to_pylist())
         yield from to_batches(row for number in numbers for row in worker.read(*readers[number]))
 
 
 def run_level(
-    shipped: bytes, stage: int, given: frozenset[int], batches: Iterable[pa.RecordBatch]
+    shipped: bytes, stages: tuple[int, ...], given: frozenset[int], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Run the subtasks of a stage; what is for later ones, or elsewhere, goes on."""
-    with _Worker(shipped) as worker:
-        yield from to_batches(worker.run(stage, given, rows_in(batches)))
+    """Run the subtasks of stages; what is for later ones, or elsewhere, goes on."""
+    with _Stages(shipped, stages, given) as worker:
+        yield from to_batches(worker.run(rows_in(batches)))
 
 
 class _Worker:
@@ -127,7 +137,7 @@ class _Worker:
         self._plan: EmbeddedPlan
         self._services: Services
 
-    def __enter__(self) -> _Worker:
+    def __enter__(self) -> Self:
         try:
             self._plan, self._services = self.load(self._shipped)
         except Exception as error:
@@ -135,19 +145,36 @@ class _Worker:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        chain, self._chain = self._chain, None
-        if chain is not None:
+        for chain in self.chains():
             try:
                 chain.close()
             except Exception as second:
-                if error is None:
-                    raise _sent(second) from None
+                error = error or second
         if isinstance(error, Exception):
             raise _sent(error) from None
+
+    def chains(self) -> list[EmbeddedChain]:
+        """Those that are open."""
+        return [] if self._chain is None else [self._chain]
 
     def load(self, shipped: bytes) -> Any:
         """What the driver has sent. Handles that gather records are not used here."""
         return load(shipped, lambda number: None)
+
+
+class _Stages(_Worker):
+    """Runs the subtasks of one stage, and those of others that hear from them alone."""
+
+    def __init__(self, shipped: bytes, stages: tuple[int, ...], given: frozenset[int]) -> None:
+        super().__init__(shipped)
+        self._chains: dict[int, EmbeddedChain] = {}
+        self._stage = stages[0]
+        self._here = frozenset(stages[1:])
+        self._given = given
+
+    def chains(self) -> list[EmbeddedChain]:
+        """Those that are open."""
+        return list(self._chains.values())
 
     def read(self, target: int, splits: list[Any]) -> Iterator[Row]:
         """Read all splits of a source's reader."""
@@ -156,37 +183,36 @@ class _Worker:
             chain.add_splits(splits)
         chain.no_more_splits()
         while not chain.read(_MANY, lambda: chain.waiting >= _MANY):
-            yield from self._given(chain)
+            yield from self._given_out(chain)
         yield from self._end(chain)
 
-    def run(self, stage: int, given: frozenset[int], rows: Iterable[Row]) -> Iterator[Row]:
+    def run(self, rows: Iterable[Row]) -> Iterator[Row]:
         """Run subtask after subtask."""
         chain: EmbeddedChain | None = None
         target = -1
         for row in rows:
-            if row.stage > stage or row.target in given:
+            if row.stage > self._stage or row.target in self._given:
                 yield row
                 continue
-            if row.stage < stage:
-                raise AssertionError(f"a row of stage {row.stage} has come to stage {stage}")
+            if row.stage < self._stage:
+                raise AssertionError(f"a row of stage {row.stage} has come to stage {self._stage}")
             if row.target != target or chain is None:
                 if chain is not None:
                     yield from self._end(chain)
                 target, chain = row.target, self._open(row.target)
             chain.feed(row.sender, self._plan.unpack(row.sender, row.payload))
             if chain.waiting >= _MANY:
-                yield from self._given(chain)
+                yield from self._given_out(chain)
         if chain is not None:
             yield from self._end(chain)
 
     def _open(self, target: int) -> EmbeddedChain:
         vertex, subtask = self._plan.who(target)
-        backend = self._services.state_backend(self._plan.settings.state_backend)
-        chain = self._chain = EmbeddedChain(
+        chain = self._chains[target] = EmbeddedChain(
             self._plan,
             vertex,
             subtask,
-            state_backend=backend,
+            state_backend=self._services.state_backend(self._plan.settings.state_backend),
             clock=self._services.clock,
             services=self._services,
             attempt=_attempt(),
@@ -194,18 +220,31 @@ class _Worker:
         chain.open()
         return chain
 
-    def _given(self, chain: EmbeddedChain) -> Iterator[Row]:
-        return pack_rows(self._plan, chain.take(_FULL) or chain.take())
+    def _given_out(self, chain: EmbeddedChain) -> Iterator[Row]:
+        return self._sent_on(chain.take(_FULL) or chain.take())
+
+    def _sent_on(self, taken: Iterable[tuple[int, int, int, int, list[Any]]]) -> Iterator[Row]:
+        """As rows, but what runs in this task is fed at once."""
+        for stage, target, sender, seq, elements in taken:
+            if stage not in self._here or target in self._given:
+                yield Row(stage, target, sender, seq, self._plan.pack(sender, elements))
+                continue
+            chain = self._chains.get(target) or self._open(target)
+            chain.feed(sender, elements)
+            if chain.ended:
+                yield from self._end(chain)
+            elif chain.waiting >= _MANY:
+                yield from self._given_out(chain)
 
     def _end(self, chain: EmbeddedChain) -> Iterator[Row]:
         """Give the rest, and say how it has ended."""
-        vertex, subtask = self._plan.who(target := self._plan.target(chain.vertex.id, chain.subtask))
+        target = self._plan.target(chain.vertex.id, chain.subtask)
         if not chain.ended:
             raise AssertionError(
-                f"{chain.vertex.name!r}, subtask {subtask + 1}, has not heard of the end of its input"
+                f"{chain.vertex.name!r}, subtask {chain.subtask + 1}, has not heard of its input's end"
             )
-        ready = chain.snapshot(1) if vertex in self._plan.sinks else []
-        yield from pack_rows(self._plan, chain.take())
+        ready = chain.snapshot(1) if chain.vertex.id in self._plan.sinks else []
+        yield from self._sent_on(chain.take())
         outcome = Outcome(
             target,
             chain.records_in,
@@ -214,7 +253,7 @@ class _Worker:
             chain.metrics(),
             tuple(snapshot for snapshot in ready if snapshot.committables),
         )
-        self._chain = None
+        del self._chains[target]
         chain.close()
         yield Row(self._plan.last_stage + 1, target, -1, 0, dump(outcome))
 
