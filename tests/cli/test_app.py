@@ -328,7 +328,11 @@ def test_check_names_what_the_engine_does_not_have(sluiceway: Any, write: Any) -
     result = sluiceway("check", "job.py", "--engine", "spark", "--hosted", "--transport", "shm")
     assert result.exit_code == 2
     assert "error: transport is shm: engine 'spark' with --hosted does not have" in result.stdout
-    assert sluiceway("check", "job.py", "--engine", "spark", "--hosted").exit_code == 0
+    result = sluiceway("check", "job.py", "--engine", "spark", "--hosted")
+    assert (result.exit_code, result.stdout) == (
+        0,
+        "pipeline 'plan' on engine 'spark' with --hosted: nothing wrong\n",
+    )
 
 
 def test_a_savepoint_is_refused_before_the_signal_where_the_engine_takes_none(sluiceway: Any, write: Any) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
 import re
+import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -119,6 +121,20 @@ def test_what_is_printed_by_a_sink_is_not_left_out_however_much_it_is(
     told = capfd.readouterr()
     assert len(set(told.out.splitlines())) == 60_000
     assert "left out" not in told.err
+
+
+class Gone(io.StringIO):
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_a_reader_of_what_is_printed_that_is_gone_ends_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = sw.Pipeline("prints", parallelism=2)
+    flow.generate().print()
+    job = prepared(flow, Host(), workers=2, restart="fixed-delay:99:0ms")
+    monkeypatch.setattr(sys, "stdout", Gone())
+    with pytest.raises(BrokenPipeError):
+        job.run()
 
 
 def test_json_lines_are_asked_for(capfd: pytest.CaptureFixture[str]) -> None:

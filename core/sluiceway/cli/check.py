@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import click
 
 from sluiceway.cli import exitcodes
+from sluiceway.cli.manager import manager
 from sluiceway.cli.options import Request, pipeline_command
 from sluiceway.cli.target import load_pipeline
+from sluiceway.config import Settings
+from sluiceway.errors import GraphError
+
+if TYPE_CHECKING:
+    from sluiceway.api import Pipeline
 
 __all__ = ["check"]
 
@@ -22,6 +29,7 @@ def check(request: Request, as_json: bool) -> None:
     """
     with load_pipeline(request.target, request.arguments) as pipeline:
         findings = pipeline.check(**request.keywords)
+        where = _where(pipeline, request.resolved.settings)
     errors = sum(f.level.value == "error" for f in findings)
     if as_json:
         facts = [
@@ -32,11 +40,24 @@ def check(request: Request, as_json: bool) -> None:
     else:
         for finding in findings:
             click.echo(str(finding))
-        click.echo(_verdict(pipeline.name, errors, len(findings) - errors))
+        click.echo(_verdict(f"pipeline {pipeline.name!r}{where}", errors, len(findings) - errors))
     if errors:
         click.get_current_context().exit(exitcodes.USAGE)
 
 
 def _verdict(name: str, errors: int, warnings: int) -> str:
     counted = [f"{n} {word}{'s' * (n != 1)}" for n, word in ((errors, "error"), (warnings, "warning")) if n]
-    return f"pipeline {name!r}: {' and '.join(counted) or 'nothing wrong'}"
+    return f"{name}: {' and '.join(counted) or 'nothing wrong'}"
+
+
+def _where(pipeline: Pipeline, settings: Settings) -> str:
+    """The way in which another engine than the local one would run it, where there are several."""
+    if settings.engine == Settings().engine:
+        return ""
+    from sluiceway.graph.features import is_bounded
+
+    try:
+        graph = pipeline._unfinished_graph(settings)
+    except GraphError:  # which is among the findings
+        return ""
+    return f" on {manager().engine(settings.engine).capabilities(settings, bounded=is_bounded(graph)).engine}"

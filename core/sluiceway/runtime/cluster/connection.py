@@ -109,6 +109,11 @@ class Connection(Tasklet):
             self._closing = True
             self._loop.wake(self)
 
+    def abandon(self) -> None:
+        """Close at once, and tell nobody; the loop has ended. Harmless twice."""
+        self._closed = True
+        self._socket.close()
+
     def step(self) -> Progress:
         """Read and write what can be read and written now."""
         if self._closed:

@@ -406,7 +406,8 @@ class JobManager:
             return
         self.resources.heard_from(connection)
         if isinstance(message, Logged):
-            show_lines(message.lines, self._logs.style)
+            # Not in here: a terminal that is gone ends the job, and not the connection.
+            self.loop.soon(lambda: show_lines(message.lines, self._logs.style))
             return
         if isinstance(message, Register):
             if message.epoch == self.epoch:

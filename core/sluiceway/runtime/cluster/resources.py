@@ -215,6 +215,9 @@ class ResourceManager:
             if not known.process.ended(max(0.0, until - self._clock.monotonic())):
                 known.process.kill()
         self._workers.clear()
+        for connection in self._by_connection:
+            connection.abandon()
+        self._by_connection.clear()
 
     def kill(self, worker: str, why: str) -> None:
         """End a worker that cannot be brought to reason; it counts as lost."""
