@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import logging
@@ -121,6 +122,25 @@ def test_what_is_printed_by_a_sink_is_not_left_out_however_much_it_is(
     told = capfd.readouterr()
     assert len(set(told.out.splitlines())) == 60_000
     assert "left out" not in told.err
+
+
+def test_a_module_that_workers_do_not_find_is_told_of_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "only_here.py").write_text("def double(n): return 2 * n\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    only_here = importlib.import_module("only_here")
+    flow = sw.Pipeline("lacks", parallelism=2)
+    flow.from_sequence(0, 9).map(only_here.double).sink(DiscardSink())
+    job = prepared(flow, Host(), workers=2, restart="fixed-delay:99:0ms")
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry != str(tmp_path)])
+    with pytest.raises(ModuleNotFoundError, match="only_here") as caught:
+        job.run()
+    notes = "\n".join(caught.value.__notes__)
+    assert re.search(
+        r"on \S+, by \S+: install it there, or have it sent along, as with --py-files of Spark", notes
+    )
+    assert job.metrics().restarts == 0
 
 
 class Gone(io.StringIO):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -351,6 +352,9 @@ class WorkerProcess:
             deployments = load(message.deployments, job.handle)
         except Exception as error:
             error.add_note(f"while {self._config.name} unpacked the steps that it was sent")
+            if isinstance(error, ImportError) and self._config.tells:
+                where = f"on {platform.node()}, by {sys.executable}"
+                error.add_note(f"{where}: install it there, or have it sent along, as with --py-files of Spark")
             for attempt in message.attempts:
                 job.master.report(attempt, ExecutionState.FAILED, error)
         else:

@@ -18,7 +18,7 @@ __all__ = ["Failover"]
 KEPT: Final = 16
 """Failures that are remembered, the last ones."""
 
-_HOPELESS: Final = (SuppressRestartsError, ConfigurationError, GraphError, PluginError)
+_HOPELESS: Final = (SuppressRestartsError, ConfigurationError, GraphError, PluginError, ImportError)
 """What would go wrong again however often a step is opened."""
 
 
