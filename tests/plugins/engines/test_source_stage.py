@@ -14,12 +14,13 @@ import sluiceway as sw
 from sluiceway.api import Pipeline
 from sluiceway.config import Settings
 from sluiceway.connectors.generator import GeneratorSource
-from sluiceway.elements import Batch, EndOfData, Watermark
+from sluiceway.elements import MAX_WATERMARK, Batch, EndOfData, Watermark
 from sluiceway.eventtime import WatermarkStrategy
 from sluiceway.plugins import default_manager
 from sluiceway.runtime.cluster.shipping import dump, load_error
 from sluiceway.runtime.embedded import EmbeddedPlan
 from sluiceway.runtime.microbatch.planner import BatchLimits
+from sluiceway_files import FilesSource
 from sluiceway_sparkengine.structured import sourcework
 from sluiceway_sparkengine.structured.rows import Row
 from sluiceway_sparkengine.structured.sourcework import (
@@ -141,6 +142,28 @@ def test_watermarks_are_made_within_the_batch(tmp_path: Path, queries: list[Quer
     assert rows is not None
     marks = [e.timestamp for e in query.elements(rows) if isinstance(e, Watermark)]
     assert max(marks) == 9 * 10 - 5 - 1
+
+
+def test_splits_that_wait_hold_nothing_back_and_those_read_are_remembered(
+    tmp_path: Path, queries: list[Query]
+) -> None:
+    """As in one process, where a reader has one file at a time; and a batch may end anywhere."""
+    for name, first in (("a", 100), ("b", 200), ("c", 0)):
+        (tmp_path / name).write_text("".join(f"{n}\n" for n in range(first, first + 14)))
+    flow = sw.Pipeline("files")
+    strategy = (
+        WatermarkStrategy[str].for_bounded_out_of_orderness(0).with_timestamp_assigner(lambda line: int(line))
+    )
+    source = FilesSource.text([str(tmp_path / name) for name in "abc"])
+    flow.source(source, watermark_strategy=strategy).key_by(lambda line: 0).map(lambda line: line).collect()
+    query = Query(flow, tmp_path / "job", parallelism=1)
+    queries.append(query)
+    marks = []
+    while (rows := query.batch(again=1)) is not None:
+        marks.append(max((e.timestamp for e in query.elements(rows) if isinstance(e, Watermark)), default=None))
+    assert marks[:2] == [108, 204]
+    assert marks[-1] == MAX_WATERMARK
+    assert all(mark is None or mark >= 204 for mark in marks[2:])
 
 
 def test_how_much_was_read_is_told(tmp_path: Path, queries: list[Query]) -> None:

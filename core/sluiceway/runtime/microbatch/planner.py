@@ -279,7 +279,7 @@ class BatchPlanner:
             reader=reader,
             parallelism=self.readers,
             splits=[*(() if state is None else state.splits), *fresh],
-            fresh=fresh,
+            queued=len(fresh) + (0 if state is None else state.queued),
             no_more=reader in plan.no_more,
             resting=reader in plan.resting,
             time_ms=plan.time_ms,

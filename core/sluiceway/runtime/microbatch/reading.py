@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,8 +28,8 @@ class BatchWork:
         batch: number of the batch.
         reader: number of the reader.
         parallelism: number of readers.
-        splits: all that it has, at their positions; those of ``fresh`` among them.
-        fresh: those that come with this batch.
+        splits: all that it has, at their positions.
+        queued: how many of them, at the end of the list, it gets one by one as it asks for them.
         no_more: whether none will follow.
         resting: whether it is to read nothing.
         time_ms: when the batch was planned, in ms since the epoch; the same for all attempts at it.
@@ -44,7 +45,7 @@ class BatchWork:
     reader: int
     parallelism: int
     splits: list[Any]
-    fresh: list[Any]
+    queued: int
     no_more: bool
     resting: bool
     time_ms: int
@@ -100,15 +101,17 @@ class LiveReader:
             self.close()
             raise
 
-    def give(self, splits: Sequence[Any], *, no_more: bool = False) -> None:
-        """Hand it splits, and tell it once when there are no more."""
+    def give(self, splits: Sequence[Any], *, no_more: bool = False) -> bool:
+        """Hand it splits, and tell it once when there are no more; whether there was anything to tell."""
         if splits:
             self.asked = False
             self.reader.add_splits(list(splits))
-        if no_more and not self._told:
+        is_news = no_more and not self._told
+        if is_news:
             self.asked = False
             self._told = True
             self.reader.no_more_splits()
+        return is_news or bool(splits)
 
     def close(self) -> None:
         """Close it."""
@@ -164,7 +167,8 @@ class BatchReader(Reader[Any]):
     the same batches from the same splits; a source whose reader says which split a record is from need only give
     the same records of each split again, any other the same records in all.
 
-    It has its splits already and does all the waiting itself.
+    It has its splits already and does all the waiting itself. The source's reader is given one after the other,
+    whenever it asks, as it would be by an enumerator that is at hand; one that does not ask gets all at once.
 
     Args:
         source: the source.
@@ -172,6 +176,7 @@ class BatchReader(Reader[Any]):
         files: of this source and run.
         clock: real time; None: the system's.
         cache: of this process, with readers that are open; None: nothing is kept.
+        given: told of splits that the source's reader is given in this batch.
 
     Attributes:
         over: whether the batch is.
@@ -188,9 +193,14 @@ class BatchReader(Reader[Any]):
         *,
         clock: Clock | None = None,
         cache: ReaderCache | None = None,
+        given: Callable[[Sequence[Any]], None] = lambda splits: None,
     ) -> None:
         self._source = source
         self._work = work
+        self._given = given
+        begun = len(work.splits) - work.queued
+        self._begun, self._queue = work.splits[:begun], deque(work.splits[begun:])
+        self._unlogged_begun: list[str] = []
         self._files = files
         self._clock = SystemClock() if clock is None else clock
         self._cache = cache
@@ -230,15 +240,12 @@ class BatchReader(Reader[Any]):
             return
         live = None if cache is None else cache.take(where, work.reader, work.token)
         if live is None:
-            source, number = self._source, work.reader
-            live = LiveReader(source, number, work.parallelism, self._clock, work.splits, no_more=work.no_more)
-        else:
-            try:
-                live.give(work.fresh, no_more=work.no_more)
-            except BaseException:
-                live.close()
-                raise
+            live = LiveReader(self._source, work.reader, work.parallelism, self._clock, self._begun)
         self._live = live
+        if live.asked or self._begun:
+            self._feed(live)
+        else:  # it does not ask
+            self._give(live, len(self._queue))
         self._began = self._first = self._clock.monotonic()
 
     def add_splits(self, splits: Sequence[Any]) -> None:
@@ -272,8 +279,8 @@ class BatchReader(Reader[Any]):
     def snapshot(self) -> list[Any]:
         """The splits with their positions, after the batch in a replay."""
         if self._done is not None:
-            return self._done.splits
-        return list(self._work.splits) if self._live is None else self._live.reader.snapshot()
+            return self._done.splits[: len(self._done.splits) - self._done.queued]
+        return list(self._begun) if self._live is None else self._live.reader.snapshot()
 
     def close(self) -> None:
         """Close what is open. Harmless a second time."""
@@ -308,12 +315,13 @@ class BatchReader(Reader[Any]):
         self._log(PollRead(None, 0))
         mine = BatchRead(
             tuple(self._polls),
-            self.snapshot(),
+            [*self.snapshot(), *self._queue],
             work.asked if live is None else live.asked,
             self.ended,
             self._dry,
             tuple(self._answers),
             payload,
+            len(self._queue),
         )
         if not self._files.create(work.batch, str(work.reader), mine):
             self.close()
@@ -344,18 +352,33 @@ class BatchReader(Reader[Any]):
             self._finished += finished
             self._unlogged += finished
             if isinstance(result, Wait):
-                if not self._may_come(live, result):
+                if not self._feed(live) and not self._may_come(live, result):
                     self._dry = True
                     return self._end()
             elif isinstance(result, list | Batch):
                 if not self.count:
                     self._first = self._clock.monotonic()
                 self.current_split_id = live.reader.current_split_id
+                self._feed(live)
                 self._log(PollRead(self.current_split_id, len(result)))
                 return result
             else:
                 self.ended = True
                 return self._end()
+
+    def _feed(self, live: LiveReader) -> bool:
+        """Give the reader the next split if it asks for one, or tell it that there are no more; whether it was."""
+        if live.asked and self._queue:
+            return self._give(live, 1)
+        return not self._queue and self._work.no_more and live.give((), no_more=True)
+
+    def _give(self, live: LiveReader, count: int) -> bool:
+        splits = [self._queue.popleft() for _ in range(count)]
+        if splits:
+            self._given(splits)
+            self._unlogged_begun += [split.split_id for split in splits]
+        live.give(splits, no_more=self._work.no_more and not self._queue)
+        return True
 
     def _may_come(self, live: LiveReader, wait: Wait) -> bool:
         """Sleep for the reader; whether it is to be asked again within this batch."""
@@ -372,8 +395,10 @@ class BatchReader(Reader[Any]):
         return live.waiter.sleep(wait, min(stop, self._first + work.linger_s))
 
     def _poll_again(self, again: _Again) -> Poll[Any]:
-        result, self.current_split_id, finished = again.next()
+        result, self.current_split_id, finished, begun = again.next()
         self._finished += finished
+        if begun:
+            self._given([split for split in self._work.splits if split.split_id in begun])
         if result is None:
             self.ended = again.read.ended
             return self._end()
@@ -386,8 +411,9 @@ class BatchReader(Reader[Any]):
 
     def _log(self, poll: PollRead) -> None:
         finished, self._unlogged = tuple(self._unlogged), []
-        if poll.count or finished:
-            self._polls.append(PollRead(poll.split_id, poll.count, finished))
+        begun, self._unlogged_begun = tuple(self._unlogged_begun), []
+        if poll.count or finished or begun:
+            self._polls.append(PollRead(poll.split_id, poll.count, finished, begun))
             self.count += poll.count
 
 
@@ -408,11 +434,13 @@ class _Again:
         self._apart = all(poll.split_id is not None for poll in read.polls if poll.count)
         self._open: dict[str | None, _Part] = {}
 
-    def next(self) -> tuple[list[Any] | Batch[Any] | None, str | None, tuple[str, ...]]:
-        """Records, the split they are from, and the splits finished with them; None: that was all."""
+    def next(self) -> tuple[list[Any] | Batch[Any] | None, str | None, list[str], list[str]]:
+        """Records, the split they are from, splits finished with them, and begun before; None: that was all."""
         gone: list[str] = []
+        begun: list[str] = []
         for poll in self._polls:
             gone += poll.finished
+            begun += poll.begun
             result = self._part(poll.split_id).take(poll.count) if poll.count else None
             if self._apart:
                 for split_id in poll.finished:
@@ -420,8 +448,8 @@ class _Again:
                     if part is not None:
                         part.close()
             if result is not None:
-                return result, poll.split_id, tuple(gone)
-        return None, None, tuple(gone)
+                return result, poll.split_id, gone, begun
+        return None, None, gone, begun
 
     def answer(self) -> frozenset[str]:
         """What the reader answered then."""

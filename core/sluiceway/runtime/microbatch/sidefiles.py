@@ -58,11 +58,13 @@ class PollRead:
         split_id: the split that all of it is from; None: the reader does not say.
         count: how many records.
         finished: ids of splits that were read to their end with it.
+        begun: ids of splits that the reader was given before it.
     """
 
     split_id: str | None
     count: int
     finished: tuple[str, ...] = ()
+    begun: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class BatchRead:
     Attributes:
         polls: in order.
         splits: those that are not read to their end, each with its position after the batch.
+        queued: how many of them, at the end of the list, the reader was not given yet.
         asked: whether the reader waits for a split that it has asked for.
         ended: whether it has come to its end.
         dry: whether the batch ended because there was nothing more to read.
@@ -87,6 +90,7 @@ class BatchRead:
     dry: bool
     waiting: tuple[frozenset[str], ...] = ()
     payload: bytes = b""
+    queued: int = 0
     token: str = field(default_factory=lambda: secrets.token_hex(8))
 
     @property

@@ -167,9 +167,11 @@ def _run(plan: EmbeddedPlan, services: Services, files: SideFiles, vertex: int, 
     assert isinstance(head, SourceStep)
     clock = VirtualClock(0)
     clock.advance(work.time_ms)  # and no further: who repeats the batch has the same time
-    reader = BatchReader(readable(head.source, files), work, files, cache=_readers)
+    source = readable(head.source, files)
+    # Splits that are not begun must not hold watermarks back: the chain hears of one when the reader gets it.
+    reader = BatchReader(source, work, files, cache=_readers, given=lambda splits: chain.add_splits(splits))
 
-    def given(context: ReaderContext) -> Reader[Any]:
+    def create(context: ReaderContext) -> Reader[Any]:
         return reader
 
     chain = EmbeddedChain(
@@ -179,12 +181,11 @@ def _run(plan: EmbeddedPlan, services: Services, files: SideFiles, vertex: int, 
         state_backend=services.state_backend("memory"),
         clock=clock,
         services=services,
-        reader=given,
+        reader=create,
     )
     try:
         restored, position = pickle.loads(before.payload) if before is not None else ((), None)
         chain.open(restored, position)
-        chain.add_splits(work.fresh)
         while not chain.read(_MANY, lambda: reader.over or chain.waiting >= _MANY) and not reader.over:
             yield from pack_rows(plan, chain.take(_FULL) or chain.take())
         if not chain.ended:  # watermarks that are made now and then are made now
