@@ -96,7 +96,7 @@ def test_a_diamond_of_side_outputs() -> None:
     def build(flow: sw.Pipeline) -> Any:
         even = flow.from_sequence(1, 100).process(Sort())
         odd = even.get_side_output(Sort.ODD).map(lambda n: ("odd", n))
-        return even.map(lambda n: ("even", n)).union(odd).key_by(lambda pair: pair[0]).sum(1)
+        return even.map(lambda n: ("even", n)).union(odd).key_by(lambda pair: pair[0]).count()
 
     assert len(both(build)) == 100
 
