@@ -181,6 +181,9 @@ class SparkSinkWriter(CommittingSinkWriter[Any]):
             name = f"part-{self._context.subtask:05d}-{checkpoint_id:06d}-{number:03d}-{self._attempt}"
             name += self._target.suffix
             ready.append(Added(done.hidden, f"{done.directory}/{name}" if done.directory else name))
+        if self._complete and self._context.has_checkpoints:
+            with self.place.failing_with("write to"):
+                self.place.sync({""})
         self._complete, self._removed = [], ()
         return ready
 
@@ -227,12 +230,13 @@ class SparkSinkWriter(CommittingSinkWriter[Any]):
             one = self._begin(directory, self._file_schema)
         self._open[directory] = one  # the last
         one.file.add(batch)
-        if one.file.rows >= self._target.row_group_size:
-            one.file.write()
-            if self._target.file_size is not None and one.file.written >= self._target.file_size:
-                self._complete_one(directory)
-        elif len(self._open) > 1 and sum(o.file.held for o in self._open.values()) > _BYTES_HELD:
-            max(self._open.values(), key=lambda o: o.file.held).file.write()
+        if one.file.rows < self._target.row_group_size:
+            if sum(other.file.held for other in self._open.values()) <= _BYTES_HELD:
+                return
+            one = max(self._open.values(), key=lambda other: other.file.held)
+        one.file.write()
+        if self._target.file_size is not None and one.file.written >= self._target.file_size:
+            self._complete_one(one.directory)
 
     def _begin(self, directory: str, schema: Any) -> _Open:
         hidden = f".part-{self._context.subtask}-{self._number}-{self._attempt}.{self._owner}.{_STAGED}"

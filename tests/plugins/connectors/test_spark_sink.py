@@ -262,6 +262,23 @@ def test_large_files_are_followed_by_others(tmp_path: Path) -> None:
     assert len(files_in(tmp_path / "b")) == 3
 
 
+@pytest.mark.parametrize("partition_by", ["", "word"])
+def test_memory_is_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partition_by: str) -> None:
+    from sluiceway_spark import _sinkwriter
+
+    monkeypatch.setattr(_sinkwriter, "_BYTES_HELD", 20_000)
+    sink = SparkSink.path(tmp_path / "out", schema=WORDS, partition_by=partition_by or ())
+    with SinkDriver(sink) as driver:
+        for n in range(20):
+            driver.write([pa.record_batch({"id": list(range(1000)), "word": [str(n % 2)] * 1000}, schema=WORDS)])
+            held = [one.file.held for one in driver.writer()._open.values()]  # type: ignore[attr-defined]
+            assert sum(held) <= 20_000
+        driver.finish()
+    files = [pq.read_metadata(tmp_path / "out" / name) for name in files_in(tmp_path / "out")]
+    assert sum(file.num_rows for file in files) == 20_000
+    assert all(file.num_row_groups > 1 for file in files)
+
+
 # ---- what is there already -------------------------------------------------------------------------------------
 
 
