@@ -323,13 +323,16 @@ def test_environment_and_file_count_too(
     [
         (["-p", "0"], "--parallelism='0' is not a whole number >= 1"),
         (["--engine", "storm"], "there is no engine 'storm'. Known: 'local', 'spark'"),
-        (["--hosted"], "hosted is about an engine that places workers"),
+        (["--hosted"], "does not have workers on somebody else's executors (--hosted): it starts its own workers"),
         (
             ["--state-backend", "memroy"],
             "there is no state backend 'memroy'. Did you mean 'memory'? Known: 'filesystem', 'memory', 'rocksdb'",
         ),
-        (["--transport", "pigeon"], "there is no transport 'pigeon'. Known: 'local', 'shm', 'zmq'"),
-        (["--transport", "shm"], "transport 'shm' is between worker processes, and this job has none"),
+        (
+            ["--transport", "pigeon", "--workers", "1"],
+            "there is no transport 'pigeon'. Known: 'local', 'shm'",
+        ),
+        (["--transport", "shm"], "records go by reference inside one process; leave transport at 'auto'"),
         (["--transport", "local", "--workers", "1"], "transport 'local' works inside one process only"),
         (["--restart", "again"], "there is no restart strategy 'again'"),
         (["--restart", "fixed-delay"], "Write fixed-delay:ATTEMPTS:DELAY"),
