@@ -134,6 +134,15 @@ def test_what_is_wrong_is_told_before_anything_runs(spark: Any, tmp_path: Path, 
     assert not (tmp_path / "out").exists()
 
 
+def test_two_attempts_at_a_time_are_refused(spark: Any, tmp_path: Path) -> None:
+    spark.sparkContext.setLocalProperty("spark.speculation", "true")
+    try:
+        with pytest.raises(Exception, match=r"writes in two phases, which does not go with spark\.speculation"):
+            to_text(spark.range(3).selectExpr("id AS value").write, tmp_path / "out").mode("append").save()
+    finally:
+        spark.sparkContext.setLocalProperty("spark.speculation", None)
+
+
 # ---- streams ------------------------------------------------------------------------------------------------
 
 

@@ -22,6 +22,7 @@ from sluiceway_files import FilesSink
 
 pytest.importorskip("pyarrow")
 
+from sluiceway_sparkengine.structured.local import refuse_speculation
 from sluiceway_sparkengine.structured.rows import Row, rows_in, to_batches
 from sluiceway_sparkengine.structured.sinkstage import BatchReport, SinkStage
 from sluiceway_sparkengine.structured.stages import ship
@@ -234,6 +235,12 @@ def test_a_driver_killed_around_the_note_leaves_one_output(
     with pytest.raises(Killed):
         stream.run(stage)
     assert stream.done == batch
+    if moment == "after":  # it is made up for also if the batch never comes again
+        again = stream.stage()
+        again.open()
+        again.close()
+        assert len(list(kind.numbers(out))) == (batch + 1) * READERS * EACH
+        assert again.ended == (batch == BATCHES - 1)
     reports = stream.run()
     assert reports[0].replayed == (moment == "after")
     check(kind, out)
@@ -292,3 +299,19 @@ def test_a_place_of_another_stream_is_refused(tmp_path: Path) -> None:
     stage._owner = "somebody else"
     with pytest.raises(ConfigurationError, match="commits of another query"):
         stage.open()
+
+
+def test_two_attempts_at_a_time_are_refused(tmp_path: Path) -> None:
+    class Session:
+        def __init__(self, **conf: str) -> None:
+            self.conf = {name.replace("_", "."): value for name, value in conf.items()}
+
+    stream = Stream(tmp_path / "run", FilesSink.text(tmp_path / "out"))
+    stream.stage()
+    refuse_speculation(Session(), stream.plan)
+    refuse_speculation(Session(spark_speculation="false"), stream.plan)
+    with pytest.raises(ConfigurationError, match=r"sink 'sink 0' writes in two phases, .* spark\.speculation"):
+        refuse_speculation(Session(spark_speculation="true"), stream.plan)
+    harmless = Stream(tmp_path / "other", PrintSink(), CallbackSink(print))
+    harmless.stage()
+    refuse_speculation(Session(spark_speculation="true"), harmless.plan)

@@ -25,6 +25,7 @@ __all__ = ["sink_writer", "stream_sink_writer"]
 # How Spark tells tasks what they are part of.
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
+_SPECULATION: Final = "spark.speculation"
 
 _OPTIONS: Final = ("sink", "records", "timestamp", "commits", "name")
 _OF_SPARK: Final = "checkpointlocation"
@@ -139,6 +140,7 @@ class _Writer(DataSourceArrowWriter):  # type: ignore[misc]
         from pyspark import TaskContext
 
         context: Any = TaskContext.get()
+        _refuse_speculation(context, self._batch.sink)
         written = self._batch.write(context.partitionId(), self._rows.batches(iterator))
         return _Message("", cloudpickle.dumps(written))
 
@@ -166,6 +168,7 @@ class _StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
 
         context: Any = TaskContext.get()
         query, number = str(context.getLocalProperty(_QUERY)), int(context.getLocalProperty(_BATCH))
+        _refuse_speculation(context, self._told.sink)
         batches = self._told.rows.batches(iterator)
         written = self._stream(query).write(number, context.partitionId(), batches, newest=self._newest)
         return _Message(query, cloudpickle.dumps(written))
@@ -183,3 +186,12 @@ class _StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
     def _stream(self, query: str) -> StreamOfBatches:
         told = self._told
         return StreamOfBatches(told.sink, query, told.log(), told.name)
+
+
+def _refuse_speculation(context: Any, sink: Sink[Any]) -> None:
+    if context.getLocalProperty(_SPECULATION) == "true" and sink.guarantee is DeliveryGuarantee.EXACTLY_ONCE:
+        raise ConfigurationError(
+            f"sink {sink.name!r} writes in two phases, which does not go with spark.speculation=true: of two "
+            "attempts that run at the same time, each would take away what the other has written. Set "
+            "spark.speculation to false"
+        )

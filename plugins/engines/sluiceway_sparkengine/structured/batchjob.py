@@ -22,7 +22,7 @@ from sluiceway.steps import SourceStep
 from sluiceway.streamgraph import StreamGraph
 from sluiceway_spark import SessionConf
 from sluiceway_sparkengine.structured.groups import JobGroup, users_error
-from sluiceway_sparkengine.structured.local import in_this_process
+from sluiceway_sparkengine.structured.local import in_this_process, refuse_speculation
 from sluiceway_sparkengine.structured.passes import Pass, passes_of
 from sluiceway_sparkengine.structured.rows import SCHEMA, Row
 from sluiceway_sparkengine.structured.stages import Outcome, level_task, ship, source_task
@@ -200,6 +200,7 @@ class BatchJob(Job):
         self._check_cancelled()
         slots = max(settings.parallelism, _slots(session))
         plan = self.plan = EmbeddedPlan.of(self._stream_graph, settings, services, keyed_subtasks=slots)
+        refuse_speculation(session, plan)
         local = in_this_process(plan)
         shipped = ship(plan, services)
         readers = self._readers(plan)

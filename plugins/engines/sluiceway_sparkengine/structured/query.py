@@ -14,6 +14,7 @@ from sluiceway.errors import ConnectorError, JobCancelledError
 from sluiceway.runtime.embedded import EmbeddedPlan
 from sluiceway.runtime.microbatch.planner import BatchLimits
 from sluiceway.runtime.microbatch.runs import Run
+from sluiceway_sparkengine.structured.local import refuse_speculation
 from sluiceway_sparkengine.structured.processor import LevelProcessor
 from sluiceway_sparkengine.structured.progress import StreamFigures
 from sluiceway_sparkengine.structured.rows import SCHEMA
@@ -94,6 +95,7 @@ class StreamQuery:
             self._run()
 
     def _run(self) -> None:
+        refuse_speculation(self._session, self._plan)
         sinks = SinkStage(
             self._plan,
             self._location,

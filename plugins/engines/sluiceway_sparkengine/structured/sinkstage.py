@@ -144,10 +144,14 @@ class SinkStage:
         return all(self._name(target) in self._kept.ended for target in self._targets)
 
     def open(self) -> None:
-        """Find out how far the stream has come, and open the sinks of this process."""
+        """Find out how far the stream has come, commit what is noted, and open the sinks of this process.
+
+        The last batch may have been noted and not committed, and never come again, as the input has ended.
+        """
         newest = self._log.newest()
         if newest is not None:
             self._log.check(newest, self._owner)
+            commit_ready(self._plan, self._log.ready(newest.batch), self._services)
         self._newest = newest
         for target in self._targets:
             vertex, subtask = self._plan.who(target)
