@@ -51,7 +51,7 @@ OPTION_FEATURES: Final[Mapping[str, Feature | None]] = {
     "transport": Feature.TRANSPORTS,
     "chaining": Feature.CHAINING,
     "scheduler": Feature.SCHEDULERS,
-    "buffer-timeout": Feature.BATCHING,
+    "buffer-timeout": Feature.BUFFER_TIMEOUT,
     "batch-size": Feature.BATCHING,
     "latency-interval": Feature.LATENCY_MARKERS,
     "auto-watermark-interval": Feature.WATERMARK_INTERVAL,
@@ -126,6 +126,8 @@ def uses(graph: StreamGraph, settings: Settings, among: Container[Feature] = fro
     """
     for node in graph.nodes:
         features = dict.fromkeys(_of_node(graph, node, among))
+        if node.buffer_timeout_ms != settings.buffer_timeout_ms:
+            features[Feature.BUFFER_TIMEOUT] = None
         yield from (Use(feature, node) for feature in features if feature in among)
     for name, feature in OPTION_FEATURES.items():
         value = getattr(settings, OPTIONS[name].field)

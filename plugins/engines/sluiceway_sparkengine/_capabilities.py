@@ -29,13 +29,16 @@ _ONE_WAY: Final = "records go through Spark in one direction"
 _HOSTED_INSTEAD: Final = "run it with --hosted, or on engine 'local'"
 _AGAIN: Final = Lack("a batch job of Spark's takes none", "leave it out, or run it with --hosted")
 
+_LOGS: Final = (
+    "These are the driver's. What steps log and print is where Spark keeps the output of its Python workers."
+)
+
 
 def batch(settings: Settings) -> Capabilities:
     """A bounded pipeline as one batch job of Spark's."""
     spark_tries = Lack(
         "Spark tries tasks again by itself", "leave restart out, and set spark.task.maxFailures of Spark"
     )
-    nothing = "Spark has its own, so that this says nothing."
     lacks = {
         Feature.UNBOUNDED_SOURCES: Lack("a batch job ends", _HOSTED_INSTEAD),
         Feature.ITERATIONS: Lack(_ONE_WAY, _HOSTED_INSTEAD),
@@ -51,6 +54,8 @@ def batch(settings: Settings) -> Capabilities:
         Feature.RESTARTS: spark_tries,
         Feature.WORKERS: Lack("Spark has workers of its own", "leave workers out, or run it with --hosted"),
         Feature.TRANSPORTS: Lack("records travel by Spark's shuffle", "leave transport out"),
+        Feature.NETWORK_BUFFERS: Lack("records travel by Spark's shuffle", "leave network-buffers out"),
+        Feature.LIVENESS: Lack("Spark watches over its executors", "leave the timeout out"),
         Feature.SCHEDULERS: Lack("Spark schedules its tasks", "leave scheduler out"),
         Feature.LATENCY_MARKERS: Lack("a stage ends before the next one begins", "leave latency-interval out"),
         Feature.STAYING_CLUSTER: _NO_CLUSTER,
@@ -60,8 +65,8 @@ def batch(settings: Settings) -> Capabilities:
         Feature.PROCESSING_TIMERS: "A stage takes the time that it takes; what still waits fires at its end.",
         Feature.PROCESSING_WINDOWS: "A stage takes the time that it takes; what still waits fires at its end.",
         Feature.PLACEMENT: "Spark places its tasks, so that this says nothing.",
-        Feature.NETWORK_BUFFERS: nothing,
-        Feature.LIVENESS: nothing,
+        Feature.BUFFER_TIMEOUT: "Records go on when a stage does, so that this says nothing.",
+        Feature.LOGS: _LOGS,
     }
     return Capabilities("engine 'spark' in a batch job", lacks, otherwise)
 
@@ -71,7 +76,6 @@ _A_MICRO_BATCH: Final = Lack("each micro-batch is a checkpoint", "leave it out, 
 
 def stream(settings: Settings) -> Capabilities:
     """A pipeline as a query of Structured Streaming."""
-    nothing = "Spark has its own, so that this says nothing."
     fire = "Fire with the next micro-batch."
     lacks = {
         Feature.ALIGNMENT: Lack("a micro-batch reads each source as far as that has come", _HOSTED_INSTEAD),
@@ -84,6 +88,8 @@ def stream(settings: Settings) -> Capabilities:
         Feature.SAVEPOINTS: Lack("Spark goes on where it was, and nowhere else", _HOSTED_INSTEAD),
         Feature.WORKERS: Lack("Spark has workers of its own", "leave workers out, or run it with --hosted"),
         Feature.TRANSPORTS: Lack("records travel by Spark's shuffle", "leave transport out"),
+        Feature.NETWORK_BUFFERS: Lack("records travel by Spark's shuffle", "leave network-buffers out"),
+        Feature.LIVENESS: Lack("Spark watches over its executors", "leave the timeout out"),
         Feature.SCHEDULERS: Lack("Spark schedules its tasks", "leave scheduler out"),
         Feature.LATENCY_MARKERS: Lack("records wait for their micro-batch", "leave latency-interval out"),
         Feature.STAYING_CLUSTER: _NO_CLUSTER,
@@ -95,7 +101,7 @@ def stream(settings: Settings) -> Capabilities:
         Feature.PROCESSING_TIMERS: fire,
         Feature.PROCESSING_WINDOWS: fire,
         Feature.PLACEMENT: "Spark places its tasks, so that this says nothing.",
-        Feature.NETWORK_BUFFERS: nothing,
-        Feature.LIVENESS: nothing,
+        Feature.BUFFER_TIMEOUT: "Records go on when a stage does, so that this says nothing.",
+        Feature.LOGS: _LOGS,
     }
     return Capabilities("engine 'spark' in micro-batches", lacks, otherwise)

@@ -146,6 +146,8 @@ class _Stage(threading.Thread):
             elif told:
                 first = next(iter(told.values()))
                 lost = f"was ended by Spark, as {first['worker']} of the same stage {first['how']}"
+                if first["hopeless"]:
+                    lost = first["how"]
                 worker.end(lost, "", killed=True, hopeless=first["hopeless"])
             elif how:
                 by_us = "PythonException" in how  # and not by somebody who kills executors

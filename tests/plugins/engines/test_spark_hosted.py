@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,15 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.usefixtur
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "wordcount_files.py"
 HOSTED: dict[str, Any] = {"engine": "spark", "hosted": True, "workers": 2}
+
+
+@pytest.fixture(autouse=True)
+def _directories(until: Any) -> Iterator[None]:
+    """A worker whose supervisor was killed removes its directory, a moment later."""
+    place = Path(tempfile.gettempdir())
+    before = set(place.glob("sluiceway-worker-*"))
+    yield
+    until(lambda: not set(place.glob("sluiceway-worker-*")) - before, "end of the workers' directories", 30)
 
 
 def counts(**options: Any) -> list[Any]:
