@@ -238,3 +238,17 @@ class Engine(ABC):
             ConfigurationError, NotBuiltYetError: it cannot run with these options at all.
         """
         return EVERYTHING
+
+    def extract(self, location: str, into: str, services: Services) -> None:
+        """Write the keyed state of a run, which this engine keeps in a form of its own, as a checkpoint.
+
+        Args:
+            location: path or URL of the run's directory, or of one with several: then it is the newest.
+            into: path or URL of a directory for the checkpoint.
+            services: open storages.
+
+        Raises:
+            CheckpointError: there is no run there, or its state cannot be read.
+            NotBuiltYetError: this engine keeps its state in checkpoints, which need no extract.
+        """
+        raise NotBuiltYetError(f"{type(self).__name__} keeps state in checkpoints alone")

@@ -190,6 +190,15 @@ def test_what_has_not_begun_is_starting(width: Callable[[int], None]) -> None:
     assert run(Terminal(), before, NOW).split(WIDE)[1] == "starting"
 
 
+def test_micro_batches_are_told_where_there_are_any() -> None:
+    late = replace(NOW.subtasks[0], watermark_lag_ms=2500)
+    now = replace(NOW, subtasks=(late,), micro_batches=12, micro_batch_s=0.8)
+    _, second, *_ = run(io.StringIO(), replace(BEFORE, micro_batches=3), now).splitlines()
+    assert " | out 1,000/s | micro-batch 12 took 800 ms | lag 2.5 s | watermark " in second
+    told = [json.loads(line) for line in run(Terminal(), BEFORE, now, as_json=True).splitlines()]
+    assert (told[1]["micro_batches"], told[1]["micro_batch_s"]) == (12, 0.8)
+
+
 def test_json_lines() -> None:
     told = [json.loads(line) for line in run(Terminal(), BEFORE, NOW, as_json=True).splitlines()]
     assert told[1] == {

@@ -22,6 +22,9 @@ def tell_of_checkpoint(settings: Settings, job_name: str) -> None:
     """
     if settings.checkpoints is None or settings.from_checkpoint is not None:
         return
+    if settings.engine != "local" and not settings.hosted:
+        _tell_of_run(settings, settings.checkpoints, job_name)
+        return
     from sluiceway.checkpoints import CHECKPOINT, find_checkpoints, load_metadata
     from sluiceway.cli.manager import manager
 
@@ -40,5 +43,24 @@ def tell_of_checkpoint(settings: Settings, job_name: str) -> None:
     print(
         f"there is checkpoint {newest.checkpoint_id} of an earlier run of {job_name!r}, of {when}; this run begins"
         f" at the beginning. To go on from it: --from {storage.shown(directory)}",
+        file=sys.stderr,
+    )
+
+
+def _tell_of_run(settings: Settings, place: str, job_name: str) -> None:
+    from sluiceway.cli.manager import manager
+    from sluiceway.runtime.microbatch.runs import find_runs, is_finished
+
+    try:
+        storage = manager().checkpoint_storage(place)
+        mine = [run for run in find_runs(storage) if (run.job, run.engine) == (job_name, settings.engine)]
+        if not mine or is_finished(storage, mine[-1]):
+            return
+    except (SluicewayError, OSError):
+        return  # the run itself will say what is wrong there
+    shown = storage.shown(mine[-1].directory) if mine[-1].directory else storage.location
+    print(
+        f"there is an earlier run of {job_name!r} that has not come to its end; this one begins at the beginning."
+        f" To go on with that: --from {shown}",
         file=sys.stderr,
     )

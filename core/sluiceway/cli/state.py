@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sluiceway.cli.extracts import checkpoint_of
 from sluiceway.cli.groups import Group
 from sluiceway.cli.manager import manager
 from sluiceway.cli.tables import print_table
@@ -34,15 +35,19 @@ def state() -> None:
 @click.option("--limit", type=click.IntRange(0), default=100, help="At most so many rows; 0: all. Default: 100.")
 @click.option("--json", "as_json", is_flag=True, help="A JSON object a line.")
 def show_state(path: str, uid: str | None, name: str | None, limit: int, as_json: bool) -> None:
-    """Show the state in the checkpoint in the directory or URL PATH. Nothing is unpickled that could run code."""
+    """Show the state in the checkpoint in the directory or URL PATH. Nothing is unpickled that could run code.
+
+    PATH may be the directory of a run in micro-batches, too, of which the keyed state is shown.
+    """
     from dataclasses import asdict
 
     from sluiceway.api.statedata import StateRows
     from sluiceway.api.statedata.texts import as_json as encoded
 
-    found = iter(StateRows(path, uid, name, False, manager()))
-    rows = list(islice(found, limit or None))
-    more = limit and next(found, None) is not None
+    with checkpoint_of(path, manager()) as place:
+        found = iter(StateRows(place, uid, name, False, manager()))
+        rows = list(islice(found, limit or None))
+        more = limit and next(found, None) is not None
     if as_json:
         for row in rows:
             click.echo(encoded(asdict(row) | {"key": row.key, "namespace": row.namespace, "value": row.value}))
@@ -79,10 +84,15 @@ def export(
     --to names a file that ends in .parquet, .csv, .jsonl or .arrow, for one state; or a directory, ending in /,
     that gets a file for each state, called UID.STATE.FORMAT. Timers are the state "timers".
     """
-    from sluiceway.api.statedata.exporting import FORMATS, format_of
     from sluiceway.api.statedata.saved import SavedState
 
-    tables = SavedState(path, allow_pickle, manager()).tables(uid, name)
+    with checkpoint_of(path, manager()) as place:
+        _export_all(SavedState(place, allow_pickle, manager()).tables(uid, name), to, format_, nested=nested)
+
+
+def _export_all(tables: list[SavedTable], to: str, format_: str | None, *, nested: bool) -> None:
+    from sluiceway.api.statedata.exporting import FORMATS, format_of
+
     tables = [table.nested for table in tables] if nested else tables
     if to.endswith("/"):
         if format_ is not None and format_ not in FORMATS:

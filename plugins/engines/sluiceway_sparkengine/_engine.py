@@ -66,6 +66,13 @@ class SparkEngine(Engine):
             return hosted(settings)
         return batch(settings) if _is_batch(settings, bounded=bounded) else stream(settings)
 
+    def extract(self, location: str, into: str, services: Services) -> None:
+        """Write what Spark keeps of a run in micro-batches as a checkpoint."""
+        need_spark()
+        from sluiceway_sparkengine.structured.savedstate import extract
+
+        extract(location, into, services, SessionConf())
+
 
 def _is_batch(settings: Settings, *, bounded: bool) -> bool:
     return bounded and settings.checkpoints is None and settings.from_checkpoint is None

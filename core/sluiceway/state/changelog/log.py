@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ import msgspec
 
 from sluiceway.errors import CorruptStreamError, StateError
 from sluiceway.serializers import Block, Row, decode_blocks, encode_rows, rows_of
-from sluiceway.state import KeyedSnapshot, StateMeta
+from sluiceway.state import KeyedSnapshot, StateMeta, TableKind
 
 __all__ = ["Change", "ChangeLog", "Dropped", "Gone", "Item", "fold", "items_of", "snapshot_of"]
 
@@ -57,8 +58,17 @@ class Change(msgspec.Struct, array_like=True, frozen=True):
 
     def metas(self) -> tuple[StateMeta, ...]:
         """The tables."""
-        found: tuple[StateMeta, ...] = pickle.loads(self.tables)
+        found: tuple[StateMeta, ...] = _Tables(io.BytesIO(self.tables)).load()
         return found
+
+
+class _Tables(pickle.Unpickler):
+    """Brings descriptions of tables back, and nothing that could run code."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in ((StateMeta.__module__, "StateMeta"), (TableKind.__module__, "TableKind")):
+            return super().find_class(module, name)
+        raise CorruptStreamError(f"{module}.{name} does not belong into the description of a table of state")
 
 
 encode: Final = msgspec.msgpack.Encoder().encode

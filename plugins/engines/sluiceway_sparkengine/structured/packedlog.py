@@ -12,9 +12,10 @@ import msgspec
 from sluiceway.errors import CorruptStreamError
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.runtime.embedded import Position
+from sluiceway.state import KeyedSnapshot
 from sluiceway.state.changelog import ChangeLog, snapshot_of
 
-__all__ = ["LogWriter", "Saved", "saved"]
+__all__ = ["LogWriter", "Saved", "keyed_state", "saved"]
 
 _VERSION: Final = 1
 _MOST: Final = 64
@@ -59,19 +60,31 @@ class Saved:
 
 def saved(records: Iterable[bytes]) -> Saved:
     """What comes of records, the oldest first. Raises CorruptStreamError."""
+    read = [_read(record) for record in records]
     position = others = b""
-    changes: dict[str, list[bytes]] = {}
-    for record in map(_read, records):
-        if record.whole:
-            changes = {}
+    for record in read:
         position, others = record.position or position, record.others or others
-        for uid, change in record.changes.items():
-            changes.setdefault(uid, []).append(change)
+    keyed = _keyed(read)
     operators: tuple[OperatorSnapshot, ...] = pickle.loads(others) if others else ()
     return Saved(
         pickle.loads(position) if position else None,
-        tuple(replace(o, keyed=snapshot_of(changes[o.uid])) if o.uid in changes else o for o in operators),
+        tuple(replace(o, keyed=keyed[o.uid]) if o.uid in keyed else o for o in operators),
     )
+
+
+def keyed_state(records: Iterable[bytes]) -> dict[str, KeyedSnapshot]:
+    """By uid, the keyed state that comes of records. Nothing is unpickled that could run code."""
+    return _keyed([_read(record) for record in records])
+
+
+def _keyed(records: Iterable[Record]) -> dict[str, KeyedSnapshot]:
+    changes: dict[str, list[bytes]] = {}
+    for record in records:
+        if record.whole:
+            changes = {}
+        for uid, change in record.changes.items():
+            changes.setdefault(uid, []).append(change)
+    return {uid: snapshot_of(parts) for uid, parts in changes.items()}
 
 
 def _read(data: bytes) -> Record:

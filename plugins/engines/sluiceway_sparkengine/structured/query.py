@@ -22,7 +22,7 @@ from sluiceway_sparkengine.structured.sinkstage import SinkStage
 from sluiceway_sparkengine.structured.sourcestream import source_rows
 from sluiceway_sparkengine.structured.stages import ship
 
-__all__ = ["StreamQuery"]
+__all__ = ["STATE_PROVIDER", "StreamQuery", "for_spark"]
 
 LIMITS: Final = BatchLimits()
 """How much a micro-batch is to be."""
@@ -31,7 +31,7 @@ _LOOK_S: Final = 0.1
 _COMMITTED_S: Final = 10.0
 _RETAINED: Final = 10
 """So many micro-batches Spark can go back, of which it needs one."""
-_STATE: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+STATE_PROVIDER: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
 class StreamQuery:
@@ -76,7 +76,7 @@ class StreamQuery:
         self._problem: BaseException | None = None
         for name, value in {
             "spark.sql.shuffle.partitions": run.partitions,
-            "spark.sql.streaming.stateStore.providerClass": _STATE,
+            "spark.sql.streaming.stateStore.providerClass": STATE_PROVIDER,
             "spark.sql.streaming.noDataMicroBatches.enabled": "false",
             "spark.sql.streaming.minBatchesToRetain": _RETAINED,
             "spark.sql.execution.arrow.maxRecordsPerBatch": 512,  # each row is many records
@@ -127,7 +127,7 @@ class StreamQuery:
                 processor, SCHEMA, outputMode="append", timeMode="None"
             )
         writer = rows.writeStream.foreachBatch(lambda frame, batch: self._write(sinks, frame, batch))
-        writer = writer.option("checkpointLocation", f"{_for_spark(self._location)}/spark")
+        writer = writer.option("checkpointLocation", f"{for_spark(self._location)}/spark")
         writer = writer.trigger(processingTime=f"{self._interval_ms} milliseconds")
         return writer.queryName(f"sluiceway: {run.job}").start()
 
@@ -186,7 +186,7 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(before)
 
 
-def _for_spark(location: str) -> str:
+def for_spark(location: str) -> str:
     """A path or URL as Hadoop calls it."""
     scheme, separator, rest = location.partition("://")
     if not separator:
