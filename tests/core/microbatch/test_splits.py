@@ -103,6 +103,20 @@ def test_an_enumerator_that_cannot_start_is_closed() -> None:
     assert made[0].closed == 1
 
 
+def test_it_can_be_cancelled_while_nothing_is_found() -> None:
+    looks: list[int] = []
+
+    def cancelled() -> bool:
+        looks.append(1)
+        return len(looks) > 2
+
+    class Silent(SimpleEnumerator):
+        def handle_split_request(self, reader: int) -> None:
+            pass
+
+    assert plan_splits(_Source(lambda context, restored: Silent(context, [])), 2, None, cancelled) == [[], []]
+
+
 def test_splits_for_a_reader_that_is_not_there_are_refused() -> None:
     class Wrong(SimpleEnumerator):
         def handle_split_request(self, reader: int) -> None:

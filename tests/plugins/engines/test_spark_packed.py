@@ -21,7 +21,7 @@ from sluiceway.config import Settings
 from sluiceway.errors import CorruptStreamError
 from sluiceway.plugins import default_manager
 from sluiceway.runtime.embedded import EmbeddedChain, EmbeddedPlan
-from sluiceway.runtime.embedded.splits import plan_splits
+from sluiceway.runtime.microbatch.splits import plan_splits
 from sluiceway.steps import SourceStep
 from sluiceway.windows import TumblingEventTimeWindows
 from sluiceway_sparkengine.structured import packedlog

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 from sluiceway.clock import Clock, SystemClock
@@ -12,7 +12,7 @@ from sluiceway.errors import ConnectorError
 
 __all__ = ["DrivenEnumerator", "plan_splits"]
 
-_LOOK_S: Final = 3600.0
+_LOOK_S: Final = 0.2
 
 
 class DrivenEnumerator(EnumeratorContext):
@@ -182,7 +182,12 @@ class DrivenEnumerator(EnumeratorContext):
             )
 
 
-def plan_splits(source: Source[Any], readers: int, clock: Clock | None = None) -> list[list[Any]]:
+def plan_splits(
+    source: Source[Any],
+    readers: int,
+    clock: Clock | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> list[list[Any]]:
     """All splits of a source that ends, by reader: each is given the next one in turn.
 
     Waits for an enumerator that finds its splits in threads of its own, and closes it in the end.
@@ -191,13 +196,17 @@ def plan_splits(source: Source[Any], readers: int, clock: Clock | None = None) -
         source: a bounded one.
         readers: how many there are.
         clock: for the enumerator's delays; None: the system's.
+        cancelled: asked while the enumerator takes its time: whether to give up.
+
+    Returns:
+        the splits of each reader; none, if it was cancelled.
 
     Raises:
-        ConnectorError: what the enumerator raises, or it breaks its contract.
+        Exception: what the enumerator raises; ConnectorError if it breaks its contract.
     """
     given: list[list[Any]] = [[] for _ in range(readers)]
     with DrivenEnumerator(source, readers, clock) as enumerator:
-        while True:
+        while not cancelled():
             for reader in range(readers):
                 enumerator.request(reader)
             found = enumerator.take()
@@ -207,3 +216,4 @@ def plan_splits(source: Source[Any], readers: int, clock: Clock | None = None) -
                 return given
             if not found:
                 enumerator.step(_LOOK_S)
+    return [[] for _ in given]

@@ -13,8 +13,8 @@ from sluiceway.errors import JobCancelledError
 from sluiceway.metrics import JobMetrics, SubtaskMetrics
 from sluiceway.runtime.cluster.shipping import check_shippable, dump, load
 from sluiceway.runtime.embedded import EmbeddedChain, EmbeddedPlan
-from sluiceway.runtime.embedded.splits import plan_splits
 from sluiceway.runtime.enginelog import job_logging
+from sluiceway.runtime.microbatch.splits import plan_splits
 from sluiceway.runtime.poller import SelectorPoller
 from sluiceway.runtime.reporting import Reporting
 from sluiceway.runtime.worker import Progress, Tasklet, Worker

@@ -12,7 +12,7 @@ from sluiceway.clock import SystemClock
 from sluiceway.config import Settings
 from sluiceway.plugins import default_manager
 from sluiceway.runtime.embedded import EmbeddedChain, EmbeddedPlan
-from sluiceway.runtime.embedded.splits import plan_splits
+from sluiceway.runtime.microbatch.splits import plan_splits
 from sluiceway.steps import SourceStep
 
 

@@ -21,7 +21,7 @@ from sluiceway.connectors import CallbackSink
 from sluiceway.elements import MAX_WATERMARK, Batch, EndOfData, EndOfPartition, Watermark, WatermarkStatus
 from sluiceway.errors import JobCancelledError, StateError
 from sluiceway.runtime.embedded import EmbeddedChain
-from sluiceway.runtime.embedded.splits import plan_splits
+from sluiceway.runtime.microbatch.splits import plan_splits
 from sluiceway.windows import TumblingEventTimeWindows
 
 LATE: Any = OutputTag("late", tuple)
