@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections import defaultdict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,17 +18,22 @@ from sluiceway import (
     ValueStateDescriptor,
     WatermarkStrategy,
 )
+from sluiceway.api.statedata.rows import read_state
 from sluiceway.clock import SystemClock, VirtualClock
 from sluiceway.config import Settings
 from sluiceway.errors import CorruptStreamError
+from sluiceway.operators import OperatorSnapshot
 from sluiceway.plugins import default_manager
 from sluiceway.runtime.embedded import EmbeddedChain, EmbeddedPlan
+from sluiceway.runtime.microbatch.extracts import write_extract
+from sluiceway.runtime.microbatch.runs import new_run
 from sluiceway.runtime.microbatch.splits import plan_splits
+from sluiceway.state.changelog.log import Change
 from sluiceway.steps import SourceStep
 from sluiceway.windows import TumblingEventTimeWindows
 from sluiceway_sparkengine.structured import packedlog
 from sluiceway_sparkengine.structured.packed import Cache
-from sluiceway_sparkengine.structured.packedlog import saved
+from sluiceway_sparkengine.structured.packedlog import keyed_state, saved
 from sluiceway_sparkengine.structured.rows import Row
 
 
@@ -269,3 +276,31 @@ def test_a_function_that_fails_is_named_and_does_not_stay() -> None:
 def test_damaged_records_are_refused() -> None:
     with pytest.raises(CorruptStreamError, match="no record of a subtask's state"):
         saved([b"nonsense"])
+
+
+def test_what_spark_keeps_can_be_looked_into(tmp_path: Path) -> None:
+    """Keyed state as a checkpoint, which the command line reads."""
+    flow = Pipeline("kept")
+    times(flow).collect()
+    job = MicroBatches(flow, processes=2)
+    job.run(20)
+    run = new_run(job.plan, "spark", 1_000, 2)
+    states = {
+        target: [OperatorSnapshot(uid, keyed=keyed) for uid, keyed in keyed_state(store.state[1]).items()]
+        for target, store in job.stores.items()
+    }
+    location = write_extract(run, states, job.services.checkpoint_storage(str(tmp_path)), 2_000)
+    rows = list(read_state(location))
+    assert {row.state for row in rows} >= {"seen", "names"}
+    assert sum(row.value for row in rows if row.state == "seen") == 50
+
+
+def test_tables_are_described_without_running_anything(tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> Any:
+            return Path.touch, (tmp_path / "was here",)
+
+    change = Change.of(pickle.dumps((Evil(),)), [], [], {}, whole=True)
+    with pytest.raises(CorruptStreamError, match=r"touch does not belong"):
+        change.metas()
+    assert not (tmp_path / "was here").exists()
