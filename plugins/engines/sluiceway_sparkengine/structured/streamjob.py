@@ -99,13 +99,20 @@ class StreamJob(SparkJob):
     def work(self, run: SparkRun) -> None:
         """Have queries run, as many as the restart strategy wants, until one has come to the end."""
         session = self._conf.session(least_cores=self.settings.parallelism)
-        slots = max(self.settings.parallelism, int(session.sparkContext.defaultParallelism))
+        try:
+            context = session.sparkContext
+        except Exception as error:  # which class it is depends on how the session talks to Spark
+            raise ConfigurationError(
+                "micro-batches need a session of Spark's own, and the active one is of Spark Connect: end it, or "
+                "run a pipeline whose sources end without checkpoints"
+            ) from error
+        slots = max(self.settings.parallelism, int(context.defaultParallelism))
         # With settings of its own; the program's keep theirs.
         session = session.newSession()
         self.check_cancelled()
         place, temporary = self._place, ""
         if place is None:
-            master = str(session.sparkContext.master)
+            master = str(context.master)
             if not master.startswith("local"):
                 raise ConfigurationError(
                     f"the executors of {master} need a place that all of them see, for what they have read and "
