@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,6 +15,11 @@ import pytest
 pyspark = pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_leaks() -> None:
+    """Spark's own sockets come and go whenever it collects garbage."""
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +147,34 @@ def test_two_attempts_at_a_time_are_refused(spark: Any, tmp_path: Path) -> None:
             to_text(spark.range(3).selectExpr("id AS value").write, tmp_path / "out").mode("append").save()
     finally:
         spark.sparkContext.setLocalProperty("spark.speculation", None)
+
+
+@pytest.fixture(scope="module")
+def shop(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A module beside the program."""
+    from sluiceway_spark import register
+
+    place = tmp_path_factory.mktemp("program")
+    (place / "shop_sinks.py").write_text(
+        "from sluiceway_files import FilesSink\n"
+        "class Doubled(FilesSink):\n"
+        "    pass\n"
+        "def doubled(directory):\n"
+        "    return Doubled.text(directory, to_text=lambda n: str(2 * n))\n"
+    )
+    sys.path.insert(0, str(place))
+    register(spark)
+    sys.path.remove(str(place))
+    return "shop_sinks"
+
+
+def test_modules_beside_the_program_are_found_where_the_format_is_registered(
+    spark: Any, tmp_path: Path, shop: str
+) -> None:
+    writer = spark.range(20).selectExpr("id AS value").write.format("sluiceway")
+    writer = writer.option("sink", f"{shop}:doubled").option("sink.directory", str(tmp_path / "out"))
+    writer.mode("append").save()
+    assert in_text(tmp_path / "out") == Counter(range(0, 40, 2))
 
 
 # ---- streams ------------------------------------------------------------------------------------------------

@@ -67,14 +67,14 @@ class SluicewayDataSource(DataSource):  # type: ignore[misc]
         from sluiceway_spark.datasource._sinkside import sink_writer
 
         self._find_modules()
-        return sink_writer(self.options, schema, overwrite)
+        return sink_writer(self.options, schema, overwrite, self.search_path)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
         """For ``df.writeStream``. Raises ConfigurationError."""
         from sluiceway_spark.datasource._sinkside import stream_sink_writer
 
         self._find_modules()
-        return stream_sink_writer(self.options, schema, overwrite)
+        return stream_sink_writer(self.options, schema, overwrite, self.search_path)
 
     def _source(self) -> SourceTold:
         self._find_modules()

@@ -19,6 +19,7 @@ from sluiceway.runtime.microbatch.commits import CommitLog, CommitRecord
 from sluiceway.runtime.microbatch.transactions import SingleBatch, StreamOfBatches
 from sluiceway_spark.datasource._objects import made_by, storage_at
 from sluiceway_spark.datasource._rows import Rows
+from sluiceway_spark.datasource._shipped import Shipped
 
 __all__ = ["sink_writer", "stream_sink_writer"]
 
@@ -31,7 +32,9 @@ _OPTIONS: Final = ("sink", "records", "timestamp", "commits", "name")
 _OF_SPARK: Final = "checkpointlocation"
 
 
-def sink_writer(options: Mapping[str, str], schema: Any, overwrite: bool) -> DataSourceArrowWriter:
+def sink_writer(
+    options: Mapping[str, str], schema: Any, overwrite: bool, search_path: tuple[str, ...]
+) -> DataSourceArrowWriter:
     """What writes a DataFrame to the sink that the options name.
 
     Raises:
@@ -40,10 +43,12 @@ def sink_writer(options: Mapping[str, str], schema: Any, overwrite: bool) -> Dat
     told = _Told.of(options, schema, overwrite)
     if "commits" in {name.lower() for name in options}:
         raise ConfigurationError("option commits is for streams: a DataFrame is written and committed once")
-    return _Writer(SingleBatch(told.sink, told.name or f"spark-{uuid.uuid4().hex}"), told.rows)
+    return _Writer(Shipped(told, search_path), told.name or f"spark-{uuid.uuid4().hex}")
 
 
-def stream_sink_writer(options: Mapping[str, str], schema: Any, overwrite: bool) -> DataSourceStreamArrowWriter:
+def stream_sink_writer(
+    options: Mapping[str, str], schema: Any, overwrite: bool, search_path: tuple[str, ...]
+) -> DataSourceStreamArrowWriter:
     """What writes the next batch of a streaming query, or commits it, to the sink that the options name.
 
     Raises:
@@ -57,7 +62,7 @@ def stream_sink_writer(options: Mapping[str, str], schema: Any, overwrite: bool)
             "sees at each start"
         )
     log = told.log()
-    return _StreamWriter(told, None if log is None else log.newest())
+    return _StreamWriter(Shipped(told, search_path), None if log is None else log.newest())
 
 
 @dataclass(frozen=True)
@@ -132,23 +137,28 @@ class _Message(WriterCommitMessage):  # type: ignore[misc]
 
 
 class _Writer(DataSourceArrowWriter):  # type: ignore[misc]
-    def __init__(self, batch: SingleBatch, rows: Rows) -> None:
-        self._batch = batch
-        self._rows = rows
+    def __init__(self, told: Shipped[_Told], name: str) -> None:
+        self._told = told
+        self._name = name
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         from pyspark import TaskContext
 
         context: Any = TaskContext.get()
-        _refuse_speculation(context, self._batch.sink)
-        written = self._batch.write(context.partitionId(), self._rows.batches(iterator))
+        told = self._told.get()
+        _refuse_speculation(context, told.sink)
+        written = self._batch().write(context.partitionId(), told.rows.batches(iterator))
         return _Message("", cloudpickle.dumps(written))
 
     def commit(self, messages: Sequence[Any]) -> None:
-        self._batch.commit([pickle.loads(message.written) for message in messages])
+        batch = self._batch()  # where the classes are that messages need, is known from now on
+        batch.commit([pickle.loads(message.written) for message in messages])
 
     def abort(self, messages: Sequence[Any]) -> None:
-        self._batch.abort()
+        self._batch().abort()
+
+    def _batch(self) -> SingleBatch:
+        return SingleBatch(self._told.get().sink, self._name)
 
 
 class _StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
@@ -159,7 +169,7 @@ class _StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         newest: the newest record of a commit.
     """
 
-    def __init__(self, told: _Told, newest: CommitRecord | None) -> None:
+    def __init__(self, told: Shipped[_Told], newest: CommitRecord | None) -> None:
         self._told = told
         self._newest = newest
 
@@ -167,16 +177,17 @@ class _StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         from pyspark import TaskContext
 
         context: Any = TaskContext.get()
+        told = self._told.get()
+        _refuse_speculation(context, told.sink)
         query, number = str(context.getLocalProperty(_QUERY)), int(context.getLocalProperty(_BATCH))
-        _refuse_speculation(context, self._told.sink)
-        batches = self._told.rows.batches(iterator)
+        batches = told.rows.batches(iterator)
         written = self._stream(query).write(number, context.partitionId(), batches, newest=self._newest)
         return _Message(query, cloudpickle.dumps(written))
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
         if messages:
-            written = [pickle.loads(message.written) for message in messages]
-            self._stream(messages[0].query).commit(batchId, written)
+            stream = self._stream(messages[0].query)
+            stream.commit(batchId, [pickle.loads(message.written) for message in messages])
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
         told = [message for message in messages if message is not None]
@@ -184,7 +195,7 @@ class _StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
             self._stream(told[0].query).abort(batchId)
 
     def _stream(self, query: str) -> StreamOfBatches:
-        told = self._told
+        told = self._told.get()
         return StreamOfBatches(told.sink, query, told.log(), told.name)
 
 
