@@ -391,6 +391,22 @@ def test_a_commit_finds_out_that_its_file_is_gone(tmp_path: Path) -> None:
             driver.complete()
 
 
+def test_nothing_hidden_is_left(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    sink = SparkSink.path(out, schema=WORDS, row_group_size=1, file_size=1)
+    with SinkDriver(sink, 3, checkpoints=True) as driver:
+        driver.write([(1, "to")], subtask=2)
+        driver.writer(2).finish()  # a file that is written, and in no checkpoint
+        assert len(files_in(out)) == 1
+    assert files_in(out) == []
+    with SinkDriver(sink, 3, checkpoints=True) as driver:
+        driver.write([(1, "to")], subtask=2)
+        driver.checkpoint()  # which nobody goes on from
+    assert len(files_in(out)) == 1
+    with SinkDriver(sink, 2, checkpoints=True):
+        assert files_in(out) == []
+
+
 def test_files_tell_checkpoint_and_subtask(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with SinkDriver(SparkSink.path(out, schema=WORDS, codec="gzip"), 2, checkpoints=True) as driver:
