@@ -166,6 +166,7 @@ class _PlacedWorker(WorkerHandle):
     """A worker somewhere on an executor. That it lives is watched over there."""
 
     stage: _Stage | None = None
+    tells_within_s = 5.0  # Spark passes it on
 
     def __init__(self, config: WorkerConfig) -> None:
         self.config = config

@@ -80,7 +80,13 @@ class WorkerConfig:
 
 
 class WorkerHandle(ABC):
-    """A worker process, from the side of whoever started it."""
+    """A worker process, from the side of whoever started it.
+
+    Attributes:
+        tells_within_s: how long it may take until it is known here how it has ended.
+    """
+
+    tells_within_s: float = 1.0
 
     @property
     @abstractmethod

@@ -165,7 +165,7 @@ class ResourceManager:
             self._on_released()
         elif not self._stopping:
             # A process that dies closes its connection a moment before it can be waited for.
-            ended = known.process.ended(_EXIT_S)
+            ended = known.process.ended(known.process.tells_within_s)
             how = known.process.how_it_ended() if ended else "has left without ending and was killed"
             known.process.kill()
             self._lose(known, f"{how} ({why})")

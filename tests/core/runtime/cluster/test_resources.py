@@ -34,6 +34,7 @@ class Process:
     """A worker process that does as it is told."""
 
     pid = 4711
+    tells_within_s = 0.0
 
     def __init__(self) -> None:
         self.beats = True
