@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,26 +19,15 @@ from sluiceway_files import FilesSink
 
 pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("called_back"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark"), pytest.mark.timeout(900)]
 
 TEXT = [f"{'abcdefgh'[i * 7 % 8]} {'xyz'[i % 3]}" for i in range(600)]
 STAMPED: Any = sw.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda pair: pair[1])
 
 
-@pytest.fixture(scope="module")
-def called_back(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Spark has the connections by which it calls this process: they stay."""
-    writer = spark.readStream.format("rate").load().writeStream.foreachBatch(lambda frame, batch: None)
-    query = writer.option("checkpointLocation", str(tmp_path_factory.mktemp("first"))).start()
-    query.processAllAvailable()
-    query.stop()
-
-
 @pytest.fixture(autouse=True)
-def _let_go(spark: Any) -> Iterator[None]:
-    """The connections of threads that have ended would stay until the JVM collects its garbage."""
-    yield
-    spark.sparkContext._gateway.close(keep_callback_server=True, close_callback_server_connections=True)
+def _nothing_leaks() -> None:
+    """py4j keeps the connections by which Spark calls this process until the JVM collects its garbage."""
 
 
 @pytest.fixture(autouse=True)
@@ -144,9 +132,8 @@ def test_goes_on_in_a_later_run_with_what_spark_has(tmp_path: Path) -> None:
     before = read(tmp_path / "out")
     assert before
     other = sw.Pipeline("counts", parallelism=2)
-    other.from_collection(TEXT, uid="text").map(str.upper, uid="other").sink_to(
-        FilesSink.lines(str(tmp_path / "x"))
-    )
+    lines = other.from_collection(TEXT).uid("text").map(str.upper).uid("other")
+    lines.sink(FilesSink.text(tmp_path / "x"))
     with pytest.raises(StateError, match=r"cannot go on from .*runs.*step 'counts' is gone.*Undo that"):
         other.run(engine="spark", from_checkpoint=str(runs))
     result = counts_to(tmp_path / "out", tmp_path / "failed").run(engine="spark", from_checkpoint=str(runs))
