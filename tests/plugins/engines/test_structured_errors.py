@@ -7,7 +7,7 @@ import pytest
 from sluiceway.errors import ConnectorError
 from sluiceway.runtime.failure import explain_failure
 from sluiceway_sparkengine.structured.groups import users_error
-from sluiceway_sparkengine.structured.stages import _sent
+from sluiceway_sparkengine.structured.stages import sent
 
 
 class JavaError(Exception):
@@ -35,7 +35,7 @@ def test_a_users_exception_is_found_in_the_stack_with_its_notes() -> None:
         fails()
     thrown = explain_failure(caught.value, vertex="map", step="map", subtask=1, parallelism=2)
     assert isinstance(thrown, Exception)
-    said = f"Job aborted: Traceback ...\n  PythonException: {_sent(thrown)}\n\tat org.apache.spark.Something"
+    said = f"Job aborted: Traceback ...\n  PythonException: {sent(thrown)}\n\tat org.apache.spark.Something"
     found = users_error(JavaError(said))
     assert isinstance(found, LookupError)
     assert found.args == ("no such thing",)

@@ -27,7 +27,7 @@ from sluiceway_sparkengine.structured.passes import Pass, passes_of
 from sluiceway_sparkengine.structured.rows import SCHEMA, Row
 from sluiceway_sparkengine.structured.stages import Outcome, level_task, ship, source_task
 
-__all__ = ["BatchJob"]
+__all__ = ["BatchJob", "together"]
 
 _BATCH: Final = 4096
 """Records at a time where nobody says how many: nobody waits for them, and each batch has its price."""
@@ -385,7 +385,7 @@ def _rows(
         targets = {t for stage in each.stages for t in plan.targets_of(stage)}
         if targets <= given and _parts_before(passes, each) <= _AT_ONCE:
             break  # nothing is left to do out there, and the driver takes them as they come
-        rows = _together(rows, each.parts, each.parts)
+        rows = together(rows, each.parts, each.parts)
         if not targets <= given:
             rows = rows.mapInArrow(level_task(path, shipped, each.stages, given), SCHEMA)
     return rows
@@ -396,7 +396,7 @@ def _parts_before(passes: list[Pass], each: Pass) -> int:
     return passes[passes.index(each) - 1].parts
 
 
-def _together(rows: Any, targets: int, slots: int) -> Any:
+def together(rows: Any, targets: int, slots: int) -> Any:
     """The rows of each target in one partition, behind one another; its senders take turns."""
     parts = min(targets, slots)
     apart = rows.repartitionById if hasattr(rows, "repartitionById") else rows.repartition

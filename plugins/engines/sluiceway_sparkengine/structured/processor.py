@@ -11,7 +11,7 @@ from sluiceway.runtime.cluster.shipping import load
 from sluiceway.runtime.embedded import EmbeddedPlan
 from sluiceway_sparkengine.structured.packed import Cache
 from sluiceway_sparkengine.structured.rows import Row
-from sluiceway_sparkengine.structured.stages import _sent as sent
+from sluiceway_sparkengine.structured.stages import sent
 
 try:
     from pyspark.sql.streaming import StatefulProcessor

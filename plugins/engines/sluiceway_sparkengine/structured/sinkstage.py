@@ -18,11 +18,11 @@ from sluiceway.runtime.failure import explain_failure
 from sluiceway.runtime.microbatch.commits import CommitLog, CommitRecord
 from sluiceway.runtime.microbatch.sinks import commit_all
 from sluiceway.steps import SinkStep
-from sluiceway_sparkengine.structured.batchjob import _together
+from sluiceway_sparkengine.structured.batchjob import together
 from sluiceway_sparkengine.structured.groups import users_error
 from sluiceway_sparkengine.structured.local import in_this_process
 from sluiceway_sparkengine.structured.rows import SCHEMA, Row, rows_in, to_batches
-from sluiceway_sparkengine.structured.stages import _Worker
+from sluiceway_sparkengine.structured.stages import StageWorker
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -228,7 +228,7 @@ class SinkStage:
             if target not in here and self._name(target) in kept.subtasks
         }
         over = frozenset(target for target in self._targets if self._name(target) in kept.ended)
-        frame = _together(rows, len(self._targets), self._slots)
+        frame = together(rows, len(self._targets), self._slots)
         if len(here) < len(self._targets):
             task = _sink_task(list(sys.path), self._shipped, batch, dump((here, over, restored)))
             frame = frame.mapInArrow(task, SCHEMA)
@@ -338,7 +338,7 @@ def deliver(
         yield from to_batches(worker.deliver(batch, here, over, restored, rows_in(batches)))
 
 
-class _SinkWorker(_Worker):
+class _SinkWorker(StageWorker):
     """One task of Spark's with subtasks of sinks."""
 
     def deliver(

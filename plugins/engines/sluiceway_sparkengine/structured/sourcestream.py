@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from sluiceway.runtime.microbatch.planner import BatchLimits
 from sluiceway_sparkengine.structured.rows import SCHEMA, to_batches
 from sluiceway_sparkengine.structured.sourcework import SourcePlanning, SourceStage, read_part
-from sluiceway_sparkengine.structured.stages import _sent
+from sluiceway_sparkengine.structured.stages import sent
 
 __all__ = ["FORMAT", "source_rows"]
 
@@ -86,19 +86,19 @@ class _StageReader(DataSourceStreamReader):  # type: ignore[misc]
         try:
             return self._planning(start["run"]).next(start)
         except Exception as error:
-            raise _sent(error) from None
+            raise sent(error) from None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         try:
             return [InputPartition(part) for part in self._planning(end["run"]).partitions(int(end["batch"]))]
         except Exception as error:
-            raise _sent(error) from None
+            raise sent(error) from None
 
     def commit(self, end: dict[str, Any]) -> None:
         try:
             self._planning(end["run"]).committed(int(end["batch"]))
         except Exception as error:
-            raise _sent(error) from None
+            raise sent(error) from None
 
     def stop(self) -> None:
         planning, self._open = self._open, None

@@ -23,7 +23,7 @@ from sluiceway.steps import SourceStep
 from sluiceway.storage import CheckpointStorage
 from sluiceway_sparkengine.structured.progress import did_since, told
 from sluiceway_sparkengine.structured.rows import Row
-from sluiceway_sparkengine.structured.stages import _sent, pack_rows
+from sluiceway_sparkengine.structured.stages import pack_rows, sent
 
 __all__ = ["SourcePart", "SourcePlanning", "SourceStage", "read_part", "sources_ended", "sources_read"]
 
@@ -158,7 +158,7 @@ def read_part(stage: SourceStage, part: SourcePart) -> Iterator[Row]:
                 yield row
         yield from silent.values()
     except Exception as error:
-        raise _sent(error) from None
+        raise sent(error) from None
 
 
 def _run(plan: EmbeddedPlan, services: Services, files: SideFiles, vertex: int, work: BatchWork) -> Iterator[Row]:

@@ -16,7 +16,17 @@ from sluiceway_sparkengine.structured.rows import Row, rows_in, to_batches
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FAILED", "Outcome", "SubtaskFailedError", "level_task", "pack_rows", "ship", "source_task"]
+__all__ = [
+    "FAILED",
+    "Outcome",
+    "StageWorker",
+    "SubtaskFailedError",
+    "level_task",
+    "pack_rows",
+    "sent",
+    "ship",
+    "source_task",
+]
 
 FAILED: Final = r"sluiceway-failed ([A-Za-z0-9+/=]+)\."
 """Finds in what Spark says what :class:`SubtaskFailedError` said."""
@@ -128,7 +138,7 @@ def run_level(
         yield from to_batches(worker.run(rows_in(batches)))
 
 
-class _Worker:
+class StageWorker:
     """One task of Spark's. As a context it closes what is open, and sends exceptions on their way."""
 
     def __init__(self, shipped: bytes) -> None:
@@ -141,7 +151,7 @@ class _Worker:
         try:
             self._plan, self._services = self.load(self._shipped)
         except Exception as error:
-            raise _sent(error) from None
+            raise sent(error) from None
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
@@ -151,7 +161,7 @@ class _Worker:
             except Exception as second:
                 error = error or second
         if isinstance(error, Exception):
-            raise _sent(error) from None
+            raise sent(error) from None
 
     def chains(self) -> list[EmbeddedChain]:
         """Those that are open."""
@@ -162,7 +172,7 @@ class _Worker:
         return load(shipped, lambda number: None)
 
 
-class _Stages(_Worker):
+class _Stages(StageWorker):
     """Runs the subtasks of one stage, and those of others that hear from them alone."""
 
     def __init__(self, shipped: bytes, stages: tuple[int, ...], given: frozenset[int]) -> None:
@@ -264,7 +274,8 @@ def pack_rows(plan: EmbeddedPlan, taken: Iterable[tuple[int, int, int, int, list
         yield Row(stage, target, sender, seq, plan.pack(sender, elements))
 
 
-def _sent(error: Exception) -> Exception:
+def sent(error: Exception) -> Exception:
+    """An exception that goes through Spark with what it was raised as, to come out of ``run()`` as that."""
     if isinstance(error, SubtaskFailedError):
         return error
     return SubtaskFailedError(f"sluiceway-failed {base64.b64encode(dump_error(error)).decode()}.")
