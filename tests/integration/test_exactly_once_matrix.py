@@ -62,19 +62,27 @@ def cut_links() -> int:
 
 
 class PatientSource(GeneratorSource[int]):
-    """Has its end wait for what goes wrong in checkpoints: on a busy machine there are few of them."""
+    """Has its end wait for what goes wrong in checkpoints: on a busy machine there are few of them.
 
-    def __init__(self, marks: Path, wanted: frozenset[str], rate: float | None) -> None:
+    What is to go wrong in a restore needs one before anything else does.
+    """
+
+    def __init__(self, marks: Path, wanted: frozenset[str], rate: float | None, kept: Path) -> None:
         super().__init__(count=COUNT, rate=rate)
         self._marks = marks
         self._wanted = wanted
+        self._kept = kept
 
     def create_reader(self, context: ReaderContext) -> Reader[int]:
         reader = super().create_reader(context)
         original = reader.poll
 
         def poll(limit: int) -> Poll[int]:
-            nonlocal last
+            nonlocal last, polls
+            first = RESTORED in self._wanted and not any(self._kept.glob("*/chk-*/metadata.json"))
+            if first and polls:
+                return Wait(until=context.clock.monotonic() + 0.005)
+            polls += 1
             polled = last or original(limit)
             if polled is END_OF_INPUT and not self._wanted <= {path.name for path in self._marks.iterdir()}:
                 last = polled
@@ -82,6 +90,7 @@ class PatientSource(GeneratorSource[int]):
             return polled
 
         last: Poll[int] | None = None
+        polls = 0
         reader.poll = poll  # type: ignore[method-assign]
         return reader
 
@@ -158,7 +167,9 @@ def pipeline(cell: Cell, failure: Failure, place: Path) -> sw.Pipeline:
     marks.mkdir(exist_ok=True)
     flow = sw.Pipeline("matrix", parallelism=max(cell.workers, 2))
     patient = frozenset(failure.marks() - {CLOSED})
-    numbers = flow.source(PatientSource(marks, patient, 40_000 if cell.workers else None)).uid("numbers")
+    numbers = flow.source(PatientSource(marks, patient, 40_000 if cell.workers else None, place / "kept")).uid(
+        "numbers"
+    )
     # Where channels do not wait for one another, some come again.
     step: Any = KeySequence(KEYS) if cell.mode != "at-least-once" else Counted()
     checked = numbers.key_by(lambda n: n % KEYS).map(step).uid("checked").map(CutOnce(marks, failure.cut))
