@@ -20,7 +20,7 @@ import pytest
 
 import sluiceway as sw
 from sluiceway.engine import JobStatus
-from sluiceway.errors import GraphError, SerializationError, SluicewayError
+from sluiceway.errors import GraphError, SluicewayError
 from sluiceway.runtime.cluster import processes
 from sluiceway.testing import CollectingSink
 
@@ -252,7 +252,7 @@ def test_what_cannot_be_sent_is_named_before_anything_starts(monkeypatch: pytest
 
     flow = sw.Pipeline("local")
     flow.from_collection(range(3)).sink(CollectingSink())
-    with pytest.raises(SerializationError, match=r"works inside one process: run the job with workers=0"):
+    with pytest.raises(GraphError, match=r"which work inside one process: .*; run without workers"):
         flow.run(workers=1)
 
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any, Final
 
-import cloudpickle
-
 from sluiceway.capabilities import Feature
 from sluiceway.config import OPTIONS, Settings
 from sluiceway.connector import Boundedness, DeliveryGuarantee, Sink, Source
@@ -84,6 +82,16 @@ OPTION_FEATURES: Final[Mapping[str, Feature | None]] = {
 """What each option asks for when it has another value than its default; None: nothing."""
 
 _DEFAULTS: Final = Settings()
+
+_SINKS: Final = (
+    Feature.COLLECTING,
+    Feature.PROCESS_OBJECTS,
+    Feature.PRINTING,
+    Feature.DEAD_LETTERS,
+    Feature.TWO_PHASE_SINKS,
+    Feature.SINKS,
+)
+"""What a sink may ask for."""
 
 _PARTITIONERS: Final[Mapping[str, Feature]] = {
     "forward": Feature.FORWARD,
@@ -178,7 +186,8 @@ def _of_step(step: Any, among: Container[Feature]) -> Iterator[Feature]:
         case TimestampsStep():
             yield from _of_strategy(step.strategy)
         case SinkStep():
-            yield from _of_sink(step.sink)
+            if any(feature in among for feature in _SINKS):
+                yield from _of_sink(step.sink)
         case TagStep():
             yield Feature.WINDOW_JOINS
         case WindowStep():
@@ -281,21 +290,19 @@ def handles_of(connector: Source[Any] | Sink[Any]) -> list[ProcessLocal]:
     """The objects in a source or a sink by which it gives something back to the program that runs the job."""
     if isinstance(connector, ProcessLocal):
         return [connector]
-    pickler = _Finder(io.BytesIO(), protocol=5)
+    import cloudpickle  # which a job in one process has no need of
+
+    found: list[ProcessLocal] = []
+
+    class Finder(cloudpickle.Pickler):  # type: ignore[misc]
+        """Sees the handles among what is pickled."""
+
+        def persistent_id(self, obj: object) -> int | None:
+            if not isinstance(obj, ProcessLocal):
+                return None
+            found.append(obj)
+            return obj.number
+
     with suppress(Exception):  # whether it can be shipped is somebody else's question
-        pickler.dump(connector)
-    return pickler.found
-
-
-class _Finder(cloudpickle.Pickler):  # type: ignore[misc]
-    """Sees the handles among what is pickled."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.found: list[ProcessLocal] = []
-
-    def persistent_id(self, obj: object) -> int | None:
-        if not isinstance(obj, ProcessLocal):
-            return None
-        self.found.append(obj)
-        return obj.number
+        Finder(io.BytesIO(), protocol=5).dump(connector)
+    return found

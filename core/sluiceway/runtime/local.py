@@ -77,7 +77,7 @@ class LocalEngine(Engine):
                 {Feature.HOSTED: hosted, Feature.PROCESS_OBJECTS: ONE_PROCESS},
             )
         lacks = {Feature.HOSTED: hosted}
-        if settings.transport != "local":
+        if settings.transport == "auto":  # whoever names one is told by the services, which know them all
             one = "records go by reference inside one process"
             lacks[Feature.TRANSPORTS] = Lack(one, "leave transport at 'auto', or run with --workers")
         return Capabilities(

@@ -261,7 +261,7 @@ def test_the_local_engine_refuses_what_is_for_others() -> None:
     for settings, what in (
         (Settings(hosted=True), r"hosted is true: engine 'local' in one process does not .* --engine spark"),
         (Settings(hosted=True, workers=2), r"hosted is true: engine 'local' with workers does not"),
-        (Settings(transport="shm"), r"transport is shm: .* by reference inside one process; .* --workers"),
+        (Settings(transport="shm"), r"transport 'shm' is between worker processes, .*: leave transport at 'auto'"),
     ):
         with pytest.raises(ConfigurationError, match=what):
             flow.prepare(settings)
