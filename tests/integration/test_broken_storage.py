@@ -49,7 +49,7 @@ def newest(kept: Path) -> CheckpointMetadata | None:
         try:
             return load_metadata(storage, directory)
         except CheckpointError:
-            if any(storage.files(directory)):
+            if any(file.name == f"{directory}/metadata.json" for file in storage.files(directory)):
                 raise
             # the job that runs has completed a newer one and deleted this one since it was listed
     return None
