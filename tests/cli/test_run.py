@@ -332,7 +332,7 @@ def test_environment_and_file_count_too(
             ["--transport", "pigeon", "--workers", "1"],
             "there is no transport 'pigeon'. Known: 'local', 'shm'",
         ),
-        (["--transport", "shm"], "transport 'shm' is between worker processes, and this job has none: leave transport at 'auto'"),
+        (["--transport", "shm"], "and this job has none: leave transport at 'auto'"),
         (["--transport", "local", "--workers", "1"], "transport 'local' works inside one process only"),
         (["--restart", "again"], "there is no restart strategy 'again'"),
         (["--restart", "fixed-delay"], "Write fixed-delay:ATTEMPTS:DELAY"),
