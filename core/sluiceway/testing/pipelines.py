@@ -126,7 +126,7 @@ class PipelineHarness:
         for _ in range(max(1, self._most_rounds // _ROUNDS_AT_A_TIME)):
             if self._poller.watching():
                 self._poller.poll(0)
-            ran = self._job.worker.run_ready(_ROUNDS_AT_A_TIME)
+            ran = self._turns(_ROUNDS_AT_A_TIME)
             if not self._event_loop.run() and not ran:
                 break
         else:
@@ -139,8 +139,17 @@ class PipelineHarness:
 
     def run_once(self, rounds: int = 1) -> bool:
         """Give each task that is ready its turn; whether anything ran."""
-        ran = self._job.worker.run_ready(rounds)
+        ran = self._turns(rounds)
         self._check_end()
+        return ran
+
+    def _turns(self, rounds: int) -> bool:
+        """One by one, since the worker cuts many rounds short when they take long, and rounds are counted here."""
+        ran = False
+        for _ in range(rounds):
+            if not self._job.worker.run_ready(1):
+                break
+            ran = True
         return ran
 
     def advance(self, ms: int) -> PipelineHarness:
