@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["SCHEMA", "Row", "arrow_schema", "rows_in", "to_batches"]
+__all__ = ["SCHEMA", "Row", "arrow_schema", "rows_in", "to_batches", "together"]
 
 SCHEMA: Final = "stage int, target int, sender int, seq long, payload binary"
 """For Spark. See :class:`Row`."""
@@ -74,3 +74,10 @@ def to_batches(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
             gathered, size = [], 0
     if gathered:
         yield batch()
+
+
+def together(rows: Any, targets: int, slots: int) -> Any:
+    """The rows of each target in one partition, behind one another; its senders take turns."""
+    parts = min(targets, slots)
+    apart = rows.repartitionById if hasattr(rows, "repartitionById") else rows.repartition
+    return apart(parts, "target").sortWithinPartitions("target", "seq", "sender")

@@ -18,16 +18,15 @@ from sluiceway.runtime.failure import explain_failure
 from sluiceway.runtime.microbatch.commits import CommitLog, CommitRecord
 from sluiceway.runtime.microbatch.sinks import commit_all
 from sluiceway.steps import SinkStep
-from sluiceway_sparkengine.structured.batchjob import together
 from sluiceway_sparkengine.structured.groups import users_error
 from sluiceway_sparkengine.structured.local import in_this_process
-from sluiceway_sparkengine.structured.rows import SCHEMA, Row, rows_in, to_batches
+from sluiceway_sparkengine.structured.rows import SCHEMA, Row, rows_in, to_batches, together
 from sluiceway_sparkengine.structured.stages import StageWorker
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BatchReport", "SinkStage", "commit_ready", "deliver"]
+__all__ = ["BatchReport", "SinkStage", "commit_ready", "commit_sinks", "deliver"]
 
 _DELIVERED: Final = 2
 """How far behind the last stage the rows are that sinks give to the driver."""
@@ -290,14 +289,19 @@ def commit_ready(plan: EmbeddedPlan, ready: Iterable[tuple[str, bytes]], service
     by_uid: dict[str, list[Any]] = {}
     for uid, committables in ready:
         by_uid.setdefault(uid, []).extend(load(committables))
+    commit_sinks(plan, by_uid, services)
+
+
+def commit_sinks(plan: EmbeddedPlan, ready: Mapping[str, Sequence[Any]], services: Services) -> None:
+    """As :func:`commit_ready`, with what all subtasks of a sink have made ready, by its uid."""
     for vertex in map(plan.graph.vertex, plan.sinks):
-        committables_of_all = by_uid.get(vertex.uid)
-        if not committables_of_all:
+        committables = ready.get(vertex.uid)
+        if not committables:
             continue
         try:
             commit_all(
                 _sink(vertex),
-                committables_of_all,
+                committables,
                 job_name=plan.graph.job_name,
                 uid=vertex.uid,
                 clock=services.clock,

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from sluiceway.engine import Services
-from sluiceway.operators import OperatorSnapshot
 from sluiceway.runtime.cluster.shipping import dump, dump_error, load
 from sluiceway.runtime.embedded import EmbeddedChain, EmbeddedPlan
 from sluiceway_sparkengine.structured.rows import Row, rows_in, to_batches
@@ -60,7 +59,7 @@ class Outcome:
     records_out: int
     records_to_sinks: int
     metrics: dict[str, dict[str, float]]
-    ready: tuple[OperatorSnapshot, ...] = ()
+    ready: tuple[Any, ...] = ()
 
 
 def ship(plan: EmbeddedPlan, services: Services) -> bytes:
@@ -261,7 +260,7 @@ class _Stages(StageWorker):
             chain.records_out,
             chain.records_to_sinks,
             chain.metrics(),
-            tuple(snapshot for snapshot in ready if snapshot.committables),
+            tuple(committable for snapshot in ready for committable in snapshot.committables),
         )
         del self._chains[target]
         chain.close()
