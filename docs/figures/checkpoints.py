@@ -10,9 +10,9 @@ __all__ = ["FIGURES"]
 
 PRESSURE = (0, 50, 90, 100)
 MEASURED: dict[str, tuple[int | None, ...]] = {
-    "aligned": (610, 343, 762, None),
-    "unaligned after 500 ms": (470, 352, 615, 602),
-    "unaligned": (584, 470, 208, 82),
+    "aligned": (58, 45, 140, None),
+    "unaligned after 500 ms": (60, 49, 141, 514),
+    "unaligned": (69, 57, 22, 15),
 }
 """Medians in ms, for each pressure; None: not completed in 10 s."""
 
