@@ -30,6 +30,7 @@ BENCHMARKS = (
     "startup",
     "peers",
     "sparksource",
+    "spark",
 )
 
 

@@ -105,6 +105,16 @@ ROWS = [
     "SparkSource, Arrow batches, against toArrow()",
     "SparkSource, memory for a table 4 times as large, Arrow batches",
     "SparkSource, memory for a table 4 times as large, tuples",
+    *(
+        f"micro-batches on Spark, {job}{what}"
+        for job in ("word count", "sums of windows")
+        for what in (
+            ", against transformWithState by key",
+            ", against mapInArrow and groupBy",
+            ": 100,000 keys against 1,000",
+        )
+    ),
+    "hosted on Spark, word count: 2 workers against 2 of the engine local",
 ]
 
 

@@ -1,0 +1,260 @@
+"""The Spark engine, beside what somebody who knows Spark writes in its own API, and beside the engine ``local``.
+
+All in one session with two cores. Both sides read the same files to their end, and write nowhere; before they are
+timed, their results are compared on less. Starting the session is not timed, starting a query is.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any
+from unittest.mock import patch
+
+import sluiceway as sw
+from benchmarks.harness import Plan, Row
+from benchmarks.wordcount import add, word_of
+from benchmarks.workers import WORDS_A_LINE, line_of_many, once, words_of
+from sluiceway.connectors import DiscardSink
+from sluiceway.windows import TumblingEventTimeWindows
+from sluiceway_files import FilesSource
+
+__all__ = ["measure"]
+
+RECORDS = 1_500_000
+FEW, MANY = 1_000, 100_000
+FILES, TOGETHER = 10, 2
+"""So many files, of which a micro-batch reads so many: each in a task of its own."""
+HOSTED = "hosted on Spark, word count: 2 workers against 2 of the engine local"
+CONF = {
+    "spark.driver.memory": "2g",
+    "spark.log.level": "ERROR",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state."
+    "RocksDBStateStoreProvider",
+}
+
+Ours = Callable[[sw.DataStream[str]], sw.DataStream[Any]]
+
+
+def measure(plan: Plan) -> Iterator[Row]:
+    if missing := [name for name in ("pyspark", "pyarrow", "pandas") if find_spec(name) is None]:
+        for name in (*(row for job in JOBS for row in _names(job)), HOSTED):
+            yield Row(name, "x speed", (), note=f"{missing[0]} is not installed")
+        return
+    from sluiceway_spark import SessionConf
+
+    with tempfile.TemporaryDirectory(prefix="sluiceway-bench-") as place, _own_address():
+        local = {"spark.local.dir": place, "spark.sql.warehouse.dir": f"{place}/warehouse"}
+        spark = SessionConf.of("local[2]", None, {**CONF, **local}).session()
+        try:
+            for job in JOBS:
+                yield from _job(plan, spark, Path(place), job)
+            yield _hosted(plan)
+        finally:
+            spark.stop()
+
+
+def _job(plan: Plan, spark: Any, place: Path, job: str) -> Iterator[Row]:
+    from benchmarks.sparkprograms import PROGRAMS, run, text
+
+    lines, ours = JOBS[job][:2]
+    _check(spark, _written(place / f"{job}, checked", lines(2_000, 100)), job)
+    records = plan.size(RECORDS, 2_000)
+    few, many = (_written(place / f"{job}, {keys}", lines(records, keys)) for keys in (FEW, MANY))
+
+    def their(program: Any) -> None:
+        with tempfile.TemporaryDirectory() as checkpoints:
+            run(program[0](text(spark, few, TOGETHER)), program[1], Path(checkpoints))
+
+    ways: dict[str, Callable[[], Any]] = {
+        "few": lambda: _structured(few, ours, _discarded, records),
+        **{name: partial(their, program) for name, program in PROGRAMS[job].items()},
+        "many": lambda: _structured(many, ours, _discarded, records),
+    }
+    taken: dict[str, list[float]] = {way: [] for way in ways}
+    for _ in range(plan.runs):
+        for way, work in ways.items():
+            taken[way].append(_timed(work))
+    rates = {way: f"{records / median(seconds) / 1e3:.3g} k" for way, seconds in taken.items()}
+    details = {"records": records, "micro_batches": FILES // TOGETHER, "seconds": taken}
+    for name, way, aim in zip(_names(job), PROGRAMS[job], (8.0, 2.0), strict=False):
+        ratios = tuple(theirs / our for our, theirs in zip(taken["few"], taken[way], strict=True))
+        note = f"{rates['few']} records/s, theirs {rates[way]}"
+        yield Row(name, "x speed", ratios, aim=aim, note=note, details=details)
+    ratios = tuple(one / other for one, other in zip(taken["few"], taken["many"], strict=True))
+    note = f"{rates['many']} records/s, with few keys {rates['few']}"
+    yield Row(_names(job)[-1], "x speed", ratios, aim=0.5, note=note, details=details)
+
+
+def _names(job: str) -> tuple[str, str, str]:
+    """What the rows of a job are called."""
+    return (
+        f"micro-batches on Spark, {job}, against transformWithState by key",
+        f"micro-batches on Spark, {job}, against mapInArrow and groupBy",
+        f"micro-batches on Spark, {job}: {MANY:,} keys against {FEW:,}",
+    )
+
+
+# ---- input ----------------------------------------------------------------------------------------------------
+
+
+def _words(count: int, keys: int) -> list[str]:
+    """So many words, ten in a line, each as often as any other."""
+    random = Random(1)
+    words = [f"word{number}" for number in range(keys)]
+    return [" ".join(random.choices(words, k=WORDS_A_LINE)) for _ in range(count // WORDS_A_LINE)]
+
+
+def _readings(count: int, keys: int) -> list[str]:
+    """Key, value and time: ten windows in all, none of them at the epoch, where Spark takes all to be late."""
+    random = Random(1)
+    return [f"key{random.randrange(keys)},{n % 100},{100_000 + n * 100_000 // count}" for n in range(count)]
+
+
+def _written(directory: Path, lines: list[str]) -> Path:
+    """A directory of files in their order."""
+    directory.mkdir()
+    size = -(-len(lines) // FILES)
+    for number in range(FILES):
+        (directory / f"part-{number}.txt").write_text(
+            "".join(f"{line}\n" for line in lines[number * size :][:size])
+        )
+        os.utime(directory / f"part-{number}.txt", (number + 1, number + 1))  # Spark takes the oldest first
+    return directory
+
+
+# ---- ours -----------------------------------------------------------------------------------------------------
+
+
+def _counts(lines: sw.DataStream[str]) -> sw.DataStream[tuple[str, int]]:
+    return lines.flat_map(str.split).key_by(lambda word: word).count()
+
+
+def _parsed(line: str) -> tuple[str, int, int]:
+    key, value, time = line.split(",")
+    return key, int(value), int(time)
+
+
+def _sums(lines: sw.DataStream[str]) -> sw.DataStream[tuple[str, int, int]]:
+    timed = lines.map(_parsed).assign_timestamps_and_watermarks(
+        sw.WatermarkStrategy.for_bounded_out_of_orderness(0).with_timestamp_assigner(lambda reading: reading[2])
+    )
+    windows = timed.key_by(lambda reading: reading[0]).window(TumblingEventTimeWindows.of(10_000))
+    return windows.reduce(lambda one, other: (one[0], one[1] + other[1], other[2]), _with_start)
+
+
+def _with_start(key: str, window: Any, sums: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
+    return [(key, window.start, sums[0][1])]
+
+
+def _structured(directory: Path, ours: Ours, sink: Callable[[sw.DataStream[Any]], Any], records: int) -> Any:
+    """Run it as a query that goes on from its checkpoints, in as many micro-batches as the other side's."""
+    from sluiceway.runtime.microbatch.planner import BatchLimits
+    from sluiceway_sparkengine.structured import query
+
+    flow = sw.Pipeline("benchmark")
+    kept = sink(ours(flow.source(FilesSource.text(str(directory)))))
+    lines = records // (1 if ours is _sums else WORDS_A_LINE)
+    limits = BatchLimits(records=lines // FILES)  # for each of two readers, as many as are in a file
+    with tempfile.TemporaryDirectory() as checkpoints, patch.object(query, "LIMITS", limits):
+        flow.run(engine="spark", checkpoints=checkpoints, parallelism=TOGETHER)
+    return kept
+
+
+def _discarded(stream: sw.DataStream[Any]) -> None:
+    stream.sink(DiscardSink())
+
+
+# ---- comparisons ----------------------------------------------------------------------------------------------
+
+
+def _final_counts(results: list[Any]) -> dict[str, int]:
+    final: dict[str, int] = {}
+    for word, count in results:
+        final[word] = max(count, final.get(word, 0))
+    return final
+
+
+def _check(spark: Any, directory: Path, job: str) -> None:
+    """Raise RuntimeError if one of their programs gives something else than our pipeline."""
+    from benchmarks.sparkprograms import PROGRAMS, run, text
+
+    _, ours, final = JOBS[job]
+    expected = final(list(_structured(directory, ours, lambda stream: stream.collect(), 2_000)))
+    for name, (program, mode) in PROGRAMS[job].items():
+        results: list[Any] = []
+        with tempfile.TemporaryDirectory() as checkpoints:
+            run(
+                program(text(spark, directory, TOGETHER)),
+                mode,
+                Path(checkpoints),
+                lambda frame: results.extend(tuple(row) for row in frame.collect()),  # noqa: B023 (called at once)
+            )
+        # Spark's windows wait for a later record, so those that end last are missing with it.
+        last = max((key[1] for key in expected if len(key) == 3), default=None)
+        got, wanted = (
+            {(key, n) for key, n in side.items() if last is None or key[1] != last}
+            for side in (final(results), expected)
+        )
+        if not got or got != wanted:
+            raise RuntimeError(
+                f"{job}: the pipeline and {name} differ: {len(wanted - got)} results of {len(wanted)} in the one "
+                f"alone, like {sorted(wanted - got)[:3]}, {len(got - wanted)} of {len(got)} in the other, like "
+                f"{sorted(got - wanted)[:3]}"
+            )
+
+
+def _timed(work: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+JOBS: dict[str, tuple[Callable[[int, int], list[str]], Ours, Callable[[Any], Any]]] = {
+    "word count": (_words, _counts, _final_counts),
+    "sums of windows": (_readings, _sums, Counter),
+}
+"""Lines of input for so many records and keys, what we do with them, and what of the results is compared."""
+
+
+def _hosted(plan: Plan) -> Row:
+    lines = plan.size(400_000, 300)
+    ways: dict[str, dict[str, Any]] = {"local": {}, "hosted": {"engine": "spark", "hosted": True}}
+    taken: dict[str, list[float]] = {way: [] for way in ways}
+    for _ in range(plan.runs):
+        for way, options in ways.items():
+            flow = sw.Pipeline("word count", parallelism=2)
+            ones = flow.generate(line_of_many, count=lines).flat_map(words_of).map(once)
+            ones.key_by(word_of).reduce(add).sink(DiscardSink())
+            taken[way].append(flow.run(workers=2, **options).metrics.elapsed_s)
+    return Row(
+        HOSTED,
+        "x speed",
+        tuple(one / other for one, other in zip(*taken.values(), strict=True)),
+        aim=0.8,
+        note=f"{lines * WORDS_A_LINE / median(taken['hosted']) / 1e6:.3g} M words/s from when the workers were up",
+        details={"words": lines * WORDS_A_LINE, "seconds": taken},
+    )
+
+
+@contextmanager
+def _own_address() -> Iterator[None]:
+    """For Spark to use: else it looks for one, and says so."""
+    missing = "SPARK_LOCAL_IP" not in os.environ
+    if missing:
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    try:
+        yield
+    finally:
+        if missing:
+            del os.environ["SPARK_LOCAL_IP"]
