@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from sluiceway.config import Settings
 from sluiceway.errors import SluicewayError
 
-__all__ = ["tell_of_checkpoint"]
+__all__ = ["tell_of_checkpoint", "tell_where_to_go_on"]
 
 
 def tell_of_checkpoint(settings: Settings, job_name: str) -> None:
@@ -47,7 +47,23 @@ def tell_of_checkpoint(settings: Settings, job_name: str) -> None:
     )
 
 
-def _tell_of_run(settings: Settings, place: str, job_name: str) -> None:
+def tell_where_to_go_on(settings: Settings, job_name: str) -> None:
+    """Say on standard error how to go on with a run in micro-batches that was cancelled; of other runs nothing.
+
+    Args:
+        settings: the options of the run.
+        job_name: the pipeline's.
+    """
+    place = settings.from_checkpoint or settings.checkpoints
+    if place is None or settings.engine == "local" or settings.hosted:
+        return
+    shown = _unfinished_run(settings, place, job_name)
+    if shown:
+        print(f"to go on where it was: --from {shown}", file=sys.stderr)
+
+
+def _unfinished_run(settings: Settings, place: str, job_name: str) -> str:
+    """The path or URL of the newest run in micro-batches that has not come to its end; empty: there is none."""
     from sluiceway.cli.manager import manager
     from sluiceway.runtime.microbatch.runs import find_runs, is_finished
 
@@ -55,10 +71,16 @@ def _tell_of_run(settings: Settings, place: str, job_name: str) -> None:
         storage = manager().checkpoint_storage(place)
         mine = [run for run in find_runs(storage) if (run.job, run.engine) == (job_name, settings.engine)]
         if not mine or is_finished(storage, mine[-1]):
-            return
+            return ""
     except (SluicewayError, OSError):
-        return  # the run itself will say what is wrong there
-    shown = storage.shown(mine[-1].directory) if mine[-1].directory else storage.location
+        return ""  # the run itself says what is wrong there
+    return storage.shown(mine[-1].directory) if mine[-1].directory else storage.location
+
+
+def _tell_of_run(settings: Settings, place: str, job_name: str) -> None:
+    shown = _unfinished_run(settings, place, job_name)
+    if not shown:
+        return
     print(
         f"there is an earlier run of {job_name!r} that has not come to its end; this one begins at the beginning."
         f" To go on with that: --from {shown}",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sluiceway.cli import exitcodes
-from sluiceway.cli.found import tell_of_checkpoint
+from sluiceway.cli.found import tell_of_checkpoint, tell_where_to_go_on
 from sluiceway.cli.logs import metrics_on_stderr
 from sluiceway.cli.options import Request, pipeline_command
 from sluiceway.cli.output import is_broken_pipe
@@ -87,6 +87,8 @@ def run(
         code = run_job(
             job, go, settings, no_progress=no_progress, quiet=quiet, as_json=as_json, savepoint=savepoint
         )
+    if job.status is JobStatus.CANCELED and isinstance(target, Pipeline) and not (quiet or as_json):
+        tell_where_to_go_on(settings, target.name)
     if job.status is JobStatus.CANCELED and (take is None or code is not None):
         click.get_current_context().exit(code or exitcodes.CANCELLED)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sluiceway import Pipeline
-from sluiceway.cli.found import tell_of_checkpoint
+from sluiceway.cli.found import tell_of_checkpoint, tell_where_to_go_on
 from sluiceway.config import Settings
 from sluiceway.errors import CheckpointError, StateError
 from sluiceway.plugins import default_manager
@@ -79,6 +79,13 @@ def test_an_earlier_run_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture
     assert capsys.readouterr().err == ""
     tell_of_checkpoint(settings, "job")
     assert f"To go on with that: --from {tmp_path}/{run.directory}\n" in capsys.readouterr().err
+    tell_where_to_go_on(settings, "job")
+    assert capsys.readouterr().err == f"to go on where it was: --from {tmp_path}/{run.directory}\n"
+    again = Settings(engine="spark", from_checkpoint=f"{tmp_path}/{run.directory}")
+    tell_where_to_go_on(again, "job")
+    assert capsys.readouterr().err == f"to go on where it was: --from {tmp_path}/{run.directory}\n"
     run.finish(storage(tmp_path), 2_000)
     tell_of_checkpoint(settings, "job")
+    tell_where_to_go_on(settings, "job")
+    tell_where_to_go_on(Settings(engine="spark"), "job")
     assert capsys.readouterr().err == ""

@@ -29,6 +29,7 @@ from sluiceway_sparkengine.structured.sourcework import (
     read_part,
     sources_ended,
     sources_read,
+    stop_sources,
 )
 from sluiceway_sparkengine.structured.stages import SubtaskFailedError
 
@@ -133,6 +134,32 @@ def test_every_channel_is_heard_in_every_batch(tmp_path: Path, queries: list[Que
         batches += 1
     assert batches >= 5
     assert sorted(got) == sorted([*range(3), *range(50)])
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_sources_that_are_stopped_come_to_their_end_where_they_are(
+    tmp_path: Path, queries: list[Query], restarts: bool
+) -> None:
+    flow = sw.Pipeline("stopped")
+    short = flow.source(GeneratorSource(count=3))
+    endless = flow.source(GeneratorSource())
+    short.union(endless).key_by(lambda n: n % 3).sum().collect()
+    query = Query(flow, tmp_path, parallelism=1)
+    queries.append(query)
+    got: list[Any] = []
+    for _ in range(2):
+        got += query.elements(query.batch() or [])
+    stop_sources(query.storage)
+    last = query.elements(query.batch(again=2, restarts=restarts) or [])
+    assert values(last) == []
+    ends = sum(isinstance(element, EndOfData) for element in [*got, *last])
+    assert ends == 2 * 32
+    assert sorted(values(got)) == sorted([*range(3), *range(20)])
+    assert query.batch() is None
+    assert sources_ended(query.storage)
+    assert list(query.storage.files("sources/stop")) != []
+    stop_sources(query.storage, False)
+    assert list(query.storage.files("sources/stop")) == []
 
 
 def test_watermarks_are_made_within_the_batch(tmp_path: Path, queries: list[Query]) -> None:

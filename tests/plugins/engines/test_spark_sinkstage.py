@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from sluiceway import Pipeline
+from sluiceway.clock import SystemClock
 from sluiceway.config import Settings
 from sluiceway.connector import Sink
 from sluiceway.connectors import CallbackSink, PrintSink
@@ -299,6 +301,25 @@ def test_a_place_of_another_stream_is_refused(tmp_path: Path) -> None:
     stage._owner = "somebody else"
     with pytest.raises(ConfigurationError, match="commits of another query"):
         stage.open()
+
+
+def test_a_batch_that_was_noted_comes_again_at_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = count(1_000, 100)
+    monkeypatch.setattr(SystemClock, "now_ms", lambda clock: next(ticks))
+    stream = Stream(tmp_path / "run", FilesSink.text(tmp_path / "out"))
+    stage = stream.stage()
+    stage.open()
+    times = []
+    for batch in range(2):
+        times.append(stage.time_of(batch))
+        stage.write(stream.rows(batch), batch)
+    not_noted = stage.time_of(2)
+    again = stream.stage()
+    again.open()
+    assert again.time_of(1) == times[1] > times[0]
+    assert again.time_of(2) > not_noted
+    monkeypatch.setattr(SystemClock, "now_ms", lambda clock: 0)
+    assert again.time_of(2) == times[1]
 
 
 def test_two_attempts_at_a_time_are_refused(tmp_path: Path) -> None:

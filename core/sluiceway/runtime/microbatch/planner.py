@@ -78,7 +78,9 @@ class BatchPlanner:
         self._at = 0
         self._ahead: dict[int, int] = {}
 
-    def plan(self, batch: int, *, always: bool = False, dry_since: int | None = None) -> BatchPlan | None:
+    def plan(
+        self, batch: int, *, always: bool = False, dry_since: int | None = None, stops: bool = False
+    ) -> BatchPlan | None:
         """The plan of a batch; all readers have read the one before.
 
         Args:
@@ -86,6 +88,7 @@ class BatchPlanner:
             always: plan one also if there is nothing to read, after a moment.
             dry_since: a reader that has come to where there is nothing more in a batch after this one is not run
                 again.
+            stops: nothing more is to be read: all readers come to their end with this batch.
 
         Returns:
             the plan; None if there is nothing to do for now: after a moment, in which something could have come.
@@ -103,6 +106,8 @@ class BatchPlanner:
         if enumerator is None or self._at != batch - 1:
             enumerator = self._attach(batch - 1, self._planned(batch - 1) if batch > 1 else None)
         states = self._states(batch - 1)
+        if stops:
+            return self._create(batch, self._last(enumerator, states))
         now = dry_since is not None
         is_later = dry_since is not None and batch - 1 > dry_since
         seen = {reader for reader, state in enumerate(states) if is_later and state is not None and state.dry}
@@ -112,12 +117,8 @@ class BatchPlanner:
             plan, is_needed = self._look(enumerator, states, seen, now=now, tells_end=always)
         if not (is_needed or always):
             return None
-        if not self._files.create(batch, PLAN, plan):
-            raise CheckpointError(
-                f"two drivers plan batch {batch} in {self._files.where} at the same time: a run has one alone"
-            )
+        self._create(batch, plan)
         enumerator.take()
-        self._at = batch
         return plan
 
     def work(self, batch: int) -> list[BatchWork]:
@@ -158,6 +159,21 @@ class BatchPlanner:
             enumerator.close()
 
     # ---- inside ------------------------------------------------------------------------------------------------
+
+    def _create(self, batch: int, plan: BatchPlan) -> BatchPlan:
+        if not self._files.create(batch, PLAN, plan):
+            raise CheckpointError(
+                f"two drivers plan batch {batch} in {self._files.where} at the same time: a run has one alone"
+            )
+        self._at = batch
+        return plan
+
+    def _last(self, enumerator: DrivenEnumerator, states: list[BatchRead | None]) -> BatchPlan:
+        """The plan of a batch in which nothing is read."""
+        everybody = frozenset(range(self.readers))
+        ended = frozenset(reader for reader in everybody if (state := states[reader]) is not None and state.ended)
+        snapshot, now_ms = enumerator.snapshot(), self._clock.now_ms()
+        return BatchPlan({}, everybody, ended, frozenset(), snapshot, now_ms, 0.0, 0.0, 0.0, 0, stops=True)
 
     def _attach(self, batch: int, plan: BatchPlan | None) -> DrivenEnumerator:
         """Have an enumerator as it was after a plan; None: a new one."""
@@ -274,12 +290,13 @@ class BatchPlanner:
 
     def _work_of(self, batch: int, reader: int, plan: BatchPlan, state: BatchRead | None) -> BatchWork:
         fresh = plan.assigned.get(reader, [])
+        held = state if not plan.stops else None
         return BatchWork(
             batch=batch,
             reader=reader,
             parallelism=self.readers,
-            splits=[*(() if state is None else state.splits), *fresh],
-            queued=len(fresh) + (0 if state is None else state.queued),
+            splits=[*(() if held is None else held.splits), *fresh],
+            queued=len(fresh) + (0 if held is None else held.queued),
             no_more=reader in plan.no_more,
             resting=reader in plan.resting,
             time_ms=plan.time_ms,
@@ -289,6 +306,7 @@ class BatchPlanner:
             limit=plan.limit,
             token="" if state is None else state.token,
             asked=state is not None and state.asked and not fresh,
+            stops=plan.stops,
         )
 
     def _forget_stored(self, before: int, batch: int) -> None:

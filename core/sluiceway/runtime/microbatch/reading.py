@@ -39,6 +39,7 @@ class BatchWork:
         limit: how many records to read.
         token: names what the batch before has left; empty: there was none.
         asked: whether it waits for a split already.
+        stops: whether it reads nothing and has come to its end, wherever its splits are.
     """
 
     batch: int
@@ -55,6 +56,7 @@ class BatchWork:
     limit: int
     token: str = ""
     asked: bool = False
+    stops: bool = False
 
 
 class LiveReader:
@@ -235,6 +237,10 @@ class BatchReader(Reader[Any]):
                 cache.drop(where, work.reader)
             self._again = _Again(self._source, work, self._done, self._clock)
             return
+        if work.stops:
+            if cache is not None:
+                cache.drop(where, work.reader)
+            return
         if work.resting:
             self.over = True
             return
@@ -260,6 +266,9 @@ class BatchReader(Reader[Any]):
             return END_OF_INPUT if self.ended else Wait()
         if self._again is not None:
             return self._poll_again(self._again)
+        if self._work.stops:
+            self.ended = True
+            return self._end()
         assert self._live is not None, "start() comes first"
         return self._poll_live(self._live, limit)
 

@@ -36,6 +36,7 @@ class BatchPlan:
         linger_s: for how long after its first record a reader may wait for others.
         time_s: after how long a reader stops, whatever there is.
         limit: how many records a reader may read.
+        stops: whether readers read nothing more and come to their end.
     """
 
     assigned: dict[int, list[Any]]
@@ -48,6 +49,7 @@ class BatchPlan:
     linger_s: float
     time_s: float
     limit: int
+    stops: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
-from sluiceway.clock import SystemClock
+from sluiceway.clock import Clock, SystemClock
 from sluiceway.engine import Services
 from sluiceway.runtime.cluster.shipping import load
 from sluiceway.runtime.embedded import EmbeddedPlan
@@ -18,7 +18,33 @@ try:
 except ImportError:  # the engine says what is missing before anything comes here
     StatefulProcessor = object
 
-__all__ = ["LevelProcessor"]
+__all__ = ["NOW_MS", "BatchClock", "LevelProcessor"]
+
+NOW_MS: Final = "sluiceway.now-ms"
+"""The local property of Spark's that says what time it is in a micro-batch."""
+
+
+class BatchClock(Clock):
+    """Stands still within a micro-batch: the same timers fire when it comes again, however much later.
+
+    What sinks have written of a micro-batch that was noted stays as it is, and state has to go with that.
+    """
+
+    def __init__(self) -> None:
+        self._system = SystemClock()
+        self._now_ms: int | None = None
+
+    def stand_at(self, now_ms: int | None) -> None:
+        """Take it to be that time, ms since the epoch; None: as the system says."""
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        """The time of the micro-batch."""
+        return self._system.now_ms() if self._now_ms is None else self._now_ms
+
+    def monotonic(self) -> float:
+        """Seconds that do go on, for what is waited for."""
+        return self._system.monotonic()
 
 
 class _Process:
@@ -28,6 +54,7 @@ class _Process:
         shipped: what the plan came as; Spark makes a new processor for each task.
         plan: the job.
         services: what plugins give.
+        clock: that of the subtasks.
         cache: the subtasks at work here.
     """
 
@@ -35,7 +62,8 @@ class _Process:
         self.shipped = b""
         self.plan: EmbeddedPlan
         self.services: Services
-        self.cache = Cache(SystemClock(), lambda: self.services)
+        self.clock = BatchClock()
+        self.cache = Cache(self.clock, lambda: self.services)
 
     def take(self, path: Sequence[str], shipped: bytes) -> EmbeddedPlan:
         if shipped != self.shipped:
@@ -69,7 +97,8 @@ class LevelProcessor(StatefulProcessor):  # type: ignore[misc]
     def init(self, handle: Any) -> None:
         """Find what Spark keeps."""
         self._kept = _InSpark(handle)
-        self._batch = _batch()
+        self._batch = _property("streaming.sql.batchId") or 0
+        self._now_ms = _property(NOW_MS)
 
     # Spark calls these by name of parameter.
     def handleInputRows(  # noqa: N802
@@ -92,6 +121,7 @@ class LevelProcessor(StatefulProcessor):  # type: ignore[misc]
             raise sent(error) from None
 
     def _work(self, plan: EmbeddedPlan, target: int, rows: Iterable[Row]) -> Iterator[Row]:
+        _process.clock.stand_at(self._now_ms)
         return _process.cache.process(self._run, plan, target, self._batch, rows, self._kept)
 
     def close(self) -> None:
@@ -129,9 +159,9 @@ class _InSpark:
         self._log.put([(record,)])
 
 
-def _batch() -> int:
+def _property(name: str) -> int | None:
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    found = None if context is None else context.getLocalProperty("streaming.sql.batchId")
-    return int(found or 0)
+    found = None if context is None else context.getLocalProperty(name)
+    return int(found) if found else None

@@ -15,7 +15,7 @@ from sluiceway.runtime.embedded import EmbeddedPlan
 from sluiceway.runtime.microbatch.planner import BatchLimits
 from sluiceway.runtime.microbatch.runs import Run
 from sluiceway_sparkengine.structured.local import refuse_speculation
-from sluiceway_sparkengine.structured.processor import LevelProcessor
+from sluiceway_sparkengine.structured.processor import NOW_MS, LevelProcessor
 from sluiceway_sparkengine.structured.progress import StreamFigures
 from sluiceway_sparkengine.structured.rows import SCHEMA
 from sluiceway_sparkengine.structured.sinkstage import SinkStage
@@ -46,7 +46,8 @@ class StreamQuery:
         slots: how many tasks run at a time.
         interval_ms: from the beginning of a micro-batch to that of the next; 0: as soon as possible.
         figures: told of each micro-batch.
-        cancelled: set when it is to stop.
+        cancelled: set when it is to stop at once.
+        pausing: set when it is to stop behind a micro-batch.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class StreamQuery:
         interval_ms: int,
         figures: StreamFigures,
         cancelled: threading.Event,
+        pausing: threading.Event,
     ) -> None:
         self._session = session
         self._plan = plan
@@ -71,8 +73,10 @@ class StreamQuery:
         self._interval_ms = interval_ms
         self._figures = figures
         self._cancelled = cancelled
+        self._pausing = pausing
         self._shipped = ship(plan, services)
         self._ended = threading.Event()
+        self._paused = threading.Event()
         self._problem: BaseException | None = None
         for name, value in {
             "spark.sql.shuffle.partitions": run.partitions,
@@ -83,8 +87,8 @@ class StreamQuery:
         }.items():
             session.conf.set(name, str(value))
 
-    def run(self) -> None:
-        """Run a query until all input has ended and is written.
+    def run(self) -> bool:
+        """Run a query until all input has ended and is written, or until it is to pause: then False.
 
         Raises:
             JobCancelledError: it was cancelled.
@@ -92,9 +96,9 @@ class StreamQuery:
         """
         self._problem = None
         with _quiet():
-            self._run()
+            return self._run()
 
-    def _run(self) -> None:
+    def _run(self) -> bool:
         refuse_speculation(self._session, self._plan)
         sinks = SinkStage(
             self._plan,
@@ -107,10 +111,10 @@ class StreamQuery:
         sinks.open()
         try:
             if sinks.ended:
-                return
+                return True
             query = self._start(sinks)
             try:
-                self._wait(query, sinks)
+                return self._wait(query, sinks)
             finally:
                 sinks.cancel()
                 with suppress(Exception):  # it has ended, or Spark has
@@ -136,6 +140,8 @@ class StreamQuery:
         clock = self._services.clock
         began = clock.monotonic()
         try:
+            # This thread and that of the query in the JVM are one to Spark, so that its tasks know.
+            self._session.sparkContext.setLocalProperty(NOW_MS, str(sinks.time_of(batch)))
             report = sinks.write(frame, batch)
             self._figures.take(report, clock.monotonic() - began)
         except BaseException as error:
@@ -143,8 +149,10 @@ class StreamQuery:
             raise
         if report.ended:
             self._ended.set()
+        elif self._pausing.is_set():
+            self._paused.set()
 
-    def _wait(self, query: Any, sinks: SinkStage) -> None:
+    def _wait(self, query: Any, sinks: SinkStage) -> bool:
         while not self._is_over(query):
             if self._cancelled.is_set():
                 sinks.cancel()
@@ -152,7 +160,12 @@ class StreamQuery:
                 raise JobCancelledError(f"job {self._described.job!r} was cancelled")
             if self._ended.is_set():
                 self._see_committed(query, sinks)
-                return
+                return True
+            if self._paused.is_set():
+                self._see_committed(query, sinks)
+                return False
+            if self._pausing.is_set() and not query.status["isTriggerActive"]:
+                return False  # between two micro-batches there is none to wait for
         raise ConnectorError(f"Spark has ended the query of {self._described.job!r}: somebody has stopped it")
 
     def _is_over(self, query: Any) -> bool:

@@ -81,10 +81,12 @@ class _Kept:
     Attributes:
         subtasks: by uid of the sink and index of the subtask.
         ended: those whose input has ended.
+        now_ms: the processing time of the batch.
     """
 
     subtasks: dict[tuple[str, int], bytes] = field(default_factory=dict)
     ended: frozenset[tuple[str, int]] = frozenset()
+    now_ms: int = 0
 
 
 class SinkStage:
@@ -131,6 +133,7 @@ class SinkStage:
         self._targets = plan.targets_of(plan.last_stage)
         self._chains: dict[int, EmbeddedChain] = {}
         self._counted: dict[int, int] = {}  # of those, which go on from batch to batch
+        self._now_ms = 0
 
     @property
     def committed(self) -> int | None:
@@ -159,6 +162,15 @@ class SinkStage:
                 chain = self._chains[target] = _chain(self._plan, target, self._services, own=subtask > 0)
                 _open(chain, self._kept.subtasks.get(self._name(target)))
 
+    def time_of(self, batch: int) -> int:
+        """The processing time of a batch that is to be written now, ms since the epoch.
+
+        One that was noted has the same again: what else fires in it now would be lost.
+        """
+        is_noted = self._newest is not None and batch <= self._newest.batch
+        self._now_ms = self._kept.now_ms if is_noted else max(self._services.clock.now_ms(), self._kept.now_ms)
+        return self._now_ms
+
     def write(self, rows: Any, batch: int) -> BatchReport:
         """Run one action over a micro-batch, and commit it.
 
@@ -181,6 +193,7 @@ class SinkStage:
             _Kept(
                 {**kept.subtasks, **{names[one.target]: one.kept for one in delivered}},
                 kept.ended | {names[one.target] for one in delivered if one.ended},
+                self._now_ms,
             ),
         )
         ready = [(names[one.target][0], one.ready) for one in delivered if one.ready]

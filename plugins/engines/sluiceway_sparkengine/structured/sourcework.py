@@ -25,9 +25,18 @@ from sluiceway_sparkengine.structured.progress import did_since, told
 from sluiceway_sparkengine.structured.rows import Row
 from sluiceway_sparkengine.structured.stages import pack_rows, sent
 
-__all__ = ["SourcePart", "SourcePlanning", "SourceStage", "read_part", "sources_ended", "sources_read"]
+__all__ = [
+    "SourcePart",
+    "SourcePlanning",
+    "SourceStage",
+    "read_part",
+    "sources_ended",
+    "sources_read",
+    "stop_sources",
+]
 
 _ENDED: Final = "sources/ended"
+_STOP: Final = "sources/stop"
 _MANY: Final = 1 << 16
 _FULL: Final = 1 << 12
 
@@ -65,6 +74,14 @@ class SourceStage:
 def sources_ended(storage: CheckpointStorage) -> bool:
     """Whether all sources have come to their end, and Spark has committed the last batch."""
     return any(True for _ in storage.files(_ENDED))
+
+
+def stop_sources(storage: CheckpointStorage, stop: bool = True) -> None:
+    """Have all sources come to their end with the next batch, or no longer. Raises CheckpointError."""
+    if stop:
+        storage.create(f"{_STOP}/asked", [b""])
+    else:
+        storage.delete([file.name for file in storage.files(_STOP)])
 
 
 def sources_read(storage: CheckpointStorage, plan: EmbeddedPlan, run: str, batch: int) -> dict[int, int]:
@@ -120,8 +137,9 @@ class SourcePlanning:
         if all(planner.ended(batch) for planner in self._planners.values()):
             self._storage.create(f"{_ENDED}/{self._run}", [str(batch).encode()])
             return start
+        stops = any(True for _ in self._storage.files(_STOP))
         for planner in self._planners.values():
-            planner.plan(batch + 1, always=True)
+            planner.plan(batch + 1, always=True, stops=stops)
         return {"run": self._run, "batch": batch + 1}
 
     def partitions(self, batch: int) -> list[SourcePart]:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import threading
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
 from sluiceway.config import Settings
-from sluiceway.engine import JobFailure, Services
+from sluiceway.engine import JobFailure, JobResult, Services
 from sluiceway.errors import (
     CheckpointError,
     ConfigurationError,
     GraphError,
+    NotBuiltYetError,
     PluginError,
     SuppressRestartsError,
 )
@@ -21,6 +24,7 @@ from sluiceway.metrics import JobMetrics
 from sluiceway.runtime.cluster.shipping import check_shippable
 from sluiceway.runtime.embedded import EmbeddedPlan
 from sluiceway.runtime.microbatch.runs import Run, check_same, find_runs, new_run
+from sluiceway.runtime.savepoints import SavepointRequests, savepoint_place
 from sluiceway.storage import CheckpointStorage
 from sluiceway.streamgraph import StreamGraph
 from sluiceway_spark import SessionConf
@@ -28,6 +32,7 @@ from sluiceway_sparkengine.structured.groups import users_error
 from sluiceway_sparkengine.structured.job import SparkJob, SparkRun
 from sluiceway_sparkengine.structured.progress import StreamFigures
 from sluiceway_sparkengine.structured.query import StreamQuery
+from sluiceway_sparkengine.structured.sourcework import stop_sources
 
 __all__ = ["StreamJob"]
 
@@ -63,6 +68,11 @@ class StreamJob(SparkJob):
         check_shippable(self._plan.graph)
         self._figures = StreamFigures(self._plan)
         self._failures: list[JobFailure] = []
+        self._stopping = False
+        self._pausing = threading.Event()
+        self._savepoints = SavepointRequests()
+        self._asked: list[Callable[[str, BaseException | None], None]] = []
+        self._here: CheckpointStorage | None = None
         # What cannot go on is told before Spark is started.
         self._place, self._found = self._look(settings)
 
@@ -93,6 +103,47 @@ class StreamJob(SparkJob):
     def failures(self) -> tuple[JobFailure, ...]:
         """What it got over with its restart strategy."""
         return tuple(self._failures)
+
+    def run(self) -> JobResult:
+        """Have Spark run it, and wait."""
+        self._savepoints.begin(self._pause)
+        try:
+            return super().run()
+        finally:
+            self._savepoints.close()
+
+    def stop(self) -> None:
+        """Ask it to end its sources with the micro-batch after the one that is running. From any thread."""
+        self._stopping = True
+        here = self._here
+        if here is not None:
+            stop_sources(here)
+
+    def savepoint(
+        self, place: str | None, done: Callable[[str, BaseException | None], None], *, stop: bool = False
+    ) -> None:
+        """Ask it to end behind the running micro-batch: the run's directory is what goes on from there.
+
+        Raises:
+            ConfigurationError: another place is asked for, or the run has none that stays.
+            NotBuiltYetError: the job is to go on.
+        """
+        if not stop:
+            raise NotBuiltYetError(
+                "micro-batches on Spark leave no savepoints behind while they go on: stop the job with one, or "
+                "run it with --hosted"
+            )
+        own = savepoint_place(None, self._place)
+        if place is not None and (asked := savepoint_place(place, None)) != own:
+            raise ConfigurationError(
+                f"what micro-batches on Spark go on from is in the directory of the run, in {own}, and cannot be "
+                f"put in {asked}: name {own}, or run it with --hosted"
+            )
+        self._savepoints.ask(own, stop, done)
+
+    def _pause(self, place: str, stop: bool, done: Callable[[str, BaseException | None], None]) -> None:
+        self._asked.append(done)
+        self._pausing.set()
 
     # ---- in the other thread --------------------------------------------------------------------------------
 
@@ -133,26 +184,36 @@ class StreamJob(SparkJob):
         return run
 
     def _work_on(self, session: Any, slots: int, storage: CheckpointStorage, run: Run) -> None:
+        location = storage.shown(run.directory) if run.directory else storage.location
+        here = self.services.checkpoint_storage(location)
+        stop_sources(here, False)  # an earlier run was asked, and did not come to it
+        self._here = here
+        if self._stopping:
+            stop_sources(here)
         query = StreamQuery(
             session,
             self._plan,
             run,
-            storage.shown(run.directory) if run.directory else storage.location,
+            location,
             self.services,
             slots=slots,
             interval_ms=self.settings.checkpoint_interval_ms,
             figures=self._figures,
             cancelled=self.cancelled,
+            pausing=self._pausing,
         )
         while True:
             try:
-                query.run()
+                has_ended = query.run()
             except BaseException as error:
                 cause = users_error(error)
                 if not isinstance(cause, Exception) or not self._go_on_after(cause):
                     raise cause from (cause.__cause__ if cause is not error else error.__cause__)
                 continue
-            run.finish(storage, self.services.clock.now_ms())
+            if has_ended:
+                run.finish(storage, self.services.clock.now_ms())
+            for done in self._asked:
+                done(location, None)
             return
 
     def _go_on_after(self, cause: Exception) -> bool:
