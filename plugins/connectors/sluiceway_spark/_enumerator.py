@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 import uuid
 from collections import deque
 from collections.abc import Sequence
@@ -17,12 +18,14 @@ from sluiceway.connector import Enumerator, EnumeratorContext
 from sluiceway.errors import ConnectorError
 from sluiceway_spark._frames import Frame, fingerprint_of, is_repeatable
 from sluiceway_spark._sessions import said
-from sluiceway_spark._staging import MANIFEST_SCHEMA, Part, parts_of, staged_partitions, stager
+from sluiceway_spark._staging import Part, parts_of, staged_partitions
+from sluiceway_spark._stagingjob import StagingJob
 
 __all__ = ["Staged", "StagingEnumerator"]
 
 _LOOK_EVERY_S: Final = 0.05
 _STOP_S: Final = 10.0
+_CANCEL_EVERY_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +76,22 @@ class StagingEnumerator(Enumerator):
         self._early = False
         self._fingerprint = "" if restored is None else restored.fingerprint
         self._ended = False
+        self._closed = False
         self._failure: BaseException | None = None
         self._cancel: Any = None
 
     def start(self) -> None:
         """Begin with Spark's job, where there is something left to compute."""
-        if self._directory and not os.path.isdir(self._directory):
+        if not self._known and not self._complete:
+            # What an earlier run left unfinished may be of other rows, and tasks of it may still be at it.
+            self._directory = _new_directory(self._root)
+        elif not os.path.isdir(self._directory):
             raise ConnectorError(
                 f"what Spark had computed of {self._frame.what} was in {self._directory}, which is gone: a job "
                 "that is to go on after its process has ended needs staging= with a directory that stays"
             )
         if self._complete:
             return
-        if not self._directory:
-            self._directory = _new_directory(self._root)
         self._thread = threading.Thread(target=self._stage, name="sluiceway-spark", daemon=True)
         self._thread.start()
         self._context.wake(_LOOK_EVERY_S)
@@ -126,9 +131,12 @@ class StagingEnumerator(Enumerator):
         """Have Spark stop, if it still computes; a temporary directory goes."""
         thread, self._thread = self._thread, None
         if thread is not None:
-            if self._cancel is not None and not self._ended:
-                self._cancel()
-            thread.join(_STOP_S)
+            self._closed = True
+            deadline = time.monotonic() + _STOP_S
+            while thread.is_alive() and time.monotonic() < deadline:
+                if self._cancel is not None and not self._ended:
+                    self._cancel()  # again: what Spark has not begun with, it does not cancel
+                thread.join(_CANCEL_EVERY_S)
         if self._root is None:
             shutil.rmtree(self._directory, ignore_errors=True)
 
@@ -141,23 +149,18 @@ class StagingEnumerator(Enumerator):
     def _stage(self) -> None:
         try:
             frame = self._frame.open()
-            session = frame.sparkSession
-            tag = f"sluiceway-{uuid.uuid4().hex}"
-            session.addTag(tag)
-            self._cancel = lambda: session.interruptTag(tag)
+            job = StagingJob(frame)
+            self._cancel = job.cancel
             fingerprint = fingerprint_of(frame) if is_repeatable(frame) else ""
-            if not self._known:
-                # What an earlier run left unfinished may be of other rows.
-                shutil.rmtree(self._directory)
-                os.makedirs(self._directory)
-            elif fingerprint != self._fingerprint:
+            if self._known and fingerprint != self._fingerprint:
                 raise ConnectorError(
                     f"{self._frame.what} has changed since the checkpoint, which knows a part of it: only what "
                     "Spark had computed to the end can be gone on with then. Begin anew"
                 )
             self._fingerprint = fingerprint
             self._early = bool(fingerprint)
-            frame.mapInArrow(stager(self._directory), MANIFEST_SCHEMA).collect()
+            if not self._closed:
+                job.run(self._directory)
         except ConnectorError as error:
             self._failure = error
         except BaseException as error:

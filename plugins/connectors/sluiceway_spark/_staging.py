@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["MANIFEST_SCHEMA", "Part", "parts_of", "staged_partitions", "stager"]
+__all__ = ["Part", "parts_of", "staged_partitions", "stager"]
 
-MANIFEST_SCHEMA: Final = "partition int"
 _PART_BYTES: Final = 64 * 1024 * 1024
 
 
@@ -43,19 +42,28 @@ class Part:
         return f"{self.partition:05d}-{self.number:05d}"
 
 
-def stager(directory: str, part_bytes: int = _PART_BYTES) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """The function that each partition goes through on an executor, for ``mapInArrow``.
+def stager(
+    directory: str, schema: Any = None, part_bytes: int = _PART_BYTES
+) -> Callable[[Iterable[Any]], Iterator[int]]:
+    """The function that each partition goes through on an executor; gives the number of what it has put down.
 
-    It refers to nothing of ours, so that executors need only pyarrow and PySpark.
+    It takes Arrow batches, or messages of such as the JVM makes them, which go into files as they are. It refers
+    to nothing of ours, so that executors need only pyarrow and PySpark.
+
+    Args:
+        directory: for the files.
+        schema: of messages; None: it is given batches, which have one.
+        part_bytes: how large files become, about.
     """
+    end = b"\xff\xff\xff\xff\0\0\0\0"  # of a stream in Arrow's format
+    head = None if schema is None else schema.serialize().to_pybytes()
 
-    def stage(batches: Iterable[Any]) -> Iterator[Any]:
+    def stage(items: Iterable[Any]) -> Iterator[int]:
         import contextlib
         import json
         import os
         import uuid
 
-        import pyarrow as pa
         from pyspark import TaskContext
 
         context: Any = TaskContext.get()
@@ -65,26 +73,24 @@ def stager(directory: str, part_bytes: int = _PART_BYTES) -> Callable[[Iterable[
             return
         attempt = uuid.uuid4().hex[:12]
         names: list[str] = []
-        rows: list[int] = []
-        writer: Any = None
         file: Any = None
         try:
-            for batch in batches:
-                if writer is None:
+            for item in items:
+                if head is None and not item.num_rows:
+                    continue
+                if file is None:
                     names.append(f"part-{partition:05d}-{len(names):05d}-{attempt}.arrow")
-                    rows.append(0)
                     file = open(os.path.join(directory, names[-1]), "wb")  # noqa: SIM115 - closed below
-                    writer = pa.ipc.new_stream(file, batch.schema)
-                writer.write_batch(batch)
-                rows[-1] += batch.num_rows
+                    file.write(item.schema.serialize() if head is None else head)
+                file.write(item.serialize() if head is None else item)
                 if file.tell() >= part_bytes:
-                    writer.close()
+                    file.write(end)
                     file.close()
-                    writer = None
-            if writer is not None:
-                writer.close()
+                    file = None
+            if file is not None:
+                file.write(end)
                 file.close()
-                writer = None
+                file = None
         except BaseException:
             if file is not None:
                 file.close()
@@ -94,7 +100,7 @@ def stager(directory: str, part_bytes: int = _PART_BYTES) -> Callable[[Iterable[
             raise
         hidden = os.path.join(directory, f".done-{partition:05d}-{attempt}")
         with open(hidden, "w") as out:
-            json.dump({"partition": partition, "files": names, "rows": rows}, out)
+            json.dump({"partition": partition, "files": names}, out)
             out.flush()
             os.fsync(out.fileno())
         try:
@@ -105,7 +111,7 @@ def stager(directory: str, part_bytes: int = _PART_BYTES) -> Callable[[Iterable[
                     os.remove(os.path.join(directory, name))
         finally:
             os.remove(hidden)
-        yield pa.RecordBatch.from_pydict({"partition": pa.array([partition], pa.int32())})
+        yield partition
 
     return stage
 
@@ -119,8 +125,4 @@ def staged_partitions(directory: str) -> set[int]:
 def parts_of(directory: str, partition: int) -> list[Part]:
     """The files of a partition that is there."""
     manifest = json.loads(Path(directory, f"done-{partition:05d}.json").read_text())
-    return [
-        Part(directory, name, partition, number)
-        for number, (name, rows) in enumerate(zip(manifest["files"], manifest["rows"], strict=True))
-        if rows
-    ]
+    return [Part(directory, name, partition, number) for number, name in enumerate(manifest["files"])]

@@ -15,7 +15,7 @@ import msgspec
 
 from sluiceway.errors import ConfigurationError
 
-__all__ = ["column_type", "fields_of", "for_spark", "schema_of"]
+__all__ = ["column_type", "fields_of", "for_spark", "schema_as_is", "schema_of"]
 
 _TAKES: Final = (
     "a pyarrow.Schema, a StructType of Spark's, or a dataclass, NamedTuple, TypedDict or msgspec.Struct with types"
@@ -137,6 +137,39 @@ def _of_spark(kind: Any, where: str) -> Any:
     if name == "StructType":
         return pa.struct(_of_struct(kind, where))
     raise ConfigurationError(f"{where} is {kind.simpleString()}, which SparkSink cannot write")
+
+
+def schema_as_is(struct: Any, zone: str) -> Any:
+    """The Arrow schema of what Spark makes of rows with this StructType, in a session with this time zone.
+
+    Raises:
+        ConfigurationError: there is a type in it that is not known here.
+    """
+    import pyarrow as pa
+
+    return pa.schema(_fields_as_is(struct, zone))
+
+
+def _fields_as_is(struct: Any, zone: str) -> list[Any]:
+    import pyarrow as pa
+
+    return [pa.field(f.name, _as_is(f.dataType, f.name, zone), f.nullable) for f in struct]
+
+
+def _as_is(kind: Any, where: str, zone: str) -> Any:
+    import pyarrow as pa
+
+    name = type(kind).__name__
+    if name == "TimestampType":
+        return pa.timestamp("us", zone)
+    if name == "ArrayType":
+        return pa.list_(pa.field("element", _as_is(kind.elementType, where, zone), kind.containsNull))
+    if name == "MapType":
+        value = pa.field("value", _as_is(kind.valueType, where, zone), kind.valueContainsNull)
+        return pa.map_(_as_is(kind.keyType, where, zone), value)
+    if name == "StructType":
+        return pa.struct(_fields_as_is(kind, zone))
+    return _of_spark(kind, where)
 
 
 # ---- record types ----------------------------------------------------------------------------------------------
