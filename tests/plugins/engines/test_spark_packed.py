@@ -13,6 +13,7 @@ import pytest
 
 from sluiceway import (
     KeyedProcessFunction,
+    ListStateDescriptor,
     MapStateDescriptor,
     Pipeline,
     ValueStateDescriptor,
@@ -171,6 +172,37 @@ class Quiet(KeyedProcessFunction[Any, Any, Any]):
 
     def on_timer(self, timestamp: int, ctx: Any) -> Any:
         yield self.seen.value(), sorted(self.names.keys()), timestamp
+
+
+class Held(KeyedProcessFunction[Any, Any, Any]):
+    """Holds records back for some processing time."""
+
+    def open(self, ctx: Any) -> None:
+        self.held = ctx.get_list_state(ListStateDescriptor("held", int))
+
+    def process_element(self, value: Any, ctx: Any) -> None:
+        self.held.add(value)
+        timers = ctx.timer_service()
+        timers.register_processing_time_timer(timers.current_processing_time() + 30)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        yield from list(self.held.get())
+        self.held.clear()
+
+
+@pytest.mark.parametrize("fail_first", [False, True])
+def test_what_is_due_when_a_subtask_comes_to_another_process_is_given_out_there(fail_first: bool) -> None:
+    flow = Pipeline("held", parallelism=2)
+    got = flow.from_collection(range(400)).key_by(lambda n: n % 12).process(Held()).collect()
+    job = MicroBatches(flow, processes=3)
+    while not all(chain.ended for chain in job.sinks.values()):
+        job.clock.advance(100)
+        job.batch(30, fail_first=fail_first)
+    for chain in job.sinks.values():
+        chain.snapshot(1)
+        chain.completed(1)
+    job.run(30)
+    assert sorted(got) == list(range(400))
 
 
 def times(flow: Pipeline) -> Any:
