@@ -188,6 +188,10 @@ def test_what_has_not_begun_is_starting(width: Callable[[int], None]) -> None:
     assert run(io.StringIO(), before, NOW).splitlines()[0] == "wc: starting"
     width(200)
     assert run(Terminal(), before, NOW).split(WIDE)[1] == "starting"
+    spark = replace(before, doing="starting Spark")
+    assert run(io.StringIO(), spark, NOW).splitlines()[0] == "wc: starting Spark"
+    waiting = replace(spark, elapsed_s=2.0, doing="waiting for room for 2 workers")
+    assert run(io.StringIO(), waiting, NOW).splitlines()[0] == "wc: 2.0 s | waiting for room for 2 workers"
 
 
 def test_micro_batches_are_told_where_there_are_any() -> None:

@@ -72,8 +72,12 @@ def test_a_job_runs_on_workers_that_are_reached_over_tcp() -> None:
     words = ["to", "be", "or", "not", "to", "be"] * 50
     counted = flow.from_collection(words).key_by(lambda word: word).count().collect()
     host = Host()
-    result = prepared(flow, host, workers=2).run()
+    host.doing = "looking for room"
+    job = prepared(flow, host, workers=2)
+    assert job.metrics().doing == "looking for room"
+    result = job.run()
     assert result.status is JobStatus.FINISHED
+    assert job.metrics().doing == ""  # workers have told of theirs
     assert host.log == ["open", "worker-1", "worker-2", "close"]
     totals: dict[str, int] = {}
     for word, count in counted:

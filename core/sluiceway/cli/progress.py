@@ -241,7 +241,8 @@ class Progress:
         if self._as_json:
             return _progress_json(now, f)
         if not now.elapsed_s:  # on a cluster of others that may take half a minute
-            return "starting" if self._live is not None else f"{now.job_name}: starting"
+            doing = now.doing or "starting"
+            return doing if self._live is not None else f"{now.job_name}: {doing}"
         if self._live is not None:
             return _line(f)
         total = f" | total {f.records_in:,} in, {f.records_out:,} out" if f.records_in or not f.doing else ""

@@ -36,17 +36,24 @@ class SparkHost(WorkerHost):
         workers: how many there will be at a time.
         places: the directories that workers have to see.
         heartbeat_timeout_s: a worker that gives no sign of life for longer is killed.
+        spare: how many task slots are to be left for what the job has Spark compute beside them.
     """
 
     transport = "zmq"
 
     def __init__(
-        self, session: SessionConf, workers: int, places: SharedPlaces, heartbeat_timeout_s: float
+        self,
+        session: SessionConf,
+        workers: int,
+        places: SharedPlaces,
+        heartbeat_timeout_s: float,
+        spare: int = 0,
     ) -> None:
         self._conf = session
         self._workers = workers
         self._places = places
         self._silent_s = heartbeat_timeout_s
+        self.spare = spare
         self._session: Any = None
         self._lock = threading.Lock()
         self._gathered: list[_PlacedWorker] = []
@@ -58,8 +65,9 @@ class SparkHost(WorkerHost):
         Raises:
             ConfigurationError, NoResourceAvailableError: this session will never run that many workers.
         """
-        self._session = self._conf.session(least_cores=self._workers)
-        check_session(self._session, self._workers)
+        self.doing = "starting Spark"
+        self._session = self._conf.session(least_cores=self._workers + self.spare)
+        check_session(self._session, self._workers, self.spare)
         self._places.mark()
         conf = self._session.sparkContext.getConf()
         self.listens_at = str(conf.get("spark.driver.bindAddress", ""))
@@ -94,7 +102,7 @@ class SparkHost(WorkerHost):
             if not workers:
                 return
             told = [(asdict(worker.config), self._places.seen, self._silent_s) for worker in workers]
-            stage = _Stage(self._session, workers, told, first=not self._stages)
+            stage = _Stage(self, self._session, workers, told, first=not self._stages)
             self._stages.append(stage)
         stage.start()
 
@@ -103,14 +111,18 @@ class _Stage(threading.Thread):
     """One barrier stage, and the thread that waits for it.
 
     Args:
+        host: is told what is waited for.
         session: Spark's.
         workers: its tasks.
         told: what each of them is told.
         first: whether none has run before: what is not there then will not be there later.
     """
 
-    def __init__(self, session: Any, workers: list[_PlacedWorker], told: list[Told], *, first: bool) -> None:
+    def __init__(
+        self, host: SparkHost, session: Any, workers: list[_PlacedWorker], told: list[Told], *, first: bool
+    ) -> None:
         super().__init__(name="sluiceway-spark-stage", daemon=True)
+        self._host = host
         self._session = session
         self._members = workers
         self._told = told
@@ -126,7 +138,9 @@ class _Stage(threading.Thread):
         how = ""
         try:
             context = self._session.sparkContext
-            wait_for_slots(context, count, self._given_up.is_set)
+            self._host.doing = f"waiting for room for {count} workers"
+            wait_for_slots(context, count, self._given_up.is_set, self._host.spare)
+            self._host.doing = f"starting {count} workers"
             if not self._given_up.is_set():
                 self._session.addTag(self._tag)
                 context.setLocalProperty("spark.job.description", f"sluiceway: {count} workers")

@@ -16,8 +16,13 @@ _LOOK_S: Final = 0.25
 _TELL_S: Final = 5.0
 
 
-def check_session(session: Any, workers: int) -> None:
+def check_session(session: Any, workers: int, spare: int = 0) -> None:
     """See to it that a session can run barrier stages of so many tasks, as far as can be told at once.
+
+    Args:
+        session: Spark's.
+        workers: how many there will be at a time.
+        spare: how many slots others need beside them, for what the job has Spark compute.
 
     Raises:
         ConfigurationError: it cannot run any.
@@ -37,11 +42,11 @@ def check_session(session: Any, workers: int) -> None:
         )
     if context.master.startswith("local") and not context.master.startswith("local-cluster"):
         slots = _slots(context)
-        if slots < workers:
-            raise NoResourceAvailableError(_too_few(workers, slots, context.master))
+        if slots < workers + spare:
+            raise NoResourceAvailableError(_too_few(workers, spare, slots, context.master))
 
 
-def wait_for_slots(context: Any, workers: int, given_up: Callable[[], bool]) -> None:
+def wait_for_slots(context: Any, workers: int, given_up: Callable[[], bool], spare: int = 0) -> None:
     """Wait until there is a slot for each worker: executors may be on their way.
 
     As long as Spark itself waits for them, ``spark.scheduler.maxRegisteredResourcesWaitingTime``.
@@ -50,6 +55,7 @@ def wait_for_slots(context: Any, workers: int, given_up: Callable[[], bool]) -> 
         context: Spark's.
         workers: how many there are to be.
         given_up: asked meanwhile whether nobody wants them any more; then this returns.
+        spare: how many slots others need beside them.
 
     Raises:
         NoResourceAvailableError: there are too few by then.
@@ -57,13 +63,17 @@ def wait_for_slots(context: Any, workers: int, given_up: Callable[[], bool]) -> 
     within_s = context._jsc.sc().conf().getTimeAsMs(_WAITING, "30s") / 1000
     begun = time.monotonic()
     told = False
-    while (slots := _slots(context)) < workers and not given_up():
+    while (slots := _slots(context)) < workers + spare and not given_up():
         waited = time.monotonic() - begun
         if waited > within_s:
-            raise NoResourceAvailableError(_too_few(workers, slots, context.master, waited))
+            raise NoResourceAvailableError(_too_few(workers, spare, slots, context.master, waited))
         if waited > _TELL_S and not told:
             told = True
-            log(WARNING, "workers", f"waiting for {workers} task slots of Spark's, of which there are {slots}")
+            log(
+                WARNING,
+                "workers",
+                f"waiting for {workers + spare} task slots of Spark's, of which there are {slots}",
+            )
         time.sleep(_LOOK_S)
 
 
@@ -73,14 +83,15 @@ def _slots(context: Any) -> int:
     return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
 
 
-def _too_few(workers: int, slots: int, master: str, waited_s: float = 0.0) -> str:
+def _too_few(workers: int, spare: int, slots: int, master: str, waited_s: float = 0.0) -> str:
     since = f" after {waited_s:.0f} s" if waited_s else ""
     more = (
         "a larger N in local[N]"
         if master.startswith("local[")
         else ("more or larger executors (spark.executor.instances, spark.executor.cores, spark.cores.max)")
     )
+    beside = f", and what SparkSource reads takes {spare} beside them" if spare else ""
     return (
-        f"{workers} workers take {workers} task slots of Spark's at a time, and {master} has {slots}{since}: ask "
-        f"for fewer with --workers, or give Spark {more}"
+        f"{workers} workers take {workers} task slots of Spark's at a time{beside}, and {master} has "
+        f"{slots}{since}: ask for fewer with --workers, or give Spark {more}"
     )

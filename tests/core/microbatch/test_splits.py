@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -69,6 +70,19 @@ class _Late(SimpleEnumerator):
 def test_all_splits_are_handed_out_in_turn() -> None:
     source = _Source(lambda context, restored: SimpleEnumerator(context, "abcde"))
     assert plan_splits(source, 2) == [["a", "c", "e"], ["b", "d"]]
+
+
+def test_an_enumerator_stays_open_for_who_needs_what_it_has_made() -> None:
+    made: list[_Late] = []
+
+    def make(context: EnumeratorContext, restored: Any) -> Enumerator:
+        made.append(_Late(context))
+        return made[-1]
+
+    with ExitStack() as kept:
+        assert plan_splits(_Source(make), 2, kept=kept) == [["a", "c", "e"], ["b", "d"]]
+        assert made[0].closed == 0
+    assert made[0].closed == 1
 
 
 def test_each_reader_has_its_share_of_a_collection() -> None:

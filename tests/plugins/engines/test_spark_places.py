@@ -125,6 +125,8 @@ def test_too_few_slots_of_one_machine_are_told_at_once() -> None:
         r"--workers, or give Spark a larger N in local\[N\]$",
     ):
         check_session(session("local[2]", 2), 3)
+    with pytest.raises(NoResourceAvailableError, match="what SparkSource reads takes 1 beside them, and local"):
+        check_session(session("local[2]", 2), 2, spare=1)
     check_session(session("local[2]", 2), 2)
     check_session(session("spark://there:7077", 0), 3)  # they may come
     check_session(session("local-cluster[2,1,1024]", 0), 3)

@@ -25,10 +25,12 @@ class WorkerHost(ABC):
         transport: the transport between workers that cannot count on one machine.
         listens_at: after :meth:`open`, address of the interface at which the job manager listens; empty: the one
             that workers are told.
+        doing: what it is at until the workers are there, in its own words; written in any thread.
     """
 
     transport: str
     listens_at: str = ""
+    doing: str = ""
 
     @abstractmethod
     def open(self) -> str:

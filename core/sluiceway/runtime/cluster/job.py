@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from sluiceway.config import Settings
@@ -170,6 +171,8 @@ class ClusterJob(Job):
 
     def metrics(self) -> JobMetrics:
         """The figures that the workers have sent last."""
+        doing = "" if self._host is None else self._host.doing
         if self._run is None:
-            return JobMetrics(self._graph.job_name, self.status.value, 0.0, 0, 0, (), {})
-        return self._run.metrics()
+            return JobMetrics(self._graph.job_name, self.status.value, 0.0, 0, 0, (), {}, doing=doing)
+        found = self._run.metrics()
+        return found if found.subtasks else replace(found, doing=doing)  # until workers tell of theirs

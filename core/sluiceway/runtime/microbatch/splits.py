@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
 from typing import Any, Final
 
 from sluiceway.clock import Clock, SystemClock
@@ -187,16 +188,18 @@ def plan_splits(
     readers: int,
     clock: Clock | None = None,
     cancelled: Callable[[], bool] = lambda: False,
+    kept: ExitStack | None = None,
 ) -> list[list[Any]]:
     """All splits of a source that ends, by reader: each is given the next one in turn.
 
-    Waits for an enumerator that finds its splits in threads of its own, and closes it in the end.
+    Waits for an enumerator that finds its splits in threads of its own.
 
     Args:
         source: a bounded one.
         readers: how many there are.
         clock: for the enumerator's delays; None: the system's.
         cancelled: asked while the enumerator takes its time: whether to give up.
+        kept: closes the enumerator, with which files may go that readers need; None: it is closed at once.
 
     Returns:
         the splits of each reader; none, if it was cancelled.
@@ -205,7 +208,8 @@ def plan_splits(
         Exception: what the enumerator raises; ConnectorError if it breaks its contract.
     """
     given: list[list[Any]] = [[] for _ in range(readers)]
-    with DrivenEnumerator(source, readers, clock) as enumerator:
+    with ExitStack() as at_once:
+        enumerator = (at_once if kept is None else kept).enter_context(DrivenEnumerator(source, readers, clock))
         while not cancelled():
             for reader in range(readers):
                 enumerator.request(reader)

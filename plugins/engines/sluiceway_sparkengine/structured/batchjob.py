@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Final
 
@@ -124,10 +125,11 @@ class BatchJob(SparkJob):
         refuse_speculation(session, plan)
         local = in_this_process(plan)
         shipped = ship(plan, services)
-        readers = self._readers(plan)
-        self.check_cancelled()
-        sinks = self._sinks = _LocalSinks(plan, local, services)
-        try:
+        with ExitStack() as kept:  # what sources have put down for their readers
+            readers = self._readers(plan, kept)
+            self.check_cancelled()
+            sinks = self._sinks = _LocalSinks(plan, local, services)
+            kept.callback(sinks.close)
             sinks.open()
             passes = passes_of(plan, slots, by_id=hasattr(DataFrame, "repartitionById"))
             self._passes = len(passes)
@@ -139,10 +141,8 @@ class BatchJob(SparkJob):
             self.check_cancelled()
             self._committing = True
             self._commit(plan, sinks)
-        finally:
-            sinks.close()
 
-    def _readers(self, plan: EmbeddedPlan) -> list[tuple[int, list[Any]]]:
+    def _readers(self, plan: EmbeddedPlan, kept: ExitStack) -> list[tuple[int, list[Any]]]:
         """Each target that reads, with its splits."""
         readers = []
         for id_ in plan.sources:
@@ -150,7 +150,7 @@ class BatchJob(SparkJob):
             step = vertex.head.step
             assert isinstance(step, SourceStep)
             dealt = plan_splits(
-                step.source, vertex.parallelism, self.services.clock, cancelled=self.cancelled.is_set
+                step.source, vertex.parallelism, self.services.clock, cancelled=self.cancelled.is_set, kept=kept
             )
             readers += [(plan.target(id_, subtask), splits) for subtask, splits in enumerate(dealt)]
         return readers
