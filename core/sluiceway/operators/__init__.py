@@ -5,6 +5,7 @@ from sluiceway.operators.build import build_operators, own_copy
 from sluiceway.operators.calls import Call, CallCancelledError, Calls, Ended
 from sluiceway.operators.feedback import IterationHeadOperator
 from sluiceway.operators.sink import SinkOperator
+from sluiceway.operators.timestamps import TimestampsOperator
 from sluiceway.operators.watermarking import GeneratorWatch, Stamper, cut_batch
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "SinkOperator",
     "Stamper",
     "TimedOperator",
+    "TimestampsOperator",
     "build_operators",
     "cut_batch",
     "own_copy",

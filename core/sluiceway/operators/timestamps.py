@@ -84,12 +84,16 @@ class TimestampsOperator(TimedOperator):
         self._ask()
 
     def kept_time(self) -> Any:
-        """The generator, and what was said. For how long it was quiet counts anew."""
-        return self._watch.kept(), self.current_watermark, self._active, self._timed_out
+        """The generator, what was said, and for how long it was quiet."""
+        since = self._quiet_since
+        quiet_ms = None if since is None else self.context.clock.now_ms() - since
+        return self._watch.kept(), self.current_watermark, self._active, self._timed_out, quiet_ms
 
     def go_on_in_time(self, kept: Any) -> None:
         """Say again what was said last."""
-        watch, self.current_watermark, self._active, self._timed_out = kept
+        watch, self.current_watermark, self._active, self._timed_out, quiet_ms = kept
+        if quiet_ms is not None:
+            self._quiet_since = self.context.clock.now_ms() - quiet_ms
         self._watch.go_on(watch)
         if self.current_watermark > MIN_WATERMARK:
             self._emit(Watermark(self.current_watermark))
@@ -104,6 +108,17 @@ class TimestampsOperator(TimedOperator):
             if type(element) is Watermark:
                 break
         self.has_work = bool(self._rest)
+
+    def ask(self) -> None:
+        """Ask the generator at once: nobody knows when there will be another time."""
+        if self._watch.passive and self._ask_at is None:
+            return  # it has no news
+        self._ask()
+
+    @property
+    def idle_at(self) -> int | None:
+        """When the input will have been dry for too long, ms since the epoch; None: that is not to be seen."""
+        return self._look_at
 
     def next_processing_time(self) -> int | None:
         """When to ask the generator, or to look whether the input is still dry."""

@@ -429,6 +429,11 @@ class SourceInput(TaskInput):
         """How far this reader is ahead of the slowest of its alignment group; None: that is not known."""
         return None if self._member is None else self._member.drift_ms
 
+    @property
+    def idle_at(self) -> float | None:
+        """When a split will have been silent for too long, in monotonic seconds; None: that is not to be seen."""
+        return None if self._time is None else self._time.idle_at
+
     def _add(self, reader: Reader[Any], splits: Sequence[Any]) -> None:
         if self._time is not None:
             self._time.add(split.split_id for split in splits)

@@ -178,6 +178,11 @@ class SourceTime:
         return out
 
     @property
+    def idle_at(self) -> float | None:
+        """When a split will have been silent for too long, in monotonic seconds; None: that is not to be seen."""
+        return None if self._look_at is None else self._look_at / 1000
+
+    @property
     def again_at(self) -> float | None:
         """When there may be news even if the reader gives nothing, in monotonic seconds."""
         at = [ms for ms in (self._ask_at, self._look_at) if ms is not None]

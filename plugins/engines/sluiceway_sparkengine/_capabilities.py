@@ -98,6 +98,7 @@ def stream(settings: Settings) -> Capabilities:
         Feature.CHECKPOINTS: "Each micro-batch is one; checkpoint-interval is the time from one to the next.",
         Feature.BEGINNING_FROM: "Goes on in the directory of an earlier run in micro-batches.",
         Feature.DROPPED_STATE: "State that no function asks for may go; the steps have to stay as they were.",
+        Feature.WATERMARKS: "Generators are asked at the end of each micro-batch, not now and then.",
         Feature.PROCESSING_TIMERS: fire,
         Feature.PROCESSING_WINDOWS: fire,
         Feature.PLACEMENT: "Spark places its tasks, so that this says nothing.",

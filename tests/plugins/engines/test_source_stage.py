@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +13,11 @@ import pytest
 
 import sluiceway as sw
 from sluiceway.api import Pipeline
+from sluiceway.clock import SystemClock
 from sluiceway.config import Settings
+from sluiceway.connector import Reader, ReaderContext, Wait
 from sluiceway.connectors.generator import GeneratorSource
-from sluiceway.elements import MAX_WATERMARK, Batch, EndOfData, Watermark
+from sluiceway.elements import MAX_WATERMARK, Batch, EndOfData, Watermark, WatermarkStatus
 from sluiceway.eventtime import WatermarkStrategy
 from sluiceway.plugins import default_manager
 from sluiceway.runtime.cluster.shipping import dump, load_error
@@ -30,6 +33,7 @@ from sluiceway_sparkengine.structured.sourcework import (
     sources_ended,
     sources_read,
     stop_sources,
+    write_due,
 )
 from sluiceway_sparkengine.structured.stages import SubtaskFailedError
 
@@ -48,6 +52,8 @@ class Query:
         self.storage = services.checkpoint_storage(str(directory))
         self.offset: dict[str, Any] = {"run": "run", "batch": 0}
         self.planning = SourcePlanning(self.stage, "run")
+
+        self.due_ms: int | None = None
 
     def restart(self) -> None:
         self.planning.close()
@@ -71,6 +77,8 @@ class Query:
     def rows(self, batch: int) -> list[Row]:
         parts = pickle.loads(cloudpickle.dumps(self.planning.partitions(batch)))
         rows = [row for part in parts for row in read_part(self.stage, part)]
+        told = [pickle.loads(row.payload) for row in rows if row.stage > self.plan.last_stage]
+        self.due_ms = min((did.due_ms for did in told if did.due_ms is not None), default=None)
         return [row for row in rows if row.stage <= self.plan.last_stage]  # others are for the driver
 
     def elements(self, rows: list[Row]) -> list[Any]:
@@ -191,6 +199,81 @@ def test_splits_that_wait_hold_nothing_back_and_those_read_are_remembered(
     assert marks[:2] == [108, 204]
     assert marks[-1] == MAX_WATERMARK
     assert all(mark is None or mark >= 204 for mark in marks[2:])
+
+
+class Nothing(GeneratorSource[int]):
+    """Has numbers that never come."""
+
+    def create_reader(self, context: ReaderContext) -> Reader[int]:
+        reader: Any = super().create_reader(context)
+        reader.poll = lambda limit: Wait()
+        return reader
+
+
+def test_there_is_no_batch_while_nothing_comes_and_nothing_is_due(tmp_path: Path, queries: list[Query]) -> None:
+    flow = sw.Pipeline("rare")
+    rare = flow.source(Nothing())
+    rare.union(flow.source(GeneratorSource(count=25))).key_by(lambda n: n % 3).sum().collect()
+    query = Query(flow, tmp_path, parallelism=1)
+    queries.append(query)
+    batches = 0
+    while query.batch() is not None:
+        batches += 1
+        assert batches < 8
+    assert batches >= 3
+    assert query.batch() is None
+    write_due(query.storage, SystemClock().now_ms() + 3_600_000)
+    assert query.batch() is None
+    write_due(query.storage, SystemClock().now_ms())
+    assert query.batch() is not None
+    write_due(query.storage, None)
+    assert query.batch() is None
+    query.restart()
+    assert query.batch() is not None  # it tells what is due
+    assert query.batch() is None
+
+
+async def _never(number: int) -> int:
+    await asyncio.Event().wait()
+    return number
+
+
+def test_calls_come_to_their_deadlines(tmp_path: Path, queries: list[Query]) -> None:
+    """Though the clock of a batch stands still, so that it can be repeated."""
+    flow = sw.Pipeline("calls")
+    called = flow.source(GeneratorSource(count=12)).async_map(_never, timeout="50ms", capacity=5).on_error("skip")
+    called.key_by(lambda n: n).sum().collect()
+    query = Query(flow, tmp_path, parallelism=1)
+    queries.append(query)
+    rows = query.batch()
+    assert rows is not None
+    assert values(query.elements(rows)) == []
+
+
+@pytest.mark.parametrize("where", ["source", "step"])
+def test_who_is_silent_for_too_long_is_idle(tmp_path: Path, queries: list[Query], where: str) -> None:
+    flow = sw.Pipeline("silent")
+    strategy = WatermarkStrategy[int].for_monotonous_timestamps().with_timestamp_assigner(lambda n: n)
+    strategy = strategy.with_idleness("1s")
+    if where == "source":
+        numbers = flow.source(Nothing(), watermark_strategy=strategy)
+    else:
+        numbers = flow.source(Nothing()).assign_timestamps_and_watermarks(strategy)
+    numbers.key_by(lambda n: n % 3).sum().collect()
+    query = Query(flow, tmp_path, parallelism=1)
+    queries.append(query)
+    elements: list[Any] = []
+    batches = 0
+    while WatermarkStatus(False) not in elements:
+        write_due(query.storage, query.due_ms)
+        rows = query.batch(again=1)
+        if rows is not None:
+            elements += query.elements(rows)
+            batches += 1
+            assert batches < 6
+    assert query.due_ms is None
+    write_due(query.storage, None)
+    assert query.batch() is None
 
 
 def test_how_much_was_read_is_told(tmp_path: Path, queries: list[Query]) -> None:

@@ -34,7 +34,7 @@ from sluiceway.steps import SourceStep
 from sluiceway.windows import TumblingEventTimeWindows
 from sluiceway_sparkengine.structured import packedlog
 from sluiceway_sparkengine.structured.packed import Cache
-from sluiceway_sparkengine.structured.packedlog import keyed_state, saved
+from sluiceway_sparkengine.structured.packedlog import LogWriter, keyed_state, saved
 from sluiceway_sparkengine.structured.rows import Row
 
 
@@ -336,3 +336,12 @@ def test_tables_are_described_without_running_anything(tmp_path: Path) -> None:
     with pytest.raises(CorruptStreamError, match=r"touch does not belong"):
         change.metas()
     assert not (tmp_path / "was here").exists()
+
+
+def test_state_of_classes_that_cannot_be_imported_is_kept() -> None:
+    """As those of a program are, in a Python worker of Spark's."""
+    kind = type("Rule", (tuple,), {"__module__": "nowhere_to_be_found"})
+    record = LogWriter([]).record(None, [OperatorSnapshot("uid", splits=(kind((1, 2)),))], whole=True)
+    assert record is not None
+    [taken] = saved([record]).operators
+    assert taken.splits == ((1, 2),)

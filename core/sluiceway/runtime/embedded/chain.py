@@ -23,6 +23,7 @@ from sluiceway.operators import (
     OperatorSnapshot,
     SinkOperator,
     TimedOperator,
+    TimestampsOperator,
     build_operators,
     own_copy,
 )
@@ -37,7 +38,7 @@ from sluiceway.runtime.inputs import GateInput, SourceInput
 from sluiceway.runtime.poller import Poller, SelectorPoller
 from sluiceway.runtime.wiring import EdgeOutput, open_gate, open_partition, open_source, operator_context
 from sluiceway.state import StateBackend
-from sluiceway.steps import SourceStep
+from sluiceway.steps import AsyncStep, SourceStep
 from sluiceway.streamgraph import StreamNode
 
 __all__ = ["EmbeddedChain", "Position"]
@@ -88,6 +89,7 @@ class EmbeddedChain:
             one of them several times; False: on those of the plan.
         event_loop: where coroutines run; None: in a thread of its own.
         reader: makes the reader of a source; None: the source does.
+        calls_clock: for the deadlines of coroutines, if ``clock`` stands still; None: they have that.
 
     Attributes:
         ended: whether the input has ended and all of it was processed.
@@ -110,6 +112,7 @@ class EmbeddedChain:
         own: bool = True,
         event_loop: EventLoop | None = None,
         reader: Callable[[ReaderContext], Reader[Any]] | None = None,
+        calls_clock: Clock | None = None,
     ) -> None:
         self.plan = plan
         self.vertex = plan.graph.vertex(vertex)
@@ -127,6 +130,7 @@ class EmbeddedChain:
         self._own = own
         self._event_loop = event_loop or LazyEventLoop()
         self._create_reader = reader
+        self._calls_clock = calls_clock or clock
         self._transport = HandTransport(plan, vertex, subtask)
         self._poller: Poller | None = None
         self._woken = False
@@ -198,8 +202,9 @@ class EmbeddedChain:
         self._concerned = concerned(self._backward)
 
     def _context(self, node: StreamNode) -> OperatorContext:
+        clock = self._calls_clock if isinstance(node.step, AsyncStep) else self.clock
         context = operator_context(
-            self._deployment, node, self.clock, self._state_backend, self.wake, float, self._event_loop.calls
+            self._deployment, node, clock, self._state_backend, self.wake, float, self._event_loop.calls
         )
         self._metrics.append((node.name, context.metrics))
         return context
@@ -401,13 +406,21 @@ class EmbeddedChain:
                 self._now_ms = None
 
     def _settle(self) -> None:
+        self._drain()
+        makers = [operator for operator in self._operators if isinstance(operator, TimestampsOperator)]
+        for operator in makers:
+            self._at = operator.step_name
+            operator.ask()
+            self._drain()
+        self._idle()
+
+    def _drain(self) -> None:
         while True:
             self._free()
             wait = next((wait for o in self._operators if (wait := o.draining()) is not None), None)
             if wait is None:
-                break
+                return
             self._sleep(wait, None)
-        self._idle()
 
     def _idle(self) -> None:
         for operator in self._operators:
@@ -434,12 +447,24 @@ class EmbeddedChain:
         if timed.has_work:
             return timed.work
         due = timed.next_processing_time()
-        if due is not None and due <= (now_ms := self._now()):
+        if due is not None and due <= (now_ms := self._now_of(timed)):
             return partial(timed.on_processing_time, now_ms)
         return None
 
-    def _now(self) -> int:
-        return self.clock.now_ms() if self._now_ms is None else self._now_ms
+    def _now_of(self, timed: TimedOperator) -> int:
+        return timed.context.clock.now_ms() if self._now_ms is None else self._now_ms
+
+    @property
+    def due_ms(self) -> int | None:
+        """When there will be something to do without any input, ms since the epoch; None: not before that."""
+        times = [
+            timed.idle_at if isinstance(timed, TimestampsOperator) else timed.next_processing_time()
+            for _, _, timed in self._concerned
+            if timed is not None
+        ]
+        if isinstance(self.input, SourceInput) and (idle_at := self.input.idle_at) is not None:
+            times.append(self.clock.now_ms() + round((idle_at - self.clock.monotonic()) * 1000))
+        return min((at for at in times if at is not None), default=None)
 
     # ---- out ------------------------------------------------------------------------------------------------
 
@@ -530,7 +555,8 @@ class EmbeddedChain:
         if wait.fileno is not None:
             self._poller.watch(self, wait, lambda: None)
         limits = [] if wait.until is None else [wait.until - self.clock.monotonic()]
-        if (in_s := seconds_to(self._backward[:timed], self.clock)) is not None:
+        going = [o for o in self._backward[:timed] if o.context.clock is self._calls_clock]
+        if (in_s := seconds_to(going, self._calls_clock)) is not None:
             limits.append(in_s)
         self._poller.poll(max(0.0, min(limits)) if limits else None)
         self._woken = False

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sluiceway.clock import Clock, SystemClock
 from sluiceway.connector import Source
 from sluiceway.errors import CheckpointError
+from sluiceway.runtime.microbatch.lookout import Lookout
 from sluiceway.runtime.microbatch.reading import BatchReader, BatchWork
 from sluiceway.runtime.microbatch.sidefiles import PLAN, BatchPlan, BatchRead, SideFiles
 from sluiceway.runtime.microbatch.splits import DrivenEnumerator
@@ -77,9 +78,21 @@ class BatchPlanner:
         self._enumerator: DrivenEnumerator | None = None
         self._at = 0
         self._ahead: dict[int, int] = {}
+        self._lookout = Lookout(self.source, readers, self._clock)
+        self._known: dict[tuple[int, str], Any] = {}
+        self._planned_ms: int | None = None
+        self._still_since: int | None = None
 
     def plan(
-        self, batch: int, *, always: bool = False, dry_since: int | None = None, stops: bool = False
+        self,
+        batch: int,
+        *,
+        always: bool = False,
+        dry_since: int | None = None,
+        tells_end: bool = False,
+        looks: bool = False,
+        wait_s: float | None = None,
+        stops: bool = False,
     ) -> BatchPlan | None:
         """The plan of a batch; all readers have read the one before.
 
@@ -89,6 +102,9 @@ class BatchPlanner:
             dry_since: a reader that has come to where there is nothing more in a batch after this one is not run
                 again.
             stops: nothing more is to be read: all readers come to their end with this batch.
+            tells_end: have readers without a split left run once more, to say that they have come to their end.
+            looks: where readers had nothing in the batch before, plan one only when they have something.
+            wait_s: how long the moment is; None: as long as a reader waits for its first record.
 
         Returns:
             the plan; None if there is nothing to do for now: after a moment, in which something could have come.
@@ -111,11 +127,18 @@ class BatchPlanner:
         now = dry_since is not None
         is_later = dry_since is not None and batch - 1 > dry_since
         seen = {reader for reader, state in enumerate(states) if is_later and state is not None and state.dry}
+        asked_ms = self._clock.now_ms()
+        tells_end = tells_end or always
+        looks = looks and not self._stores
+        if wait_s is None:
+            wait_s = self._limits.wait_s
         enumerator.step()
-        plan, is_needed = self._look(enumerator, states, seen, now=now, tells_end=always)
-        if not is_needed and enumerator.step(0.0 if now else self._limits.wait_s):
-            plan, is_needed = self._look(enumerator, states, seen, now=now, tells_end=always)
+        plan, is_needed = self._look(enumerator, states, seen, now=now, tells_end=tells_end, looks=looks)
+        if not (is_needed or always) and enumerator.step(0.0 if now else wait_s):
+            plan, is_needed = self._look(enumerator, states, seen, now=now, tells_end=tells_end, looks=looks)
         if not (is_needed or always):
+            if self._still_since is None:
+                self._still_since = asked_ms
             return None
         self._create(batch, plan)
         enumerator.take()
@@ -153,7 +176,8 @@ class BatchPlanner:
             self._files.forget(before)
 
     def close(self) -> None:
-        """Close the enumerator."""
+        """Close the enumerator, and readers that look for news."""
+        self._lookout.close()
         enumerator, self._enumerator = self._enumerator, None
         if enumerator is not None:
             enumerator.close()
@@ -165,7 +189,7 @@ class BatchPlanner:
             raise CheckpointError(
                 f"two drivers plan batch {batch} in {self._files.where} at the same time: a run has one alone"
             )
-        self._at = batch
+        self._at, self._planned_ms, self._still_since = batch, plan.time_ms, None
         return plan
 
     def _last(self, enumerator: DrivenEnumerator, states: list[BatchRead | None]) -> BatchPlan:
@@ -178,6 +202,7 @@ class BatchPlanner:
     def _attach(self, batch: int, plan: BatchPlan | None) -> DrivenEnumerator:
         """Have an enumerator as it was after a plan; None: a new one."""
         self.close()
+        self._planned_ms = self._still_since = None
         enumerator = DrivenEnumerator(
             self.source,
             self.readers,
@@ -197,6 +222,7 @@ class BatchPlanner:
         *,
         now: bool,
         tells_end: bool,
+        looks: bool,
     ) -> tuple[BatchPlan, bool]:
         """A plan, and whether there is anything to do; ``now``: only with what is there already."""
         self._hand_out(enumerator, states)
@@ -212,21 +238,34 @@ class BatchPlanner:
                 ended.add(reader)
             elif now and not fresh and (not has_splits or reader in dry):
                 resting.add(reader)
-            elif has_splits or is_left:
+            elif is_left or fresh or (has_splits and (state is None or not looks)):
                 is_needed = True
+            elif has_splits and not is_needed:
+                assert state is not None
+                is_needed = self._has_news(enumerator, reader, state)
+        now_ms = self._clock.now_ms()
         plan = BatchPlan(
             enumerator.peek(),
             frozenset(enumerator.no_more),
             frozenset(ended),
             frozenset(resting),
             enumerator.snapshot(),
-            self._clock.now_ms(),
+            now_ms,
             limits.wait_s,
             limits.wait_s if now else limits.linger_s,
             limits.time_s,
             limits.records,
+            since_ms=0 if self._planned_ms is None else max(0, now_ms - self._planned_ms),
+            still_ms=0 if self._still_since is None else max(0, now_ms - self._still_since),
         )
         return plan, is_needed
+
+    def _has_news(self, enumerator: DrivenEnumerator, reader: int, state: BatchRead) -> bool:
+        """Whether a reader is to be run that has the splits it had, to read or to be told something."""
+        if state.count or not state.dry:
+            return True
+        is_told = self._at > 0 and reader in self._planned(self._at).no_more
+        return (reader in enumerator.no_more and not is_told) or self._lookout.sees(reader, state)
 
     def _hand_out(self, enumerator: DrivenEnumerator, states: list[BatchRead | None]) -> None:
         """Give the readers that want some splits in turn, the more of them the faster they read them."""
@@ -249,7 +288,7 @@ class BatchPlanner:
                 self._ahead[reader] = min(2 * most, _MOST_AHEAD)
 
     def _planned(self, batch: int) -> BatchPlan:
-        plan = self._files.plan(batch)
+        plan: BatchPlan | None = self._once(batch, PLAN, lambda: self._files.plan(batch))
         if plan is None:
             raise CheckpointError(
                 f"the plan of batch {batch} is not in {self._files.where}: a query goes on with the directory for "
@@ -275,7 +314,7 @@ class BatchPlanner:
         return [(reader, state) for reader, state in states if state is not None]
 
     def _state_of(self, batch: int, reader: int, plan: BatchPlan) -> BatchRead | None:
-        found = self._files.read(batch, reader)
+        found: BatchRead | None = self._once(batch, str(reader), lambda: self._files.read(batch, reader))
         before = self._files.read(batch - 1, reader) if found is None and batch > 1 else None
         if found is not None or not self._reads_what_is_left or (before is None and batch > 1):
             return found
@@ -300,6 +339,8 @@ class BatchPlanner:
             no_more=reader in plan.no_more,
             resting=reader in plan.resting,
             time_ms=plan.time_ms,
+            # Where a reader has several splits, one may be taken for silent before its turn has come.
+            silent_ms=plan.still_ms if state is not None and len(state.splits) > 1 else plan.since_ms,
             wait_s=plan.wait_s,
             linger_s=plan.linger_s,
             time_s=plan.time_s,
@@ -308,6 +349,16 @@ class BatchPlanner:
             asked=state is not None and state.asked and not fresh,
             stops=plan.stops,
         )
+
+    def _once(self, batch: int, what: str, read: Callable[[], Any]) -> Any:
+        """Read a file of the last batches, which does not change, and remember it."""
+        found = self._known.get((batch, what))
+        if found is None:
+            found = read()
+            if found is not None:
+                self._known = {which: known for which, known in self._known.items() if which[0] >= batch - 1}
+                self._known[batch, what] = found
+        return found
 
     def _forget_stored(self, before: int, batch: int) -> None:
         """Delete what was stored for batches that are forgotten, but for what is still being read."""

@@ -40,6 +40,7 @@ class BatchWork:
         token: names what the batch before has left; empty: there was none.
         asked: whether it waits for a split already.
         stops: whether it reads nothing and has come to its end, wherever its splits are.
+        silent_ms: for how long before the batch was planned splits were silent that give nothing in it.
     """
 
     batch: int
@@ -57,6 +58,7 @@ class BatchWork:
     token: str = ""
     asked: bool = False
     stops: bool = False
+    silent_ms: int = 0
 
 
 class LiveReader:

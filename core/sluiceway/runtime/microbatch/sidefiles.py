@@ -37,6 +37,8 @@ class BatchPlan:
         time_s: after how long a reader stops, whatever there is.
         limit: how many records a reader may read.
         stops: whether readers read nothing more and come to their end.
+        since_ms: how long it was since the batch before was planned; 0: another driver did that.
+        still_ms: for how much of that there was nothing to read for anybody.
     """
 
     assigned: dict[int, list[Any]]
@@ -50,6 +52,8 @@ class BatchPlan:
     time_s: float
     limit: int
     stops: bool = False
+    since_ms: int = 0
+    still_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

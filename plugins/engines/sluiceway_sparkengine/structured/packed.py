@@ -10,7 +10,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final, Protocol
 
-from sluiceway.clock import Clock
+from sluiceway.clock import Clock, SystemClock
 from sluiceway.elements import MIN_WATERMARK
 from sluiceway.engine import Services
 from sluiceway.runtime.embedded import EmbeddedChain, EmbeddedPlan
@@ -21,6 +21,7 @@ from sluiceway_sparkengine.structured.rows import Row
 
 __all__ = ["Cache", "Kept"]
 
+_REAL: Final = SystemClock()
 _STALE: Final = 8
 """A subtask that was not here for so many micro-batches is at work in another process."""
 _UNUSED_S: Final = 600.0
@@ -60,6 +61,7 @@ class _Live:
         used: when it was used last, in monotonic seconds.
         figures: records in and out that were told of.
         watermark: that was told of.
+        due_ms: that was told of; 0: none was.
     """
 
     chain: EmbeddedChain
@@ -71,6 +73,7 @@ class _Live:
     used: float
     figures: tuple[int, int] = (0, 0)
     watermark: int = MIN_WATERMARK
+    due_ms: int | None = 0
 
 
 class Cache:
@@ -141,7 +144,13 @@ class Cache:
         backend = ChangelogStateBackend(keep=False)
         vertex, subtask = plan.who(target)
         chain = EmbeddedChain(
-            plan, vertex, subtask, state_backend=backend, clock=self._clock, services=self._services()
+            plan,
+            vertex,
+            subtask,
+            state_backend=backend,
+            clock=self._clock,
+            services=self._services(),
+            calls_clock=_REAL,
         )
         records = [] if token is None else kept.records()
         log = LogWriter([len(record) for record in records])
@@ -179,9 +188,11 @@ class Cache:
             for stage, to, sender, seq, elements in chain.take()
         ]
         out += self._signs_of_life(plan, target, {row.target for row in out})
-        if chain.records_in != live.figures[0] or chain.watermark != live.watermark:
-            out.append(told(plan, did_since(plan, chain, live.figures)))
+        did = did_since(plan, chain, live.figures)
+        if did.records_in or (chain.watermark, did.due_ms) != (live.watermark, live.due_ms):
+            out.append(told(plan, did))
             live.figures, live.watermark = (chain.records_in, chain.records_out), chain.watermark
+            live.due_ms = did.due_ms
         self._keep(live, batch, kept)
         live.batch = batch
         return out

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
+import cloudpickle
 import msgspec
 
 from sluiceway.errors import CorruptStreamError
@@ -152,8 +153,15 @@ class LogWriter:
 def _position(position: Position | None) -> bytes:
     # Numbers within channels go on from where they are, but begin anew where nobody knows them: a micro-batch
     # is sorted by them, and what they were in the one before is nothing to it.
-    return pickle.dumps(position and replace(position, seqs=(0,) * len(position.seqs)))
+    return _pickled(position and replace(position, seqs=(0,) * len(position.seqs)))
 
 
 def _others(operators: Sequence[OperatorSnapshot]) -> bytes:
-    return pickle.dumps(tuple(replace(taken, keyed=None) for taken in operators))
+    return _pickled(tuple(replace(taken, keyed=None) for taken in operators))
+
+
+def _pickled(value: Any) -> bytes:
+    try:
+        return pickle.dumps(value)
+    except Exception:  # classes of the program are in no module that could be imported here
+        return bytes(cloudpickle.dumps(value))

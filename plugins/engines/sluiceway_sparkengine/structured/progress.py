@@ -30,6 +30,7 @@ class Did:
         watermark: of its input, ms; None: not known.
         metrics: its functions' own metrics, since it was brought to its process.
         ended: whether it has come to its end.
+        due_ms: when it has something to do without any input, ms since the epoch; None: not before that.
     """
 
     target: int
@@ -38,6 +39,7 @@ class Did:
     watermark: int | None = None
     metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     ended: bool = False
+    due_ms: int | None = None
 
 
 def told(plan: EmbeddedPlan, did: Did) -> Row:
@@ -55,6 +57,7 @@ def did_since(plan: EmbeddedPlan, chain: EmbeddedChain, before: tuple[int, int])
         None if mark == MIN_WATERMARK else mark,
         chain.metrics(),
         chain.ended,
+        None if chain.ended else chain.due_ms,
     )
 
 
@@ -71,15 +74,18 @@ class StreamFigures:
         self._batches = 0
         self._took_s = 0.0
         self._by_target: dict[int, Did] = {}
+        self._due_ms: dict[int, int | None] = {}
 
     def __len__(self) -> int:
         return sum(vertex.parallelism for vertex in self._plan.graph.vertices)
 
     def take(self, report: BatchReport, took_s: float) -> None:
         """A micro-batch is committed, so long after it was planned. One that came again counts once."""
+        found: list[Did] = [pickle.loads(row.payload) for row in report.rows]
+        with self._lock:
+            self._due_ms.update((did.target, did.due_ms) for did in found)
         if report.replayed:
             return
-        found: list[Did] = [pickle.loads(row.payload) for row in report.rows]
         found += [
             Did(self._plan.target(vertex, 0), records, records) for vertex, records in report.records.items()
         ]
@@ -96,6 +102,12 @@ class StreamFigures:
                         watermark=known.watermark if did.watermark is None else did.watermark,
                     )
                 self._by_target[did.target] = did
+
+    @property
+    def due_ms(self) -> int | None:
+        """When a subtask has something to do without any input, ms since the epoch; None: none has."""
+        with self._lock:
+            return min((at for at in self._due_ms.values() if at is not None), default=None)
 
     def metrics(self, name: str, status: str, elapsed_s: float, restarts: int, now_ms: int) -> JobMetrics:
         """All of it."""

@@ -20,6 +20,7 @@ from sluiceway_sparkengine.structured.progress import StreamFigures
 from sluiceway_sparkengine.structured.rows import SCHEMA
 from sluiceway_sparkengine.structured.sinkstage import SinkStage
 from sluiceway_sparkengine.structured.sourcestream import source_rows
+from sluiceway_sparkengine.structured.sourcework import write_due
 from sluiceway_sparkengine.structured.stages import ship
 
 __all__ = ["STATE_PROVIDER", "StreamQuery", "for_spark"]
@@ -75,6 +76,8 @@ class StreamQuery:
         self._cancelled = cancelled
         self._pausing = pausing
         self._shipped = ship(plan, services)
+        self._storage = services.checkpoint_storage(location)
+        self._noted_due_ms: int | None = 0  # of an earlier query, nobody knows what
         self._ended = threading.Event()
         self._paused = threading.Event()
         self._problem: BaseException | None = None
@@ -144,6 +147,7 @@ class StreamQuery:
             self._session.sparkContext.setLocalProperty(NOW_MS, str(sinks.time_of(batch)))
             report = sinks.write(frame, batch)
             self._figures.take(report, clock.monotonic() - began)
+            self._note_due()
         except BaseException as error:
             self._problem = error
             raise
@@ -151,6 +155,13 @@ class StreamQuery:
             self._ended.set()
         elif self._pausing.is_set():
             self._paused.set()
+
+    def _note_due(self) -> None:
+        """Before the next micro-batch is planned, which is done in another process."""
+        due_ms = self._figures.due_ms
+        if due_ms != self._noted_due_ms:
+            write_due(self._storage, due_ms)
+            self._noted_due_ms = due_ms
 
     def _wait(self, query: Any, sinks: SinkStage) -> bool:
         while not self._is_over(query):
@@ -164,7 +175,7 @@ class StreamQuery:
             if self._paused.is_set():
                 self._see_committed(query, sinks)
                 return False
-            if self._pausing.is_set() and not query.status["isTriggerActive"]:
+            if self._pausing.is_set() and not all(map(query.status.get, ("isTriggerActive", "isDataAvailable"))):
                 return False  # between two micro-batches there is none to wait for
         raise ConnectorError(f"Spark has ended the query of {self._described.job!r}: somebody has stopped it")
 

@@ -27,7 +27,8 @@ def source_rows(spark: Any, shipped: bytes, directory: str, limits: BatchLimits 
     """The rows of all sources of a job, as a streaming DataFrame with the schema of rows.
 
     In each batch there is at least one row by each channel out of a source. A batch is read until each reader has
-    nothing more for now or has reached its limit. When all sources have ended there are no further batches.
+    nothing more for now or has reached its limit. When all sources have ended there are no further batches, and
+    while nothing comes and nothing is due there are none, either.
 
     Args:
         spark: the session.

@@ -10,9 +10,10 @@ from typing import Any, Final
 
 import cloudpickle
 
-from sluiceway.clock import VirtualClock
+from sluiceway.clock import SystemClock, VirtualClock
 from sluiceway.connector import Reader, ReaderContext
 from sluiceway.engine import Services
+from sluiceway.errors import CheckpointError
 from sluiceway.runtime.cluster.shipping import load
 from sluiceway.runtime.embedded import EmbeddedChain, EmbeddedPlan
 from sluiceway.runtime.microbatch.planner import BatchLimits, BatchPlanner
@@ -29,14 +30,19 @@ __all__ = [
     "SourcePart",
     "SourcePlanning",
     "SourceStage",
+    "read_due",
     "read_part",
     "sources_ended",
     "sources_read",
     "stop_sources",
+    "write_due",
 ]
 
 _ENDED: Final = "sources/ended"
 _STOP: Final = "sources/stop"
+_DUE: Final = "sources/due"
+_LOOK_S: Final = 0.05
+"""So long a planner waits for its source before others are asked."""
 _MANY: Final = 1 << 16
 _FULL: Final = 1 << 12
 
@@ -100,6 +106,26 @@ def _files(storage: CheckpointStorage, plan: EmbeddedPlan, vertex: int, run: str
     return SideFiles(storage, f"sources/{plan.graph.vertex(vertex).uid}/{run}")
 
 
+def write_due(storage: CheckpointStorage, due_ms: int | None) -> None:
+    """Note when subtasks will have something to do without any input, for who plans the next micro-batch.
+
+    Args:
+        storage: the job's directory.
+        due_ms: ms since the epoch; None: they will not.
+    """
+    storage.write(_DUE, [b"" if due_ms is None else str(due_ms).encode()])
+
+
+def read_due(storage: CheckpointStorage) -> int | None:
+    """What :func:`write_due` was given last; None also if that was never."""
+    try:
+        return int(storage.read(_DUE) or 0) or None
+    except CheckpointError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None
+        raise
+
+
 @dataclass(frozen=True, slots=True)
 class SourcePart:
     """One reader's part of one batch.
@@ -123,6 +149,9 @@ class SourcePlanning:
     def __init__(self, stage: SourceStage, run: str) -> None:
         self.plan, _, self._storage = stage.open()
         self._run = run
+        self._wait_s = stage.limits.wait_s
+        self._clock = SystemClock()
+        self._is_first = True
         self._planners: dict[int, BatchPlanner] = {}
         for vertex in self.plan.sources:
             head = self.plan.graph.vertex(vertex)
@@ -138,9 +167,29 @@ class SourcePlanning:
             self._storage.create(f"{_ENDED}/{self._run}", [str(batch).encode()])
             return start
         stops = any(True for _ in self._storage.files(_STOP))
+        if not stops and not self._is_wanted(batch + 1):
+            return start
+        self._is_first = False
         for planner in self._planners.values():
-            planner.plan(batch + 1, always=True, stops=stops)
+            planner.plan(batch + 1, always=True, wait_s=0.0, stops=stops)
         return {"run": self._run, "batch": batch + 1}
+
+    def _is_wanted(self, batch: int) -> bool:
+        """Whether there is anything to do in a batch: waits a moment for that.
+
+        The first of a query tells when subtasks will have something to do without any input, so it is always.
+        """
+        until = self._clock.monotonic() + self._wait_s
+        while not self._is_first:
+            for planner in self._planners.values():
+                if planner.plan(batch, tells_end=True, looks=True, wait_s=_LOOK_S) is not None:
+                    return True
+            due_ms = read_due(self._storage)
+            if due_ms is not None and due_ms <= self._clock.now_ms():
+                return True
+            if self._clock.monotonic() >= until:
+                return False
+        return True
 
     def partitions(self, batch: int) -> list[SourcePart]:
         """One for each reader, those that have ended included."""
@@ -184,7 +233,7 @@ def _run(plan: EmbeddedPlan, services: Services, files: SideFiles, vertex: int, 
     head = plan.graph.vertex(vertex).head.step
     assert isinstance(head, SourceStep)
     clock = VirtualClock(0)
-    clock.advance(work.time_ms)  # and no further: who repeats the batch has the same time
+    clock.advance(work.time_ms - work.silent_ms)
     source = readable(head.source, files)
     # Splits that are not begun must not hold watermarks back: the chain hears of one when the reader gets it.
     reader = BatchReader(source, work, files, cache=_readers, given=lambda splits: chain.add_splits(splits))
@@ -200,10 +249,12 @@ def _run(plan: EmbeddedPlan, services: Services, files: SideFiles, vertex: int, 
         clock=clock,
         services=services,
         reader=create,
+        calls_clock=SystemClock(),
     )
     try:
         restored, position = pickle.loads(before.payload) if before is not None else ((), None)
         chain.open(restored, position)
+        clock.advance(work.silent_ms)  # and no further: who repeats the batch has the same time
         while not chain.read(_MANY, lambda: reader.over or chain.waiting >= _MANY) and not reader.over:
             yield from pack_rows(plan, chain.take(_FULL) or chain.take())
         if not chain.ended:  # watermarks that are made now and then are made now
