@@ -2,80 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from sluiceway.clock import Clock, SystemClock
-from sluiceway.engine import Services
-from sluiceway.runtime.cluster.shipping import load
-from sluiceway.runtime.embedded import EmbeddedPlan
-from sluiceway_sparkengine.structured.packed import Cache
+# Before a query begins Spark starts a process that only asks a processor what state it has, and waits for that:
+# what does the work is imported when there is some.
 from sluiceway_sparkengine.structured.rows import Row
-from sluiceway_sparkengine.structured.stages import sent
 
 try:
     from pyspark.sql.streaming import StatefulProcessor
 except ImportError:  # the engine says what is missing before anything comes here
     StatefulProcessor = object
 
-__all__ = ["NOW_MS", "BatchClock", "LevelProcessor"]
+__all__ = ["NOW_MS", "LevelProcessor"]
 
 NOW_MS: Final = "sluiceway.now-ms"
 """The local property of Spark's that says what time it is in a micro-batch."""
-
-
-class BatchClock(Clock):
-    """Stands still within a micro-batch: the same timers fire when it comes again, however much later.
-
-    What sinks have written of a micro-batch that was noted stays as it is, and state has to go with that.
-    """
-
-    def __init__(self) -> None:
-        self._system = SystemClock()
-        self._now_ms: int | None = None
-
-    def stand_at(self, now_ms: int | None) -> None:
-        """Take it to be that time, ms since the epoch; None: as the system says."""
-        self._now_ms = now_ms
-
-    def now_ms(self) -> int:
-        """The time of the micro-batch."""
-        return self._system.now_ms() if self._now_ms is None else self._now_ms
-
-    def monotonic(self) -> float:
-        """Seconds that do go on, for what is waited for."""
-        return self._system.monotonic()
-
-
-class _Process:
-    """What a Python worker keeps between micro-batches.
-
-    Attributes:
-        shipped: what the plan came as; Spark makes a new processor for each task.
-        plan: the job.
-        services: what plugins give.
-        clock: that of the subtasks.
-        cache: the subtasks at work here.
-    """
-
-    def __init__(self) -> None:
-        self.shipped = b""
-        self.plan: EmbeddedPlan
-        self.services: Services
-        self.clock = BatchClock()
-        self.cache = Cache(self.clock, lambda: self.services)
-
-    def take(self, path: Sequence[str], shipped: bytes) -> EmbeddedPlan:
-        if shipped != self.shipped:
-            import sys
-
-            sys.path += [entry for entry in path if entry not in sys.path]
-            self.plan, self.services = load(shipped, lambda number: None)
-            self.shipped = shipped
-        return self.plan
-
-
-_process = _Process()
 
 
 class LevelProcessor(StatefulProcessor):  # type: ignore[misc]
@@ -108,6 +50,9 @@ class LevelProcessor(StatefulProcessor):  # type: ignore[misc]
         timerValues: Any,  # noqa: N803
     ) -> Iterator[Any]:
         """Give a subtask its rows."""
+        from sluiceway_sparkengine.structured.levelwork import work
+        from sluiceway_sparkengine.structured.stages import sent
+
         mine: list[Row] = []
         later: list[Row] = []
         for row in map(_OutRow._make, rows):
@@ -115,14 +60,10 @@ class LevelProcessor(StatefulProcessor):  # type: ignore[misc]
         try:
             yield from later
             if mine:
-                plan = _process.take(self._path, self._shipped)
-                yield from map(_OutRow._make, self._work(plan, int(key[0]), mine))
+                given = (self._run, int(key[0]), self._batch, self._now_ms)
+                yield from map(_OutRow._make, work(self._path, self._shipped, *given, mine, self._kept))
         except Exception as error:
             raise sent(error) from None
-
-    def _work(self, plan: EmbeddedPlan, target: int, rows: Iterable[Row]) -> Iterator[Row]:
-        _process.clock.stand_at(self._now_ms)
-        return _process.cache.process(self._run, plan, target, self._batch, rows, self._kept)
 
     def close(self) -> None:
         """Keep what is there for the next micro-batch."""

@@ -6,16 +6,19 @@ import os
 import pickle
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import cloudpickle
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from sluiceway.runtime.microbatch.planner import BatchLimits
+# Before a query begins Spark starts processes that only ask for schemas and readers, and waits for them: what does
+# the work is imported when there is some.
 from sluiceway_sparkengine.structured.rows import SCHEMA, to_batches
-from sluiceway_sparkengine.structured.sourcework import SourcePlanning, SourceStage, read_part
-from sluiceway_sparkengine.structured.stages import sent
+
+if TYPE_CHECKING:
+    from sluiceway.runtime.microbatch.planner import BatchLimits
+    from sluiceway_sparkengine.structured.sourcework import SourcePlanning
 
 __all__ = ["FORMAT", "source_rows"]
 
@@ -36,6 +39,9 @@ def source_rows(spark: Any, shipped: bytes, directory: str, limits: BatchLimits 
         directory: of the job, beside Spark's checkpoint; executors see it, too.
         limits: how much a batch is to be.
     """
+    from sluiceway.runtime.microbatch.planner import BatchLimits
+    from sluiceway_sparkengine.structured.sourcework import SourceStage
+
     place = directory if "://" in directory else os.path.abspath(os.path.expanduser(directory))
     stage = SourceStage(shipped, place, limits or BatchLimits(), tuple(sys.path))
 
@@ -87,19 +93,19 @@ class _StageReader(DataSourceStreamReader):  # type: ignore[misc]
         try:
             return self._planning(start["run"]).next(start)
         except Exception as error:
-            raise sent(error) from None
+            raise _sent(error) from None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         try:
             return [InputPartition(part) for part in self._planning(end["run"]).partitions(int(end["batch"]))]
         except Exception as error:
-            raise sent(error) from None
+            raise _sent(error) from None
 
     def commit(self, end: dict[str, Any]) -> None:
         try:
             self._planning(end["run"]).committed(int(end["batch"]))
         except Exception as error:
-            raise sent(error) from None
+            raise _sent(error) from None
 
     def stop(self) -> None:
         planning, self._open = self._open, None
@@ -108,10 +114,20 @@ class _StageReader(DataSourceStreamReader):  # type: ignore[misc]
 
     def _planning(self, run: str) -> SourcePlanning:
         if self._open is None:
+            from sluiceway_sparkengine.structured.sourcework import SourcePlanning
+
             self._open = SourcePlanning(pickle.loads(self._bytes), run)
         return self._open
 
     # -- in a Python worker ------------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
+        from sluiceway_sparkengine.structured.sourcework import read_part
+
         return to_batches(read_part(pickle.loads(self._bytes), partition.value))
+
+
+def _sent(error: Exception) -> Exception:
+    from sluiceway_sparkengine.structured.stages import sent
+
+    return sent(error)
