@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +40,27 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session = SessionConf.of("local[2]", None, conf).session()
     # Its Python workers are there now.
     list(session.range(2).mapInArrow(lambda batches: batches, "id long").collect())
+    # And so are the connections by which it calls this process.
+    (first := tmp_path_factory.mktemp("first")).joinpath("line.txt").write_text("line\n")
+    writer = session.readStream.text(str(first)).writeStream.foreachBatch(lambda frame, batch: None)
+    writer = writer.option("checkpointLocation", str(tmp_path_factory.mktemp("kept")))
+    writer.trigger(availableNow=True).start().awaitTermination()
     yield session
     session.stop()
+
+
+@pytest.fixture
+def _let_go(spark: Any) -> Iterator[None]:
+    """The connections of Spark's threads that have ended would stay until the JVM collects its garbage.
+
+    To close one would wait for the thread that reads from it; a shutdown ends that.
+    """
+    yield
+    gateway = spark.sparkContext._gateway
+    for connection in {*gateway._gateway_client.deque, *gateway._callback_server.connections}:
+        if not connection.initiated_from_client and connection.socket is not None:
+            with suppress(OSError):
+                connection.socket.shutdown(socket.SHUT_RDWR)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -49,4 +70,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     for item in items:
         if item.path.parent == _HERE and item.get_closest_marker("spark"):
-            item.fixturenames = ["spark", *item.fixturenames]  # type: ignore[attr-defined]
+            item.fixturenames = ["spark", *item.fixturenames, "_let_go"]  # type: ignore[attr-defined]

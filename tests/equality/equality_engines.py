@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -36,14 +38,36 @@ class Engine:
     def __str__(self) -> str:
         return self.name
 
-    def run(self, flow: sw.Pipeline, place: Path) -> None:
-        """Run to the end; the pipeline must not say its parallelism."""
-        result = flow.run(parallelism=self.parallelism, **self.options(place))
+    def run(self, flow: sw.Pipeline, place: Path, batch: int = 15, several: bool = True) -> int:
+        """Run to the end; the pipeline must not say its parallelism. How many records were read.
+
+        Args:
+            flow: what to run.
+            place: a directory, for what the engine keeps.
+            batch: so many records at the most are in a micro-batch of each source's reader, where there are any.
+            several: whether the input is enough for more than one of them.
+        """
+        options = self.options(place)
+        with _micro_batches(batch) if "checkpoints" in options else nullcontext():
+            result = flow.run(parallelism=self.parallelism, **options)
         assert result.status is JobStatus.FINISHED
+        if "checkpoints" in options:
+            first = min(subtask.vertex_id for subtask in result.metrics.subtasks)  # a source
+            most = max(one.records_in for one in result.metrics.subtasks if one.vertex_id == first)
+            assert result.metrics.micro_batches >= max(2 if several else 1, -(-most // batch)), result.metrics
+        return result.metrics.records_in
 
     @property
     def parameter(self) -> Any:
         return pytest.param(self, marks=self.marks, id=self.name)
+
+
+def _micro_batches(records: int) -> Any:
+    """So few records a reader that there are several micro-batches."""
+    from sluiceway.runtime.microbatch.planner import BatchLimits
+    from sluiceway_sparkengine.structured import query
+
+    return patch.object(query, "LIMITS", BatchLimits(records=records, wait_s=0.1, linger_s=0.05))
 
 
 _SPARK = (pytest.mark.spark, pytest.mark.timeout(600))
@@ -58,5 +82,12 @@ OTHERS = [
 
 ON_SPARK = [
     Engine("spark, bounded", 2, lambda place: {"engine": "spark"}, _SPARK, loops=False),
+    Engine(
+        "spark, micro-batches",
+        2,
+        lambda place: {"engine": "spark", "checkpoints": place / "kept"},
+        _SPARK,
+        loops=False,
+    ),
     Engine("spark, hosted", 2, lambda place: {"engine": "spark", "hosted": True, "workers": 2}, _SPARK),
 ]

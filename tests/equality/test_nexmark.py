@@ -22,7 +22,7 @@ def answers(config: NexmarkConfig, engine: Engine, place: Path) -> dict[str, Cou
     flow = sw.Pipeline("nexmark")
     events = events_of(flow, COUNT, config)
     results = {name: query.build(events).collect() for name, query in QUERIES.items()}
-    engine.run(flow, place)
+    engine.run(flow, place, batch=400)
     return {name: Counter(QUERIES[name].final(results[name])) for name in QUERIES}
 
 

@@ -17,14 +17,16 @@ from hypothesis import strategies as st
 import sluiceway as sw
 
 IN_PROCESS_AGAIN, WORKERS = OTHERS
+BATCH = 15
 
 
 def outcome(several: Sequence[Program], engine: Engine) -> list[Found]:
     """What comes of programs as one job, which takes less time than a job for each."""
     flow = sw.Pipeline("random")
     leaves = [leaf for program in several for leaf in program.build(flow)]
+    is_much = any(len(origin.records) > 2 * BATCH for program in several for origin in program.origins)
     with tempfile.TemporaryDirectory() as place:
-        engine.run(flow, Path(place))
+        engine.run(flow, Path(place), batch=BATCH, several=is_much)
     return found(leaves)
 
 
@@ -39,13 +41,13 @@ def runs(examples: int, *, shrink: bool = False) -> settings:
     return settings(max_examples=examples, phases=phases, suppress_health_check=list(HealthCheck))
 
 
-@runs(60, shrink=True)
+@runs(40, shrink=True)
 @given(programs())
 def test_subtasks_and_sizes_of_batches_make_no_difference(program: Program) -> None:
     check([program], IN_PROCESS_AGAIN)
 
 
-@runs(4)
+@runs(3)
 @given(st.lists(programs(), min_size=3, max_size=5))
 def test_workers_make_no_difference(several: list[Program]) -> None:
     check(several, WORKERS)
