@@ -1,6 +1,9 @@
-"""A job on Spark to which something happens; run as a program, as what happens may be the end of it.
+"""A job on Spark in which processes are killed; run as a program, as the driver may be one of them.
 
-python equality_kills.py PLACE MASTER COUNT {"options": ..., "dies": ...}
+python equality_kills.py PLACE MASTER COUNT {"options": ..., "kills": {"point": ["victim", number], ...}}
+
+The points are steps, at which a number comes, and ``commit``, where the victim is always the driver and the number
+that of a micro-batch: see :data:`MOMENTS`. What was killed is noted in PLACE/marks, and happens once.
 """
 
 from __future__ import annotations
@@ -9,52 +12,103 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import sluiceway as sw
 from sluiceway.testing import KeySequence, NumberFiles
+from sluiceway.windows import TumblingEventTimeWindows
+from sluiceway_files import FilesSink
+from sluiceway_sql import SqlSink
 
 KEYS = 12
+BATCH = 1500
+"""Records of a reader in a micro-batch."""
+
+MOMENTS = ("prepared", "noted", "half committed", "committed")
+"""How far a micro-batch is: sinks are ready, that is noted, the first sink has committed, or all have."""
 
 
-class KillsAt(sw.MapFunction[int, int]):
-    """Passes numbers on, and once kills what it runs in when one of them comes."""
+class Held(sw.KeyedProcessFunction[int, int, int]):
+    """Holds numbers back for some processing time."""
 
-    def __init__(self, marks: Path, at: dict[str, int]) -> None:
-        self.marks = marks
-        self.at = {number: what for what, number in at.items()}
+    def open(self, context: Any) -> None:
+        self.held = context.get_list_state(sw.ListStateDescriptor("held", int))
 
-    def map(self, value: int) -> int:
-        what = self.at.get(value)
-        if what is not None and first(self.marks, what):
-            os.kill(VICTIMS[what](), signal.SIGKILL)
+    def process_element(self, value: int, ctx: Any) -> None:
+        self.held.add(value)
+        ctx.timer_service().register_processing_time_timer(ctx.timer_service().current_processing_time() + 300)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterable[int]:
+        held = list(self.held.get())
+        self.held.clear()
+        return held
+
+
+class Killing:
+    """Where and when what is killed.
+
+    Args:
+        place: the directory of it all.
+        kills: by point, the victim and the number at which it is killed.
+    """
+
+    def __init__(self, place: Path, kills: dict[str, tuple[str, int]]) -> None:
+        self.place = place
+        self.kills = kills
+
+    def at(self, point: str, value: Any) -> Any:
+        """Pass it on, if nothing is to be killed."""
+        victim, at = self.kills.get(point, ("", -1))
+        if value == at and self.is_first(f"{point} {victim}"):
+            os.kill(VICTIMS[victim](self.place), signal.SIGKILL)
+            signal.pause()  # nothing more happens here, whoever it was that was killed
         return value
 
+    def is_first(self, what: str) -> bool:
+        try:
+            (self.place / "marks" / what).touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
 
-class KillsTheDriver(NumberFiles):
-    """Ends the program in the midst of a commit: numbers are there that Spark does not know to be there."""
-
-    def __init__(self, directory: Path, marks: Path, in_commit: int | None) -> None:
-        super().__init__(directory)
-        self.marks = marks
-        self.in_commit = in_commit
-        self.commits = 0
-
-    def commit(self, transaction: str) -> None:
-        super().commit(transaction)
-        self.commits += 1
-        if self.in_commit is not None and self.commits >= self.in_commit and first(self.marks, "driver"):
+    def end(self, moment: str, batch: int) -> None:
+        """End the driver, if that was asked for."""
+        at = self.kills.get(moment)
+        if at is not None and batch >= at[1] and self.is_first(moment):
             os.kill(os.getpid(), signal.SIGKILL)
 
+    def watch_commits(self) -> None:
+        """Have the driver killed at the end of micro-batches."""
+        from sluiceway.runtime.microbatch.commits import CommitLog
+        from sluiceway_sparkengine.structured import sinkstage
 
-def first(marks: Path, what: str) -> bool:
-    try:
-        (marks / what).touch(exist_ok=False)
-    except FileExistsError:
-        return False
-    return True
+        batch = -1
+        write, commit = CommitLog.write, sinkstage.commit_all
+        stage_write = sinkstage.SinkStage.write
+
+        def watched_log(log: Any, record: Any, ready: Any) -> None:
+            nonlocal batch
+            batch = record.batch
+            self.end("prepared", batch)
+            write(log, record, ready)
+            self.end("noted", batch)
+
+        def watched_commit(sink: Any, committables: Any, **others: Any) -> None:
+            commit(sink, committables, **others)
+            if committables:
+                self.end("half committed", batch)
+
+        def watched_write(stage: Any, rows: Any, number: int) -> Any:
+            report = stage_write(stage, rows, number)
+            self.end("committed", number)
+            return report
+
+        CommitLog.write = watched_log  # type: ignore[method-assign]
+        sinkstage.commit_all = watched_commit
+        sinkstage.SinkStage.write = watched_write  # type: ignore[method-assign]
 
 
 def parent_of(pid: int) -> int:
@@ -69,23 +123,41 @@ def executor() -> int:
     return pid
 
 
-VICTIMS: dict[str, Callable[[], int]] = {"worker": os.getpid, "executor": executor}
+VICTIMS: dict[str, Callable[[Path], int]] = {
+    "worker": lambda place: os.getpid(),
+    "executor": lambda place: executor(),
+    "driver": lambda place: int((place / "driver").read_text()),
+}
 
 
-def pipeline(place: Path, count: int, dies: dict[str, int]) -> sw.Pipeline:
-    flow = sw.Pipeline("kills", parallelism=2)
-    numbers = flow.generate(count=count).uid("numbers")
-    checked = numbers.key_by(lambda n: n % KEYS).map(KeySequence(KEYS)).uid("checked")
-    killing = checked.map(KillsAt(place / "marks", {k: v for k, v in dies.items() if k in VICTIMS})).uid("killing")
-    killing.sink(KillsTheDriver(place / "out", place / "marks", dies.get("driver"))).uid("out")
+def pipeline(place: Path, count: int, killing: Killing, *, held: bool = True) -> sw.Pipeline:
+    """Numbers that are compared with the state of their key; windows of them; and such as wait for a timer."""
+    flow = sw.Pipeline("kills", parallelism=2, max_parallelism=4)
+    at_source, at_key, at_sink = (partial(killing.at, point) for point in ("source", "key", "sink"))
+    stamped: Any = sw.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(int)
+    numbers = flow.generate(count=count).uid("numbers").assign_timestamps_and_watermarks(stamped).uid("stamped")
+    numbers = numbers.map(at_source).uid("at source")
+    checked = numbers.key_by(lambda n: n % KEYS).map(KeySequence(KEYS)).uid("checked").map(at_key).uid("at key")
+    checked.sink(NumberFiles(place / "numbers")).uid("to numbers")
+    windows = checked.key_by(lambda n: n % KEYS).window(TumblingEventTimeWindows.of(2000))
+    sums = windows.reduce(lambda a, b: a + b).uid("windows").map(lambda total: (total,)).uid("rows")
+    sums.sink(SqlSink(str(place / "sums.db"), "sums", ["total"])).uid("to sums")
+    waiting = checked.key_by(lambda n: n % KEYS).process(Held()).uid("held") if held else checked
+    waiting.sink(FilesSink.text(place / "lines", to_text=lambda n: str(at_sink(n)))).uid("to lines")
     return flow
 
 
 def main() -> None:
     place, master, count, asked = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4])
     (place / "marks").mkdir(exist_ok=True)
+    (place / "driver").write_text(str(os.getpid()))
+    from sluiceway.runtime.microbatch.planner import BatchLimits
     from sluiceway_spark import SessionConf
+    from sluiceway_sparkengine.structured import query
 
+    query.LIMITS = BatchLimits(records=BATCH, wait_s=0.1, linger_s=0.05)  # type: ignore[misc]
+    killing = Killing(place, {point: tuple(kill) for point, kill in asked["kills"].items()})
+    killing.watch_commits()
     conf: dict[str, Any] = {
         "spark.sql.shuffle.partitions": 2,
         "spark.local.dir": str(place / "local"),
@@ -94,10 +166,11 @@ def main() -> None:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": False,
+        "spark.python.authenticate.socketTimeout": "120s",  # machines are slow at times
     }
     SessionConf.of(master, None, conf).session()
-    result = pipeline(place, count, asked["dies"]).run(engine="spark", **asked["options"])
-    print(json.dumps({"status": result.status.value}))
+    result = pipeline(place, count, killing).run(engine="spark", **asked["options"])
+    print(json.dumps({"status": result.status.value, "restarts": result.metrics.restarts}))
 
 
 if __name__ == "__main__":

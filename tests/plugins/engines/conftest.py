@@ -41,6 +41,7 @@ spark.ui.enabled false
 spark.driver.memory 512m
 spark.executor.memory 512m
 spark.scheduler.maxRegisteredResourcesWaitingTime 20s
+spark.python.authenticate.socketTimeout 120s
 """
 
 

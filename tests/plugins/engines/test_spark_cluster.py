@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "wordcount_files.py"
 HOSTED = ("--engine", "spark", "--hosted", "--workers", "2")
+MICRO = ("--engine", "spark")
 
 NUMBERS = """
 import sys
@@ -44,11 +45,20 @@ def numbers(tmp_path: Path) -> Path:
     return flow
 
 
+@pytest.fixture(autouse=True)
+def _nothing_is_left(spark_cluster: Any, until: Any) -> Iterator[None]:
+    """Executors and workers of ours go with the job, a moment later; directories are looked at anyway."""
+    yield
+    until(lambda: not (spark_cluster.workers() or spark_cluster.executors()), "end of the executors", 60)
+
+
 @contextmanager
-def running(cluster: Any, *arguments: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
+def running(
+    cluster: Any, *arguments: str, cwd: Path, engine: Sequence[str] = HOSTED
+) -> Iterator[subprocess.Popen[str]]:
     """``sluiceway run ...`` on the cluster, in a process group of its own."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "sluiceway", "run", *HOSTED, *arguments],
+        [sys.executable, "-m", "sluiceway", "run", *engine, *arguments],
         cwd=cwd,
         env=cluster.environment,
         stdout=subprocess.PIPE,
@@ -112,6 +122,25 @@ def test_what_is_killed_loses_and_doubles_nothing(
     report = NumberFiles(tmp_path / "out").report(30_000)
     assert (report.received, report.lost, report.duplicates) == (30_000, 0, 0), report
     assert "begin anew" in err
+
+
+def test_micro_batches_get_over_the_loss_of_an_executor(
+    spark_cluster: Any, numbers: Path, tmp_path: Path, until: Any
+) -> None:
+    """Spark tries the tasks of the micro-batch again, on the one that is left and on a new one."""
+    kept = tmp_path / "kept"
+    options = ("--checkpoints", str(kept), "--max-parallelism", "4", "--restart", "none")
+    with running(spark_cluster, *options, str(numbers), cwd=tmp_path, engine=MICRO) as process:
+        until(lambda: any(kept.glob("*/commits/0")) or process.poll() is not None, "micro-batch", 300)
+        pids = spark_cluster.executors()
+        if pids:
+            os.kill(pids[0], signal.SIGKILL)
+        _, err = process.communicate(timeout=500)
+    assert process.returncode == 0, err
+    assert len(pids) == 2
+    report = NumberFiles(tmp_path / "out").report(30_000)
+    assert (report.received, report.lost, report.duplicates) == (30_000, 0, 0), report
+    assert len(list(kept.glob("*/commits/*"))) > 1
 
 
 def test_another_driver_goes_on_where_one_was_killed(

@@ -116,6 +116,12 @@ def test_a_job_stands_still_behind_a_micro_batch_and_goes_on_from_there(spark: A
     assert isinstance(said[-1][1], CheckpointError)
 
 
+CONF = """\
+spark.master local[2]
+spark.ui.enabled false
+spark.python.authenticate.socketTimeout 120s
+"""
+
 FLOW = """
 import sluiceway as sw
 from sluiceway.testing import KeySequence, NumberFiles
@@ -132,7 +138,7 @@ def test_ctrl_c_says_where_to_go_on(tmp_path: Path, until: Any) -> None:
     kept = tmp_path / "kept"
     conf = tmp_path / "conf"
     conf.mkdir()
-    (conf / "spark-defaults.conf").write_text("spark.master local[2]\nspark.ui.enabled false\n")
+    (conf / "spark-defaults.conf").write_text(CONF)
     command = [sys.executable, "-m", "sluiceway", "run", "--engine", "spark"]
     environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_CONF_DIR": str(conf)}
 
