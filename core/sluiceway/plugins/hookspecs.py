@@ -73,7 +73,11 @@ def sluiceway_checkpoint_storages() -> list[Offer]:  # type: ignore[empty-body]
 
 @hookspec
 def sluiceway_engines() -> list[Offer]:  # type: ignore[empty-body]
-    """Engines: ``load`` returns a callable without arguments that makes an ``engine.Engine``."""
+    """Engines: ``load`` returns a callable without arguments that makes an ``engine.Engine``.
+
+    One that does not override ``Engine.capabilities`` says that it has everything: nothing is refused before it
+    prepares a job.
+    """
 
 
 @hookspec

@@ -65,10 +65,20 @@ class MadeFrame(Frame):
             frame = self.make(session)
             columns = frame.columns  # where a Connect server would complain only later
         except Exception as error:
-            raise ConnectorError(f"cannot read {self.what}: {said(error)}") from error
+            raise ConnectorError(f"cannot read {self.what}: {said(error)}{_instead(str(error))}") from error
         if not columns:
             raise ConnectorError(f"cannot read {self.what}: it has no columns")
         return frame
+
+
+def _instead(said_: str) -> str:
+    """What to do where a session lacks a format, such as Delta or Iceberg, which packages bring."""
+    if "DATA_SOURCE_NOT_FOUND" not in said_:
+        return ""
+    return (
+        " The session has to have the package of this format from its start, by spark.jars.packages or "
+        "spark.jars, in conf= or where the session is made, in the version that is made for this one of Spark"
+    )
 
 
 def is_repeatable(frame: Any) -> bool:

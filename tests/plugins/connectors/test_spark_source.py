@@ -254,6 +254,10 @@ def test_what_is_staged_and_gone_is_said(spark: Any, tmp_path: Path) -> None:
     [
         (lambda s: s.table("nowhere"), r"cannot read the query .*: .*nowhere.* cannot be found"),
         (lambda s: s.range(3).selectExpr("assert_true(id < 2) AS x"), r"Spark cannot compute the query"),
+        (
+            lambda s: s.read.format("delta").load("orders"),
+            r"source: delta.* The session has to have the package of this format from its start, by spark.jars",
+        ),
     ],
 )
 def test_what_spark_says_is_told_without_its_stack(spark: Any, make: Any, message: str) -> None:
