@@ -42,7 +42,7 @@ def until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline
-        time.sleep(0.05)
+        time.sleep(0.05)  # polls
 
 
 KINDS = """
