@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any, Final
 
 from sluiceway.config import Settings
 from sluiceway.engine import JobStatus, Services
 from sluiceway.metrics import JobMetrics, SubtaskMetrics
-from sluiceway.runtime.cluster.shipping import check_shippable, dump, load
+from sluiceway.runtime.cluster.shipping import dump, load
 from sluiceway.runtime.embedded import EmbeddedChain, EmbeddedPlan
 from sluiceway.runtime.microbatch.splits import plan_splits
 from sluiceway.steps import SourceStep
@@ -26,10 +25,6 @@ from sluiceway_sparkengine.structured.stages import Outcome, level_task, ship, s
 
 __all__ = ["BatchJob"]
 
-_BATCH: Final = 4096
-"""Records at a time where nobody says how many: nobody waits for them, and each batch has its price."""
-
-_USUAL: Final = Settings().batch_size
 _AT_ONCE: Final = 2
 """Partitions that Spark computes at a time when rows are taken one partition after the other."""
 
@@ -48,13 +43,8 @@ class BatchJob(SparkJob):
     """
 
     def __init__(self, graph: StreamGraph, settings: Settings, services: Services, session: SessionConf) -> None:
-        settings = replace(settings, batch_size=_BATCH) if settings.batch_size == _USUAL else settings
-        super().__init__(graph.job_name, settings, services)
+        super().__init__(graph, settings, services, session)
         self._stream_graph = graph
-        self._conf = session
-        # What cannot run is told before Spark is started.
-        self.plan = plan = EmbeddedPlan.of(graph, settings, services)
-        check_shippable(plan.graph)
         services.state_backend(settings.state_backend)
         self._sinks: _LocalSinks | None = None
         self._group: JobGroup | None = None
@@ -115,7 +105,7 @@ class BatchJob(SparkJob):
     def work(self, run: SparkRun) -> None:
         """Translate it, have Spark run it, commit."""
         settings, services = self.settings, self.services
-        session = self._conf.session(least_cores=settings.parallelism)
+        session = self.session.session(least_cores=settings.parallelism)
         run.group = self._group = group = JobGroup(session, f"sluiceway: {self.name}")
         from pyspark.sql import DataFrame
 

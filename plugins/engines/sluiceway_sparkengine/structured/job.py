@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Final
 
 from sluiceway.config import Settings
 from sluiceway.engine import Job, JobResult, JobStatus, Services
 from sluiceway.errors import JobCancelledError
+from sluiceway.runtime.cluster.shipping import check_shippable
+from sluiceway.runtime.embedded import EmbeddedPlan
 from sluiceway.runtime.enginelog import job_logging
 from sluiceway.runtime.poller import SelectorPoller
 from sluiceway.runtime.reporting import Reporting
 from sluiceway.runtime.worker import Progress, Tasklet, Worker
+from sluiceway.streamgraph import StreamGraph
+from sluiceway_spark import SessionConf
 from sluiceway_sparkengine.structured.groups import JobGroup, users_error
 
 __all__ = ["SparkJob", "SparkRun"]
+
+_BATCH: Final = 4096
+"""Records at a time where nobody says how many: nobody waits for them, and each batch has its price."""
+
+_USUAL: Final = Settings().batch_size
 
 _INTERRUPT_AGAIN_S: Final = 0.5
 _LAST_WAIT_S: Final = 10.0
@@ -25,15 +35,23 @@ class SparkJob(Job):
     """One run on Spark. The calling thread waits, hears signals and tells reporters; another one has Spark work.
 
     Args:
-        name: the pipeline's.
+        graph: what to run.
         settings: the options of the run.
         services: what plugins give.
+        session: what to make a session of where none is active.
+
+    Raises:
+        GraphError: it cannot run here, or cannot be sent to Spark's workers; names the steps.
     """
 
-    def __init__(self, name: str, settings: Settings, services: Services) -> None:
-        self.name = name
-        self.settings = settings
+    def __init__(self, graph: StreamGraph, settings: Settings, services: Services, session: SessionConf) -> None:
+        self.name = graph.job_name
+        self.settings = replace(settings, batch_size=_BATCH) if settings.batch_size == _USUAL else settings
         self.services = services
+        self.session = session
+        # What cannot run is told before Spark is started.
+        self.plan = EmbeddedPlan.of(graph, self.settings, services)
+        check_shippable(self.plan.graph)
         self._reporters = services.metrics_reporters(settings.metrics)
         self._status = JobStatus.CREATED
         self._loop: Worker | None = None

@@ -6,7 +6,6 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final
 
 from sluiceway.config import Settings
@@ -21,8 +20,6 @@ from sluiceway.errors import (
 )
 from sluiceway.graph import restart_strategy
 from sluiceway.metrics import JobMetrics
-from sluiceway.runtime.cluster.shipping import check_shippable
-from sluiceway.runtime.embedded import EmbeddedPlan
 from sluiceway.runtime.microbatch.runs import Run, check_same, find_runs, new_run
 from sluiceway.runtime.savepoints import SavepointRequests, savepoint_place
 from sluiceway.storage import CheckpointStorage
@@ -37,8 +34,6 @@ from sluiceway_sparkengine.structured.sourcework import stop_sources
 __all__ = ["StreamJob"]
 
 _ENGINE: Final = "spark"
-_BATCH: Final = 4096
-_USUAL: Final = Settings().batch_size
 
 HOPELESS: Final = (SuppressRestartsError, ConfigurationError, GraphError, PluginError)
 """What no restart helps."""
@@ -60,13 +55,9 @@ class StreamJob(SparkJob):
     """
 
     def __init__(self, graph: StreamGraph, settings: Settings, services: Services, session: SessionConf) -> None:
-        settings = replace(settings, batch_size=_BATCH) if settings.batch_size == _USUAL else settings
-        super().__init__(graph.job_name, settings, services)
-        self._conf = session
+        super().__init__(graph, settings, services, session)
         self._restarts = restart_strategy(settings.restart)
-        self._plan = EmbeddedPlan.of(graph, settings, services)
-        check_shippable(self._plan.graph)
-        self._figures = StreamFigures(self._plan)
+        self._figures = StreamFigures(self.plan)
         self._failures: list[JobFailure] = []
         self._stopping = False
         self._pausing = threading.Event()
@@ -92,7 +83,7 @@ class StreamJob(SparkJob):
             )
         mine = [run for run in runs if run.job == self.name] or runs
         run = mine[-1]
-        check_same(run, self._plan, storage.shown(run.directory) if run.directory else place)
+        check_same(run, self.plan, storage.shown(run.directory) if run.directory else place)
         return place, run
 
     def metrics(self) -> JobMetrics:
@@ -149,7 +140,7 @@ class StreamJob(SparkJob):
 
     def work(self, run: SparkRun) -> None:
         """Have queries run, as many as the restart strategy wants, until one has come to the end."""
-        session = self._conf.session(least_cores=self.settings.parallelism)
+        session = self.session.session(least_cores=self.settings.parallelism)
         try:
             context = session.sparkContext
         except Exception as error:  # which class it is depends on how the session talks to Spark
@@ -178,8 +169,8 @@ class StreamJob(SparkJob):
                 shutil.rmtree(temporary, ignore_errors=True)
 
     def _new(self, storage: CheckpointStorage, slots: int) -> Run:
-        most = max(len(self._plan.targets_of(stage)) for stage in range(self._plan.last_stage + 1))
-        run = new_run(self._plan, _ENGINE, self.services.clock.now_ms(), min(most, slots))
+        most = max(len(self.plan.targets_of(stage)) for stage in range(self.plan.last_stage + 1))
+        run = new_run(self.plan, _ENGINE, self.services.clock.now_ms(), min(most, slots))
         run.write(storage)
         return run
 
@@ -192,7 +183,7 @@ class StreamJob(SparkJob):
             stop_sources(here)
         query = StreamQuery(
             session,
-            self._plan,
+            self.plan,
             run,
             location,
             self.services,
