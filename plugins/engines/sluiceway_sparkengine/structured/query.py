@@ -25,8 +25,8 @@ from sluiceway_sparkengine.structured.stages import ship
 
 __all__ = ["STATE_PROVIDER", "StreamQuery", "for_spark"]
 
-LIMITS: Final = BatchLimits()
-"""How much a micro-batch is to be."""
+LIMITS: Final = BatchLimits(records=500_000)
+"""How much a micro-batch is to be: its own price is most of a second, so that a backlog wants large ones."""
 
 _LOOK_S: Final = 0.1
 _COMMITTED_S: Final = 10.0
