@@ -126,6 +126,9 @@ class StateTable(ABC):
     keep a value that can be changed. An entry comes into being by assignment; the
     caller has checked the key's hash by then (:func:`sluiceway.keygroups.key_group`).
 
+    The keys of a namespace may come in another order each time, above all when a snapshot lies between: a backend
+    gives them as it has them at hand.
+
     Attributes:
         reads_ahead: whether it is worth while to find out the keys of a batch for :meth:`working`.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -31,8 +31,8 @@ class TumblingOperator(SlicedWindowOperator):
         self._kept: set[int] = set()
         # Keys for which a window was evaluated before the state was restored.
         self._done: dict[int, set[Any]] = {}
-        # The window that is being evaluated, and how many of its results are out.
-        self._burst: tuple[int, int] | None = None
+        # The window that is being evaluated, and the keys whose results are out.
+        self._burst: tuple[int, list[Any]] | None = None
         self._taken = False
         self._again: tuple[list[Any], list[int]] = ([], [])
 
@@ -95,16 +95,15 @@ class TumblingOperator(SlicedWindowOperator):
             entries = self._slices[start]
             done = self._done.get(start, ())
             rest = iter(entries.items()) if not done else (item for item in entries.items() if item[0] not in done)
-            self._burst = (start, 0)
-            while results := self._results(islice(rest, BURST)):
+            given: list[Any] = []
+            self._burst = (start, given)
+            while results := self._results(islice(rest, BURST), given.append):
                 self._emit(results, start + size)
-                count = self._burst[1] + len(results)
-                self._burst = (start, count)
                 yield
                 if self._taken:
                     # The iterator knows nothing of the snapshot: it would give out what is to be read yet.
                     self._taken = False
-                    rest = islice(self._looked_up(start), count, None)
+                    rest = self._looked_up(start, given)
             self._burst = None
             self._done.pop(start, None)
             if lateness:
@@ -119,18 +118,24 @@ class TumblingOperator(SlicedWindowOperator):
         dues = (start + size - 1 + (lateness if start in kept else 0) for start in self._slices)
         self._due_at = min(dues, default=NEVER)
 
-    def _looked_up(self, start: int) -> Iterator[Item]:
-        """What is to be evaluated of a window, each value looked up when its turn comes."""
-        entries, done = self._slices[start], self._done.get(start, ())
+    def _looked_up(self, start: int, given: Iterable[Any]) -> Iterator[Item]:
+        """What is still to be evaluated of a window, each value looked up when its turn comes.
+
+        Keys may come in another order than before, as a backend has them at hand: that many of them are done
+        would not say which.
+        """
+        entries, done = self._slices[start], self._done.get(start, set()).union(given)
         return ((key, entries[key]) for key in entries if key not in done)
 
     @record_loop
-    def _results(self, items: Iterable[Item]) -> list[Any]:
+    def _results(self, items: Iterable[Item], note: Callable[[Any], None]) -> list[Any]:
+        """The results for keys with their accumulators; the keys are given to ``note``."""
         result, with_key = self._result, self._with_key
         out: list[Any] = []
         for key, accumulator in items:
             made = accumulator if result is None else result(accumulator)
             out.append((key, made) if with_key else made)
+            note(key)
         return out
 
     # ---- state ------------------------------------------------------------------------------------------------
@@ -159,9 +164,7 @@ class TumblingOperator(SlicedWindowOperator):
         evaluated += self._done.items()
         if self._burst is not None:
             self._taken = True
-            start, count = self._burst
-            done = self._done.get(start, ())
-            evaluated.append((start, islice((key for key in self._slices[start] if key not in done), count)))
+            evaluated.append(self._burst)
         for start, keys in evaluated:
             self._evaluated.entries((start, start + self._size)).update((key, True) for key in keys)
         try:
