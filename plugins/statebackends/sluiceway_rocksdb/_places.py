@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import threading
 import weakref
+from collections import deque
 from typing import Final
 
 from sluiceway.errors import StateError
@@ -18,6 +19,8 @@ _PREFIX: Final = "sluiceway-rocksdb-"
 _LOCK: Final = "owner.lock"
 
 _guard = threading.Lock()
+_left: deque[tuple[_Root, str]] = deque()
+"""By whom places were left whose roots have not taken notice yet."""
 
 
 class _Root:
@@ -78,19 +81,35 @@ def new_place(directory: str, kind: str) -> Place:
                     f"state backend 'rocksdb' cannot use the directory {directory}: {error.strerror or error}. "
                     "Set SLUICEWAY_ROCKSDB_DIRECTORY to another one"
                 ) from error
-        return Place(root, directory, kind)
+        place = Place(root, directory, kind)
+    _leave()
+    return place
 
 
 def _remove(root: _Root, key: str, path: str) -> None:
     if root.pid != os.getpid():
         return  # a forked child; these are its parent's
     shutil.rmtree(path, ignore_errors=True)
-    with _guard:
-        root.places -= 1
-        if not root.places:
-            root.remove()
-            if _roots.get(key) is root:
-                del _roots[key]
+    _left.append((root, key))
+    _leave()
+
+
+def _leave() -> None:
+    """Remove the roots that have no places any more; if the lock is taken, whoever has it will.
+
+    Nobody waits for the lock here: garbage is collected at any time, also in the thread that holds it.
+    """
+    while _left and _guard.acquire(blocking=False):
+        try:
+            while _left:
+                root, key = _left.popleft()
+                root.places -= 1
+                if not root.places:
+                    root.remove()
+                    if _roots.get(key) is root:
+                        del _roots[key]
+        finally:
+            _guard.release()
 
 
 def _sweep(directory: str) -> None:
