@@ -236,7 +236,7 @@ class RocksDBKeyedBackend(KeyedStateBackend):
         room = max((limit - young - clean) // (2 * len(every)), step)
         entries.check = len(entries.young) + more + min(room, max(len(entries.young), 16))
         entries.check_clean = len(entries.clean) + min(room, max(len(entries.clean), 16))
-        if not entries.young and not entries.clean:
+        if not entries.young and not entries.clean and entries.frozen is None:
             entries.table.cool(entries)
 
     def _write_back(self, every: list[CachedEntries], most: int | None = None) -> None:

@@ -165,16 +165,14 @@ class CachedEntries(MutableMapping[Any, Any]):
         return found
 
     def _find(self, key: Any) -> Any:
-        if key in self.young:
-            return MISSING
-        if self.frozen is not None:
-            self.table.backend.settle_if_done()
-            frozen = self.frozen
-            if frozen is not None and key in frozen:
-                found = frozen[key]
-                if found is not MISSING:
-                    found = self._adopt(key, self._copy(found))
-                return found
+        frozen = self.frozen if self.frozen is None else self._still_frozen()
+        if key in self.young:  # removed, or back from a snapshot that was given up
+            return self.young[key]
+        if frozen is not None and key in frozen:
+            found = frozen[key]
+            if found is not MISSING:
+                found = self._adopt(key, self._copy(found))
+            return found
         found = self.clean.pop(key, MISSING)
         if found is not MISSING:
             self.clean[key] = found  # behind all others
@@ -183,6 +181,10 @@ class CachedEntries(MutableMapping[Any, Any]):
             return MISSING
         found = self.table.load(self, key)
         return found if found is MISSING else self._adopt(key, found)
+
+    def _still_frozen(self) -> dict[Any, Any] | None:
+        self.table.backend.settle_if_done()
+        return self.frozen
 
     def _adopt(self, key: Any, value: Any) -> Any:
         clean = self.clean
@@ -205,16 +207,15 @@ class CachedEntries(MutableMapping[Any, Any]):
             self.table.backend.settle_if_done()
         young = self.young
         lacking = [key for key in keys if key not in young]
-        if self.holes:
-            return self
-        if not lacking:
-            return young
-        if len(young) + len(lacking) > self.check:
+        if lacking and len(young) + len(lacking) > self.check:
             self.table.backend.make_room(self, len(lacking))
             self.table.heat(self)
             young = self.young  # of which some may have been written back
             lacking = [key for key in keys if key not in young]
-        self._bring(lacking)
+        if self.holes:
+            return self
+        if lacking:
+            self._bring(lacking)
         return young
 
     def _bring(self, keys: list[Any]) -> None:

@@ -115,9 +115,8 @@ class RocksDBTable(StateTable):
         return iter(list(self._in(namespace, self.schema.meta.kind)))
 
     def drop(self, namespace: Hashable) -> None:
-        entries = self.hot.pop(namespace, None) or self._idle.get(namespace)
-        if entries is None:
-            entries = self._in(namespace, self.schema.meta.kind)
+        entries = self._in(namespace, self.schema.meta.kind)
+        self.hot.pop(namespace, None)
         self._idle.pop(namespace, None)
         self.backend.drop(entries)
 

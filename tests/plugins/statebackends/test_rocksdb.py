@@ -16,11 +16,13 @@ from typing import Any
 import pytest
 
 import sluiceway_rocksdb._backend
+import sluiceway_rocksdb._places
 import sluiceway_rocksdb._rows
 import sluiceway_rocksdb._table
 from sluiceway.errors import SerializationError, StateError
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.state import (
+    VOID_NAMESPACE,
     KeyedSnapshot,
     MapStateDescriptor,
     StateBackend,
@@ -45,6 +47,8 @@ class TestRocksDB(StateBackendConformance):
 
 
 class TestRocksDBWithHardlyAnyMemory(TestRocksDB):
+    examples = 20
+
     @pytest.fixture(autouse=True)
     def _tight(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sluiceway_rocksdb._backend, "_LEAST", 2)
@@ -55,7 +59,7 @@ class TestRocksDBWithHardlyAnyMemory(TestRocksDB):
 
 @pytest.mark.slow
 class TestRocksDBManyHistories(TestRocksDBWithHardlyAnyMemory):
-    examples = 40
+    examples = 500
 
 
 # -- helpers --------------------------------------------------------------------------------------------------
@@ -326,6 +330,21 @@ def test_what_was_deleted_or_dropped_after_a_snapshot_is_in_it_and_gone(make: Ma
         }
 
 
+def test_what_a_snapshot_alone_has_is_not_forgotten(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sluiceway_rocksdb._backend, "_LEAST", 2)
+    backend = make(cache=1)
+    table = backend.table(COUNT)
+    backend.table(MAP).mapping("a")["x"] = 1
+    table.working(["a"])["a"] = 1
+    snapshot = backend.snapshot()
+    for _ in range(2):
+        assert table.entries()["a"] == 1
+        assert dict(backend.table(MAP).mapping("a")) == {"x": 1}  # for both there is no room
+    assert list(table.namespaces()) == [VOID_NAMESPACE]
+    snapshot.release()
+    assert restored(make, backend.snapshot(), COUNT) == {"a": 1}
+
+
 def test_a_snapshot_that_is_given_up_loses_nothing(make: Make) -> None:
     backend = make()
     entries = backend.table(VALUE).entries()
@@ -371,6 +390,16 @@ def test_a_snapshot_outlives_its_backend(make: Make, tmp_path: Path) -> None:
     snapshot = backend.snapshot()
     backend.close()
     assert restored(make, snapshot, COUNT) == {"a": 1}
+
+
+def test_a_directory_goes_also_when_it_is_collected_while_another_is_made(tmp_path: Path) -> None:
+    old = sluiceway_rocksdb._places.new_place(str(tmp_path), "old")
+    root = Path(old.path).parent
+    assert root.exists()
+    with sluiceway_rocksdb._places._guard:
+        del old  # as garbage is, in the thread that holds it
+    sluiceway_rocksdb._places.new_place(str(tmp_path), "new").remove()
+    assert not list(tmp_path.iterdir())
 
 
 def test_directories_go_with_what_they_are_for(make: Make, tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ try:
     from hypothesis import strategies as st
     from hypothesis.stateful import (
         RuleBasedStateMachine,
-        invariant,
         precondition,
         rule,
         run_state_machine_as_test,
@@ -174,13 +173,33 @@ def run(suite: StateBackendConformance) -> None:
             for backend in old:
                 backend.close()
 
-        @invariant()
+        @rule(key=_keys, namespace=_namespaces)
+        def look(self, key: Any, namespace: Any) -> None:
+            found = self.value_table(key).entries(namespace).get(key, "none")
+            assert found == self.values.get((key, namespace), "none")
+
+        @rule(key=_keys, namespace=_namespaces, name=_names)
+        def look_at_an_entry(self, key: Any, namespace: Any, name: Any) -> None:
+            found = self.map_table(key).mapping(key, namespace).get(name, "none")
+            assert found == self.maps.get((key, namespace), {}).get(name, "none")
+
+        @rule()
+        def look_at_all(self) -> None:
+            """Not after each step: a backend may take the chance to tidy up."""
+            self.same_as_model()
+
         def same_as_model(self) -> None:
             values, maps = contents(self.backends)
             assert values == self.values
             assert maps == {place: list(entries.items()) for place, entries in self.maps.items()}
 
         def teardown(self) -> None:
+            try:
+                self.same_as_model()
+            finally:
+                self.close()
+
+        def close(self) -> None:
             for backend in self.backends:
                 backend.close()
             for snapshots, _ in self.taken:

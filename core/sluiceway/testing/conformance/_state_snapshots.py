@@ -113,6 +113,7 @@ class SnapshotTests(StateBackendSuite):
         entries["a"] = [2]
         del entries["b"]
         snapshot.release()
+        assert entries.get("c") == [1]
         assert dict(entries) == {"a": [2], "c": [1]}
         assert dict(self.keyed(restore=[backend.snapshot()]).table(VALUE).entries()) == {"a": [2], "c": [1]}
 
