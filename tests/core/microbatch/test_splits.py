@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -21,7 +21,7 @@ from sluiceway.connector import (
 )
 from sluiceway.connectors.collection import CollectionSource
 from sluiceway.errors import ConnectorError
-from sluiceway.runtime.microbatch.splits import DrivenEnumerator, plan_splits
+from sluiceway.runtime.microbatch.splits import Dealt, DrivenEnumerator, SplitsInTurn, deal_splits, plan_splits
 
 
 class _Source(Source[Any]):
@@ -83,6 +83,72 @@ def test_an_enumerator_stays_open_for_who_needs_what_it_has_made() -> None:
         assert plan_splits(_Source(make), 2, kept=kept) == [["a", "c", "e"], ["b", "d"]]
         assert made[0].closed == 0
     assert made[0].closed == 1
+
+
+def test_what_a_reader_is_given_is_known_by_request() -> None:
+    class Threes(SimpleEnumerator):
+        def add_reader(self, reader: int) -> None:
+            self._context.assign(reader, [f"first-{reader}"])
+
+        def handle_split_request(self, reader: int) -> None:
+            if self._pending:
+                self._context.assign(reader, self._pending[:3])
+                del self._pending[:3]
+            else:
+                self._context.no_more_splits(reader)
+
+    source = _Source(lambda context, restored: Threes(context, "abcdefg"))
+    assert deal_splits(source, 2) == [
+        Dealt(["first-0"], [["a", "b", "c"], ["g"]]),
+        Dealt(["first-1"], [["d", "e", "f"]]),
+    ]
+    assert plan_splits(source, 2) == [["first-0", "a", "b", "c", "g"], ["first-1", "d", "e", "f"]]
+
+
+class _Chain:
+    """A subtask whose reader asks when it begins, and when it is given what is told."""
+
+    def __init__(self, begins: int, *asks_for: str) -> None:
+        self.splits_wanted = begins
+        self.records_in = 0
+        self.given: list[str] = []
+        self._asks_for = asks_for
+
+    def add_splits(self, splits: Sequence[Any]) -> None:
+        self.splits_wanted = sum(split in self._asks_for for split in splits)
+        self.given += splits
+
+    def no_more_splits(self) -> None:
+        self.splits_wanted = 0
+        self.given.append("no more")
+
+
+def test_each_request_has_its_answer_also_one_made_while_there_is_another() -> None:
+    chain = _Chain(2, "a")
+    splits = SplitsInTurn(chain, Dealt(["now"], [["a"], ["b"], ["c"], ["d"], ["e"]]), lambda: ["d"])
+    assert chain.given == ["now", "a", "b", "c"]
+    assert not splits.wanted()
+    chain.splits_wanted = 1
+    assert splits.wanted()
+    splits.give()
+    assert chain.given[4:] == ["d"]
+    chain.splits_wanted = 1
+    splits.give()
+    assert chain.given[5:] == ["e", "no more"]
+    assert not splits.wanted()
+
+
+def test_who_has_splits_is_not_given_others_unasked() -> None:
+    chain, held = _Chain(0), ["now"]
+    splits = SplitsInTurn(chain, Dealt(["now"], [["a"]]), lambda: held)
+    assert not splits.wanted()  # it was not polled yet
+    assert not splits.wanted()
+    held.clear()
+    chain.records_in = 7  # its last ones: it may ask now
+    assert not splits.wanted()
+    assert splits.wanted()
+    splits.give()
+    assert chain.given == ["now", "a", "no more"]
 
 
 def test_each_reader_has_its_share_of_a_collection() -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 from sluiceway.clock import Clock, SystemClock
 from sluiceway.connector import Enumerator, EnumeratorContext, Source
 from sluiceway.errors import ConnectorError
 
-__all__ = ["DrivenEnumerator", "plan_splits"]
+__all__ = ["Dealt", "DrivenEnumerator", "SplitsInTurn", "deal_splits", "plan_splits"]
 
 _LOOK_S: Final = 0.2
 
@@ -183,14 +185,27 @@ class DrivenEnumerator(EnumeratorContext):
             )
 
 
-def plan_splits(
+@dataclass(frozen=True, slots=True)
+class Dealt:
+    """What an enumerator has given to one reader.
+
+    Attributes:
+        first: without being asked, when it began.
+        answers: for one request after the other.
+    """
+
+    first: list[Any]
+    answers: list[list[Any]]
+
+
+def deal_splits(
     source: Source[Any],
     readers: int,
     clock: Clock | None = None,
     cancelled: Callable[[], bool] = lambda: False,
     kept: ExitStack | None = None,
-) -> list[list[Any]]:
-    """All splits of a source that ends, by reader: each is given the next one in turn.
+) -> list[Dealt]:
+    """All splits of a source that ends, for each reader: they ask in turn.
 
     Waits for an enumerator that finds its splits in threads of its own.
 
@@ -202,22 +217,93 @@ def plan_splits(
         kept: closes the enumerator, with which files may go that readers need; None: it is closed at once.
 
     Returns:
-        the splits of each reader; none, if it was cancelled.
+        the splits of each reader, for :class:`SplitsInTurn`; none, if it was cancelled.
 
     Raises:
         Exception: what the enumerator raises; ConnectorError if it breaks its contract.
     """
-    given: list[list[Any]] = [[] for _ in range(readers)]
     with ExitStack() as at_once:
         enumerator = (at_once if kept is None else kept).enter_context(DrivenEnumerator(source, readers, clock))
+        first = enumerator.take()
+        dealt = [Dealt(first.get(reader, []), []) for reader in range(readers)]
         while not cancelled():
             for reader in range(readers):
                 enumerator.request(reader)
             found = enumerator.take()
             for reader, splits in found.items():
-                given[reader] += splits
+                dealt[reader].answers.append(splits)
             if len(enumerator.no_more) == readers:
-                return given
+                return dealt
             if not found:
                 enumerator.step(_LOOK_S)
-    return [[] for _ in given]
+    return [Dealt([], []) for _ in range(readers)]
+
+
+def plan_splits(
+    source: Source[Any],
+    readers: int,
+    clock: Clock | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+    kept: ExitStack | None = None,
+) -> list[list[Any]]:
+    """What :func:`deal_splits` finds, without who was asked for it when: the splits of each reader."""
+    dealt = deal_splits(source, readers, clock, cancelled, kept)
+    return [[*each.first, *(split for answer in each.answers for split in answer)] for each in dealt]
+
+
+class _Reading(Protocol):
+    """A subtask that reads a source."""
+
+    splits_wanted: int
+    records_in: int
+
+    def add_splits(self, splits: Sequence[Any]) -> None: ...
+
+    def no_more_splits(self) -> None: ...
+
+
+class SplitsInTurn:
+    """Gives a subtask its splits as they were dealt: so that it reads as it would beside the enumerator.
+
+    Which splits a reader has at a time matters: it may read several in turn, and the slowest of them is how far it
+    is in event time.
+
+    Args:
+        chain: the subtask, open.
+        dealt: its splits.
+        held: gives the splits that its reader has and has not read to their end.
+    """
+
+    def __init__(self, chain: _Reading, dealt: Dealt, held: Callable[[], Sequence[Any]]) -> None:
+        self._chain = chain
+        self._left = deque(dealt.answers)
+        self._held = held
+        self._records = -1
+        self._owed = chain.splits_wanted
+        if dealt.first:
+            chain.add_splits(dealt.first)
+            self._owed += chain.splits_wanted
+        self._answer()
+
+    def wanted(self) -> bool:
+        """Whether the reader waits for a split: to be asked before it is polled."""
+        if not self._left:
+            return False
+        if self._chain.splits_wanted:
+            return True
+        # Whoever has nothing to read waits for splits, asked for or not.
+        before, self._records = self._records, self._chain.records_in
+        return before == self._records and not self._held()
+
+    def give(self) -> None:
+        """Give what it waits for, and with the last split say that it was the last."""
+        self._owed = max(1, self._chain.splits_wanted)
+        self._answer()
+
+    def _answer(self) -> None:
+        chain = self._chain
+        while self._owed and self._left:
+            chain.add_splits(self._left.popleft())
+            self._owed += chain.splits_wanted - 1
+        if not self._left:
+            chain.no_more_splits()

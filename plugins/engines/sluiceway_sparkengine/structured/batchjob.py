@@ -11,7 +11,7 @@ from sluiceway.engine import JobStatus, Services
 from sluiceway.metrics import JobMetrics, SubtaskMetrics
 from sluiceway.runtime.cluster.shipping import dump, load
 from sluiceway.runtime.embedded import EmbeddedChain, EmbeddedPlan
-from sluiceway.runtime.microbatch.splits import plan_splits
+from sluiceway.runtime.microbatch.splits import Dealt, deal_splits
 from sluiceway.steps import SourceStep
 from sluiceway.streamgraph import StreamGraph
 from sluiceway_spark import SessionConf
@@ -132,14 +132,14 @@ class BatchJob(SparkJob):
             self._committing = True
             self._commit(plan, sinks)
 
-    def _readers(self, plan: EmbeddedPlan, kept: ExitStack) -> list[tuple[int, list[Any]]]:
+    def _readers(self, plan: EmbeddedPlan, kept: ExitStack) -> list[tuple[int, Dealt]]:
         """Each target that reads, with its splits."""
-        readers = []
+        readers: list[tuple[int, Dealt]] = []
         for id_ in plan.sources:
             vertex = plan.graph.vertex(id_)
             step = vertex.head.step
             assert isinstance(step, SourceStep)
-            dealt = plan_splits(
+            dealt = deal_splits(
                 step.source, vertex.parallelism, self.services.clock, cancelled=self.cancelled.is_set, kept=kept
             )
             readers += [(plan.target(id_, subtask), splits) for subtask, splits in enumerate(dealt)]

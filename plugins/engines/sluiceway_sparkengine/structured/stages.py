@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from sluiceway.engine import Services
 from sluiceway.runtime.cluster.shipping import dump, dump_error, load
 from sluiceway.runtime.embedded import EmbeddedChain, EmbeddedPlan
+from sluiceway.runtime.inputs import SourceInput
+from sluiceway.runtime.microbatch.splits import Dealt, SplitsInTurn
 from sluiceway_sparkengine.structured.rows import Row, rows_in, to_batches
 
 if TYPE_CHECKING:
@@ -75,7 +77,7 @@ def source_task(
     Args:
         path: the driver's ``sys.path``, where executors may find us and the user's modules.
         shipped: the plan.
-        dealt: pairs of a target and its splits.
+        dealt: pairs of a target and its splits, as :class:`~sluiceway.runtime.microbatch.splits.Dealt`.
         stages: 0, and those whose subtasks run in the same task.
         given: targets that run elsewhere, though at one of these stages: their rows are handed on.
     """
@@ -124,7 +126,7 @@ def read_sources(
 ) -> Iterator[pa.RecordBatch]:
     """Read the sources whose readers' numbers come."""
     with _Stages(shipped, stages, given) as worker:
-        readers: list[tuple[int, list[Any]]] = worker.load(dealt)
+        readers: list[tuple[int, Dealt]] = worker.load(dealt)
         numbers: Iterator[Any] = (number for batch in batches for number in batch.column(0).to_pylist())
         yield from to_batches(row for number in numbers for row in worker.read(*readers[number]))
 
@@ -185,13 +187,16 @@ class _Stages(StageWorker):
         """Those that are open."""
         return list(self._chains.values())
 
-    def read(self, target: int, splits: list[Any]) -> Iterator[Row]:
-        """Read all splits of a source's reader."""
+    def read(self, target: int, dealt: Dealt) -> Iterator[Row]:
+        """Read all splits of a source's reader, which gets the next ones when it asks."""
         chain = self._open(target)
-        if splits:
-            chain.add_splits(splits)
-        chain.no_more_splits()
-        while not chain.read(_MANY, lambda: chain.waiting >= _MANY):
+        assert isinstance(chain.input, SourceInput)
+        splits = SplitsInTurn(chain, dealt, chain.input.snapshot)
+        while not chain.read(_MANY, lambda: splits.wanted() or chain.waiting >= _MANY):
+            if splits.wanted():
+                splits.give()
+                if chain.waiting < _MANY:
+                    continue
             yield from self._given_out(chain)
         yield from self._end(chain)
 
