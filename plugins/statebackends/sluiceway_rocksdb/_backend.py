@@ -24,7 +24,7 @@ from sluiceway_rocksdb._entries import MISSING, CachedEntries
 from sluiceway_rocksdb._options import RocksDBOptions
 from sluiceway_rocksdb._places import Place, new_place
 from sluiceway_rocksdb._restoring import restore
-from sluiceway_rocksdb._snapshots import DONE, OPEN, Taken, TakenFiles, TakenRows
+from sluiceway_rocksdb._snapshots import DONE, FAILED, OPEN, Taken, TakenFiles, TakenRows
 from sluiceway_rocksdb._table import RocksDBTable, find_namespaces
 
 __all__ = ["RocksDBKeyedBackend", "RocksDBStateBackend"]
@@ -37,6 +37,9 @@ _LEAST: Final = 64
 
 _STEP: Final = 4_000
 """So many objects are written back in one go, at the most: the task waits for it."""
+
+_AT_ONCE: Final = 50_000
+"""So many objects are put to others in one go, which takes about as long."""
 
 
 class RocksDBStateBackend(StateBackend):
@@ -313,6 +316,8 @@ class RocksDBKeyedBackend(KeyedStateBackend):
             if pending.state is DONE:
                 _thaw(entries, layer)
                 continue
+            if pending.state is FAILED:
+                entries.table.written(entries)  # in part, maybe
             merged = {**layer, **entries.young}
             if not entries.stored:  # then there is nothing that would have to be removed
                 merged = {key: value for key, value in merged.items() if value is not MISSING}
@@ -335,12 +340,14 @@ def _thaw(entries: CachedEntries, layer: dict[Any, Any]) -> None:
     """A layer is in the database now, and nobody else's any more. Removed keys in it do no harm."""
     entries.table.written(entries)
     clean = entries.clean
-    if len(layer) < len(clean) or len(layer) <= _STEP:
+    if len(layer) <= max(len(clean), _AT_ONCE):
         clean.update(layer)
-    else:  # the task waits for this, so of the older ones only the latest are kept
-        for key in islice(reversed(clean), 4 * _STEP):
-            layer.setdefault(key, clean[key])
-        entries.clean = layer
+        return
+    # The task waits for this, so of the older ones only the latest are kept.
+    for key in islice(reversed(clean), 4 * _STEP):
+        layer.setdefault(key, clean[key])
+    entries.whole = entries.whole and len(clean) <= 4 * _STEP
+    entries.clean = layer
 
 
 def _forget(every: list[CachedEntries], most: int) -> int:
@@ -350,6 +357,8 @@ def _forget(every: list[CachedEntries], most: int) -> int:
         if left <= 0:
             break
         clean = entries.clean
+        if clean and entries.stored:
+            entries.whole = False
         if len(clean) <= left:
             left -= len(clean)
             entries.clean = {}

@@ -62,6 +62,7 @@ class CachedEntries(MutableMapping[Any, Any]):
         check: how large the young layer may become before the backend is asked for room.
         check_clean: the same of the clean one.
         size: of the young layer, when something was assigned last.
+        whole: whether all that the database has of it is in memory, too.
     """
 
     __slots__ = (
@@ -80,6 +81,7 @@ class CachedEntries(MutableMapping[Any, Any]):
         "size",
         "stored",
         "table",
+        "whole",
         "young",
     )
 
@@ -90,6 +92,7 @@ class CachedEntries(MutableMapping[Any, Any]):
         self.name = name
         self.namespace = namespace
         self.stored = stored
+        self.whole = not stored
         self.groups = set[int]() if groups is None and not stored else groups
         self.prefixes = _Prefixes(table.index, namespace)
         self.frozen: dict[Any, Any] | None = None
@@ -177,7 +180,7 @@ class CachedEntries(MutableMapping[Any, Any]):
         if found is not MISSING:
             self.clean[key] = found  # behind all others
             return found
-        if not self.stored:
+        if self.whole:
             return MISSING
         found = self.table.load(self, key)
         return found if found is MISSING else self._adopt(key, found)
@@ -227,7 +230,7 @@ class CachedEntries(MutableMapping[Any, Any]):
                 absent.append(key)
             else:
                 young[key] = found
-        if absent and self.stored:
+        if absent and not self.whole:
             young.update(self.table.load_all(self, [key for key in dict.fromkeys(absent) if key not in young]))
 
     def _thawed(self, keys: list[Any], frozen: dict[Any, Any]) -> list[Any]:
@@ -251,6 +254,8 @@ class CachedEntries(MutableMapping[Any, Any]):
         return sum(1 for _ in self.walk(None))
 
     def __bool__(self) -> bool:
+        if self.young and not self.holes:
+            return True
         return any(True for _ in self.walk(None))
 
     def keys(self) -> KeysView[Any]:
@@ -269,17 +274,15 @@ class CachedEntries(MutableMapping[Any, Any]):
     def walk(self, decode: Callable[[bytes], Any] | None) -> Iterator[tuple[Any, Any]]:
         """Keys with their values, as they are at the first step; with None for values if ``decode`` is None."""
         self.table.backend.settle_if_done()
-        newest: dict[Any, Any] = dict(self.young)
-        frozen = self.frozen
-        if frozen is not None:
-            for key, value in frozen.items():
-                if key not in newest:
-                    # Of the copies that were handed out, the one in the clean layer may be changed already.
-                    copied = value if value is MISSING or decode is None else self._copy(value)
-                    newest[key] = copied
-        if not self.stored:
-            for key, value in self.clean.items():
-                newest.setdefault(key, value)
+        newest: dict[Any, Any] = dict(self.clean) if self.whole else {}
+        if self.frozen is not None:
+            young = self.young
+            for key, value in self.frozen.items():
+                # Of the copies that were handed out, the one in the clean layer may be changed already.
+                if key not in young:
+                    newest[key] = value if value is MISSING or decode is None else self._copy(value)
+        newest.update(self.young)
+        if self.whole:
             return ((key, value) for key, value in newest.items() if value is not MISSING)
         return self._walk_stored(newest, decode)
 

@@ -58,8 +58,9 @@ class TestRocksDBWithHardlyAnyMemory(TestRocksDB):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 class TestRocksDBManyHistories(TestRocksDBWithHardlyAnyMemory):
-    examples = 500
+    examples = 300
 
 
 # -- helpers --------------------------------------------------------------------------------------------------
@@ -76,6 +77,10 @@ Make = Callable[..., RocksDBKeyedBackend]
 def in_memory(backend: RocksDBKeyedBackend) -> int:
     every = [e for table in backend._tables.values() for e in table.hot.values()]
     return sum(len(e.young) + len(e.clean) for e in every)
+
+
+def restored_of(make: Make, snapshot: KeyedSnapshot, namespace: str) -> dict[Any, Any]:
+    return dict(make(restore=[snapshot]).table(COUNT).entries(namespace))
 
 
 # -- memory ---------------------------------------------------------------------------------------------------
@@ -111,6 +116,34 @@ def test_a_batch_gets_what_it_lacks_at_once(make: Make, monkeypatch: pytest.Monk
     assert {key: entries.get(key) for key in [*keys, "new"]} == {**dict.fromkeys(keys, 1), "new": None}
     assert len(calls) == 1
     assert calls[0] > 30
+
+
+def test_what_is_whole_in_memory_is_not_looked_up_in_the_database(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = make()
+    table = backend.table(COUNT)
+    table.entries("w").update({f"key{i}": i for i in range(100)})
+    dict(backend.snapshot().groups)
+    del table.entries("w")["key5"]
+    for name in ("get", "get_all", "rows"):
+        monkeypatch.setattr(backend.database, name, lambda *args: pytest.fail("it is in memory"))
+    assert table.entries("w").get("new") is None
+    assert "key5" not in table.entries("w")
+    table.working([f"key{i}" for i in range(90, 110)], "w")["key100"] = 100
+    assert dict(table.entries("w")) == {f"key{i}": i for i in range(101) if i != 5}
+    monkeypatch.undo()
+    assert restored_of(make, backend.snapshot(), "w") == {f"key{i}": i for i in range(101) if i != 5}
+
+
+def test_what_was_whole_in_memory_is_looked_up_again_when_some_was_forgotten(make: Make) -> None:
+    backend = make(cache=1)
+    table = backend.table(COUNT)
+    table.entries("w").update({f"key{i}": i for i in range(50)})
+    dict(backend.snapshot().groups)
+    table.entries("other").update({f"key{i}": -i for i in range(500)})
+    assert table.entries("w").get("key7") == 7
+    assert dict(table.entries("w")) == {f"key{i}": i for i in range(50)}
 
 
 def test_large_values_take_the_place_of_many(make: Make) -> None:
@@ -382,6 +415,21 @@ def test_a_snapshot_that_fails_loses_nothing(make: Make) -> None:
         dict(snapshot.groups)
     entries["bad"] = "good"
     assert restored(make, backend.snapshot()) == {**{i: [i] for i in range(100)}, "bad": "good"}
+
+
+def test_what_a_snapshot_that_failed_has_written_goes_with_its_namespace(make: Make) -> None:
+    backend = make(cache=64 << 20)
+    table = backend.table(VALUE)
+    table.entries("dropped").update({i: [i] for i in range(20_000)})
+    table.entries("kept")["good"] = 1
+    table.entries("kept")["bad"] = lambda: None
+    snapshot = backend.snapshot()
+    with pytest.raises(SerializationError, match="key 'bad'"):
+        dict(snapshot.groups)
+    del table.entries("kept")["bad"]
+    table.drop("dropped")
+    assert list(table.namespaces()) == ["kept"]
+    assert list(make(restore=[backend.snapshot()]).table(VALUE).namespaces()) == ["kept"]
 
 
 def test_a_snapshot_outlives_its_backend(make: Make, tmp_path: Path) -> None:
