@@ -28,6 +28,7 @@ class Feature(Enum):
 
     BOUNDED_SOURCES = _SOURCES, "sources that end"
     UNBOUNDED_SOURCES = _SOURCES, "sources without an end"
+    PROGRAM_SOURCES = _SOURCES, "sources that are planned in the program itself (SparkSource)"
     WATERMARKS = _SOURCES, "timestamps and watermarks"
     IDLENESS = _SOURCES, "idle sources (with_idleness)"
     ALIGNMENT = _SOURCES, "sources that wait for one another (with_watermark_alignment)"

@@ -396,6 +396,14 @@ class Source(ABC, Generic[T_co]):
         """
         return True
 
+    @property
+    def needs_program(self) -> bool:
+        """Whether its enumerator works only in the process of the program, as with a session that is there.
+
+        Engines that find splits in another process refuse such a source: ``Feature.PROGRAM_SOURCES``.
+        """
+        return False
+
     @abstractmethod
     def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
         """Make the enumerator; ``restored`` is what an earlier one's snapshot returned, or None."""

@@ -335,6 +335,35 @@ def test_check_names_what_the_engine_does_not_have(sluiceway: Any, write: Any) -
     )
 
 
+OF_A_SESSION = """
+from sluiceway.connectors import CollectionSource
+
+class Orders(CollectionSource):
+    needs_program = True
+
+flow = sw.Pipeline("plan")
+flow.source(Orders([1])).uid("orders").print()
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "is_refused"),
+    [([], False), (["--checkpoints", "kept"], True), (["--checkpoints", "kept", "--hosted"], False)],
+)
+def test_check_names_sources_that_micro_batches_cannot_plan(
+    sluiceway: Any, write: Any, options: list[str], is_refused: bool
+) -> None:
+    write("job.py", OF_A_SESSION)
+    result = sluiceway("check", "job.py", "--engine", "spark", *options)
+    assert result.exit_code == (2 if is_refused else 0)
+    told = (
+        "engine 'spark' in micro-batches does not have sources that are planned in the program itself "
+        "(SparkSource): micro-batches are planned where there is no session; run it without --checkpoints and "
+        "--from, as a batch job, or with --hosted"
+    )
+    assert (told in result.stdout) == is_refused
+
+
 def test_a_savepoint_is_refused_before_the_signal_where_the_engine_takes_none(sluiceway: Any, write: Any) -> None:
     write("job.py", FLOW)
     result = sluiceway("run", "job.py", "--engine", "spark", "--savepoint", "kept")

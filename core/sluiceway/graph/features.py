@@ -179,6 +179,8 @@ def _of_step(step: Any, among: Container[Feature]) -> Iterator[Feature]:
         case SourceStep():
             bounded = step.source.boundedness is Boundedness.BOUNDED
             yield Feature.BOUNDED_SOURCES if bounded else Feature.UNBOUNDED_SOURCES
+            if step.source.needs_program:
+                yield Feature.PROGRAM_SOURCES
             yield from _of_strategy(step.strategy)
             # A source may hold all its records, and they are looked through.
             if Feature.PROCESS_OBJECTS in among and handles_of(step.source):

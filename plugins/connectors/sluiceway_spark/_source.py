@@ -160,6 +160,11 @@ class SparkSource(Source[Any]):
         """What rows become; None for Arrow batches."""
         return self._type
 
+    @property
+    def needs_program(self) -> bool:
+        """There the session is."""
+        return True
+
     def create_enumerator(self, context: EnumeratorContext, restored: Staged | None = None) -> Enumerator:
         """Make what runs Spark's job."""
         return StagingEnumerator(context, self._frame, self._staging, restored)

@@ -78,6 +78,10 @@ def stream(settings: Settings) -> Capabilities:
     """A pipeline as a query of Structured Streaming."""
     fire = "Fire with the next micro-batch."
     lacks = {
+        Feature.PROGRAM_SOURCES: Lack(
+            "micro-batches are planned where there is no session",
+            "run it without --checkpoints and --from, as a batch job, or with --hosted",
+        ),
         Feature.ALIGNMENT: Lack("a micro-batch reads each source as far as that has come", _HOSTED_INSTEAD),
         Feature.ITERATIONS: Lack(_ONE_WAY, _HOSTED_INSTEAD),
         Feature.PROCESS_OBJECTS: ONE_PROCESS,

@@ -7,14 +7,14 @@ from dataclasses import replace
 from sluiceway.capabilities import Capabilities
 from sluiceway.config import Settings
 from sluiceway.engine import Engine, Job, Services
-from sluiceway.errors import GraphError, choose
+from sluiceway.errors import choose
 from sluiceway.graph import SCHEDULERS, restart_strategy, slots_required
 from sluiceway.graph.features import is_bounded
 from sluiceway.runtime.cluster.job import ClusterJob
 from sluiceway.runtime.local import job_graph_of
 from sluiceway.runtime.loops import check_checkpoints
 from sluiceway.steps import SourceStep
-from sluiceway.streamgraph import StreamGraph, StreamNode
+from sluiceway.streamgraph import StreamGraph
 from sluiceway_spark import SessionConf, SparkSource, need_spark
 from sluiceway_sparkengine._capabilities import batch, hosted, stream
 from sluiceway_sparkengine._host import SparkHost
@@ -48,7 +48,7 @@ class SparkEngine(Engine):
         settings = replace(settings, workers=workers)
         check_checkpoints(job_graph, settings)
         places = SharedPlaces(settings.checkpoints, settings.from_checkpoint)
-        spare = 1 if _spark_sources(graph) else 0
+        spare = 1 if _has_spark_compute(graph) else 0
         host = SparkHost(SessionConf(), workers, places, settings.heartbeat_timeout_ms / 1000, spare)
         return ClusterJob(job_graph, settings, services, host)
 
@@ -58,12 +58,6 @@ class SparkEngine(Engine):
             from sluiceway_sparkengine.structured.batchjob import BatchJob
 
             return BatchJob(graph, settings, services, SessionConf())
-        if nodes := _spark_sources(graph):
-            raise GraphError(
-                f"{nodes[0].name!r} ({nodes[0].location}): SparkSource cannot be read in micro-batches of "
-                "Spark's, which are planned where there is no session: run it without --checkpoints and --from, "
-                "as a batch job, or with --hosted"
-            )
         from sluiceway_sparkengine.structured.streamjob import StreamJob
 
         return StreamJob(graph, settings, services, SessionConf())
@@ -82,9 +76,9 @@ class SparkEngine(Engine):
         extract(location, into, services, SessionConf())
 
 
-def _spark_sources(graph: StreamGraph) -> list[StreamNode]:
-    """Steps that have Spark compute what they read."""
-    return [n for n in graph.nodes if isinstance(n.step, SourceStep) and isinstance(n.step.source, SparkSource)]
+def _has_spark_compute(graph: StreamGraph) -> bool:
+    """Whether a step reads what Spark has to compute meanwhile."""
+    return any(isinstance(n.step, SourceStep) and isinstance(n.step.source, SparkSource) for n in graph.nodes)
 
 
 def _is_batch(settings: Settings, *, bounded: bool) -> bool:

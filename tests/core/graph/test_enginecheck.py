@@ -14,7 +14,7 @@ from sluiceway import windows
 from sluiceway.capabilities import EVERYTHING, Capabilities, Feature, Lack
 from sluiceway.config import OPTIONS, Settings
 from sluiceway.connector import DeliveryGuarantee
-from sluiceway.connectors import CollectSink, DiscardSink, PrintSink
+from sluiceway.connectors import CollectionSource, CollectSink, DiscardSink, PrintSink
 from sluiceway.errors import ConfigurationError, GraphError
 from sluiceway.graph import Level
 from sluiceway.graph.enginecheck import check_engine, refuse_what_is_lacking
@@ -31,6 +31,10 @@ class ExactSink(DiscardSink):
     @property
     def guarantee(self) -> DeliveryGuarantee:
         return DeliveryGuarantee.EXACTLY_ONCE
+
+
+class SessionSource(CollectionSource[int]):
+    needs_program = True
 
 
 class Expires(sw.MapFunction[int, int]):
@@ -82,6 +86,7 @@ def everything() -> Iterator[sw.DataStream[Any] | sw.Pipeline]:
         count=3, timestamp=lambda n: n, watermark_strategy=patient.with_watermark_alignment("all", "1s")
     )
     endless = flow.generate(timestamp=lambda n: n)
+    yield flow.source(SessionSource([1]))
     keyed = numbers.key_by(lambda n: n % 2)
     for way in (numbers.forward(), numbers.rebalance(), numbers.rescale(), numbers.shuffle(), numbers.broadcast()):
         yield way.map(lambda n: n).disable_chaining()

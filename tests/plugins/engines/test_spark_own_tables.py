@@ -52,9 +52,16 @@ def test_a_table_is_read_by_the_session_of_the_program(table: str, options: dict
 def test_micro_batches_say_what_to_do_instead(table: str, tmp_path: Path) -> None:
     flow = sw.Pipeline("counts")
     counting(table, flow).print()
-    message = r"test_spark_own_tables.py:\d+\): SparkSource cannot be read in micro-batches .* or with --hosted"
+    message = (
+        r"test_spark_own_tables.py:\d+\): engine 'spark' in micro-batches does not have sources that are planned "
+        r"in the program itself .* no session; run it .* as a batch job, or with --hosted"
+    )
+    options = {"engine": "spark", "checkpoints": str(tmp_path / "runs")}
     with pytest.raises(GraphError, match=message):
-        flow.run(engine="spark", checkpoints=str(tmp_path / "runs"))
+        flow.run(**options)
+    (finding,) = [f for f in flow.check(**options) if f.code == "engine-lacks"]
+    assert finding.node == f"source(spark parquet {table})"
+    assert not [f for f in flow.check(engine="spark") if f.code == "engine-lacks"]
 
 
 def test_workers_leave_a_slot_for_what_spark_computes(table: str) -> None:
