@@ -222,18 +222,16 @@ class RocksDBKeyedBackend(KeyedStateBackend):
                 self.measure(1, len(entries.table.encode_of(key, value)))
         entries_of_cache = self.options.cache_entries or int(self.options.cache / (2 * self._average + _OBJECT))
         limit = max(_LEAST, entries_of_cache)
-        half, step = limit // 2, max(min(_STEP, limit // 16), 1)
+        step = max(min(_STEP, limit // 16), 1)
+        most_young = limit - limit // 8  # the longer they stay, the more changes are written at once
         every = self._all()
         young = more + sum(len(e.young) for e in every)
-        most_clean = half
-        if young > half:
+        if young > most_young:
             self.settle_if_done()
-            if self._pending is None or young > limit:
-                self._write_back(every, young - half + step)
+            if self._pending is None or young > limit:  # rather than wait for a snapshot that is being made
+                self._write_back(every, young - most_young + step)
                 young = more + sum(len(e.young) for e in every)
-            else:
-                most_clean = max(limit - young, 0)  # rather than wait for a snapshot that is being made
-        clean = sum(len(e.clean) for e in every)
+        clean, most_clean = sum(len(e.clean) for e in every), max(limit - young, 0)
         if clean > most_clean:
             clean -= _forget(every, min(clean - most_clean + step, 4 * step))
         room = max((limit - young - clean) // (2 * len(every)), step)
