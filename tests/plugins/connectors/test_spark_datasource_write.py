@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,20 +19,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 @pytest.fixture(autouse=True)
 def _nothing_leaks() -> None:
     """Spark's own sockets come and go whenever it collects garbage."""
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from sluiceway_spark import SessionConf
-
-    conf = {
-        "spark.sql.shuffle.partitions": 2,
-        "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
-        "spark.sql.execution.arrow.maxRecordsPerBatch": 7,
-    }
-    session = SessionConf.of("local[2]", None, conf).session()
-    yield session
-    session.stop()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,25 +37,6 @@ class Pair(NamedTuple):
 class Half(msgspec.Struct):
     word: str
     number: int = 7
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from sluiceway_spark._sessions import SessionConf
-
-    place = tmp_path_factory.mktemp("warehouse")
-    conf = {
-        "spark.sql.shuffle.partitions": 3,
-        "spark.sql.warehouse.dir": str(place),
-        "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
-        "spark.sql.execution.arrow.maxRecordsPerBatch": 7,
-    }
-    session = SessionConf.of("local[2]", None, conf).session()
-    list(
-        session.range(3).mapInArrow(lambda batches: batches, "id long").collect()
-    )  # its Python workers are there now
-    yield session
-    session.stop()
 
 
 def words(session: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +23,9 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from sluiceway_spark._sessions import SessionConf
-
-    conf = {
-        "spark.sql.shuffle.partitions": 3,
-        "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
-        "spark.sql.execution.arrow.maxRecordsPerBatch": 7,
-    }
-    session = SessionConf.of("local[2]", None, conf).session()
-    session.range(3).mapInArrow(lambda batches: batches, "id long").collect()
-    drive_source(SparkSource.query(lambda s: s.range(3)))  # its threads and Python workers are there now
-    yield session
-    session.stop()
+def spark(spark: Any) -> Any:
+    drive_source(SparkSource.query(lambda s: s.range(3)))  # its threads are there now, too
+    return spark
 
 
 def until(condition: Callable[[], bool]) -> None:
