@@ -213,6 +213,13 @@ class Job(ABC):
         """
         raise NotBuiltYetError(f"{type(self).__name__} takes no savepoints")
 
+    def check_savepoint(self, place: str) -> None:
+        """Refuse a place for the savepoint that the job is to end with, before it runs.
+
+        Raises:
+            ConfigurationError: :meth:`savepoint` could not use it.
+        """
+
 
 class Engine(ABC):
     """A way to run pipelines: what a plugin offers under a name."""

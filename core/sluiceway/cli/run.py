@@ -127,11 +127,11 @@ def run_job(
     from sluiceway.api.interrupts import cancel_on_sigint
     from sluiceway.runtime.savepoints import savepoint_place
 
+    saving = None if savepoint is None else _Saving(job, savepoint_place(savepoint, None))
     with ExitStack() as watching:
         if not (quiet or no_progress):
             watching.enter_context(Progress(job, sys.stderr, as_json=as_json))
         watching.enter_context(metrics_on_stderr(settings.metrics))
-        saving = _Saving(job, savepoint_place(savepoint, None)) if savepoint is not None else None
         cancel, say = (job.cancel, _say_cancelling) if saving is None else (saving.stop, _say_saving)
         terminated = watching.enter_context(_on_sigterm(cancel))
         interrupts = watching.enter_context(cancel_on_sigint(job, cancel=cancel, first=say, again=_end_now))
@@ -173,6 +173,7 @@ class _Saving:
     """
 
     def __init__(self, job: Job, place: str) -> None:
+        job.check_savepoint(place)
         self._job = job
         self._place = place
         self._asked = False

@@ -89,7 +89,6 @@ def stream(settings: Settings) -> Capabilities:
         Feature.CHECKPOINT_TIMING: _A_MICRO_BATCH,
         Feature.AT_LEAST_ONCE: _A_MICRO_BATCH,
         Feature.UNALIGNED: _A_MICRO_BATCH,
-        Feature.SAVEPOINTS: Lack("Spark goes on where it was, and nowhere else", _HOSTED_INSTEAD),
         Feature.WORKERS: Lack("Spark has workers of its own", "leave workers out, or run it with --hosted"),
         Feature.TRANSPORTS: Lack("records travel by Spark's shuffle", "leave transport out"),
         Feature.NETWORK_BUFFERS: Lack("records travel by Spark's shuffle", "leave network-buffers out"),
@@ -100,6 +99,7 @@ def stream(settings: Settings) -> Capabilities:
     }
     otherwise = {
         Feature.CHECKPOINTS: "Each micro-batch is one; checkpoint-interval is the time from one to the next.",
+        Feature.SAVEPOINTS: "To end with alone, and in the place of the run, that of --checkpoints or --from.",
         Feature.BEGINNING_FROM: "Goes on in the directory of an earlier run in micro-batches.",
         Feature.DROPPED_STATE: "State that no function asks for may go; the steps have to stay as they were.",
         Feature.WATERMARKS: "Generators are asked at the end of each micro-batch, not now and then.",

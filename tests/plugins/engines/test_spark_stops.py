@@ -93,6 +93,11 @@ def test_a_job_stands_still_behind_a_micro_batch_and_goes_on_from_there(spark: A
         job.savepoint(None, lambda location, problem: None)
     with pytest.raises(ConfigurationError, match=r"in the directory of the run, in .*runs, and cannot be put in"):
         job.savepoint(str(tmp_path / "other"), lambda location, problem: None, stop=True)
+    endless = sw.Pipeline("endless")
+    endless.generate().print()
+    temporary = endless.prepare(Settings(engine="spark"))
+    with pytest.raises(ConfigurationError, match=r"this one has none that stays: name .*runs with --checkpoints"):
+        temporary.check_savepoint(str(place))
     said: list[tuple[str, BaseException | None]] = []
 
     def pause() -> None:
@@ -132,7 +137,8 @@ numbers.map(KeySequence(4)).uid("checked").sink(NumberFiles({out!r})).uid("files
 """
 
 
-def test_ctrl_c_says_where_to_go_on(tmp_path: Path, until: Any) -> None:
+@pytest.mark.parametrize("saves", [False, True], ids=["cancelled", "with a savepoint"])
+def test_ctrl_c_says_where_to_go_on(tmp_path: Path, until: Any, saves: bool) -> None:
     count = 8000
     (tmp_path / "flow.py").write_text(FLOW.format(count=count, out=str(tmp_path / "out")))
     kept = tmp_path / "kept"
@@ -153,15 +159,18 @@ def test_ctrl_c_says_where_to_go_on(tmp_path: Path, until: Any) -> None:
             process_group=0,
         )
 
-    process = start("--checkpoints", str(kept))
+    if saves:
+        _, err = start("--checkpoints", str(kept), "--savepoint", "other").communicate(timeout=120)
+        assert f"in {kept}, and cannot be put in {tmp_path / 'other'}: name {kept}, or run it with --hosted" in err
+    process = start("--checkpoints", str(kept), *(["--savepoint", "kept"] if saves else []))
     until(lambda: any(kept.glob("*/commits/1")) or process.poll() is not None, "micro-batch", 300)
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=120)
-    assert process.returncode == 130, err
-    assert "cancelling" in err
+    assert process.returncode == (0 if saves else 130), err
+    assert ("ending with a savepoint" if saves else "cancelling") in err
     assert "Traceback" not in err
     [run] = kept.iterdir()
-    assert f"to go on where it was: --from {run}\n" in err
+    assert (f"savepoint: {run}\n" if saves else f"to go on where it was: --from {run}\n") in err
     so_far = NumberFiles(tmp_path / "out").report()
     assert so_far.duplicates == 0
     assert 0 < so_far.received < count

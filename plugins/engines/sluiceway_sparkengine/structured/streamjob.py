@@ -124,13 +124,27 @@ class StreamJob(SparkJob):
                 "micro-batches on Spark leave no savepoints behind while they go on: stop the job with one, or "
                 "run it with --hosted"
             )
-        own = savepoint_place(None, self._place)
-        if place is not None and (asked := savepoint_place(place, None)) != own:
+        if place is not None:
+            self.check_savepoint(place)
+        self._savepoints.ask(savepoint_place(None, self._place), stop, done)
+
+    def check_savepoint(self, place: str) -> None:
+        """It can only be the place that the run has.
+
+        Raises:
+            ConfigurationError: it is another one, or the run has none that stays.
+        """
+        own, asked = self._place, savepoint_place(place, None)
+        if own is None:
+            raise ConfigurationError(
+                "what micro-batches on Spark go on from is in the directory of the run, and this one has none "
+                f"that stays: name {asked} with --checkpoints, too, or run it with --hosted"
+            )
+        if asked != savepoint_place(own, None):
             raise ConfigurationError(
                 f"what micro-batches on Spark go on from is in the directory of the run, in {own}, and cannot be "
                 f"put in {asked}: name {own}, or run it with --hosted"
             )
-        self._savepoints.ask(own, stop, done)
 
     def _pause(self, place: str, stop: bool, done: Callable[[str, BaseException | None], None]) -> None:
         self._asked.append(done)
