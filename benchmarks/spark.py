@@ -11,7 +11,7 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
@@ -26,12 +26,15 @@ from benchmarks.harness import Plan, Row
 from benchmarks.wordcount import add, word_of
 from benchmarks.workers import WORDS_A_LINE, line_of_many, once, words_of
 from sluiceway.connectors import DiscardSink
+from sluiceway.functions import BatchProcessFunction, KeyedBatchProcessFunction
+from sluiceway.state import ValueStateDescriptor
 from sluiceway.windows import TumblingEventTimeWindows
 from sluiceway_files import FilesSource
 
 __all__ = ["measure"]
 
 RECORDS = 1_500_000
+BACKLOG = 16_000_000
 FEW, MANY = 1_000, 100_000
 FILES, TOGETHER = 8, 2
 """So many files, of which a micro-batch reads so many: each in a task of its own."""
@@ -67,23 +70,26 @@ def measure(plan: Plan) -> Iterator[Row]:
             spark.stop()
 
 
-def _job(plan: Plan, spark: Any, place: Path, job: str) -> Iterator[Row]:
+def _job(plan: Plan, spark: Any, place: Path, name: str) -> Iterator[Row]:
     from benchmarks.sparkprograms import PROGRAMS, run, text
 
-    lines, ours = JOBS[job][:2]
-    _check(spark, _written(place / f"{job}, checked", lines(2_000, 100)), job)
-    records = plan.size(RECORDS, 2_000)
-    few, many = (_written(place / f"{job}, {keys}", lines(records, keys)) for keys in (FEW, MANY))
+    job = JOBS[name]
+    programs = PROGRAMS[job.theirs]
+    _check(spark, _written(place / f"{name}, checked", job.lines(2_000, 100)), job)
+    records = plan.size(job.records, 2_000)
+    few = _written(place / f"{name}, {FEW}", job.lines(records, FEW))
 
     def their(program: Any) -> None:
         with tempfile.TemporaryDirectory() as checkpoints:
             run(program[0](text(spark, few, TOGETHER)), program[1], Path(checkpoints))
 
     ways: dict[str, Callable[[], Any]] = {
-        "few": lambda: _structured(few, ours, _discarded, records),
-        **{name: partial(their, program) for name, program in PROGRAMS[job].items()},
-        "many": lambda: _structured(many, ours, _discarded, records),
+        "few": lambda: _structured(few, job, _discarded, records),
+        **{way: partial(their, program) for way, program in programs.items()},
     }
+    if job.many:
+        many = _written(place / f"{name}, {MANY}", job.lines(records, MANY))
+        ways["many"] = lambda: _structured(many, job, _discarded, records)
     taken: dict[str, list[_Taken]] = {way: [] for way in ways}
     for _ in range(plan.runs):
         for way, work in ways.items():
@@ -104,18 +110,20 @@ def _job(plan: Plan, spark: Any, place: Path, job: str) -> Iterator[Row]:
         ratios = (one.rest / other.rest for one, other in zip(taken[slow], taken[fast], strict=True))
         return Row(name, "x speed", tuple(ratios), aim=aim, note=note, details=details)
 
-    for name, way, aim in zip(_names(job), PROGRAMS[job], (8.0, 2.0), strict=False):
-        yield row(name, way, "few", aim, f"{told['few']}; theirs {told[way]}")
-    yield row(_names(job)[-1], "few", "many", 0.5, f"{told['many']}; with few keys {told['few']}")
+    names = _names(name)
+    for one, way, aim in zip(names, programs, (8.0, 2.0), strict=False):
+        yield row(one, way, "few", aim, f"{told['few']}; theirs {told[way]}")
+    if job.many:
+        yield row(names[-1], "few", "many", 0.5, f"{told['many']}; with few keys {told['few']}")
 
 
-def _names(job: str) -> tuple[str, str, str]:
+def _names(name: str) -> tuple[str, ...]:
     """What the rows of a job are called."""
-    return (
-        f"micro-batches on Spark, {job}, against transformWithState by key",
-        f"micro-batches on Spark, {job}, against mapInArrow and groupBy",
-        f"micro-batches on Spark, {job}: {MANY:,} keys against {FEW:,}",
+    names = (
+        f"micro-batches on Spark, {name}, against transformWithState by key",
+        f"micro-batches on Spark, {name}, against mapInArrow and groupBy",
     )
+    return (*names, f"micro-batches on Spark, {name}: {MANY:,} keys against {FEW:,}") if JOBS[name].many else names
 
 
 # ---- input ----------------------------------------------------------------------------------------------------
@@ -159,7 +167,11 @@ def _parsed(line: str) -> tuple[str, int, int]:
 
 
 def _sums(lines: sw.DataStream[str]) -> sw.DataStream[tuple[str, int, int]]:
-    timed = lines.map(_parsed).assign_timestamps_and_watermarks(
+    return _windowed(lines.map(_parsed))
+
+
+def _windowed(readings: sw.DataStream[tuple[str, int, int]]) -> sw.DataStream[tuple[str, int, int]]:
+    timed = readings.assign_timestamps_and_watermarks(
         sw.WatermarkStrategy.for_bounded_out_of_orderness(0).with_timestamp_assigner(lambda reading: reading[2])
     )
     windows = timed.key_by(lambda reading: reading[0]).window(TumblingEventTimeWindows.of(10_000))
@@ -170,17 +182,59 @@ def _with_start(key: str, window: Any, sums: list[tuple[str, int, int]]) -> list
     return [(key, window.start, sums[0][1])]
 
 
-def _structured(directory: Path, ours: Ours, sink: Callable[[sw.DataStream[Any]], Any], records: int) -> Any:
+class _Parts(BatchProcessFunction[str, tuple[str, int]]):
+    """What a batch of lines adds to each word."""
+
+    def process_batch(self, values: Sequence[str], ctx: Any) -> Iterable[tuple[str, int]]:
+        return Counter(" ".join(values).split()).items()
+
+
+class _Totals(KeyedBatchProcessFunction[str, tuple[str, int], tuple[str, int]]):
+    """A result for each word in a batch, as Spark's own programs give one for each in a micro-batch."""
+
+    def open(self, ctx: Any) -> None:
+        self._total = ctx.get_state(ValueStateDescriptor("total", int))
+
+    def process_batch(self, values: Sequence[tuple[str, int]], ctx: Any) -> Iterable[tuple[str, int]]:
+        totals, added = ctx.bulk(self._total), Counter[str]()
+        for word, number in values:
+            added[word] += number
+        for word, number in added.items():
+            totals[word] = added[word] = totals.get(word, 0) + number
+        return added.items()
+
+
+def _counts_by_batches(lines: sw.DataStream[str]) -> sw.DataStream[tuple[str, int]]:
+    return lines.process(_Parts()).key_by(word_of).process(_Totals())
+
+
+class _PartsOfWindows(BatchProcessFunction[str, tuple[str, int, int]]):
+    """What a batch of lines adds to each key's windows."""
+
+    def process_batch(self, values: Sequence[str], ctx: Any) -> Iterable[tuple[str, int, int]]:
+        sums: dict[tuple[str, int], int] = {}
+        for line in values:
+            key, value, time = line.split(",")
+            place = key, int(time) // 10_000
+            sums[place] = sums.get(place, 0) + int(value)
+        return [(key, total, number * 10_000) for (key, number), total in sums.items()]
+
+
+def _sums_by_batches(lines: sw.DataStream[str]) -> sw.DataStream[tuple[str, int, int]]:
+    return _windowed(lines.process(_PartsOfWindows()))
+
+
+def _structured(directory: Path, job: Job, sink: Callable[[sw.DataStream[Any]], Any], records: int) -> Any:
     """Run it as a query that goes on from its checkpoints, in as many micro-batches as the other side's."""
     from sluiceway.runtime.microbatch.planner import BatchLimits
     from sluiceway_sparkengine.structured import query
 
     flow = sw.Pipeline("benchmark")
-    kept = sink(ours(flow.source(FilesSource.text(str(directory)))))
-    lines = records // (1 if ours is _sums else WORDS_A_LINE)
-    limits = BatchLimits(records=lines // FILES + 1)  # and one, to see where it ends
+    kept = sink(job.ours(flow.source(FilesSource.text(str(directory)))))
+    lines = records // job.records_a_line
+    limits = BatchLimits(records=lines // FILES + 1, time_s=60.0)  # and one, to see where it ends
     with tempfile.TemporaryDirectory() as checkpoints, patch.object(query, "LIMITS", limits):
-        flow.run(engine="spark", checkpoints=checkpoints, parallelism=TOGETHER)
+        flow.run(engine="spark", checkpoints=checkpoints, parallelism=TOGETHER, batch_size=job.batch_size)
     return kept
 
 
@@ -198,13 +252,13 @@ def _final_counts(results: list[Any]) -> dict[str, int]:
     return final
 
 
-def _check(spark: Any, directory: Path, job: str) -> None:
+def _check(spark: Any, directory: Path, job: Job) -> None:
     """Raise RuntimeError if one of their programs gives something else than our pipeline."""
     from benchmarks.sparkprograms import PROGRAMS, run, text
 
-    _, ours, final = JOBS[job]
-    expected = final(list(_structured(directory, ours, lambda stream: stream.collect(), 2_000)))
-    for name, (program, mode) in PROGRAMS[job].items():
+    final = job.final
+    expected = final(list(_structured(directory, job, lambda stream: stream.collect(), 2_000)))
+    for name, (program, mode) in PROGRAMS[job.theirs].items():
         results: list[Any] = []
         with tempfile.TemporaryDirectory() as checkpoints:
             run(
@@ -220,10 +274,10 @@ def _check(spark: Any, directory: Path, job: str) -> None:
             for side in (final(results), expected)
         )
         if not got or got != wanted:
+            one, other = wanted - got, got - wanted
             raise RuntimeError(
-                f"{job}: the pipeline and {name} differ: {len(wanted - got)} results of {len(wanted)} in the one "
-                f"alone, like {sorted(wanted - got)[:3]}, {len(got - wanted)} of {len(got)} in the other, like "
-                f"{sorted(got - wanted)[:3]}"
+                f"{job.theirs}: the pipeline and {name} differ: {len(one)} results of {len(wanted)} in the one "
+                f"alone, like {sorted(one)[:3]}, {len(other)} of {len(got)} in the other, like {sorted(other)[:3]}"
             )
 
 
@@ -254,11 +308,42 @@ def _timed(work: Callable[[], Any]) -> _Taken:
     return _Taken(whole, rest / 1e3)
 
 
-JOBS: dict[str, tuple[Callable[[int, int], list[str]], Ours, Callable[[Any], Any]]] = {
-    "word count": (_words, _counts, _final_counts),
-    "sums of windows": (_readings, _sums, Counter),
+class Job(NamedTuple):
+    """A comparison.
+
+    Attributes:
+        lines: of input, for so many records and keys.
+        ours: what we do with them.
+        final: what of the results is compared.
+        theirs: which programs it is compared with.
+        records_a_line: of input.
+        records: so many in all.
+        many: whether it is also measured with many keys.
+        batch_size: records that a step is given at a time.
+    """
+
+    lines: Callable[[int, int], list[str]]
+    ours: Ours
+    final: Callable[[Any], Any]
+    theirs: str
+    records_a_line: int = 1
+    records: int = RECORDS
+    many: bool = True
+    batch_size: int = 1_024
+
+
+_BACKLOG: dict[str, Any] = {"records": BACKLOG, "many": False, "batch_size": 8_192}
+JOBS = {
+    "word count": Job(_words, _counts, _final_counts, "word count", WORDS_A_LINE),
+    "sums of windows": Job(_readings, _sums, Counter, "sums of windows"),
+    "word count by batches": Job(
+        _words, _counts_by_batches, _final_counts, "word count", WORDS_A_LINE, **_BACKLOG
+    ),
+    "sums of windows by batches": Job(
+        _readings, _sums_by_batches, Counter, "sums of windows", **{**_BACKLOG, "records": BACKLOG // 4}
+    ),
 }
-"""Lines of input for so many records and keys, what we do with them, and what of the results is compared."""
+"""Those by batches behind a backlog, so that micro-batches are large."""
 
 
 def _hosted(plan: Plan) -> Row:

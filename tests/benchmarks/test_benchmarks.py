@@ -114,6 +114,11 @@ ROWS = [
             ": 100,000 keys against 1,000",
         )
     ),
+    *(
+        f"micro-batches on Spark, {job} by batches, against {what}"
+        for job in ("word count", "sums of windows")
+        for what in ("transformWithState by key", "mapInArrow and groupBy")
+    ),
     "hosted on Spark, word count: 2 workers against 2 of the engine local",
 ]
 
