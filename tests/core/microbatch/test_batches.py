@@ -414,6 +414,41 @@ class Growing(SimpleEnumerator):
             self._context.assign(self._asking.pop(0), [self._pending.pop(0)])
 
 
+class InOneAnswer(ShuffledSource):
+    """Gives all splits for the one request of a reader, which reads them in turn."""
+
+    def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
+        splits = self.splits if restored is None else restored
+
+        class All(SimpleEnumerator):
+            def handle_split_request(self, reader: int) -> None:
+                context.assign(reader, self._pending[:])
+                self._pending.clear()
+                context.no_more_splits(reader)
+
+        return All(context, splits)
+
+    def create_reader(self, context: ReaderContext) -> Reader[Any]:
+        class AsksOnce(_ShuffledReader):
+            def add_splits(self, splits: Sequence[Shuffled]) -> None:
+                self._splits += splits
+
+        return AsksOnce(context)
+
+
+@pytest.mark.parametrize("cache", [None, ReaderCache()], ids=["closed", "kept open"])
+def test_a_reader_that_asks_once_and_waits_is_given_what_is_left(
+    drive: Drive, storage: CheckpointStorage, cache: ReaderCache | None
+) -> None:
+    driver = drive(InOneAnswer(6, 4), storage, 1, cache=cache)
+    assert driver.run_batch()
+    assert len(driver.given) == 10, "as many as the limit says, of several splits"
+    while driver.run_batch():
+        pass
+    driver.close()
+    assert sorted(driver.given) == [1000 * i + j for i in range(6) for j in range(4)]
+
+
 def test_splits_that_are_found_later_are_read_and_until_then_nothing_runs(
     drive: Drive, storage: CheckpointStorage
 ) -> None:

@@ -172,7 +172,8 @@ class BatchReader(Reader[Any]):
     the same records of each split again, any other the same records in all.
 
     It has its splits already and does all the waiting itself. The source's reader is given one after the other,
-    whenever it asks, as it would be by an enumerator that is at hand; one that does not ask gets all at once.
+    whenever it asks or has nothing left, as it would be by an enumerator that is at hand; one that does not ask at
+    the beginning gets all at once.
 
     Args:
         source: the source.
@@ -363,7 +364,7 @@ class BatchReader(Reader[Any]):
             self._finished += finished
             self._unlogged += finished
             if isinstance(result, Wait):
-                if not self._feed(live) and not self._may_come(live, result):
+                if not self._feed(live, idle=True) and not self._may_come(live, result):
                     self._dry = True
                     return self._end()
             elif isinstance(result, list | Batch):
@@ -377,9 +378,12 @@ class BatchReader(Reader[Any]):
                 self.ended = True
                 return self._end()
 
-    def _feed(self, live: LiveReader) -> bool:
-        """Give the reader the next split if it asks for one, or tell it that there are no more; whether it was."""
-        if live.asked and self._queue:
+    def _feed(self, live: LiveReader, *, idle: bool = False) -> bool:
+        """Give the reader the next split if it asks for one, or tell it that there are no more; whether it was.
+
+        One that is idle and has none left waits for what the enumerator has given it for an earlier request.
+        """
+        if self._queue and (live.asked or (idle and not live.reader.snapshot())):
             return self._give(live, 1)
         return not self._queue and self._work.no_more and live.give((), no_more=True)
 
