@@ -46,7 +46,7 @@ class Store:
         self.before = self.state
         self.calls = 0
 
-    def token(self) -> str | None:
+    def token(self, *, is_there: bool) -> str | None:
         self.calls += 1
         return self.state[0]
 

@@ -31,8 +31,12 @@ _UNUSED_S: Final = 600.0
 class Kept(Protocol):
     """What Spark keeps of one subtask; each call goes to the JVM and back."""
 
-    def token(self) -> str | None:
-        """What :meth:`set_token` was given last, in an attempt that has come to something."""
+    def token(self, *, is_there: bool) -> str | None:
+        """What :meth:`set_token` was given last, in an attempt that has come to something.
+
+        Args:
+            is_there: whether there is one, as far as is known: Spark's log has a line for each that is not.
+        """
 
     def set_token(self, token: str) -> None:
         """Name the state that is there now."""
@@ -131,8 +135,8 @@ class Cache:
     # ---- inside -------------------------------------------------------------------------------------------
 
     def _find(self, run: str, plan: EmbeddedPlan, target: int, batch: int, kept: Kept) -> _Live:
-        token = kept.token()
         live = self._live.get((run, target))
+        token = kept.token(is_there=live is not None and live.token is not None)
         if live is not None and live.token == token:
             if live.told < live.batch < batch:
                 live.chain.completed(live.batch + 1)

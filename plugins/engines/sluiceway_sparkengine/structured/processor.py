@@ -83,8 +83,8 @@ class _InSpark:
         self._log = handle.getListState("log", "record binary")
         self._token = handle.getValueState("token", "token string")
 
-    def token(self) -> str | None:
-        found = self._token.get()
+    def token(self, *, is_there: bool) -> str | None:
+        found = self._token.get() if is_there or self._token.exists() else None
         return None if found is None else str(found[0])
 
     def set_token(self, token: str) -> None:
