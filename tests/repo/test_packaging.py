@@ -112,6 +112,11 @@ def test_what_a_plugin_tells_people_to_install_is_an_extra(plugin: Path) -> None
             assert offer.extra in everything
 
 
+def test_the_extra_for_spark_has_what_workers_on_spark_talk_by() -> None:
+    extras = PROJECT["project"]["optional-dependencies"]
+    assert set(extras["zmq"]) <= set(extras["spark"])
+
+
 # ---- the floors -------------------------------------------------------------------------------------------
 
 
