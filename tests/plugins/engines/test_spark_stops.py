@@ -66,9 +66,17 @@ def test_a_job_that_is_stopped_finishes_what_was_read(spark: Any, tmp_path: Path
     seen = numbers.collect()
     sums = numbers.key_by(lambda n: n % 3).window(TumblingEventTimeWindows.of(HOUR_MS)).count().collect()
     job = prepared(flow, tmp_path)
-    with doing(lambda: len(seen) > 50, job.stop):
+    told: set[str] = set()
+
+    def much_has_come() -> bool:
+        told.add(job.metrics().doing)
+        return len(seen) > 50
+
+    with doing(much_has_come, job.stop):
         result = job.run()
     assert result.status is JobStatus.FINISHED
+    assert "the first micro-batch" in told
+    assert result.metrics.doing == ""
     for lane in range(2):
         mine = sorted(n for n in seen if n % 2 == lane)
         assert mine == list(range(lane, 2 * len(mine), 2))

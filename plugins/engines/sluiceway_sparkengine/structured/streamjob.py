@@ -6,10 +6,11 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from sluiceway.config import Settings
-from sluiceway.engine import JobFailure, JobResult, Services
+from sluiceway.engine import JobFailure, JobResult, JobStatus, Services
 from sluiceway.errors import (
     CheckpointError,
     ConfigurationError,
@@ -89,7 +90,10 @@ class StreamJob(SparkJob):
     def metrics(self) -> JobMetrics:
         """The figures of the micro-batches that were committed."""
         now_ms = self.services.clock.now_ms()
-        return self._figures.metrics(self.name, self.status.value, self.elapsed_s, len(self._failures), now_ms)
+        found = self._figures.metrics(self.name, self.status.value, self.elapsed_s, len(self._failures), now_ms)
+        if self.status is not JobStatus.RUNNING or found.micro_batches:
+            return found
+        return replace(found, doing="starting Spark" if self._here is None else "the first micro-batch")
 
     def failures(self) -> tuple[JobFailure, ...]:
         """What it got over with its restart strategy."""
