@@ -39,7 +39,7 @@ _STEP: Final = 4_000
 """So many objects are written back in one go, at the most: the task waits for it."""
 
 _AT_ONCE: Final = 50_000
-"""So many objects are put to others in one go, which takes about as long."""
+"""So many objects are put to others in one go: that is a copy of pointers, and takes milliseconds."""
 
 
 class RocksDBStateBackend(StateBackend):
@@ -228,7 +228,8 @@ class RocksDBKeyedBackend(KeyedStateBackend):
         young = more + sum(len(e.young) for e in every)
         if young > most_young:
             self.settle_if_done()
-            if self._pending is None or young > limit:  # rather than wait for a snapshot that is being made
+            # While a snapshot is being made there may be some more, rather than that the task waits for it.
+            if self._pending is None or young > limit:
                 self._write_back(every, young - most_young + step)
                 young = more + sum(len(e.young) for e in every)
         clean, most_clean = sum(len(e.clean) for e in every), max(limit - young, 0)

@@ -168,7 +168,7 @@ class CachedEntries(MutableMapping[Any, Any]):
         return found
 
     def _find(self, key: Any) -> Any:
-        frozen = self.frozen if self.frozen is None else self._still_frozen()
+        frozen = None if self.frozen is None else self._still_frozen()
         if key in self.young:  # removed, or back from a snapshot that was given up
             return self.young[key]
         if frozen is not None and key in frozen:

@@ -103,6 +103,8 @@ def _leave() -> None:
         try:
             while _left:
                 root, key = _left.popleft()
+                if root.pid != os.getpid():
+                    continue  # a forked child, in which it was left before
                 root.places -= 1
                 if not root.places:
                     root.remove()
