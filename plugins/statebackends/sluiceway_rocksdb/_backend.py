@@ -21,6 +21,7 @@ from sluiceway.state import (
 )
 from sluiceway_rocksdb._database import Database
 from sluiceway_rocksdb._entries import MISSING, CachedEntries
+from sluiceway_rocksdb._log import Log
 from sluiceway_rocksdb._options import RocksDBOptions
 from sluiceway_rocksdb._places import Place, new_place
 from sluiceway_rocksdb._restoring import restore
@@ -64,6 +65,7 @@ class RocksDBKeyedBackend(KeyedStateBackend):
     """See the contract.
 
     Attributes:
+        context: of the subtask.
         operator: uid, for messages.
         key_groups: that it has.
         max_parallelism: number of all key groups.
@@ -73,7 +75,7 @@ class RocksDBKeyedBackend(KeyedStateBackend):
     """
 
     def __init__(self, context: BackendContext, options: RocksDBOptions) -> None:
-        self._context = context
+        self.context = context
         self.options = options
         self.operator = context.operator
         self.key_groups = context.key_groups
@@ -88,6 +90,9 @@ class RocksDBKeyedBackend(KeyedStateBackend):
         self._tables: dict[str, RocksDBTable] = {}
         self._pending: Taken | None = None
         self._doomed: list[CachedEntries] = []
+        # To which the next snapshot may add changes, if it knows of all that the database was given since.
+        self._log: Log | None = None
+        self._dropped: list[tuple[int, bytes]] = []  # since the last snapshot
         self._average = 64.0  # bytes of a serialized key with its value
         self._may_restore = True
         self._restored = False
@@ -133,6 +138,7 @@ class RocksDBKeyedBackend(KeyedStateBackend):
             table = RocksDBTable(self, schema, index, find_namespaces(self, index))
             if reader is not schema.serializer:
                 table.migrate(reader)
+                self._log = None
             self._metas[index] = schema.meta
         self._tables[descriptor.name] = table
         return table
@@ -140,16 +146,20 @@ class RocksDBKeyedBackend(KeyedStateBackend):
     def snapshot(self) -> KeyedSnapshot:
         self._check_open()
         self.settle()
-        layers = []
-        for entries in self._all():
-            if entries.young:
-                entries.frozen = entries.young
-                layers.append((entries, entries.young))
-                entries.begin({})
-        metas = tuple(self._metas)
-        if not layers and self._database is None and not self._restored:
-            return KeyedSnapshot(metas, {})
-        taken = self._pending = Taken(self, layers, metas)
+        metas, every = tuple(self._metas), self._all()
+        changed = sum(len(entries.young) for entries in every)
+        dirty = changed + sum(len(entries.logged) for entries in every)
+        log, most = self._log, self.options.changes
+        begin = log is None or not log.takes(changed, dirty, most)
+        layers = [(e, layer) for e in every if (layer := e.freeze(everything=begin))]
+        dropped, self._dropped = self._dropped, []
+        if begin:
+            self._log = log = None
+            if self._database is None and not self._restored:  # so all there is, is in these layers
+                if not layers:
+                    return KeyedSnapshot(metas, {})
+                log = Log(self.options.directory, None) if most else None
+        taken = self._pending = Taken(self, layers, metas, log, dropped)
         return KeyedSnapshot(metas, TakenRows(taken), TakenFiles(taken), taken.release)
 
     def restore(self, snapshots: Iterable[KeyedSnapshot]) -> None:
@@ -172,7 +182,9 @@ class RocksDBKeyedBackend(KeyedStateBackend):
             self._closed = True
             self._tables.clear()
             self._doomed.clear()
-            self._pending = None
+            if self._pending is not None:
+                self._pending.settled()
+            self._pending = self._log = None
             if self._database is not None:
                 self._database.close()
             if self._place is not None:
@@ -200,7 +212,7 @@ class RocksDBKeyedBackend(KeyedStateBackend):
         start, end = self.key_groups
         return StateError(
             f"state {state!r} of operator {self.operator!r} holds key {key!r} of key group {group}, but "
-            f"subtask {self._context.subtask} owns the groups {start} to {end - 1}: a key selector must give the "
+            f"subtask {self.context.subtask} owns the groups {start} to {end - 1}: a key selector must give the "
             "same key for the same record every time"
         )
 
@@ -225,50 +237,60 @@ class RocksDBKeyedBackend(KeyedStateBackend):
         step = max(min(_STEP, limit // 16), 1)
         most_young = limit - limit // 8  # the longer they stay, the more changes are written at once
         every = self._all()
-        young = more + sum(len(e.young) for e in every)
+        young = more + sum(len(e.young) + len(e.logged) for e in every)
         if young > most_young:
             self.settle_if_done()
             # While a snapshot is being made there may be some more, rather than that the task waits for it.
             if self._pending is None or young > limit:
                 self._write_back(every, young - most_young + step)
-                young = more + sum(len(e.young) for e in every)
+                young = more + sum(len(e.young) + len(e.logged) for e in every)
         clean, most_clean = sum(len(e.clean) for e in every), max(limit - young, 0)
         if clean > most_clean:
             clean -= _forget(every, min(clean - most_clean + step, 4 * step))
         room = max((limit - young - clean) // (2 * len(every)), step)
         entries.check = len(entries.young) + more + min(room, max(len(entries.young), 16))
         entries.check_clean = len(entries.clean) + min(room, max(len(entries.clean), 16))
-        if not entries.young and not entries.clean and entries.frozen is None:
+        if entries.is_cool:
             entries.table.cool(entries)
 
     def _write_back(self, every: list[CachedEntries], most: int | None = None) -> None:
-        """Write the oldest of the young objects, so many at the most: they are clean then."""
+        """Write the oldest of the logged and the young objects, so many at the most: they are clean then."""
         self.settle()
-        left = sum(len(entries.young) for entries in every) if most is None else most
+        left = sum(len(e.young) + len(e.logged) for e in every) if most is None else most
         for entries in every:
-            if left <= 0:
-                return
-            if not entries.young:
-                continue
-            whole = left >= len(entries.young)
-            layer = entries.young if whole else dict(islice(entries.young.items(), left))
-            count = len(layer)
-            self.database.write(chain.from_iterable(entries.table.write(entries, layer)))
-            if whole:
-                entries.begin({})
-            else:
-                for key in layer:
-                    del entries.young[key]
-            _thaw(entries, layer)
-            left -= count
+            if left > 0 and entries.logged:
+                left -= self._write_layer(entries, entries.logged, left)
+        for entries in every:
+            if left > 0 and entries.young:
+                self._log = None  # what the database is given now would be in no file of changes
+                left -= self._write_layer(entries, entries.young, left)
+                if not entries.young:
+                    entries.begin({})
+                entries.size = len(entries.young)
+
+    def _write_layer(self, entries: CachedEntries, layer: dict[Any, Any], most: int) -> int:
+        """Write the oldest of a layer. Returns how many objects that were."""
+        part = dict(islice(layer.items(), most))
+        self.database.write(chain.from_iterable(entries.table.write(entries, part)))
+        if len(part) == len(layer):
+            layer.clear()
+        else:
+            for key in part:
+                del layer[key]
+        count = len(part)
+        _thaw(entries, part)
+        return count
 
     def drop(self, entries: CachedEntries) -> None:
         """A namespace is to be forgotten."""
         pending = entries.frozen is not None
+        if entries.known and (self._log is not None or self._pending is not None):
+            self._dropped.append((entries.table.index, entries.namespace))
         entries.dropped = True
         entries.frozen = None
         entries.begin({})
-        entries.clean = {}
+        entries.clean, entries.logged, entries.known = {}, {}, False
+        pending = pending and self._pending is not None and self._pending.in_database
         if not entries.stored and not pending:
             return
         entries.stored = False
@@ -307,22 +329,25 @@ class RocksDBKeyedBackend(KeyedStateBackend):
                 if pending.state is OPEN:
                     raise
         self._pending = None
-        for entries, layer in pending.layers:
+        for (entries, layer), gone in zip(pending.layers, pending.gone, strict=True):
             if entries.dropped:
                 continue
             entries.frozen = None
             entries.check = entries.check_clean = 0
             if pending.state is DONE:
-                _thaw(entries, layer)
+                if pending.in_database:
+                    _thaw(entries, layer)
+                else:
+                    entries.log(layer, gone)
                 continue
-            if pending.state is FAILED:
+            if pending.state is FAILED and pending.in_database:
                 entries.table.written(entries)  # in part, maybe
-            merged = {**layer, **entries.young}
-            if not entries.stored:  # then there is nothing that would have to be removed
-                merged = {key: value for key, value in merged.items() if value is not MISSING}
-                entries.clean = {}
-            entries.begin(merged)
-        pending.settled()
+            # With removed keys, also where the database has nothing: a file of changes may have been written.
+            entries.begin({**layer, **entries.young})
+            for key in entries.young.keys() & entries.clean.keys():
+                del entries.clean[key]
+        log = pending.settled()
+        self._log = log if self.options.changes else None
         doomed, self._doomed = self._doomed, []
         for entries in doomed:
             entries.table.delete_rows(entries)
@@ -361,7 +386,7 @@ def _forget(every: list[CachedEntries], most: int) -> int:
         if len(clean) <= left:
             left -= len(clean)
             entries.clean = {}
-            if not entries.young and entries.frozen is None:
+            if entries.is_cool:
                 entries.table.cool(entries)
         else:
             for key in list(islice(clean, left)):

@@ -2,14 +2,17 @@
 
 A mapping has layers, and the first that knows a key has the truth:
 
-- *young*: what was assigned and is not in the database yet; a removed key is there as :data:`MISSING`;
+- *young*: what was assigned since the last snapshot and is not in the database; a removed key is there as
+  :data:`MISSING`;
 - *frozen*: what was young when a snapshot was taken, until that is written; a value is never handed out from
   there, only a copy of it;
+- *logged*: what the database does not have, but a file of changes that the last snapshot is made of; none of it
+  is young, too;
 - *clean*: what the database has, too, the latest in use last;
 - the database.
 
-Young objects are written back in small steps, the oldest first, and are clean then; what was clean for longest
-is forgotten. So an object that is used again and again stays, and no step takes long.
+Logged objects, then young ones are written back in small steps, the oldest first, and are clean then; what was
+clean for longest is forgotten. So an object that is used again and again stays, and no step takes long.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from collections.abc import Callable, Hashable, ItemsView, Iterator, KeysView, M
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final
 
+from sluiceway.serializers import are_plain
 from sluiceway_rocksdb._keys import pack_prefix
 
 if TYPE_CHECKING:
@@ -58,6 +62,7 @@ class CachedEntries(MutableMapping[Any, Any]):
     Attributes:
         dropped: whether the namespace was dropped.
         holes: whether the young layer may have removed keys.
+        known: whether the database or a snapshot may have rows of it, so that a removed key must be remembered.
         prefixes: by key group, what the keys of its rows begin with.
         check: how large the young layer may become before the backend is asked for room.
         check_clean: the same of the clean one.
@@ -75,6 +80,8 @@ class CachedEntries(MutableMapping[Any, Any]):
         "frozen",
         "groups",
         "holes",
+        "known",
+        "logged",
         "name",
         "namespace",
         "prefixes",
@@ -92,10 +99,12 @@ class CachedEntries(MutableMapping[Any, Any]):
         self.name = name
         self.namespace = namespace
         self.stored = stored
+        self.known = stored
         self.whole = not stored
         self.groups = set[int]() if groups is None and not stored else groups
         self.prefixes = _Prefixes(table.index, namespace)
         self.frozen: dict[Any, Any] | None = None
+        self.logged: dict[Any, Any] = {}
         self.clean: dict[Any, Any] = {}
         self.dropped = False
         self.check = self.check_clean = 0
@@ -132,6 +141,8 @@ class CachedEntries(MutableMapping[Any, Any]):
         size = len(young)
         if size != self.size:
             self.size = size
+            if self.logged:
+                self.logged.pop(key, None)
             if self.clean:
                 self.clean.pop(key, None)
             if size > self.check:
@@ -153,12 +164,11 @@ class CachedEntries(MutableMapping[Any, Any]):
                 if default is MISSING:
                     raise KeyError(key)
                 return default
-        if self.stored or self.frozen is not None:
+        if self.known:
             self[key] = MISSING
             self.holes = True
         else:
-            self.young.pop(key, None)
-            self.clean.pop(key, None)
+            del self.young[key]
         return found
 
     def setdefault(self, key: Any, default: Any = None) -> Any:
@@ -176,6 +186,8 @@ class CachedEntries(MutableMapping[Any, Any]):
             if found is not MISSING:
                 found = self._adopt(key, self._copy(found))
             return found
+        if key in self.logged:
+            return self.logged[key]
         found = self.clean.pop(key, MISSING)
         if found is not MISSING:
             self.clean[key] = found  # behind all others
@@ -223,25 +235,74 @@ class CachedEntries(MutableMapping[Any, Any]):
 
     def _bring(self, keys: list[Any]) -> None:
         """Have those of the keys in the young layer that are anywhere."""
-        young, frozen, absent = self.young, self.frozen, []
-        take = self.clean.pop
-        for key in keys if frozen is None else self._thawed(keys, frozen):
-            if (found := take(key, MISSING)) is MISSING:
-                absent.append(key)
-            else:
-                young[key] = found
-        if absent and not self.whole:
-            young.update(self.table.load_all(self, [key for key in dict.fromkeys(absent) if key not in young]))
+        young = self.young
+        if self.frozen is not None:
+            keys = self._thawed(keys, self.frozen)
+        for layer in (self.logged, self.clean):
+            if layer and keys:
+                take, absent = layer.pop, []
+                for key in keys:
+                    if (found := take(key, MISSING)) is MISSING:
+                        absent.append(key)
+                    else:
+                        young[key] = found
+                keys = absent
+        if keys and not self.whole:
+            young.update(self.table.load_all(self, [key for key in dict.fromkeys(keys) if key not in young]))
 
     def _thawed(self, keys: list[Any], frozen: dict[Any, Any]) -> list[Any]:
         """Have those in the young layer that are in the frozen one; returns the others."""
-        young, others = self.young, []
-        for key in keys:
-            if key not in frozen:
-                others.append(key)
-            elif (found := frozen[key]) is not MISSING:
-                young[key] = self._copy(found)
-        return others
+        found = {key: frozen[key] for key in keys if key in frozen}
+        if not found:
+            return keys
+        if _MISSING_ID in map(id, found.values()):
+            present = {key: value for key, value in found.items() if value is not MISSING}
+        else:
+            present = found
+        if not are_plain(list(present.values())):
+            present = {key: self._copy(value) for key, value in present.items()}
+        self.young.update(present)
+        return [key for key in keys if key not in found] if len(found) < len(keys) else []
+
+    @property
+    def is_cool(self) -> bool:
+        """Whether there is nothing in memory."""
+        return not (self.young or self.logged or self.clean) and self.frozen is None
+
+    # -- snapshots -----------------------------------------------------------------------------------------------
+
+    def freeze(self, *, everything: bool) -> dict[Any, Any]:
+        """Set the young layer aside, with what was logged before or without. Empty: there was nothing to do."""
+        layer = self.young
+        if everything and self.logged:
+            if len(layer) <= len(self.logged):
+                self.logged.update(layer)
+                layer = self.logged
+            else:
+                for key, value in self.logged.items():
+                    layer.setdefault(key, value)
+            self.logged = {}
+        if layer:
+            self.frozen = layer
+            self.known = True
+            self.begin({})
+        return layer
+
+    def log(self, layer: dict[Any, Any], gone: list[Any]) -> None:
+        """What was frozen is in a file of changes now: a layer, and keys that were removed."""
+        for key in layer.keys() & self.clean.keys():  # copies, of which those in the young layer are newer
+            del self.clean[key]
+        for key in gone:
+            self.clean.pop(key, None)
+            self.logged.pop(key, None)
+        for key in layer.keys() & self.young.keys():
+            del layer[key]
+        if len(layer) < len(self.logged):
+            self.logged.update(layer)
+        else:
+            for key, value in self.logged.items():
+                layer.setdefault(key, value)
+            self.logged = layer
 
     # -- all of them ---------------------------------------------------------------------------------------------
 
@@ -249,12 +310,12 @@ class CachedEntries(MutableMapping[Any, Any]):
         return (key for key, _ in self.walk(None))
 
     def __len__(self) -> int:
-        if not self.stored and self.frozen is None:
-            return len(self.young) + len(self.clean.keys() - self.young.keys())
+        if not self.known:
+            return len(self.young)
         return sum(1 for _ in self.walk(None))
 
     def __bool__(self) -> bool:
-        if self.young and not self.holes:
+        if self.logged or (self.young and not self.holes):
             return True
         return any(True for _ in self.walk(None))
 
@@ -274,7 +335,7 @@ class CachedEntries(MutableMapping[Any, Any]):
     def walk(self, decode: Callable[[bytes], Any] | None) -> Iterator[tuple[Any, Any]]:
         """Keys with their values, as they are at the first step; with None for values if ``decode`` is None."""
         self.table.backend.settle_if_done()
-        newest: dict[Any, Any] = dict(self.clean) if self.whole else {}
+        newest: dict[Any, Any] = {**self.clean, **self.logged} if self.whole else dict(self.logged)
         if self.frozen is not None:
             young = self.young
             for key, value in self.frozen.items():

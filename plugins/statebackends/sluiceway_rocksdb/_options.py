@@ -39,6 +39,8 @@ class RocksDBOptions:
         background_jobs: threads that flush and compact, per subtask.
         cache_entries: so many objects in use, whatever their size; 0: as many as ``cache`` has room for.
         bloom_bits: bits for each row, by which files are known not to have it; 0: none.
+        changes: so many files of changes a checkpoint has at the most, besides the files of a database; 0: what
+            has changed is written to the database for each.
     """
 
     directory: str = ""
@@ -49,6 +51,7 @@ class RocksDBOptions:
     background_jobs: int = 2
     cache_entries: int = 0
     bloom_bits: int = 10
+    changes: int = 32
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> RocksDBOptions:
@@ -63,6 +66,7 @@ class RocksDBOptions:
             background_jobs=_number(env, "SLUICEWAY_ROCKSDB_BACKGROUND_JOBS", cls().background_jobs, 1),
             cache_entries=_number(env, "SLUICEWAY_ROCKSDB_CACHE_ENTRIES", cls().cache_entries, 1),
             bloom_bits=_number(env, "SLUICEWAY_ROCKSDB_BLOOM_BITS", cls().bloom_bits, 0),
+            changes=_number(env, "SLUICEWAY_ROCKSDB_CHANGES", cls().changes, 0),
         )
 
 

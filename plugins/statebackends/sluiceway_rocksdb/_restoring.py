@@ -1,20 +1,23 @@
-"""From snapshots into a new database: the files of one as they are, of the others row by row."""
+"""From snapshots into a new database: the files of one as they are, of the others row by row, then changes."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING
 
 from sluiceway.errors import CorruptStreamError, StateError
-from sluiceway.serializers import decode_rows
-from sluiceway.state import KeyedSnapshot, NativeState, StateMeta
+from sluiceway.keygroups import stable_hash
+from sluiceway.serializers import KEY_SERIALIZER, decode_rows
+from sluiceway.state import KeyedSnapshot, NativeFile, NativeState, StateMeta
+from sluiceway_rocksdb._changes import Changes
 from sluiceway_rocksdb._database import Database, rows_of
-from sluiceway_rocksdb._keys import encode_bucket
+from sluiceway_rocksdb._keys import BUCKET, encode_bucket, pack_prefix, row_key, upper
+from sluiceway_rocksdb._log import is_of_log
 from sluiceway_rocksdb._places import new_place
-from sluiceway_rocksdb._rows import put_row
-from sluiceway_rocksdb._snapshots import FORMAT
+from sluiceway_rocksdb._rows import changed_bucket, put_row
+from sluiceway_rocksdb._snapshots import FORMATS
 
 if TYPE_CHECKING:
     from sluiceway_rocksdb._backend import RocksDBKeyedBackend
@@ -37,7 +40,7 @@ def restore(backend: RocksDBKeyedBackend, snapshots: list[KeyedSnapshot]) -> Non
     first = snapshots[0].native if snapshots else None
     for snapshot, index in zip(snapshots, indices, strict=True):
         native = snapshot.native
-        if native is None or native.format != FORMAT:
+        if native is None or native.format not in FORMATS:
             groups = [group for group in snapshot.groups if start <= group < end]
             _once(backend, seen, groups)
             for group in groups:
@@ -52,11 +55,12 @@ def restore(backend: RocksDBKeyedBackend, snapshots: list[KeyedSnapshot]) -> Non
             _adopt(backend, native)
         else:
             _copy(backend, native, groups, index)
+        _change(backend, native, groups, snapshot.tables, index)
 
 
 def _shared(backend: RocksDBKeyedBackend, native: NativeState | None) -> int:
     """How many of the own key groups are in files."""
-    if native is None or native.format != FORMAT:
+    if native is None or native.format not in FORMATS or not _base(native):
         return 0
     (start, end), (first, last) = backend.key_groups, native.key_groups
     return max(min(end, last) - max(start, first), 0)
@@ -92,10 +96,15 @@ def _put_rows(
     backend.database.write(rows())
 
 
-def _fetch(native: NativeState, directory: str) -> None:
-    """Have the files in a directory: those that never change shared, the others as copies."""
+def _base(native: NativeState) -> list[NativeFile]:
+    """The files of the database."""
+    return [file for file in native.files if not is_of_log(file.name)]
+
+
+def _fetch(native: NativeState, files: list[NativeFile], directory: str) -> None:
+    """Have files in a directory: those that never change shared, the others as copies."""
     os.makedirs(directory)
-    for file in native.files:
+    for file in files:
         path = os.path.join(directory, file.name)
         native.fetch(file.name, path)
         if not file.identity:
@@ -104,8 +113,11 @@ def _fetch(native: NativeState, directory: str) -> None:
 
 
 def _adopt(backend: RocksDBKeyedBackend, native: NativeState) -> None:
-    _fetch(native, backend.place.path)
-    backend.adopted = {file.name: file.identity for file in native.files if file.identity}
+    files = _base(native)
+    if not files:
+        return
+    _fetch(native, files, backend.place.path)
+    backend.adopted = {file.name: file.identity for file in files if file.identity}
     (start, end), (first, last) = backend.key_groups, native.key_groups
     for begin, stop in ((first, min(start, last)), (max(end, first), last)):
         if begin < stop:  # somebody else's; they go for good when files are merged
@@ -113,9 +125,12 @@ def _adopt(backend: RocksDBKeyedBackend, native: NativeState) -> None:
 
 
 def _copy(backend: RocksDBKeyedBackend, native: NativeState, groups: list[int], index: tuple[int, ...]) -> None:
+    files = _base(native)
+    if not files:
+        return
     place = new_place(backend.options.directory, "restore")
     try:
-        _fetch(native, place.path)
+        _fetch(native, files, place.path)
         reader = Database.read_only(place.path, backend.options)
         try:
 
@@ -129,3 +144,58 @@ def _copy(backend: RocksDBKeyedBackend, native: NativeState, groups: list[int], 
             reader.close()
     finally:
         place.remove()
+
+
+def _change(
+    backend: RocksDBKeyedBackend,
+    native: NativeState,
+    groups: list[int],
+    metas: tuple[StateMeta, ...],
+    index: tuple[int, ...],
+) -> None:
+    """Do what was changed since the database was as its files have it."""
+    names = sorted(file.name for file in native.files if is_of_log(file.name))
+    if not names:
+        return
+    changes, own = Changes(), frozenset(groups)
+    place = new_place(backend.options.directory, "restore")
+    try:
+        os.makedirs(place.path)
+        for name in names:
+            path = os.path.join(place.path, name)
+            native.fetch(name, path)
+            with open(path, "rb") as file:
+                changes.add(file.read(), own.__contains__)
+            os.unlink(path)
+    finally:
+        place.remove()
+    for table, namespace in changes.dropped:
+        for group in groups:
+            prefix = pack_prefix(group, index[table], namespace)
+            backend.database.delete_range(prefix, upper(prefix))
+    for group in groups:
+        backend.database.write(_changed_rows(backend, group, changes, metas, index))
+
+
+def _changed_rows(
+    backend: RocksDBKeyedBackend,
+    group: int,
+    changes: Changes,
+    metas: tuple[StateMeta, ...],
+    index: tuple[int, ...],
+) -> Iterator[tuple[bytes, bytes | None]]:
+    buckets: dict[bytes, list[tuple[Hashable, bytes, bytes | None]]] = {}
+    for table, namespace, key, row in changes.of(group):
+        if row is None:
+            tail, own = row_key(key, stable_hash(key))
+            place, value = pack_prefix(group, index[table], namespace) + tail, None
+            in_bucket = tail[:1] == BUCKET
+        else:
+            place, own, value = put_row(group, index[table], metas[table], row, backend.operator)
+            in_bucket = bool(own)
+        if in_bucket:
+            buckets.setdefault(place, []).append((key, own or KEY_SERIALIZER.dumps(key), value))
+        else:
+            yield place, value
+    for place, entries in buckets.items():
+        yield place, changed_bucket(backend.database.get(place), entries)

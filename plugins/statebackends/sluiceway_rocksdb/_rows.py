@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -11,9 +11,9 @@ from sluiceway.errors import CorruptStreamError
 from sluiceway.keygroups import stable_hash
 from sluiceway.serializers import KEY_SERIALIZER, Row
 from sluiceway.state import StateMeta, TableKind
-from sluiceway_rocksdb._keys import BUCKET, PREFIX, decode_bucket, pack_prefix, row_key
+from sluiceway_rocksdb._keys import BUCKET, PREFIX, decode_bucket, encode_bucket, pack_prefix, row_key
 
-__all__ = ["PLAIN", "keys_of", "put_row", "rows_in", "value_of", "with_own_key"]
+__all__ = ["PLAIN", "changed_bucket", "keys_of", "put_row", "rows_in", "value_of", "with_own_key"]
 
 PLAIN: Final = b"\x00"
 _OWN_KEY: Final = b"\x01"
@@ -42,6 +42,18 @@ def keys_of(tail: bytes, data: bytes) -> Iterable[tuple[bytes, bytes]]:
         return ((tail, data[1:]),)
     size = int.from_bytes(data[1:5])
     return ((data[5 : 5 + size], data[5 + size :]),)
+
+
+def changed_bucket(data: bytes | None, changes: Iterable[tuple[Hashable, bytes, bytes | None]]) -> bytes | None:
+    """A bucket after changes: keys, as they are and serialized, with new values or None. None: it is empty now."""
+    kept = [(KEY_SERIALIZER.loads(own), own, value) for own, value in decode_bucket(data)] if data else []
+    for key, own, value in changes:
+        at = next((i for i, (known, _, _) in enumerate(kept) if known == key), None)
+        if at is not None:
+            own = kept.pop(at)[1]
+        if value is not None:
+            kept.append((key, own, value))
+    return encode_bucket([(own, value) for _, own, value in kept]) if kept else None
 
 
 def rows_in(place: bytes, data: bytes, metas: tuple[StateMeta, ...]) -> Iterator[Row]:

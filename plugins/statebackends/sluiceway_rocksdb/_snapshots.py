@@ -1,4 +1,4 @@
-"""Snapshots: the dirty objects of one moment, then a checkpoint of the database, made while processing goes on."""
+"""Snapshots: the dirty objects of one moment, then files that are made while processing goes on."""
 
 from __future__ import annotations
 
@@ -11,34 +11,48 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sluiceway.errors import StateError
 from sluiceway.keygroups import KeyGroupRange
-from sluiceway.serializers import encode_rows
+from sluiceway.serializers import Row
 from sluiceway.state import NativeFile, NativeState, StateMeta
+from sluiceway_rocksdb._changes import Changes, encode_changes
 from sluiceway_rocksdb._database import Database, rows_of
-from sluiceway_rocksdb._entries import CachedEntries
+from sluiceway_rocksdb._entries import MISSING, CachedEntries
+from sluiceway_rocksdb._log import Log, is_of_log
 from sluiceway_rocksdb._options import RocksDBOptions
-from sluiceway_rocksdb._places import Place, new_place
+from sluiceway_rocksdb._places import new_place
 from sluiceway_rocksdb._rows import rows_in
 
 if TYPE_CHECKING:
     from sluiceway_rocksdb._backend import RocksDBKeyedBackend
 
-__all__ = ["FORMAT", "Taken"]
+__all__ = ["FORMATS", "FORMAT_FILES", "FORMAT_WITH_CHANGES", "Taken"]
 
-FORMAT: Final = "rocksdb 1"
+FORMAT_FILES: Final = "rocksdb 1"
+"""The files of a database."""
+FORMAT_WITH_CHANGES: Final = "rocksdb 2"
+"""Maybe these, and files of changes."""
+FORMATS: Final = frozenset({FORMAT_FILES, FORMAT_WITH_CHANGES})
 
 OPEN, DONE, FAILED, RELEASED = "open", "done", "failed", "released"
 
 
 class Taken:
-    """A snapshot: first layers of objects that the database does not have yet, then a directory.
+    """A snapshot: first layers of objects, then files: a directory of the database, or one more file of changes.
 
-    Whoever needs the directory first makes it: a helper thread that reads the snapshot, or the task's thread,
-    when it has to write to the database again.
+    Whoever needs the files first makes them: a helper thread that reads the snapshot, or the task's thread,
+    when it has to write to the database.
 
     Args:
         backend: whose state it is.
-        layers: namespaces with what was young in them. Nobody changes these objects any more.
+        layers: namespaces with what was set in them. Nobody changes these objects any more.
         metas: the tables, by index.
+        log: to which changes are added; None: all is written to the database, and that made a directory.
+        dropped: namespaces that were dropped since the snapshot before, by table.
+
+    Attributes:
+        log: where its files are, from when it is done until it is released.
+        in_database: whether the layers are in the database, once it is.
+        layers: the same; without removed keys, once it is done and they are in a file of changes.
+        gone: of each layer the removed keys, then.
     """
 
     def __init__(
@@ -46,94 +60,144 @@ class Taken:
         backend: RocksDBKeyedBackend,
         layers: list[tuple[CachedEntries, dict[Any, Any]]],
         metas: tuple[StateMeta, ...],
+        log: Log | None,
+        dropped: list[tuple[int, bytes]],
     ) -> None:
         self.layers = layers
+        self.gone: list[list[Any]] = [[] for _ in layers]
         self.metas = metas
         self.key_groups: KeyGroupRange = backend.key_groups
         self.options: RocksDBOptions = backend.options
         self.state = OPEN
+        self.in_database = log is None
+        self.log = self._next = log
+        self._dropped = dropped
         self._identity: Callable[[str], str] = backend.identity
         self._operator = backend.operator
         self._backend: RocksDBKeyedBackend | None = backend
         self._lock = threading.Lock()
-        self._place: Place | None = None
+        self._files: tuple[NativeFile, ...] = ()
         self._reader: Any = None
+        self._changes: Changes | None = None
 
-    def finish(self) -> str:
-        """Make the directory, if it is not there. Returns its path.
+    def finish(self) -> Log:
+        """Make the files, if they are not there.
 
         Raises:
-            StateError: it cannot be made, or the snapshot was released.
+            StateError: they cannot be made, or the snapshot was released.
             SerializationError: a value cannot be serialized.
         """
         with self._lock:
             if self.state is OPEN:
                 assert self._backend is not None
                 try:
-                    database = self._backend.database  # maybe opened now, so not in the task's thread
-                    for entries, layer in self.layers:
-                        database.write(chain.from_iterable(entries.table.write(entries, layer)))
-                    place = new_place(self.options.directory, "snapshot")
-                    database.checkpoint(place.path)
+                    if self.log is None:
+                        self._write(self._backend)
+                    else:
+                        self._add_changes(self._backend, self.log)
                 except BaseException:
-                    self.state = FAILED
+                    self.state, self.log = FAILED, None
                     raise
-                self._place = place
                 self._backend = None
                 self.state = DONE
-            if self._place is None:
+            if self.log is None:
                 raise StateError(
                     f"the snapshot of the state of operator {self._operator!r} was given up or released"
                 )
-            return self._place.path
+            return self.log
+
+    def _write(self, backend: RocksDBKeyedBackend) -> None:
+        database = backend.database  # maybe opened now, so not in the task's thread
+        for entries, layer in self.layers:
+            database.write(chain.from_iterable(entries.table.write(entries, layer)))
+        place = new_place(self.options.directory, "snapshot")
+        database.checkpoint(place.path)
+        self.log = self._next = Log(self.options.directory, place)
+
+    def _add_changes(self, backend: RocksDBKeyedBackend, log: Log) -> None:
+        everything = log.base is None and not log.files
+        encoded = encode_changes(backend.context, self.layers, self._dropped, everything=everything)
+        for (entries, _), gone in zip(self.layers, encoded.gone, strict=True):
+            if gone and entries.stored:  # else they would have to be remembered for as long as there are rows
+                rows = entries.table.write(entries, dict.fromkeys(gone, MISSING))
+                backend.database.write(chain.from_iterable(rows))
+        if encoded.data:
+            log.append(encoded.data, encoded.count)
+            backend.measure(encoded.count, len(encoded.data))
+        self._files = log.files
+        self.gone = encoded.gone
+        present = zip(self.layers, encoded.present, strict=True)
+        self.layers = [(entries, layer) for (entries, _), layer in present]
 
     def release(self) -> None:
         """Nobody will read it any more."""
         with self._lock:
             if self.state is OPEN:
                 self.state = RELEASED
-            place, self._place = self._place, None
+            self.log = None  # its directories go with the last one who has it
             reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
-        if place is not None:
-            place.remove()
 
-    def settled(self) -> None:
-        """The task's thread has taken notice of what has become of it."""
-        self.layers = []
+    def settled(self) -> Log | None:
+        """The task's thread has taken notice of what has become of it. Gives what the next one may go on with."""
+        self.layers, self.gone = [], []
+        log, self._next = self._next, None
+        return log if self.state is DONE else None
 
     def reader(self) -> Any:
-        """The database in the directory."""
-        path = self.finish()
+        """The database in the directory; None: there is none."""
+        log = self.finish()
         with self._lock:
-            if self._reader is None:
-                self._reader = Database.read_only(path, self.options)
+            if self._reader is None and log.base is not None:
+                self._reader = Database.read_only(log.base.path, self.options)
             return self._reader
 
+    def changes(self) -> Changes | None:
+        """What is in the files of changes, if there are any."""
+        log = self.finish()
+        with self._lock:
+            if self._changes is None and self._files:
+                changes = Changes()
+                for file in self._files:
+                    with open(log.path(file.name), "rb") as opened:
+                        changes.add(opened.read())
+                self._changes = changes
+            return self._changes
+
     def files(self) -> tuple[NativeFile, ...]:
-        """What is in the directory."""
-        path = self.finish()
-        return tuple(
+        """All files."""
+        log = self.finish()
+        if log.base is None:
+            return self._files
+        path = log.base.path
+        base = (
             NativeFile(name, os.stat(os.path.join(path, name)).st_size, self._identity(name))
             for name in sorted(os.listdir(path))
         )
+        return (*base, *self._files)
 
 
 class TakenRows(Mapping[int, bytes]):
-    """A snapshot as rows by key group, read from its directory."""
+    """A snapshot as rows by key group, read from its files."""
 
     def __init__(self, taken: Taken) -> None:
         self._taken = taken
         self._found: list[int] | None = None
 
     def __getitem__(self, group: int) -> bytes:
-        rows = rows_of(self._taken.reader(), group.to_bytes(2)) if 0 <= group < 1 << 16 else ()
-        metas = self._taken.metas
-        found = [row for place, data in rows for row in rows_in(place, data, metas)]
-        if not found:
+        found = self._taken.changes()
+        data = (found or Changes()).encoded(group, self._before(group))
+        if data is None:
             raise KeyError(group)
-        return encode_rows(found)
+        return data
+
+    def _before(self, group: int) -> Iterator[Row]:
+        """What the directory has."""
+        reader = self._taken.reader()
+        if reader is not None and 0 <= group < 1 << 16:
+            for place, data in rows_of(reader, group.to_bytes(2)):
+                yield from rows_in(place, data, self._taken.metas)
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._groups())
@@ -143,9 +207,10 @@ class TakenRows(Mapping[int, bytes]):
 
     def _groups(self) -> list[int]:
         if self._found is None:
-            reader = self._taken.reader()
-            prefixes = [(group, group.to_bytes(2)) for group in range(*self._taken.key_groups)]
-            self._found = [group for group, prefix in prefixes if next(rows_of(reader, prefix), None) is not None]
+            changes = self._taken.changes() or Changes()
+            every = range(*self._taken.key_groups)
+            found = [group for group in every if next(changes.over(group, self._before(group)), None) is not None]
+            self._found = found
         return self._found
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -153,9 +218,7 @@ class TakenRows(Mapping[int, bytes]):
 
 
 class TakenFiles(NativeState):
-    """A snapshot as the files of its directory."""
-
-    format = FORMAT
+    """A snapshot as its files."""
 
     def __init__(self, taken: Taken) -> None:
         self._taken = taken
@@ -170,6 +233,11 @@ class TakenFiles(NativeState):
             self._files = self._taken.files()
         return self._files
 
+    @property
+    def format(self) -> str:  # type: ignore[override]
+        """It is known when they are made."""
+        return FORMAT_WITH_CHANGES if any(is_of_log(file.name) for file in self.files) else FORMAT_FILES
+
     def fetch(self, name: str, path: str) -> None:
         source = self.local_path(name)
         try:
@@ -178,7 +246,7 @@ class TakenFiles(NativeState):
             shutil.copyfile(source, path)
 
     def local_path(self, name: str) -> str:
-        return os.path.join(self._taken.finish(), name)
+        return self._taken.finish().path(name)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(None), ()  # elsewhere there are no files, only rows

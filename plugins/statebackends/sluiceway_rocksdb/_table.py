@@ -27,7 +27,7 @@ from sluiceway_rocksdb._keys import (
     row_key,
     upper,
 )
-from sluiceway_rocksdb._rows import PLAIN, keys_of, value_of, with_own_key
+from sluiceway_rocksdb._rows import PLAIN, changed_bucket, keys_of, value_of, with_own_key
 
 if TYPE_CHECKING:
     from sluiceway_rocksdb._backend import RocksDBKeyedBackend
@@ -150,6 +150,10 @@ class RocksDBTable(StateTable):
         state, operator = self.schema.meta.name, self.backend.operator
         return SerializationError(f"state {state!r} of operator {operator!r}, key {key!r}: {error}")
 
+    def row_value(self, value: Any) -> bytes | list[bytes]:
+        """A value as a row of a snapshot has it."""
+        return [self._dumps(entry) for entry in value.items()] if self._is_map else self._dumps(value)
+
     def decode(self, data: bytes) -> Any:
         """The value again, an object of its own."""
         try:
@@ -268,15 +272,7 @@ class RocksDBTable(StateTable):
         self.backend.measure(count, size)
 
     def _bucket(self, place: bytes, changes: list[tuple[Any, bytes, bytes | None]]) -> bytes | None:
-        data = self.backend.database.get(place)
-        kept = [(KEY_SERIALIZER.loads(own), own, value) for own, value in decode_bucket(data)] if data else []
-        for key, own, value in changes:
-            at = next((i for i, (known, _, _) in enumerate(kept) if known == key), None)
-            if at is not None:
-                own = kept.pop(at)[1]
-            if value is not None:
-                kept.append((key, own, value))
-        return encode_bucket([(own, value) for _, own, value in kept]) if kept else None
+        return changed_bucket(self.backend.database.get(place), changes)
 
     def stored(self, entries: CachedEntries) -> Iterator[tuple[Any, bytes]]:
         """The keys of a namespace in the database, with their values."""
@@ -300,7 +296,7 @@ class RocksDBTable(StateTable):
 
     def written(self, entries: CachedEntries) -> None:
         """The database has rows of a namespace now."""
-        entries.stored = True
+        entries.stored = entries.known = True
         if self.where is not None and entries.groups is not None:
             if len(self.where) >= _MANY:
                 self.where = None

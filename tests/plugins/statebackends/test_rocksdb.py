@@ -57,6 +57,11 @@ class TestRocksDBWithHardlyAnyMemory(TestRocksDB):
         return RocksDBStateBackend(RocksDBOptions(str(self.directory), cache=1, write_buffer=1 << 16))
 
 
+class TestRocksDBWithoutFilesOfChanges(TestRocksDBWithHardlyAnyMemory):
+    def make_backend(self) -> StateBackend:
+        return RocksDBStateBackend(RocksDBOptions(str(self.directory), cache=1, changes=0))
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 class TestRocksDBManyHistories(TestRocksDBWithHardlyAnyMemory):
@@ -451,7 +456,7 @@ def test_a_directory_goes_also_when_it_is_collected_while_another_is_made(tmp_pa
 
 
 def test_directories_go_with_what_they_are_for(make: Make, tmp_path: Path) -> None:
-    backend = make()
+    backend = make(changes=0)
     backend.table(COUNT).entries()["a"] = 1
     one, two = backend.snapshot(), backend.snapshot()
     dict(one.groups), dict(two.groups)

@@ -35,9 +35,10 @@ def test_settings_come_from_the_environment() -> None:
             "SLUICEWAY_ROCKSDB_BACKGROUND_JOBS": "4",
             "SLUICEWAY_ROCKSDB_CACHE_ENTRIES": "1000",
             "SLUICEWAY_ROCKSDB_BLOOM_BITS": "0",
+            "SLUICEWAY_ROCKSDB_CHANGES": "7",
         }
     )
-    assert found == RocksDBOptions("/fast", 1 << 30, 5 << 20, 4096, "zstd", 4, 1000, 0)
+    assert found == RocksDBOptions("/fast", 1 << 30, 5 << 20, 4096, "zstd", 4, 1000, 0, 7)
     assert replace(RocksDBOptions.from_environment({}), directory="") == RocksDBOptions()
     assert Path(RocksDBOptions.from_environment({}).directory).is_dir()
 
@@ -52,6 +53,7 @@ def test_settings_come_from_the_environment() -> None:
         ("BACKGROUND_JOBS", "0"),
         ("CACHE_ENTRIES", "0"),
         ("BLOOM_BITS", "few"),
+        ("CHANGES", "-1"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_named(name: str, value: str) -> None:

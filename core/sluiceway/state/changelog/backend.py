@@ -23,7 +23,7 @@ from sluiceway.state import (
 from sluiceway.state.changelog.entries import TrackedEntries
 from sluiceway.state.changelog.log import Change, ChangeLog, Dropped, Gone, Item, encode, fold, items_of
 from sluiceway.state.heap.backend import HeapKeyedBackend, HeapTable
-from sluiceway.state.heap.entries import Frozen, HeapEntries
+from sluiceway.state.heap.entries import HeapEntries
 from sluiceway.state.heap.snapshots import HeapSnapshot, Layer
 
 __all__ = ["ChangelogKeyedBackend", "ChangelogStateBackend"]
@@ -164,7 +164,7 @@ class _ChangelogTable(HeapTable):
             entries.before = None
 
     def _layer(self, index: int, namespace: Hashable, values: dict[Any, Any]) -> Layer:
-        return Layer(index, self.schema, namespace, HeapEntries(), Frozen(values, self.encode))
+        return Layer.of(index, self.schema, namespace, values, self.encode)
 
 
 class ChangelogKeyedBackend(HeapKeyedBackend):

@@ -12,7 +12,7 @@ from types import NoneType
 from typing import Any, Final, TypeAlias
 from weakref import ref
 
-__all__ = ["Frozen", "HeapEntries"]
+__all__ = ["Encode", "Frozen", "HeapEntries"]
 
 _ATOMS: Final = frozenset({NoneType, bool, int, float, str, bytes})
 _ABSENT: Final[Any] = object()

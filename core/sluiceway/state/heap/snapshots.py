@@ -24,7 +24,7 @@ from sluiceway.serializers import (
 )
 from sluiceway.state import BackendContext, TableKind, TableSchema
 from sluiceway.state.heap.calm import calm
-from sluiceway.state.heap.entries import Frozen, HeapEntries
+from sluiceway.state.heap.entries import Encode, Frozen, HeapEntries
 
 __all__ = ["PART", "Blocks", "HeapSnapshot", "Layer", "Rows"]
 
@@ -52,6 +52,13 @@ class Layer:
     entries: HeapEntries
     frozen: Frozen
     make: Callable[[], Mapping[Any, Any]] | None = None
+
+    @classmethod
+    def of(
+        cls, index: int, schema: TableSchema, namespace: Hashable, values: dict[Any, Any], encode: Encode
+    ) -> Layer:
+        """One of values that nobody gets hold of until it was read."""
+        return cls(index, schema, namespace, HeapEntries(), Frozen(values, encode))
 
 
 class Part:

@@ -1,0 +1,176 @@
+"""What has changed since the database was as some directory has it: as bytes, and what many of these come to."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from sluiceway.errors import CorruptStreamError
+from sluiceway.keygroups import key_group
+from sluiceway.serializers import KEY_SERIALIZER, Row, decode_blocks, encode_rows, rows_of
+from sluiceway.state.heap import HeapSnapshot, Layer
+from sluiceway_rocksdb._entries import MISSING
+
+if TYPE_CHECKING:
+    from sluiceway.state import BackendContext
+    from sluiceway_rocksdb._entries import CachedEntries
+
+__all__ = ["Changes", "Encoded", "encode_changes"]
+
+_VERSION: Final = 1
+_MISSING_ID: Final = id(MISSING)
+
+
+class _Change(msgspec.Struct, array_like=True, frozen=True):
+    """What has changed between two snapshots; to be done in this order.
+
+    Attributes:
+        version: of this layout.
+        dropped: namespaces that are gone, by table.
+        gone: by key group the keys that are gone, each with table and namespace.
+        groups: by key group what was set, as :func:`sluiceway.serializers.encode_rows` has it.
+    """
+
+    version: int
+    dropped: list[tuple[int, bytes]]
+    gone: dict[int, list[tuple[int, bytes, bytes]]]
+    groups: dict[int, bytes]
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(_Change).decode
+
+
+class Encoded(msgspec.Struct, frozen=True):
+    """Changes as bytes.
+
+    Attributes:
+        data: these; empty: nothing has changed.
+        count: how many objects are in it.
+        present: of each layer what was not removed.
+        gone: of each layer the keys that were.
+    """
+
+    data: bytes
+    count: int
+    present: list[dict[Any, Any]]
+    gone: list[list[Any]]
+
+
+def encode_changes(
+    context: BackendContext,
+    layers: list[tuple[CachedEntries, dict[Any, Any]]],
+    dropped: list[tuple[int, bytes]],
+    *,
+    everything: bool,
+) -> Encoded:
+    """Changes as bytes. Safe in another thread than the task's.
+
+    Args:
+        context: of the backend.
+        layers: namespaces with what is to be set in them, or removed. Nobody changes these objects meanwhile.
+        dropped: the namespaces that were dropped before, by table.
+        everything: whether nothing was there before: then there is no need to say what is gone.
+
+    Raises:
+        SerializationError: a value cannot be serialized; names it.
+        StateError: a key is another subtask's.
+    """
+    heap, gone = [], defaultdict[int, list[tuple[int, bytes, bytes]]](list)
+    all_present, all_gone = [], []
+    for entries, layer in layers:
+        table, present, lost = entries.table, layer, list[Any]()
+        if _MISSING_ID in map(id, layer.values()):
+            present = {key: value for key, value in layer.items() if value is not MISSING}
+            lost = [key for key, value in layer.items() if value is MISSING]
+        if present:
+            heap.append(Layer.of(table.index, table.schema, entries.name, present, table.row_value))
+        if not everything:
+            for key in lost:
+                place = (table.index, entries.namespace, KEY_SERIALIZER.dumps(key))
+                gone[key_group(key, context.max_parallelism)].append(place)
+        all_present.append(present)
+        all_gone.append(lost)
+    groups = dict(HeapSnapshot(context, heap, [])) if heap else {}
+    dropped = [] if everything else dropped
+    count = len(dropped) + sum(map(len, gone.values())) + sum(map(len, all_present))
+    data = _encode(_Change(_VERSION, dropped, gone, groups)) if groups or gone or dropped else b""
+    return Encoded(data, count, all_present, all_gone)
+
+
+class Changes:
+    """What comes of changes that are added one after the other.
+
+    Attributes:
+        dropped: namespaces that were dropped at some time: what was there before them does not count.
+    """
+
+    def __init__(self) -> None:
+        self.dropped: set[tuple[int, bytes]] = set()
+        self._groups: defaultdict[int, dict[tuple[int, bytes], dict[Hashable, Row | None]]] = defaultdict(dict)
+
+    def add(self, data: bytes, wanted: Callable[[int], bool] = lambda group: True) -> None:
+        """Do what was done next.
+
+        Args:
+            data: from :func:`encode_changes`.
+            wanted: says of a key group whether it is of interest.
+
+        Raises:
+            CorruptStreamError: it is something else.
+        """
+        try:
+            change = _decode(data)
+        except msgspec.MsgspecError as error:
+            raise CorruptStreamError(f"these {len(data)} bytes are no changes of state: {error}") from error
+        if change.version != _VERSION:
+            raise CorruptStreamError(
+                f"changes of state of layout {change.version} cannot be read: this version knows layout {_VERSION}"
+            )
+        load_key = KEY_SERIALIZER.loads
+        for where in change.dropped:
+            self.dropped.add(where)
+            for namespaces in self._groups.values():
+                namespaces.pop(where, None)
+        for group, keys in change.gone.items():
+            if wanted(group):
+                namespaces = self._groups[group]
+                for table, namespace, key in keys:
+                    namespaces.setdefault((table, namespace), {})[load_key(key)] = None
+        for group, encoded in change.groups.items():
+            if wanted(group):
+                namespaces = self._groups[group]
+                rows, blocks = decode_blocks(encoded)
+                for row in chain(rows, *map(rows_of, blocks)):
+                    namespaces.setdefault((row.table, row.namespace), {})[load_key(row.key)] = row
+
+    def groups(self) -> list[int]:
+        """The key groups that anything is known of."""
+        return list(self._groups)
+
+    def of(self, group: int) -> Iterator[tuple[int, bytes, Hashable, Row | None]]:
+        """Table, namespace, key and row of what is now in a key group; None for what is gone."""
+        for (table, namespace), entries in self._groups.get(group, {}).items():
+            for key, row in entries.items():
+                yield table, namespace, key, row
+
+    def over(self, group: int, before: Iterator[Row]) -> Iterator[Row]:
+        """The rows of a key group, of which so many were there before."""
+        namespaces = self._groups.get(group, {})
+        for row in before:
+            where = (row.table, row.namespace)
+            if where in self.dropped:
+                continue
+            if where not in namespaces or KEY_SERIALIZER.loads(row.key) not in namespaces[where]:
+                yield row
+        for entries in namespaces.values():
+            yield from (row for row in entries.values() if row is not None)
+
+    def encoded(self, group: int, before: Iterator[Row]) -> bytes | None:
+        """The same as the ``groups`` of a snapshot have it; None: there are none."""
+        found = list(self.over(group, before))
+        return encode_rows(found) if found else None

@@ -1,0 +1,86 @@
+"""Files of changes: what a checkpoint has besides the database as it was some checkpoints ago.
+
+To encode a thousand objects in one go takes a fraction of the time of a thousand rows of a database. So a
+checkpoint is, as a rule, the directory of an earlier one, and a file for each that came after it. When these
+files have become too many or too large, the next one is a directory again.
+
+The database need not have anything: then the first file has everything.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from typing import Final
+
+from sluiceway.errors import StateError
+from sluiceway.state import NativeFile
+from sluiceway_rocksdb._places import Place, new_place
+
+__all__ = ["Log", "is_of_log"]
+
+_NAME: Final = "changes-"
+_FEW: Final = 20_000
+"""So many objects may be in the files, however few there are in memory."""
+_DIRECTORIES: Final = 8
+_WHOLE: Final = 2
+"""So many times the objects that would have to be written else."""
+
+
+def is_of_log(name: str) -> bool:
+    """Whether a file of a snapshot is a file of changes. Their order is that of their names."""
+    return name.startswith(_NAME)
+
+
+class Log:
+    """Where the files are.
+
+    Args:
+        directory: of all databases.
+        base: the database, before any of the changes; None: there was nothing in it.
+
+    Attributes:
+        files: all of them, in order.
+    """
+
+    def __init__(self, directory: str, base: Place | None) -> None:
+        self.base = base
+        self.files: tuple[NativeFile, ...] = ()
+        self._directory = directory
+        self._id = secrets.token_hex(8)
+        self._place: Place | None = None
+        self._count = 0
+
+    def takes(self, changed: int, dirty: int, most: int) -> bool:
+        """Whether there may be another file.
+
+        Args:
+            changed: number of objects in it.
+            dirty: number of those that the database would get instead.
+            most: number of files.
+        """
+        times = _WHOLE if self.base is None else _DIRECTORIES
+        return len(self.files) < most and self._count + changed <= max(times * dirty, _FEW)
+
+    def append(self, data: bytes, count: int) -> None:
+        """Add a file with so many objects. Raises StateError."""
+        if self._place is None:
+            self._place = new_place(self._directory, "changes")
+        name = f"{_NAME}{len(self.files):06}"
+        path = self.path(name)
+        try:
+            os.makedirs(self._place.path, exist_ok=True)
+            with open(path, "wb") as file:
+                file.write(data)
+        except OSError as error:
+            raise StateError(
+                f"state backend 'rocksdb' cannot write changes to {path}: {error.strerror or error}"
+            ) from error
+        self.files = (*self.files, NativeFile(name, len(data), f"{self._id}-{name}"))
+        self._count += count
+
+    def path(self, name: str) -> str:
+        """Where a file is."""
+        place = self._place if is_of_log(name) else self.base
+        assert place is not None
+        return os.path.join(place.path, name)
