@@ -20,7 +20,7 @@ from sluiceway.state import (
     TableSchema,
 )
 from sluiceway_rocksdb._database import Database
-from sluiceway_rocksdb._entries import MISSING, CachedEntries
+from sluiceway_rocksdb._entries import MISSING, CachedEntries, Layer
 from sluiceway_rocksdb._log import Log
 from sluiceway_rocksdb._options import RocksDBOptions
 from sluiceway_rocksdb._places import Place, new_place
@@ -150,15 +150,20 @@ class RocksDBKeyedBackend(KeyedStateBackend):
         changed = sum(len(entries.young) for entries in every)
         dirty = changed + sum(len(entries.logged) for entries in every)
         log, most = self._log, self.options.changes
-        begin = log is None or not log.takes(changed, dirty, most)
-        layers = [(e, layer) for e in every if (layer := e.freeze(everything=begin))]
         dropped, self._dropped = self._dropped, []
-        if begin:
-            self._log = log = None
-            if self._database is None and not self._restored:  # so all there is, is in these layers
-                if not layers:
-                    return KeyedSnapshot(metas, {})
-                log = Log(self.options.directory, None) if most else None
+        everything = log is None or not log.takes(changed, dirty, most)
+        if everything:
+            self._log, dropped = None, []
+            # If there is no database, then all there is, is in these layers.
+            empty = self._database is None and not self._restored
+            log = Log(self.options.directory, None) if empty and most else None
+            if empty and not dirty:
+                return KeyedSnapshot(metas, {})
+        if log is None:
+            layers = [Layer(e, layer) for e in every if (layer := e.set_aside())]
+        else:
+            found = [entries.hand_over(everything=everything) for entries in every]
+            layers = [layer for layer in found if layer.values or layer.gone]
         taken = self._pending = Taken(self, layers, metas, log, dropped)
         return KeyedSnapshot(metas, TakenRows(taken), TakenFiles(taken), taken.release)
 
@@ -329,23 +334,24 @@ class RocksDBKeyedBackend(KeyedStateBackend):
                 if pending.state is OPEN:
                     raise
         self._pending = None
-        for (entries, layer), gone in zip(pending.layers, pending.gone, strict=True):
+        for entries, values, gone in pending.layers:
             if entries.dropped:
                 continue
-            entries.frozen = None
             entries.check = entries.check_clean = 0
-            if pending.state is DONE:
-                if pending.in_database:
-                    _thaw(entries, layer)
-                else:
-                    entries.log(layer, gone)
+            if not pending.in_database:
+                entries.logging_is_over(gone, done=pending.state is DONE)
                 continue
-            if pending.state is FAILED and pending.in_database:
+            entries.frozen = None
+            if pending.state is DONE:
+                _thaw(entries, values)
+                continue
+            if pending.state is FAILED:
                 entries.table.written(entries)  # in part, maybe
-            # With removed keys, also where the database has nothing: a file of changes may have been written.
-            entries.begin({**layer, **entries.young})
-            for key in entries.young.keys() & entries.clean.keys():
-                del entries.clean[key]
+            merged = {**values, **entries.young}
+            if not entries.stored:  # then there is nothing that would have to be removed
+                merged = {key: value for key, value in merged.items() if value is not MISSING}
+                entries.clean = {}
+            entries.begin(merged)
         log = pending.settled()
         self._log = log if self.options.changes else None
         doomed, self._doomed = self._doomed, []

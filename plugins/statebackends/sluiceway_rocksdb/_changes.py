@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from sluiceway.errors import CorruptStreamError
 from sluiceway.keygroups import key_group
 from sluiceway.serializers import KEY_SERIALIZER, Row, decode_blocks, encode_rows, rows_of
-from sluiceway.state.heap import HeapSnapshot, Layer
-from sluiceway_rocksdb._entries import MISSING
+from sluiceway.state.heap import HeapSnapshot
+from sluiceway.state.heap import Layer as HeapLayer
 
 if TYPE_CHECKING:
     from sluiceway.state import BackendContext
-    from sluiceway_rocksdb._entries import CachedEntries
+    from sluiceway_rocksdb._entries import Layer
 
-__all__ = ["Changes", "Encoded", "encode_changes"]
+__all__ = ["Changes", "encode_changes"]
 
 _VERSION: Final = 1
-_MISSING_ID: Final = id(MISSING)
 
 
 class _Change(msgspec.Struct, array_like=True, frozen=True):
@@ -45,61 +44,31 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(_Change).decode
 
 
-class Encoded(msgspec.Struct, frozen=True):
-    """Changes as bytes.
-
-    Attributes:
-        data: these; empty: nothing has changed.
-        count: how many objects are in it.
-        present: of each layer what was not removed.
-        gone: of each layer the keys that were.
-    """
-
-    data: bytes
-    count: int
-    present: list[dict[Any, Any]]
-    gone: list[list[Any]]
-
-
 def encode_changes(
-    context: BackendContext,
-    layers: list[tuple[CachedEntries, dict[Any, Any]]],
-    dropped: list[tuple[int, bytes]],
-    *,
-    everything: bool,
-) -> Encoded:
-    """Changes as bytes. Safe in another thread than the task's.
+    context: BackendContext, layers: list[Layer], dropped: list[tuple[int, bytes]]
+) -> tuple[bytes, int]:
+    """Changes as bytes, with the number of objects in it. Safe in another thread than the task's.
 
     Args:
         context: of the backend.
-        layers: namespaces with what is to be set in them, or removed. Nobody changes these objects meanwhile.
+        layers: what is to be set, and what is gone. Nobody changes these objects meanwhile.
         dropped: the namespaces that were dropped before, by table.
-        everything: whether nothing was there before: then there is no need to say what is gone.
 
     Raises:
         SerializationError: a value cannot be serialized; names it.
         StateError: a key is another subtask's.
     """
     heap, gone = [], defaultdict[int, list[tuple[int, bytes, bytes]]](list)
-    all_present, all_gone = [], []
-    for entries, layer in layers:
-        table, present, lost = entries.table, layer, list[Any]()
-        if _MISSING_ID in map(id, layer.values()):
-            present = {key: value for key, value in layer.items() if value is not MISSING}
-            lost = [key for key, value in layer.items() if value is MISSING]
-        if present:
-            heap.append(Layer.of(table.index, table.schema, entries.name, present, table.row_value))
-        if not everything:
-            for key in lost:
-                place = (table.index, entries.namespace, KEY_SERIALIZER.dumps(key))
-                gone[key_group(key, context.max_parallelism)].append(place)
-        all_present.append(present)
-        all_gone.append(lost)
+    for entries, values, keys in layers:
+        table = entries.table
+        if values:
+            heap.append(HeapLayer.of(table.index, table.schema, entries.name, values, table.row_value))
+        for key in keys:
+            place = (table.index, entries.namespace, KEY_SERIALIZER.dumps(key))
+            gone[key_group(key, context.max_parallelism)].append(place)
     groups = dict(HeapSnapshot(context, heap, [])) if heap else {}
-    dropped = [] if everything else dropped
-    count = len(dropped) + sum(map(len, gone.values())) + sum(map(len, all_present))
-    data = _encode(_Change(_VERSION, dropped, gone, groups)) if groups or gone or dropped else b""
-    return Encoded(data, count, all_present, all_gone)
+    count = len(dropped) + sum(len(layer.values) + len(layer.gone) for layer in layers)
+    return _encode(_Change(_VERSION, dropped, gone, groups)), count
 
 
 class Changes:

@@ -4,10 +4,10 @@ A mapping has layers, and the first that knows a key has the truth:
 
 - *young*: what was assigned since the last snapshot and is not in the database; a removed key is there as
   :data:`MISSING`;
-- *frozen*: what was young when a snapshot was taken, until that is written; a value is never handed out from
-  there, only a copy of it;
-- *logged*: what the database does not have, but a file of changes that the last snapshot is made of; none of it
-  is young, too;
+- *frozen*: what the database did not have when a snapshot was taken that goes by it, until it has; a value is
+  never handed out from there, only a copy of it;
+- *logged*: what the database does not have, but a file of changes has that belongs to the last snapshot; none of
+  it is young, too. While that file is being written, nothing that can be changed is handed out but copies;
 - *clean*: what the database has, too, the latest in use last;
 - the database.
 
@@ -18,8 +18,9 @@ clean for longest is forgotten. So an object that is used again and again stays,
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, ItemsView, Iterator, KeysView, MutableMapping, Sequence, ValuesView
+from itertools import filterfalse, repeat
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sluiceway.serializers import are_plain
 from sluiceway_rocksdb._keys import pack_prefix
@@ -27,7 +28,7 @@ from sluiceway_rocksdb._keys import pack_prefix
 if TYPE_CHECKING:
     from sluiceway_rocksdb._table import RocksDBTable
 
-__all__ = ["MISSING", "CachedEntries"]
+__all__ = ["MISSING", "CachedEntries", "Layer"]
 
 MISSING: Final[Any] = object()
 _MISSING_ID: Final = id(MISSING)
@@ -49,6 +50,20 @@ class _Prefixes(dict[int, bytes]):
         return found
 
 
+class Layer(NamedTuple):
+    """What a snapshot has of a namespace.
+
+    Attributes:
+        entries: of the namespace.
+        values: by key; nobody changes the dict, nor the values.
+        gone: keys that were removed; else these are among the values, as :data:`MISSING`.
+    """
+
+    entries: CachedEntries
+    values: dict[Any, Any]
+    gone: Sequence[Any] = ()
+
+
 class CachedEntries(MutableMapping[Any, Any]):
     """The values of a namespace by key.
 
@@ -60,6 +75,7 @@ class CachedEntries(MutableMapping[Any, Any]):
         groups: the key groups in which it has, or None if that is not known.
 
     Attributes:
+        guarded: whether a snapshot is reading what is logged.
         dropped: whether the namespace was dropped.
         holes: whether the young layer may have removed keys.
         known: whether the database or a snapshot may have rows of it, so that a removed key must be remembered.
@@ -79,6 +95,7 @@ class CachedEntries(MutableMapping[Any, Any]):
         "dropped",
         "frozen",
         "groups",
+        "guarded",
         "holes",
         "known",
         "logged",
@@ -106,7 +123,7 @@ class CachedEntries(MutableMapping[Any, Any]):
         self.frozen: dict[Any, Any] | None = None
         self.logged: dict[Any, Any] = {}
         self.clean: dict[Any, Any] = {}
-        self.dropped = False
+        self.dropped = self.guarded = False
         self.check = self.check_clean = 0
         self.begin({})
 
@@ -169,6 +186,7 @@ class CachedEntries(MutableMapping[Any, Any]):
             self.holes = True
         else:
             del self.young[key]
+            self.size -= 1
         return found
 
     def setdefault(self, key: Any, default: Any = None) -> Any:
@@ -178,7 +196,7 @@ class CachedEntries(MutableMapping[Any, Any]):
         return found
 
     def _find(self, key: Any) -> Any:
-        frozen = None if self.frozen is None else self._still_frozen()
+        frozen = None if self.frozen is None and not self.guarded else self._still_frozen()
         if key in self.young:  # removed, or back from a snapshot that was given up
             return self.young[key]
         if frozen is not None and key in frozen:
@@ -186,8 +204,11 @@ class CachedEntries(MutableMapping[Any, Any]):
             if found is not MISSING:
                 found = self._adopt(key, self._copy(found))
             return found
-        if key in self.logged:
-            return self.logged[key]
+        found = self.logged.get(key, MISSING)
+        if found is not MISSING:
+            if self.guarded:
+                found = self.logged[key] = self._copy(found)
+            return found
         found = self.clean.pop(key, MISSING)
         if found is not MISSING:
             self.clean[key] = found  # behind all others
@@ -218,15 +239,15 @@ class CachedEntries(MutableMapping[Any, Any]):
 
     def working(self, keys: Sequence[Any]) -> MutableMapping[Any, Any]:
         """Itself, or a dict that has the values of these keys. They will be assigned, so they become young."""
-        if self.frozen is not None:
+        if self.guarded or self.frozen is not None:
             self.table.backend.settle_if_done()
         young = self.young
-        lacking = [key for key in keys if key not in young]
+        lacking = list(dict.fromkeys(filterfalse(young.__contains__, keys)))
         if lacking and len(young) + len(lacking) > self.check:
             self.table.backend.make_room(self, len(lacking))
             self.table.heat(self)
             young = self.young  # of which some may have been written back
-            lacking = [key for key in keys if key not in young]
+            lacking = list(dict.fromkeys(filterfalse(young.__contains__, keys)))
         if self.holes:
             return self
         if lacking:
@@ -234,35 +255,40 @@ class CachedEntries(MutableMapping[Any, Any]):
         return young
 
     def _bring(self, keys: list[Any]) -> None:
-        """Have those of the keys in the young layer that are anywhere."""
+        """Have those of the keys in the young layer that are anywhere. None is there, nor twice in the list."""
         young = self.young
         if self.frozen is not None:
             keys = self._thawed(keys, self.frozen)
         for layer in (self.logged, self.clean):
-            if layer and keys:
-                take, absent = layer.pop, []
-                for key in keys:
-                    if (found := take(key, MISSING)) is MISSING:
-                        absent.append(key)
-                    else:
-                        young[key] = found
-                keys = absent
+            if not layer:
+                continue
+            values = list(map(layer.pop, keys, repeat(MISSING)))
+            found, absent = dict(zip(keys, values, strict=True)), []
+            if _MISSING_ID in map(id, values):
+                absent = [key for key, value in found.items() if value is MISSING]
+                for key in absent:
+                    del found[key]
+            young.update(self._copies(found) if self.guarded and layer is self.logged else found)
+            if not absent:
+                return
+            keys = absent
         if keys and not self.whole:
-            young.update(self.table.load_all(self, [key for key in dict.fromkeys(keys) if key not in young]))
+            young.update(self.table.load_all(self, keys))
 
     def _thawed(self, keys: list[Any], frozen: dict[Any, Any]) -> list[Any]:
         """Have those in the young layer that are in the frozen one; returns the others."""
         found = {key: frozen[key] for key in keys if key in frozen}
         if not found:
             return keys
-        if _MISSING_ID in map(id, found.values()):
-            present = {key: value for key, value in found.items() if value is not MISSING}
-        else:
-            present = found
-        if not are_plain(list(present.values())):
-            present = {key: self._copy(value) for key, value in present.items()}
-        self.young.update(present)
-        return [key for key in keys if key not in found] if len(found) < len(keys) else []
+        present = {key: value for key, value in found.items() if value is not MISSING}
+        self.young.update(self._copies(present))
+        return [key for key in keys if key not in found]
+
+    def _copies(self, found: dict[Any, Any]) -> dict[Any, Any]:
+        """With a copy of each value that can be changed."""
+        if are_plain(list(found.values())):
+            return found
+        return {key: self._copy(value) for key, value in found.items()}
 
     @property
     def is_cool(self) -> bool:
@@ -271,16 +297,15 @@ class CachedEntries(MutableMapping[Any, Any]):
 
     # -- snapshots -----------------------------------------------------------------------------------------------
 
-    def freeze(self, *, everything: bool) -> dict[Any, Any]:
-        """Set the young layer aside, with what was logged before or without. Empty: there was nothing to do."""
+    def set_aside(self) -> dict[Any, Any]:
+        """Freeze all that the database does not have, and return it. Empty: there was nothing to do."""
         layer = self.young
-        if everything and self.logged:
+        if self.logged:
             if len(layer) <= len(self.logged):
                 self.logged.update(layer)
                 layer = self.logged
             else:
-                for key, value in self.logged.items():
-                    layer.setdefault(key, value)
+                layer.update(self.logged)  # none of which is young
             self.logged = {}
         if layer:
             self.frozen = layer
@@ -288,21 +313,38 @@ class CachedEntries(MutableMapping[Any, Any]):
             self.begin({})
         return layer
 
-    def log(self, layer: dict[Any, Any], gone: list[Any]) -> None:
-        """What was frozen is in a file of changes now: a layer, and keys that were removed."""
-        for key in layer.keys() & self.clean.keys():  # copies, of which those in the young layer are newer
-            del self.clean[key]
-        for key in gone:
-            self.clean.pop(key, None)
-            self.logged.pop(key, None)
-        for key in layer.keys() & self.young.keys():
-            del layer[key]
-        if len(layer) < len(self.logged):
-            self.logged.update(layer)
+    def hand_over(self, *, everything: bool) -> Layer:
+        """Log what is young, and return it for a file of changes; with ``everything``, all that was logged, too.
+
+        Until :meth:`logging_is_over`, what is logged is handed out in copies, and removed keys stay young.
+        """
+        young, logged = self.young, self.logged
+        gone = [key for key, value in young.items() if value is MISSING] if self.holes else []
+        present = {key: value for key, value in young.items() if value is not MISSING} if gone else young
+        if len(present) <= len(logged):
+            logged.update(present)
         else:
-            for key, value in self.logged.items():
-                layer.setdefault(key, value)
-            self.logged = layer
+            merged = dict(present)
+            merged.update(logged)  # none of which is young
+            self.logged = merged
+        for key in gone:
+            self.clean.pop(key, None)  # it came there when an earlier snapshot was written
+        if everything:
+            present, gone = dict(self.logged), []
+        if present or gone:
+            self.known = self.guarded = True
+        self.begin(dict.fromkeys(gone, MISSING))
+        return Layer(self, present, gone)
+
+    def logging_is_over(self, gone: Sequence[Any], *, done: bool) -> None:
+        """A file of changes has been written, or will not be."""
+        self.guarded = False
+        if gone and done:
+            young = self.young
+            for key in gone:
+                if young.get(key) is MISSING:
+                    del young[key]
+            self.begin(young)
 
     # -- all of them ---------------------------------------------------------------------------------------------
 
@@ -335,7 +377,8 @@ class CachedEntries(MutableMapping[Any, Any]):
     def walk(self, decode: Callable[[bytes], Any] | None) -> Iterator[tuple[Any, Any]]:
         """Keys with their values, as they are at the first step; with None for values if ``decode`` is None."""
         self.table.backend.settle_if_done()
-        newest: dict[Any, Any] = {**self.clean, **self.logged} if self.whole else dict(self.logged)
+        newest: dict[Any, Any] = dict(self.clean) if self.whole else {}
+        newest.update(self._copies(self.logged) if self.guarded and decode is not None else self.logged)
         if self.frozen is not None:
             young = self.young
             for key, value in self.frozen.items():

@@ -15,7 +15,7 @@ from sluiceway.serializers import Row
 from sluiceway.state import NativeFile, NativeState, StateMeta
 from sluiceway_rocksdb._changes import Changes, encode_changes
 from sluiceway_rocksdb._database import Database, rows_of
-from sluiceway_rocksdb._entries import MISSING, CachedEntries
+from sluiceway_rocksdb._entries import MISSING, Layer
 from sluiceway_rocksdb._log import Log, is_of_log
 from sluiceway_rocksdb._options import RocksDBOptions
 from sluiceway_rocksdb._places import new_place
@@ -43,7 +43,7 @@ class Taken:
 
     Args:
         backend: whose state it is.
-        layers: namespaces with what was set in them. Nobody changes these objects any more.
+        layers: what the files have to have.
         metas: the tables, by index.
         log: to which changes are added; None: all is written to the database, and that made a directory.
         dropped: namespaces that were dropped since the snapshot before, by table.
@@ -51,20 +51,17 @@ class Taken:
     Attributes:
         log: where its files are, from when it is done until it is released.
         in_database: whether the layers are in the database, once it is.
-        layers: the same; without removed keys, once it is done and they are in a file of changes.
-        gone: of each layer the removed keys, then.
     """
 
     def __init__(
         self,
         backend: RocksDBKeyedBackend,
-        layers: list[tuple[CachedEntries, dict[Any, Any]]],
+        layers: list[Layer],
         metas: tuple[StateMeta, ...],
         log: Log | None,
         dropped: list[tuple[int, bytes]],
     ) -> None:
         self.layers = layers
-        self.gone: list[list[Any]] = [[] for _ in layers]
         self.metas = metas
         self.key_groups: KeyGroupRange = backend.key_groups
         self.options: RocksDBOptions = backend.options
@@ -108,26 +105,22 @@ class Taken:
 
     def _write(self, backend: RocksDBKeyedBackend) -> None:
         database = backend.database  # maybe opened now, so not in the task's thread
-        for entries, layer in self.layers:
-            database.write(chain.from_iterable(entries.table.write(entries, layer)))
+        for entries, values, _ in self.layers:
+            database.write(chain.from_iterable(entries.table.write(entries, values)))
         place = new_place(self.options.directory, "snapshot")
         database.checkpoint(place.path)
         self.log = self._next = Log(self.options.directory, place)
 
     def _add_changes(self, backend: RocksDBKeyedBackend, log: Log) -> None:
-        everything = log.base is None and not log.files
-        encoded = encode_changes(backend.context, self.layers, self._dropped, everything=everything)
-        for (entries, _), gone in zip(self.layers, encoded.gone, strict=True):
+        for entries, _, gone in self.layers:
             if gone and entries.stored:  # else they would have to be remembered for as long as there are rows
                 rows = entries.table.write(entries, dict.fromkeys(gone, MISSING))
                 backend.database.write(chain.from_iterable(rows))
-        if encoded.data:
-            log.append(encoded.data, encoded.count)
-            backend.measure(encoded.count, len(encoded.data))
+        if self.layers or self._dropped:
+            data, count = encode_changes(backend.context, self.layers, self._dropped)
+            log.append(data, count)
+            backend.measure(count, len(data))
         self._files = log.files
-        self.gone = encoded.gone
-        present = zip(self.layers, encoded.present, strict=True)
-        self.layers = [(entries, layer) for (entries, _), layer in present]
 
     def release(self) -> None:
         """Nobody will read it any more."""
@@ -141,7 +134,7 @@ class Taken:
 
     def settled(self) -> Log | None:
         """The task's thread has taken notice of what has become of it. Gives what the next one may go on with."""
-        self.layers, self.gone = [], []
+        self.layers = []
         log, self._next = self._next, None
         return log if self.state is DONE else None
 
