@@ -18,7 +18,8 @@ from sluiceway.connectors.deadletters import dead_letter_files, read_dead_letter
 from sluiceway.plugins import default_manager
 
 HERE = Path(__file__).parent
-KINDS = ("savepoint", "memory", "rocksdb", "unaligned")
+KINDS = ("savepoint", "memory", "rocksdb", "changes", "unaligned")
+FORMATS = {"rocksdb": {"rocksdb 1"}, "changes": {"rocksdb 2"}}
 VERSIONS = sorted(place.name for place in HERE.iterdir() if (place / "savepoint").is_dir())
 
 
@@ -51,7 +52,7 @@ def test_a_corpus_has_state_of_every_kind(version: str, kind: str) -> None:
     assert metadata.written_by
     operators = [o for v in metadata.vertices for s in v.subtasks for o in s.operators]
     keyed = [(o.uid, o.keyed) for o in operators if o.keyed is not None]
-    assert any(k.native for _, k in keyed) == (kind == "rocksdb")
+    assert {k.native.format for _, k in keyed if k.native} == FORMATS.get(kind, set())
     kinds = {(table.kind, table.expires) for _, k in keyed for table in k.tables}
     assert kinds >= {(name, False) for name in ("value", "list", "map", "reducing", "aggregating")}
     assert kinds >= {(name, True) for name in ("value", "list", "map")}

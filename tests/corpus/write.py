@@ -8,6 +8,7 @@ job stays as it is: what is to be added gets steps with new uids, which earlier 
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import sys
 import tempfile
@@ -27,8 +28,9 @@ COUNT, KEYS = 2_000, 5
 STOP_AT = 900
 THE_END = 10**12
 """An event time that comes with the end of the input only."""
-KINDS = ("savepoint", "memory", "rocksdb", "unaligned")
-"""The checkpoint ``unaligned`` is one of the memory backend's, with records that were in flight."""
+KINDS = ("savepoint", "memory", "rocksdb", "changes", "unaligned")
+"""The checkpoint ``unaligned`` is one of the memory backend's, with records that were in flight; ``rocksdb`` has
+the files of a database alone, ``changes`` files of changes."""
 
 
 @dataclass
@@ -245,7 +247,8 @@ def write(place: Path) -> None:
         if kind == "unaligned":
             options |= {"checkpoint_unaligned": True, "buffer_timeout": "250ms"}
         else:
-            options["state_backend"] = kind
+            options["state_backend"] = "memory" if kind == "memory" else "rocksdb"
+        os.environ["SLUICEWAY_ROCKSDB_CHANGES"] = "0" if kind == "rocksdb" else "32"
         flow = pipeline([], 250, kept)
         try:
             flow.run(**options, checkpoints=kept, checkpoint_interval="300ms")

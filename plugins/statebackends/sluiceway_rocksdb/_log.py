@@ -25,6 +25,8 @@ _FEW: Final = 20_000
 _DIRECTORIES: Final = 8
 _WHOLE: Final = 2
 """So many times the objects that would have to be written else."""
+_SMALL: Final = 1_000
+"""So many objects are written anew each time, if that is all there is: rather one file than many small ones."""
 
 
 def is_of_log(name: str) -> bool:
@@ -59,6 +61,8 @@ class Log:
             dirty: number of those that the database would get instead.
             most: number of files.
         """
+        if self.base is None and dirty <= _SMALL:
+            return False
         times = _WHOLE if self.base is None else _DIRECTORIES
         return len(self.files) < most and self._count + changed <= max(times * dirty, _FEW)
 

@@ -42,6 +42,11 @@ class Place:
         return self.name
 
 
+@pytest.fixture(autouse=True)
+def _several_files_also_of_small_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sluiceway_rocksdb._log, "_SMALL", 0)
+
+
 def files(snapshot: KeyedSnapshot) -> tuple[int, int]:
     """How many of a snapshot's files are files of changes, and how many of the database."""
     assert isinstance(snapshot.native, NativeState)
@@ -110,6 +115,17 @@ def test_there_are_only_so_many_files(make: Make, monkeypatch: pytest.MonkeyPatc
         entries[0] = i
         found.append(files(backend.snapshot()))
     assert found == [(1, 0), (2, 0), (3, 0), (1, 0), (2, 0), (3, 0), (1, 0)]
+    # Nor of little state.
+    monkeypatch.setattr(sluiceway_rocksdb._log, "_SMALL", 100)
+    backend = make()
+    entries = backend.table(COUNT).entries("w")
+    found = []
+    for i in range(98, 103):
+        entries.update(dict.fromkeys(range(i), i))
+        found.append(files(backend.snapshot())[0])
+    assert found == [1, 1, 1, 2, 3]
+    assert counts(backend) == dict.fromkeys(range(102), 102)
+    monkeypatch.setattr(sluiceway_rocksdb._log, "_SMALL", 0)
     # Nor do they have many times what there is.
     monkeypatch.setattr(sluiceway_rocksdb._log, "_FEW", 0)
     backend = make()
