@@ -11,7 +11,7 @@ import msgspec
 
 from sluiceway.errors import CorruptStreamError
 from sluiceway.keygroups import key_group
-from sluiceway.serializers import KEY_SERIALIZER, Row, decode_blocks, encode_rows, rows_of
+from sluiceway.serializers import KEY_SERIALIZER, Row, decode_blocks, rows_of
 from sluiceway.state.heap import HeapSnapshot
 from sluiceway.state.heap import Layer as HeapLayer
 
@@ -117,10 +117,6 @@ class Changes:
                 for row in chain(rows, *map(rows_of, blocks)):
                     namespaces.setdefault((row.table, row.namespace), {})[load_key(row.key)] = row
 
-    def groups(self) -> list[int]:
-        """The key groups that anything is known of."""
-        return list(self._groups)
-
     def of(self, group: int) -> Iterator[tuple[int, bytes, Hashable, Row | None]]:
         """Table, namespace, key and row of what is now in a key group; None for what is gone."""
         for (table, namespace), entries in self._groups.get(group, {}).items():
@@ -128,7 +124,7 @@ class Changes:
                 yield table, namespace, key, row
 
     def over(self, group: int, before: Iterator[Row]) -> Iterator[Row]:
-        """The rows of a key group, of which so many were there before."""
+        """The rows of a key group, of which these were there before."""
         namespaces = self._groups.get(group, {})
         for row in before:
             where = (row.table, row.namespace)
@@ -138,8 +134,3 @@ class Changes:
                 yield row
         for entries in namespaces.values():
             yield from (row for row in entries.values() if row is not None)
-
-    def encoded(self, group: int, before: Iterator[Row]) -> bytes | None:
-        """The same as the ``groups`` of a snapshot have it; None: there are none."""
-        found = list(self.over(group, before))
-        return encode_rows(found) if found else None

@@ -22,9 +22,10 @@ __all__ = ["Log", "is_of_log"]
 _NAME: Final = "changes-"
 _FEW: Final = 20_000
 """So many objects may be in the files, however few there are in memory."""
-_DIRECTORIES: Final = 8
-_WHOLE: Final = 2
-"""So many times the objects that would have to be written else."""
+_TIMES_OF_ROWS: Final = 8
+"""Else they may have so many times the objects that would have to become rows of the database."""
+_TIMES_OF_OBJECTS: Final = 2
+"""The same where there is no database: these would be in a file again, which takes less time."""
 _SMALL: Final = 1_000
 """So many objects are written anew each time, if that is all there is: rather one file than many small ones."""
 
@@ -58,12 +59,12 @@ class Log:
 
         Args:
             changed: number of objects in it.
-            dirty: number of those that the database would get instead.
+            dirty: number of those that would have to be written instead.
             most: number of files.
         """
         if self.base is None and dirty <= _SMALL:
             return False
-        times = _WHOLE if self.base is None else _DIRECTORIES
+        times = _TIMES_OF_OBJECTS if self.base is None else _TIMES_OF_ROWS
         return len(self.files) < most and self._count + changed <= max(times * dirty, _FEW)
 
     def append(self, data: bytes, count: int) -> None:
@@ -82,6 +83,17 @@ class Log:
             ) from error
         self.files = (*self.files, NativeFile(name, len(data), f"{self._id}-{name}"))
         self._count += count
+
+    def read(self, name: str) -> bytes:
+        """What is in a file of changes. Raises StateError."""
+        path = self.path(name)
+        try:
+            with open(path, "rb") as file:
+                return file.read()
+        except OSError as error:
+            raise StateError(
+                f"state backend 'rocksdb' cannot read changes from {path}: {error.strerror or error}"
+            ) from error
 
     def path(self, name: str) -> str:
         """Where a file is."""

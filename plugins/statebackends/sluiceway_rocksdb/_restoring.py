@@ -80,11 +80,7 @@ def _put_rows(
 
     def rows() -> Iterator[tuple[bytes, bytes]]:
         for row in decode_rows(data):
-            if not 0 <= row.table < len(metas):
-                raise CorruptStreamError(
-                    f"key group {group} of operator {backend.operator!r} has a row of table {row.table}, there "
-                    f"are {len(metas)} tables"
-                )
+            _check_table(backend, group, row.table, metas)
             place, own, value = put_row(group, index[row.table], metas[row.table], row, backend.operator)
             if own:
                 buckets.setdefault(place, []).append((own, value))
@@ -94,6 +90,14 @@ def _put_rows(
             yield place, encode_bucket(entries)
 
     backend.database.write(rows())
+
+
+def _check_table(backend: RocksDBKeyedBackend, group: int, table: int, metas: tuple[StateMeta, ...]) -> None:
+    if not 0 <= table < len(metas):
+        raise CorruptStreamError(
+            f"key group {group} of operator {backend.operator!r} has a row of table {table}, there are "
+            f"{len(metas)} tables"
+        )
 
 
 def _base(native: NativeState) -> list[NativeFile]:
@@ -165,12 +169,17 @@ def _change(
             path = os.path.join(place.path, name)
             native.fetch(name, path)
             with open(path, "rb") as file:
-                changes.add(file.read(), own.__contains__)
+                data = file.read()
             os.unlink(path)
+            try:
+                changes.add(data, own.__contains__)
+            except CorruptStreamError as error:
+                raise CorruptStreamError(f"file {name} of operator {backend.operator!r}: {error}") from error
     finally:
         place.remove()
     for table, namespace in changes.dropped:
         for group in groups:
+            _check_table(backend, group, table, metas)
             prefix = pack_prefix(group, index[table], namespace)
             backend.database.delete_range(prefix, upper(prefix))
     for group in groups:
@@ -186,6 +195,7 @@ def _changed_rows(
 ) -> Iterator[tuple[bytes, bytes | None]]:
     buckets: dict[bytes, list[tuple[Hashable, bytes, bytes | None]]] = {}
     for table, namespace, key, row in changes.of(group):
+        _check_table(backend, group, table, metas)
         if row is None:
             tail, own = row_key(key, stable_hash(key))
             place, value = pack_prefix(group, index[table], namespace) + tail, None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sluiceway.errors import StateError
 from sluiceway.keygroups import KeyGroupRange
-from sluiceway.serializers import Row
+from sluiceway.serializers import Row, encode_rows
 from sluiceway.state import NativeFile, NativeState, StateMeta
 from sluiceway_rocksdb._changes import Changes, encode_changes
 from sluiceway_rocksdb._database import Database, rows_of
@@ -49,7 +49,7 @@ class Taken:
         dropped: namespaces that were dropped since the snapshot before, by table.
 
     Attributes:
-        log: where its files are, from when it is done until it is released.
+        log: where its files are, once it is done and until it is released.
         in_database: whether the layers are in the database, once it is.
     """
 
@@ -146,15 +146,14 @@ class Taken:
                 self._reader = Database.read_only(log.base.path, self.options)
             return self._reader
 
-    def changes(self) -> Changes | None:
-        """What is in the files of changes, if there are any."""
+    def changes(self) -> Changes:
+        """What is in the files of changes."""
         log = self.finish()
         with self._lock:
-            if self._changes is None and self._files:
+            if self._changes is None:
                 changes = Changes()
                 for file in self._files:
-                    with open(log.path(file.name), "rb") as opened:
-                        changes.add(opened.read())
+                    changes.add(log.read(file.name))
                 self._changes = changes
             return self._changes
 
@@ -179,11 +178,10 @@ class TakenRows(Mapping[int, bytes]):
         self._found: list[int] | None = None
 
     def __getitem__(self, group: int) -> bytes:
-        found = self._taken.changes()
-        data = (found or Changes()).encoded(group, self._before(group))
-        if data is None:
+        found = list(self._taken.changes().over(group, self._before(group)))
+        if not found:
             raise KeyError(group)
-        return data
+        return encode_rows(found)
 
     def _before(self, group: int) -> Iterator[Row]:
         """What the directory has."""
@@ -200,7 +198,7 @@ class TakenRows(Mapping[int, bytes]):
 
     def _groups(self) -> list[int]:
         if self._found is None:
-            changes = self._taken.changes() or Changes()
+            changes = self._taken.changes()
             every = range(*self._taken.key_groups)
             found = [group for group in every if next(changes.over(group, self._before(group)), None) is not None]
             self._found = found

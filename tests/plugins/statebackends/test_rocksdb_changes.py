@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -252,10 +252,14 @@ def test_changes_that_cannot_be_written_are_an_error_and_not_lost(make: Make, tm
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"\x93 nonsense", "these 10 bytes are no changes of state"),
+        (b"\x93 nonsense", "file changes-000000 of operator 'uid-7': these 10 bytes are no changes of state"),
         (
             msgspec.msgpack.encode([9, [], {}, {}]),
             "changes of state of layout 9 cannot be read: this version knows",
+        ),
+        (
+            msgspec.msgpack.encode([1, [(7, b"")], {}, {}]),
+            "operator 'uid-7' has a row of table 7, there are 1 tables",
         ),
     ],
 )
@@ -268,6 +272,18 @@ def test_changes_that_cannot_be_read_are_named(make: Make, data: bytes, message:
     Path(snapshot.native.local_path(file.name)).write_bytes(data)
     with pytest.raises(CorruptStreamError, match=message):
         make(restore=[snapshot])
+
+
+def test_changes_that_are_gone_from_the_disk_are_named(make: Make) -> None:
+    backend = make()
+    backend.table(COUNT).entries()["a"] = 1
+    snapshot = backend.snapshot()
+    assert snapshot.native is not None
+    [file] = snapshot.native.files
+    path = Path(snapshot.native.local_path(file.name))
+    path.unlink()
+    with pytest.raises(StateError, match=f"cannot read changes from {path}: No such file"):
+        rows_alone(snapshot)
 
 
 # -- random histories -----------------------------------------------------------------------------------------
@@ -376,11 +392,10 @@ class History:
 
 
 @pytest.fixture
-def _small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     r = random.Random(request.node.name)
     monkeypatch.setattr(sluiceway_rocksdb._backend, "_LEAST", r.choice([2, 8, 16, 64, 400]))
     monkeypatch.setattr(sluiceway_rocksdb._log, "_FEW", r.choice([0, 5, 50, 20_000]))
-    return
 
 
 @pytest.mark.usefixtures("_small")
