@@ -82,7 +82,7 @@ class Feature(Enum):
     AT_LEAST_ONCE = _SURVIVAL, "checkpoints for at-least-once"
     UNALIGNED = _SURVIVAL, "unaligned checkpoints"
     SAVEPOINTS = _SURVIVAL, "savepoints"
-    BEGINNING_FROM = _SURVIVAL, "beginning with a checkpoint (--from)"
+    BEGINNING_FROM = _SURVIVAL, "beginning with a checkpoint (--from, --resume)"
     DROPPED_STATE = _SURVIVAL, "leaving state behind (--allow-dropped-state)"
     RESTARTS = _SURVIVAL, "restart strategies"
 

@@ -47,6 +47,8 @@ class Settings:
         checkpoint_interval_ms: time from one checkpoint to the next; 0: none are taken.
         checkpoints: path or URL of the place where checkpoints are kept; None: in the memory of the job manager.
         from_checkpoint: path or URL of a checkpoint to begin with; None: at the beginning.
+        resume: whether to begin with the newest checkpoint or savepoint of the job in ``checkpoints``, and at the
+            beginning if the job has left none there.
         allow_dropped_state: whether state of that checkpoint may be left behind for which there is no step any
             more.
         checkpoint_retained: how many completed ones are kept.
@@ -92,6 +94,7 @@ class Settings:
     checkpoint_interval_ms: int = 0
     checkpoints: str | None = None
     from_checkpoint: str | None = None
+    resume: bool = False
     allow_dropped_state: bool = False
     checkpoint_retained: int = 1
     checkpoint_mode: str = "exactly-once"
@@ -265,7 +268,23 @@ def _check(settings: Settings, origins: Mapping[str, str]) -> None:
             f"local-recovery ({origins['local-recovery']}) keeps copies of what is written to the place that "
             "checkpoints names, and there is none: name one, or leave local-recovery out"
         )
+    _check_resume(settings, origins)
     _check_unaligned(settings, origins)
+
+
+def _check_resume(settings: Settings, origins: Mapping[str, str]) -> None:
+    if not settings.resume:
+        return
+    if settings.checkpoints is None:
+        raise ConfigurationError(
+            f"resume ({origins['resume']}) begins with the job's newest checkpoint in the place that checkpoints "
+            "names, and there is none: name one with --checkpoints"
+        )
+    if settings.from_checkpoint is not None:
+        raise ConfigurationError(
+            f"resume ({origins['resume']}) and from ({origins['from']}) both say what the job begins with: leave "
+            "one out; --no-resume overrides a configured resume"
+        )
 
 
 def _check_unaligned(settings: Settings, origins: Mapping[str, str]) -> None:

@@ -203,6 +203,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
         Option("checkpoint-interval", "checkpoint_interval_ms", _A_DURATION, _duration(0)),
         Option("checkpoints", "checkpoints", "a path or URL", _place),
         Option("from", "from_checkpoint", "a path or URL", _place),
+        Option("resume", "resume", "true or false", _truth),
         Option("allow-dropped-state", "allow_dropped_state", "true or false", _truth),
         Option("checkpoint-retained", "checkpoint_retained", "a whole number >= 1", _whole(1)),
         Option(

@@ -203,6 +203,20 @@ def test_the_checkpoint_to_begin_with_has_a_keyword_of_its_own(tmp_path: Path) -
     assert look(tmp_path, {"checkpoints": "here"}).settings.checkpoints == str(Path("here").absolute())
 
 
+def test_resume_needs_a_place_and_goes_with_nothing_else_to_begin_with(tmp_path: Path) -> None:
+    assert look(tmp_path, SLUICEWAY_RESUME="yes", SLUICEWAY_CHECKPOINTS="/x").settings.resume
+    (tmp_path / "sluiceway.toml").write_text("resume = true")
+    assert complaint(tmp_path) == (
+        f"resume (resume in {tmp_path}/sluiceway.toml) begins with the job's newest checkpoint in the place that "
+        "checkpoints names, and there is none: name one with --checkpoints"
+    )
+    assert complaint(tmp_path, {"checkpoints": "/x", "from_checkpoint": "/y"}) == (
+        f"resume (resume in {tmp_path}/sluiceway.toml) and from (--from-checkpoint) both say what the job begins "
+        "with: leave one out; --no-resume overrides a configured resume"
+    )
+    assert not look(tmp_path, {"resume": False, "from_checkpoint": "/y"}).settings.resume
+
+
 def test_a_variable_that_looks_like_a_slip_is_hinted_at(tmp_path: Path) -> None:
     resolved = look(
         tmp_path,

@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from sluiceway.cli.errors import warn
+from sluiceway.cli.found import resumed
 from sluiceway.cli.groups import Group
 from sluiceway.cli.options import Request, pipeline_command
 from sluiceway.cli.tables import print_table
@@ -20,6 +21,7 @@ from sluiceway.config import duration_ms, resolve
 from sluiceway.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from sluiceway.runtime.cluster.client import ClusterClient
     from sluiceway.runtime.cluster.messages import FailureInfo
 
 __all__ = ["cancel", "cluster", "list_jobs", "stop_job", "submit"]
@@ -172,7 +174,20 @@ def submit(request: Request) -> None:
     with ClusterClient() as client, load_pipeline(request.target, request.arguments) as pipeline:
         settings = request.resolved.settings
         graph = job_graph_of(pipeline.graph(settings), manager().services())
+        if settings.resume:
+            _refuse_running(client, graph.job_name)
+            settings = resumed(settings, graph.job_name)
         click.echo(client.submit(graph.job_name, graph, settings))
+
+
+def _refuse_running(client: ClusterClient, job_name: str) -> None:
+    """Refuse to resume a job that runs: both would write the same output."""
+    for job in client.status().jobs:
+        if job.name == job_name and job.status not in ("finished", "failed", "canceled"):
+            raise ConfigurationError(
+                f"{job_name!r} is {job.status} already, as {job.job}: to resume it with another program, end it "
+                f"first with sluiceway stop {job.job} --savepoint PLACE"
+            )
 
 
 @click.command("list", short_help="List the jobs of the running cluster.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -106,6 +107,9 @@ def _replay(
     from sluiceway.engine import JobStatus
 
     settings = request.resolved.settings
+    if request.resolved.origins["resume"] == "--resume":
+        raise click.UsageError("--resume is for the job itself; records are replayed by a job of their own")
+    settings = replace(settings, resume=False)  # a configured one is for the job itself, too
     plugins = manager()
     plugins.engine(settings.engine)
     files = dead_letter_files(directory)

@@ -3,12 +3,62 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from sluiceway.config import Settings
 from sluiceway.errors import SluicewayError
 
-__all__ = ["tell_of_checkpoint", "tell_where_to_go_on"]
+__all__ = ["resumed", "tell_of_checkpoint", "tell_where_to_go_on"]
+
+
+def resumed(settings: Settings, job_name: str, *, quiet: bool = False) -> Settings:
+    """Return the options with the checkpoint that the job resumes from, and say on standard error which that is.
+
+    Micro-batches resume in the directory of their run, which their engine looks for.
+
+    Args:
+        settings: the options of the run; returned as they are without ``resume``.
+        job_name: the pipeline's.
+        quiet: say nothing.
+
+    Raises:
+        CheckpointError: the newest checkpoint of the job cannot be read.
+    """
+    place = settings.checkpoints
+    if not settings.resume or place is None:
+        return settings
+    from sluiceway.cli.manager import manager
+
+    if settings.engine != "local" and not settings.hosted:
+        if not quiet:
+            shown = _newest_run(settings, place, job_name, unfinished=False)
+            told = f"resuming {job_name!r} in {shown}" if shown else _begins(job_name, place, "run")
+            print(told, file=sys.stderr)
+        return settings
+    from sluiceway.runtime.resuming import find_resumable
+
+    open_storage = manager().checkpoint_storage
+    found = find_resumable(open_storage(place), job_name, open_storage)
+    if found is None:
+        if not quiet:
+            print(_begins(job_name, place, "checkpoint"), file=sys.stderr)
+        return replace(settings, resume=False)
+    if not quiet:
+        what = (
+            f"{found.metadata.kind} {found.metadata.checkpoint_id}, of {_shown_time(found.metadata.completed_ms)}"
+        )
+        over = ", with which the job had come to its end" if found.is_final else ""
+        print(f"resuming {job_name!r} from {what}{over}: {found.location}", file=sys.stderr)
+    return replace(settings, from_checkpoint=found.location, resume=False)
+
+
+def _begins(job_name: str, place: str, what: str) -> str:
+    return f"there is no {what} of {job_name!r} in {place} to resume from: this run begins at the beginning"
+
+
+def _shown_time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def tell_of_checkpoint(settings: Settings, job_name: str) -> None:
@@ -20,7 +70,7 @@ def tell_of_checkpoint(settings: Settings, job_name: str) -> None:
         settings: the options of the run.
         job_name: the pipeline's.
     """
-    if settings.checkpoints is None or settings.from_checkpoint is not None:
+    if settings.checkpoints is None or settings.from_checkpoint is not None or settings.resume:
         return
     if settings.engine != "local" and not settings.hosted:
         _tell_of_run(settings, settings.checkpoints, job_name)
@@ -39,9 +89,9 @@ def tell_of_checkpoint(settings: Settings, job_name: str) -> None:
     newest, directory = max(mine, key=lambda one: (one[0].completed_ms, one[0].checkpoint_id))
     if all(subtask.finished for vertex in newest.vertices for subtask in vertex.subtasks):
         return  # that run has come to its end
-    when = datetime.fromtimestamp(newest.completed_ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     print(
-        f"there is checkpoint {newest.checkpoint_id} of an earlier run of {job_name!r}, of {when}; this run begins"
+        f"there is checkpoint {newest.checkpoint_id} of an earlier run of {job_name!r}, of "
+        f"{_shown_time(newest.completed_ms)}; this run begins"
         f" at the beginning. To go on from it: --from {storage.shown(directory)}",
         file=sys.stderr,
     )
@@ -57,20 +107,20 @@ def tell_where_to_go_on(settings: Settings, job_name: str) -> None:
     place = settings.from_checkpoint or settings.checkpoints
     if place is None or settings.engine == "local" or settings.hosted:
         return
-    shown = _unfinished_run(settings, place, job_name)
+    shown = _newest_run(settings, place, job_name)
     if shown:
         print(f"to go on where it was: --from {shown}", file=sys.stderr)
 
 
-def _unfinished_run(settings: Settings, place: str, job_name: str) -> str:
-    """The path or URL of the newest run in micro-batches that has not come to its end; empty: there is none."""
+def _newest_run(settings: Settings, place: str, job_name: str, *, unfinished: bool = True) -> str:
+    """The path or URL of the newest run in micro-batches; empty: there is none, or it has come to its end."""
     from sluiceway.cli.manager import manager
     from sluiceway.runtime.microbatch.runs import find_runs, is_finished
 
     try:
         storage = manager().checkpoint_storage(place)
         mine = [run for run in find_runs(storage) if (run.job, run.engine) == (job_name, settings.engine)]
-        if not mine or is_finished(storage, mine[-1]):
+        if not mine or (unfinished and is_finished(storage, mine[-1])):
             return ""
     except (SluicewayError, OSError):
         return ""  # the run itself says what is wrong there
@@ -78,7 +128,7 @@ def _unfinished_run(settings: Settings, place: str, job_name: str) -> str:
 
 
 def _tell_of_run(settings: Settings, place: str, job_name: str) -> None:
-    shown = _unfinished_run(settings, place, job_name)
+    shown = _newest_run(settings, place, job_name)
     if not shown:
         return
     print(

@@ -68,6 +68,11 @@ _SETTINGS: Final = (
     click.Option(["--checkpoints"], metavar="PLACE", help="Path or URL where checkpoints are kept."),
     click.Option(["--from"], metavar="PLACE", help="A checkpoint to begin with: the newest one in that place."),
     click.Option(
+        ["--resume/--no-resume"],
+        default=None,
+        help="Begin with the job's newest checkpoint in --checkpoints; at the beginning if it has none.",
+    ),
+    click.Option(
         ["--allow-dropped-state/--no-allow-dropped-state"],
         default=None,
         help="Whether state may be left behind for which there is no step any more (it may not).",

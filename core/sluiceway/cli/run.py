@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sluiceway.cli import exitcodes
-from sluiceway.cli.found import tell_of_checkpoint, tell_where_to_go_on
+from sluiceway.cli.found import resumed, tell_of_checkpoint, tell_where_to_go_on
 from sluiceway.cli.logs import metrics_on_stderr
 from sluiceway.cli.options import Request, pipeline_command
 from sluiceway.cli.output import is_broken_pipe
@@ -61,6 +61,7 @@ def run(
     What the pipeline prints goes to standard output, everything else to standard error. Ctrl-C cancels the job,
     a second one ends it at once; SIGTERM cancels it too. With --savepoint the job stands still behind a savepoint
     and ends, and the directory of that is told on standard error; if there turns out to be none, it is cancelled.
+    With --checkpoints DIR --resume the same command starts the job for the first time and resumes it later.
     """
     from sluiceway.api import Pipeline
     from sluiceway.api.results import collect_from
@@ -76,10 +77,16 @@ def run(
         if isinstance(target, Pipeline):
             if take is not None:
                 raise click.UsageError(_take_what(target, request.target))
+            settings = resumed(settings, target.name, quiet=quiet or as_json)
             job = target.prepare(settings, plugins.services())
             if not (quiet or as_json):
                 tell_of_checkpoint(settings, target.name)
             go: Callable[[], object] = job.run
+        elif settings.resume:
+            raise click.UsageError(
+                f"resume ({request.resolved.origins['resume']}) is for a whole Pipeline, and {request.target} is "
+                "a stream: leave it out, or override it with --no-resume"
+            )
         else:
             records = stack.enter_context(collect_from(target, settings))
             job = records.job

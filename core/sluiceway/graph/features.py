@@ -64,6 +64,7 @@ OPTION_FEATURES: Final[Mapping[str, Feature | None]] = {
     "checkpoint-interval": Feature.CHECKPOINTS,
     "checkpoints": Feature.CHECKPOINTS,
     "from": Feature.BEGINNING_FROM,
+    "resume": Feature.BEGINNING_FROM,
     "allow-dropped-state": Feature.DROPPED_STATE,
     "checkpoint-retained": Feature.CHECKPOINT_TIMING,
     "checkpoint-mode": Feature.AT_LEAST_ONCE,

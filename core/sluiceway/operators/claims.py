@@ -35,7 +35,8 @@ def check_claimed(
         IncompatibleStateError: names the step and the states.
     """
     settings, step = context.settings, context.node.step
-    if context.attempt or settings.from_checkpoint is None or settings.allow_dropped_state:
+    begins_with_checkpoint = settings.from_checkpoint is not None or settings.resume
+    if context.attempt or not begins_with_checkpoint or settings.allow_dropped_state:
         return
     if step.kind not in OF_FUNCTIONS:
         return

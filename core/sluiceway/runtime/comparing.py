@@ -18,7 +18,8 @@ from sluiceway.inflight import EdgeName
 from sluiceway.operators.claims import OF_FUNCTIONS, unclaimed
 from sluiceway.operators.timed import DUE
 from sluiceway.runtime.declaring import Declared, declared_states
-from sluiceway.runtime.restoring import find_newest, refusals, saved_key_groups, wrong_key_groups
+from sluiceway.runtime.restoring import refusals, saved_key_groups, wrong_key_groups
+from sluiceway.runtime.resuming import find_newest
 from sluiceway.runtime.snapshots import JobSnapshot, edge_names
 from sluiceway.serializers import decode_blocks
 from sluiceway.state import StateMeta

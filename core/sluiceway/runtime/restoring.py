@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sluiceway.checkpoints import (
-    CHECKPOINT,
     CheckpointMetadata,
-    find_checkpoints,
-    load_metadata,
     read_enumerators,
     read_in_flight,
     read_operators,
@@ -16,12 +13,13 @@ from sluiceway.checkpoints import (
 )
 from sluiceway.config import Settings
 from sluiceway.engine import Services
-from sluiceway.errors import CheckpointError, SluicewayError, StateError
+from sluiceway.errors import SluicewayError, StateError
 from sluiceway.graph import JobGraph
+from sluiceway.runtime.enginelog import INFO, log
+from sluiceway.runtime.resuming import find_newest, find_resumable
 from sluiceway.runtime.snapshots import JobSnapshot
-from sluiceway.storage import CheckpointStorage
 
-__all__ = ["find_newest", "refusals", "restore_from", "saved_key_groups", "wrong_key_groups"]
+__all__ = ["refusals", "restore_from", "saved_key_groups", "wrong_key_groups"]
 
 
 def restore_from(settings: Settings, graph: JobGraph, services: Services) -> JobSnapshot | None:
@@ -29,7 +27,8 @@ def restore_from(settings: Settings, graph: JobGraph, services: Services) -> Job
 
     Args:
         settings: ``from_checkpoint`` is the path or URL of a checkpoint; or of a directory with checkpoints in
-            it or below it: then it is the newest of them. None: the job begins at its beginning.
+            it or below it: then it is the newest of them. None: the job begins at its beginning, or with
+            ``resume`` from its own newest checkpoint in ``checkpoints``, if it has left one there.
         graph: the job.
         services: gives the storage.
 
@@ -41,6 +40,12 @@ def restore_from(settings: Settings, graph: JobGraph, services: Services) -> Job
             another number of key groups than was chosen, or in files of a state backend that is missing.
     """
     location = settings.from_checkpoint
+    if location is None and settings.resume and settings.checkpoints is not None:
+        place = services.checkpoint_storage(settings.checkpoints)
+        resumable = find_resumable(place, graph.job_name, services.checkpoint_storage)
+        if resumable is not None:
+            location = resumable.location
+            log(INFO, "jobs", f"resumes from {location}", job=graph.job_name)
     if location is None:
         return None
     parent, name = split_location(location)
@@ -61,36 +66,6 @@ def restore_from(settings: Settings, graph: JobGraph, services: Services) -> Job
 
     check_states(saved_metadata(storage, directory, metadata, services), graph, settings, services)
     return restored
-
-
-def find_newest(storage: CheckpointStorage, name: str) -> tuple[str, CheckpointMetadata]:
-    """The newest checkpoint in a directory or below it, and its directory. Raises CheckpointError.
-
-    A savepoint that its run went on after does not count if there is a checkpoint of that run: after a failure the
-    run may have gone on from that, and have aborted transactions that the savepoint takes for pre-committed. Nor
-    does it count if that is known to be so, unless ``name`` is its own.
-    """
-    found = [(directory, load_metadata(storage, directory)) for directory in find_checkpoints(storage, name)]
-    if not found:
-        raise CheckpointError(f"there is no complete checkpoint in {storage.shown(name)}")
-    runs = {_run(metadata) for _, metadata in found if metadata.kind == CHECKPOINT} - {""}
-    lasting = [one for one in found if _was_last(one[1]) or _run(one[1]) not in runs]
-    lasting = [one for one in lasting if one[0] == name or not one[1].properties.get("behind")]
-    if not lasting:
-        raise CheckpointError(
-            f"in {storage.shown(name)} there are only savepoints whose run has failed after them and has begun "
-            f"anew from before them: to begin with one all the same, name its own directory, such as "
-            f"{storage.shown(found[-1][0])}"
-        )
-    return max(lasting, key=lambda one: (one[1].completed_ms, one[1].checkpoint_id))
-
-
-def _run(metadata: CheckpointMetadata) -> str:
-    return str(metadata.properties.get("run", ""))
-
-
-def _was_last(metadata: CheckpointMetadata) -> bool:
-    return metadata.kind == CHECKPOINT or bool(metadata.properties.get("stops"))
 
 
 def saved_key_groups(metadata: CheckpointMetadata) -> dict[str, int]:

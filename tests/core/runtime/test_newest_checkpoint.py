@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,14 @@ import pytest
 
 from sluiceway.checkpoints import CHECKPOINT, METADATA, SAVEPOINT, CheckpointMetadata, encode_metadata
 from sluiceway.errors import CheckpointError
-from sluiceway.runtime.restoring import find_newest
+from sluiceway.runtime.resuming import find_newest, find_resumable, note_stop
 from sluiceway_filesystem._storage import open_storage
 
 
-def write(place: Path, name: str, kind: str, completed_ms: int, **properties: Any) -> None:
+def write(place: Path, name: str, kind: str, completed_ms: int, *, job: str = "job", **properties: Any) -> None:
     metadata = CheckpointMetadata(
-        job_name="job",
-        job_id="job",
+        job_name=job,
+        job_id=job,
         checkpoint_id=completed_ms,
         kind=kind,
         triggered_ms=0,
@@ -60,3 +61,71 @@ def test_a_run_may_have_gone_back_behind_a_savepoint_that_it_went_on_after(tmp_p
     assert newest(tmp_path) == "two"
     write(tmp_path, "four", SAVEPOINT, 11)
     assert newest(tmp_path) == "four", "its run had no checkpoints but in memory, and those are gone"
+
+
+# -- resuming -----------------------------------------------------------------------------------------------
+
+
+def resumable(place: Path, job: str = "job") -> str | None:
+    found = find_resumable(open_storage(str(place)), job, open_storage)
+    return None if found is None else found.location.removeprefix(f"{place}/")
+
+
+def damage(place: Path, name: str, *, written_ms: int) -> None:
+    file = place / name / METADATA
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(b"{")
+    os.utime(file, ns=(written_ms * 1_000_000,) * 2)
+
+
+def test_a_job_resumes_from_what_it_has_left_itself(tmp_path: Path) -> None:
+    assert resumable(tmp_path) is None
+    write(tmp_path, "other", CHECKPOINT, 20, run="a", job="job two")
+    assert resumable(tmp_path) is None
+    write(tmp_path, "one", CHECKPOINT, 10, run="b")
+    write(tmp_path, "two", CHECKPOINT, 11, run="c")
+    assert resumable(tmp_path) == "two"
+    write(tmp_path, "last", SAVEPOINT, 12, run="c", stops=True)
+    assert resumable(tmp_path) == "last"
+    assert resumable(tmp_path, "job two") == "other"
+
+
+def test_a_damaged_checkpoint_is_skipped_only_if_a_newer_one_is_complete(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path, "two", CHECKPOINT, 2_000, run="b")
+    damage(tmp_path, "of-job-one", written_ms=1_000)
+    damage(tmp_path, "of-another", written_ms=3_000)
+    assert resumable(tmp_path) == "two"
+    (warned,) = caplog.messages
+    assert "of-job-one" in warned
+    assert warned.endswith(f"it is older than {tmp_path}/two and is skipped")
+    damage(tmp_path, "of-job-three", written_ms=3_000)
+    told = r"of-job-three/metadata.json.*It may be the newest checkpoint of 'job'.*with --from: that one is .*/two"
+    with pytest.raises(CheckpointError, match=told):
+        resumable(tmp_path)
+
+
+def test_a_damaged_checkpoint_alone_is_no_reason_to_begin_at_the_beginning(tmp_path: Path) -> None:
+    damage(tmp_path, "of-job-one", written_ms=1_000)
+    with pytest.raises(CheckpointError, match=r"It may be the newest checkpoint of 'job'.*--from: there is none"):
+        resumable(tmp_path)
+
+
+def test_a_job_resumes_from_the_savepoint_elsewhere_that_it_was_stopped_with(tmp_path: Path) -> None:
+    place, elsewhere = tmp_path / "kept", tmp_path / "elsewhere"
+    for folder in (place, elsewhere):
+        folder.mkdir()
+    write(place, "one", CHECKPOINT, 10, run="a")
+    write(elsewhere, "last", SAVEPOINT, 11, run="a", stops=True)
+    storage = open_storage(str(place))
+    note_stop(storage, "a", "job", str(elsewhere / "last"), 12)
+    assert resumable(place) == str(elsewhere / "last")
+    assert resumable(place, "another") is None
+    write(place, "two", CHECKPOINT, 13, run="b")
+    assert resumable(place) == "two", "it has been resumed meanwhile"
+    note_stop(storage, "b", "job", str(place / "two"), 14)
+    assert not (place / "b").exists(), "what is in the place itself is found"
+    (place / "a" / "stopped.json").write_text("{")
+    with pytest.raises(CheckpointError, match=r"a/stopped.json is damaged"):
+        resumable(place)

@@ -141,6 +141,8 @@ def test_goes_on_in_a_later_run_with_what_spark_has(tmp_path: Path) -> None:
     assert read(tmp_path / "out") == EXPECTED
     assert len(list(runs.iterdir())) == 1
     # What has ended stays ended.
+    assert counts_to(tmp_path / "out", tmp_path / "failed").run(engine="spark", checkpoints=str(runs), resume=True)
+    assert len(list(runs.iterdir())) == 1
     assert counts_to(tmp_path / "out", tmp_path / "failed").run(engine="spark", from_checkpoint=str(runs))
     assert read(tmp_path / "out") == EXPECTED
 

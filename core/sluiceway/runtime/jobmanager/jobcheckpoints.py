@@ -72,6 +72,9 @@ class CheckpointKeeper(Protocol):
     def left_behind(self, savepoints: Sequence[str]) -> None:
         """The job begins anew from before these savepoints. Returns when that is noted in them."""
 
+    def stopped_with(self, savepoint: str) -> None:
+        """Note the savepoint that the job is stopped with. Returns when that is noted."""
+
     def ended(self) -> None:
         """The job has ended: nothing more will be complete."""
 
@@ -96,6 +99,9 @@ class MemoryKeeper:
         """Nobody holds it any more."""
 
     def left_behind(self, savepoints: Sequence[str]) -> None:
+        """It keeps none."""
+
+    def stopped_with(self, savepoint: str) -> None:
         """It keeps none."""
 
     def ended(self) -> None:
@@ -248,6 +254,8 @@ class JobCheckpoints:
         """From now on the job goes on from it, or ends with it; of another savepoint tasks need not know."""
         if checkpoint.stops:
             self.ended_with = checkpoint.savepoint
+            # Before sinks commit with it: a job that resumes must not go back behind their output.
+            self.keeper.stopped_with(checkpoint.savepoint)
         elif checkpoint.savepoint:
             self._since.append(checkpoint.savepoint)
         else:

@@ -37,9 +37,11 @@ from sluiceway.errors import CheckpointError
 from sluiceway.graph import JobGraph, JobVertex
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.runtime.background import Background
+from sluiceway.runtime.enginelog import WARNING, log
 from sluiceway.runtime.jobmanager.checkpoints import CompletedCheckpoint
 from sluiceway.runtime.jobmanager.jobcheckpoints import CheckpointKeeper, MemoryKeeper
 from sluiceway.runtime.jobmanager.recovery import Recovered
+from sluiceway.runtime.resuming import note_stop
 from sluiceway.runtime.snapshots import JobSnapshot, TaskSnapshot
 from sluiceway.state import KeyedSnapshot, StateBackend
 from sluiceway.storage import CheckpointStorage
@@ -123,6 +125,13 @@ class StorageKeeper(CheckpointKeeper):
 
     def left_behind(self, savepoints: Sequence[str]) -> None:
         """It keeps none."""
+
+    def stopped_with(self, savepoint: str) -> None:
+        """Note it beside the checkpoints, for a job that resumes from them."""
+        try:
+            note_stop(self._directory.storage, self.path, self._graph.job_name, savepoint, self._clock.now_ms())
+        except CheckpointError as error:
+            log(WARNING, "jobs", f"{error}: to resume, name {savepoint} with --from", job=self._job_id)
 
     def discard(self, checkpoint: CompletedCheckpoint) -> None:
         """Delete it, but for what others share with it."""
@@ -237,6 +246,9 @@ class SavepointKeeper(CheckpointKeeper):
 
     def ended(self) -> None:
         """What was given up has been deleted; savepoints that are complete are somebody else's."""
+
+    def stopped_with(self, savepoint: str) -> None:
+        """It says so itself."""
 
     def left_behind(self, savepoints: Sequence[str]) -> None:
         """Note it in their metadata, before what they count on is aborted. One may be deleted by now."""

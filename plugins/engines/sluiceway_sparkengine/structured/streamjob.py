@@ -74,9 +74,13 @@ class StreamJob(SparkJob):
         if place is None:
             return None, None
         storage = self.services.checkpoint_storage(place)
-        if settings.from_checkpoint is None:
+        if settings.from_checkpoint is None and not settings.resume:
             return place, None
         runs = [run for run in find_runs(storage) if run.engine == _ENGINE]
+        if settings.from_checkpoint is None:
+            runs = [run for run in runs if run.job == self.name]
+            if not runs:
+                return place, None
         if not runs:
             raise CheckpointError(
                 f"there is no run of engine 'spark' in {place}: name the directory of one, or that with several. "
