@@ -77,15 +77,23 @@ def cluster() -> None:
     metavar="DIR",
     help="Where jobs are written down, so that they go on if the job manager was killed; or beside its logs.",
 )
-def start(slots: int, release_after: str, job_store: str | None, **given: str | None) -> None:
+@click.option(
+    "--foreground", is_flag=True, help="Stay in the foreground, and log to standard error; for service managers."
+)
+@click.option("--log-format", metavar="FORMAT", help="Log lines on stderr with --foreground: text or json.")
+def start(slots: int, release_after: str, job_store: str | None, foreground: bool, **given: str | None) -> None:
     """Start a cluster in the background. Its workers come when there is a job for them.
 
     Jobs that are in the job store, and have not ended, go on: from their last checkpoint, if they take any.
 
+    With --foreground this process is the cluster's job manager. SIGTERM and Ctrl-C end it in order: its workers
+    end, its jobs stay in the job store and go on with the next start, and the exit code is 0. A second signal ends
+    it at once.
+
     What no flag says comes from the environment and the configuration file, as for 'sluiceway run'.
     """
     from sluiceway.cli.manager import manager
-    from sluiceway.runtime.cluster.client import ClusterClient, logs_directory, start_cluster
+    from sluiceway.runtime.cluster.client import ClusterClient, logs_directory, run_cluster, start_cluster
 
     try:
         idle_s = duration_ms(release_after) / 1000
@@ -100,7 +108,7 @@ def start(slots: int, release_after: str, job_store: str | None, **given: str | 
         raise ConfigurationError(f"a cluster has at least one worker, and {resolved.origins['workers']} says 0")
     transport = "shm" if settings.transport == "auto" else settings.transport
     manager().services().carrier(transport)  # a wrong name is told before anything is started
-    pid = start_cluster(
+    what = (
         workers,
         slots,
         transport,
@@ -110,8 +118,16 @@ def start(slots: int, release_after: str, job_store: str | None, **given: str | 
         settings.heartbeat_timeout_ms / 1000,
         os.path.abspath(job_store) if job_store else "",
     )
-    some = f"{workers} worker{'s' * (workers != 1)} of {slots} slot{'s' * (slots != 1)}"
-    click.echo(f"cluster started (process {pid}), with up to {some}, over {transport}")
+    some = f"up to {workers} worker{'s' * (workers != 1)} of {slots} slot{'s' * (slots != 1)}, over {transport}"
+    if foreground:
+        run_cluster(*what, settings.log_format, some)
+    if given["log_format"] is not None:
+        raise click.UsageError(
+            "--log-format goes with --foreground: in the background a cluster logs to files, which sluiceway logs "
+            "shows"
+        )
+    pid = start_cluster(*what)
+    click.echo(f"cluster started (process {pid}), with {some}")
     click.echo(f"sluiceway logs shows its logs, which are in {logs_directory()}")
     with ClusterClient() as client:
         told = client.status()

@@ -15,7 +15,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from sluiceway.clock import SystemClock
 from sluiceway.config import Settings
@@ -45,7 +45,15 @@ from sluiceway.runtime.cluster.shipping import check_shippable, dump, load
 from sluiceway.runtime.poller import SelectorPoller
 from sluiceway.runtime.worker import Worker
 
-__all__ = ["ClusterClient", "cluster_file", "job_store_directory", "logs_directory", "start_cluster"]
+__all__ = [
+    "ClusterClient",
+    "announce",
+    "cluster_file",
+    "job_store_directory",
+    "logs_directory",
+    "run_cluster",
+    "start_cluster",
+]
 
 _START_S: Final = 30.0
 _ANSWER_S: Final = 30.0
@@ -86,37 +94,11 @@ def start_cluster(
         ConnectorError: it did not come up.
     """
     file = cluster_file()
-    try:
-        with ClusterClient() as running:
-            pid = running.status().pid
-    except ConnectorError:
-        pass
-    else:
-        raise ConfigurationError(
-            f"a cluster is running already (process {pid}): stop it with sluiceway cluster stop"
-        )
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    remove_dead(Path(tempfile.gettempdir()))
+    _make_room(file)
     with ExitStack() as kept:
         before = _awaited(kept)
-        if before is None:
-            directory, secret, logs = make_directory(), secrets.token_hex(32), _put_logs_aside()
-        else:
-            (directory, secret), logs = before, logs_directory()
-            logs.mkdir(mode=0o700, parents=True, exist_ok=True)
-        config = ClusterConfig(
-            str(directory),
-            secret,
-            workers,
-            slots,
-            transport,
-            idle_s=idle_s,
-            logs=str(logs),
-            log_level=log_level,
-            network_buffers=network_buffers,
-            heartbeat_timeout_s=heartbeat_timeout_s,
-            epoch=_next_epoch(),
-            job_store=job_store or str(job_store_directory()),
+        config = _config(
+            before, workers, slots, transport, idle_s, log_level, network_buffers, heartbeat_timeout_s, job_store
         )
         ready, says_ready = os.pipe()
         with open(ready, "rb", buffering=0) as line, open(file.parent / "cluster.log", "wb") as log:
@@ -138,13 +120,139 @@ def start_cluster(
             said_ready = line.read(100) if select.select([line], [], [], _START_S)[0] else b""
         if said_ready:
             pid = int(said_ready)
-            known = {"directory": str(directory), "secret": secret, "pid": pid, "log": log.name}
-            _write_privately(file, json.dumps(known))
+            announce(config, pid, log.name)
             return pid
         if before is None:
-            shutil.rmtree(directory, ignore_errors=True)
+            shutil.rmtree(config.directory, ignore_errors=True)
         said = Path(log.name).read_text(errors="replace").strip()
         raise ConnectorError(f"the cluster did not come up; what it said is in {log.name}: {said[-2000:]}")
+
+
+def run_cluster(
+    workers: int,
+    slots: int,
+    transport: str,
+    idle_s: float,
+    log_level: str,
+    network_buffers: int,
+    heartbeat_timeout_s: float,
+    job_store: str,
+    log_format: str,
+    told: str,
+) -> NoReturn:
+    """Make this process the job manager of a cluster, as :func:`start_cluster` makes another one.
+
+    The program is replaced, so that the process that a service manager has started is the one that it watches.
+
+    Args:
+        workers: as for :func:`start_cluster`, as are the others up to ``job_store``.
+        slots: of each worker.
+        transport: between them.
+        idle_s: after which an idle worker is ended.
+        log_level: the lowest level that is logged.
+        network_buffers: of each worker.
+        heartbeat_timeout_s: after which a silent worker is killed.
+        job_store: directory; empty: :func:`job_store_directory`.
+        log_format: of the lines on standard error, ``text`` or ``json``.
+        told: what the cluster offers, for the log.
+
+    Raises:
+        ConfigurationError: there is one already.
+    """
+    _make_room(cluster_file())
+    with ExitStack() as kept:
+        before = _awaited(kept)
+        config = _config(
+            before,
+            workers,
+            slots,
+            transport,
+            idle_s,
+            log_level,
+            network_buffers,
+            heartbeat_timeout_s,
+            job_store,
+        )
+        foreground = {"log_format": log_format, "told": told, "is_new": before is None}
+        with tempfile.TemporaryFile() as line:  # which nobody else can read: the secret is in it
+            line.write(json.dumps({**asdict(config), "foreground": foreground}).encode() + b"\n")
+            line.seek(0)
+            os.dup2(line.fileno(), 0)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.execv(sys.executable, [sys.executable, "-m", "sluiceway.processes.jobmanager"])
+
+
+def announce(config: ClusterConfig, pid: int, log: str) -> None:
+    """Write down the cluster of this user, for clients.
+
+    Args:
+        config: of the cluster.
+        pid: process id of its job manager.
+        log: path of the file in which it says what it has to say.
+    """
+    known = {"directory": config.directory, "secret": config.secret, "pid": pid, "log": log}
+    _write_privately(cluster_file(), json.dumps(known))
+
+
+def _make_room(file: Path) -> None:
+    """Refuse to start a second cluster, and remove what dead ones have left."""
+    try:
+        with ClusterClient() as running:
+            pid = running.status().pid
+    except ConnectorError:
+        pass
+    else:
+        raise ConfigurationError(
+            f"a cluster is running already (process {pid}): stop it with sluiceway cluster stop"
+        )
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    remove_dead(Path(tempfile.gettempdir()))
+
+
+def _config(
+    before: tuple[Path, str] | None,
+    workers: int,
+    slots: int,
+    transport: str,
+    idle_s: float,
+    log_level: str,
+    network_buffers: int,
+    heartbeat_timeout_s: float,
+    job_store: str,
+) -> ClusterConfig:
+    """Return the configuration of the next job manager.
+
+    Args:
+        before: the directory and the secret of the cluster before, where workers of it wait.
+        workers: these and the others as for :func:`start_cluster`.
+        slots: of each worker.
+        transport: between them.
+        idle_s: after which an idle worker is ended.
+        log_level: the lowest level that is logged.
+        network_buffers: of each worker.
+        heartbeat_timeout_s: after which a silent worker is killed.
+        job_store: directory; empty: :func:`job_store_directory`.
+    """
+    if before is None:
+        directory, secret, logs = make_directory(), secrets.token_hex(32), _put_logs_aside()
+    else:
+        (directory, secret), logs = before, logs_directory()
+        logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return ClusterConfig(
+        str(directory),
+        secret,
+        workers,
+        slots,
+        transport,
+        idle_s=idle_s,
+        logs=str(logs),
+        log_level=log_level,
+        network_buffers=network_buffers,
+        heartbeat_timeout_s=heartbeat_timeout_s,
+        epoch=_next_epoch(),
+        job_store=job_store or str(job_store_directory()),
+    )
 
 
 def _awaited(kept: ExitStack) -> tuple[Path, str] | None:
