@@ -120,9 +120,16 @@ def step_around(frame: FrameType | None) -> str | None:
 
 
 def shown(value: Any, limit: int = 200) -> str:
-    """``repr(value)``, cut to ``limit`` characters, whatever that repr does."""
+    """Return ``repr(value)``, cut to ``limit`` characters, whatever that repr raises."""
     try:
         text = repr(value)
-    except Exception as error:
-        return f"<{type(value).__name__} whose repr failed: {error!r}>"
+    except BaseException as error:
+        return f"<{type(value).__name__} whose repr failed: {_shown_error(error)}>"
     return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
+
+
+def _shown_error(error: BaseException) -> str:
+    try:
+        return repr(error)[:200]
+    except BaseException:
+        return type(error).__name__

@@ -186,3 +186,62 @@ def test_an_error_on_a_worker_is_told_once_without_the_engines_frames(write: Any
     assert told.splitlines()[-1].startswith("the job is not restarted: 1 restart")
     _, told = start(*run, "--traceback", "wrong.py").communicate(timeout=60)
     assert "runtime" + os.sep + "task.py" in told
+
+
+def test_a_function_that_leaves_with_code_0_fails_the_job(write: Any, sluiceway: Any) -> None:
+    write(
+        "job.py",
+        """
+        import sys
+
+        def leave(x):
+            sys.exit(0)
+
+        flow = sw.Pipeline("fails")
+        flow.from_collection([7]).map(leave).print()
+        """,
+    )
+    text = told(sluiceway("run", "job.py"))
+    assert "in leave\n    sys.exit(0)" in text
+    assert "the function of step 'map(leave)' raised SystemExit(0), which is meant to end a process" in text
+    assert text.endswith("record: 7\n")
+
+
+def test_a_large_text_and_circular_causes_are_shown_in_bounds(write: Any, sluiceway: Any) -> None:
+    write(
+        "job.py",
+        """
+        def fail(x):
+            error, other = ValueError("x" * (16 << 20)), ValueError("other")
+            error.__cause__, other.__cause__ = other, error
+            raise error
+
+        flow = sw.Pipeline("fails")
+        flow.from_collection([7]).map(fail).print()
+        """,
+    )
+    text = told(sluiceway("run", "job.py"))
+    assert len(text) < 20_000
+    assert "ValueError: other\n" in text
+    assert "xxx... (16,777,2" in text
+    assert text.endswith("record: 7\n")
+
+
+def test_the_line_that_has_used_state_wrongly_is_shown(write: Any, sluiceway: Any) -> None:
+    write(
+        "job.py",
+        """
+        class Counts(sw.ProcessFunction):
+            def open(self, context):
+                self.count = context.get_state(sw.ValueStateDescriptor("count", int))
+
+            def process_element(self, value, ctx):
+                return [self.count.value()]
+
+        flow = sw.Pipeline("fails")
+        flow.from_collection([7]).process(Counts()).print()
+        """,
+    )
+    text = told(sluiceway("run", "job.py"))
+    assert "get_state(sw.ValueStateDescriptor" in text
+    assert "sluiceway/" not in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import traceback
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -235,7 +236,7 @@ class BadReader(Reader[int]):
     def no_more_splits(self) -> None: ...
 
     def poll(self, limit: int) -> Poll[int]:
-        if isinstance(self.what, Exception):
+        if isinstance(self.what, BaseException):
             raise self.what
         return self.what  # type: ignore[no-any-return]
 
@@ -246,7 +247,7 @@ class BadReader(Reader[int]):
 
 
 class BadSource(Source[int]):
-    def __init__(self, what: Any, enumerator_fails: bool = False) -> None:
+    def __init__(self, what: Any, enumerator_fails: BaseException | None = None) -> None:
         self.what = what
         self.enumerator_fails = enumerator_fails
 
@@ -255,8 +256,8 @@ class BadSource(Source[int]):
         return Boundedness.BOUNDED
 
     def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
-        if self.enumerator_fails:
-            raise PermissionError("the bucket is not yours")
+        if self.enumerator_fails is not None:
+            raise self.enumerator_fails
         return SimpleEnumerator(context, [])
 
     def create_reader(self, context: ReaderContext) -> Reader[int]:
@@ -273,7 +274,7 @@ def test_a_source_that_raises() -> None:
 
 def test_an_enumerator_that_raises() -> None:
     flow = sw.Pipeline("s")
-    flow.source(BadSource([], enumerator_fails=True)).name("bucket").print()
+    flow.source(BadSource([], enumerator_fails=PermissionError("the bucket is not yours"))).name("bucket").print()
     error, notes = failure(flow)
     assert isinstance(error, PermissionError)
     assert "in the enumerator of source 'bucket'" in notes
@@ -395,3 +396,92 @@ def test_an_unknown_connector_and_partitioner() -> None:
         flow.source("sockets", host="127.0.0.1", port=1)
     with pytest.raises(sw.SluicewayError, match="there is no partitioner 'no-such-partitioner'"):
         flow.from_collection([1]).partition_custom("no-such-partitioner")
+
+
+# ---- exceptions that are meant to end something else ----------------------------------------------------------
+
+
+class Own(BaseException):
+    pass
+
+
+ODD = [(SystemExit, 0), (SystemExit, 3), (GeneratorExit, "g"), (asyncio.CancelledError, "c"), (Own, "mine")]
+
+
+class Odd(sw.MapFunction[int, int]):
+    def __init__(self, where: str, error: BaseException) -> None:
+        self.where = where
+        self.error = error
+
+    def open(self, context: sw.RuntimeContext) -> None:
+        self._maybe("open")
+
+    def map(self, value: int) -> int:
+        self._maybe("map")
+        return value
+
+    def close(self) -> None:
+        self._maybe("close")
+
+    def _maybe(self, here: str) -> None:
+        if here == self.where:
+            raise self.error
+
+
+@pytest.mark.parametrize(("kind", "text"), ODD)
+@pytest.mark.parametrize("where", ["open", "map", "close"])
+def test_what_is_no_exception_fails_the_job_in_one_process_too(where: str, kind: Any, text: Any) -> None:
+    error = kind(text)
+    flow, numbers = flow_of(3)
+    numbers.map(Odd(where, error)).print()
+    job = flow.prepare()
+    with pytest.raises(FunctionContractError) as caught:
+        job.run()
+    assert job.status is JobStatus.FAILED
+    assert f"step 'map(Odd)' raised {type(error).__name__}({error})" in str(caught.value)
+    assert caught.value.__cause__ is error
+    notes = caught.value.__notes__
+    assert notes[0].startswith("in step 'map(Odd)'")
+    assert ("record: 3" in notes) is (where == "map")
+
+
+@pytest.mark.parametrize(("kind", "text"), ODD)
+def test_sources_enumerators_and_sinks_likewise(kind: Any, text: Any) -> None:
+    for source in (BadSource(kind(text)), BadSource([], enumerator_fails=kind(text))):
+        flow = sw.Pipeline("s")
+        flow.source(source).name("numbers").print()
+        told, notes = failure(flow)
+        assert isinstance(told, FunctionContractError)
+        assert f"raised {kind.__name__}({text})" in str(told)
+        assert "'numbers'" in notes
+
+    def refuse(value: int) -> None:
+        raise kind(text)
+
+    flow, numbers = flow_of(3)
+    numbers.for_each(refuse)
+    told, notes = failure(flow)
+    assert isinstance(told, FunctionContractError)
+    assert "record: 3" in notes
+
+
+@pytest.mark.parametrize(("kind", "text"), ODD)
+def test_asynchronous_functions_likewise(kind: Any, text: Any) -> None:
+    async def fail(value: int) -> int:
+        raise kind(text)
+
+    flow, numbers = flow_of(3)
+    numbers.async_map(fail, timeout=None).print()
+    told, notes = failure(flow)
+    assert isinstance(told, Exception)
+    assert "in step 'async_map(" in notes
+    assert "record: 3" in notes
+
+
+def test_an_interrupt_passes_and_says_where_it_was() -> None:
+    flow, numbers = flow_of(3)
+    numbers.map(Odd("map", KeyboardInterrupt())).print()
+    error, notes = failure(flow)
+    assert isinstance(error, KeyboardInterrupt)
+    assert "in step 'map(Odd)'" in notes
+    assert "record: 3" in notes

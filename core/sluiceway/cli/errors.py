@@ -24,6 +24,8 @@ TRACEBACK_FLAG: Final = "sluiceway.traceback"
 _FRAME: Final = re.compile(r'  File "([^"]*)", line ')
 _VARIABLE: Final = "SLUICEWAY_TRACEBACK"
 _CORE: Final = str(Path(__file__).parent.parent) + os.sep
+NOTED: Final = "_sluiceway_noted"
+"""As in ``sluiceway.runtime.failure``, which most commands do not need to import."""
 _STANDARD: Final = str(Path(os.__file__).parent) + os.sep
 
 
@@ -44,34 +46,71 @@ def show(error: BaseException, engine_frames: bool = False) -> None:
         error: one of ours becomes a paragraph, any other exception a traceback, both with their notes.
         engine_frames: whether to show every frame there is, for ours too.
     """
-    if isinstance(error, KeyboardInterrupt):
+    from sluiceway.runtime.errortexts import LIMIT_S, cut, describe, frames_of, within
+
+    if isinstance(error, KeyboardInterrupt) and not getattr(error, NOTED, False):
         print("cancelled", file=sys.stderr)
         return
+    # The methods of a user's exception may do anything, and its text may be of any size.
+    print(
+        within(
+            LIMIT_S,
+            lambda: cut("\n".join(_told(error, engine_frames)).splitlines()),
+            lambda _: frames_of(error, describe(error)),
+        ),
+        file=sys.stderr,
+    )
+
+
+def _told(error: BaseException, engine_frames: bool) -> list[str]:
+    """What there is to be shown of an error, before it is cut."""
     if isinstance(error, SluicewayError) and not engine_frames:
-        print(f"error: {error}", file=sys.stderr)
-        for note in getattr(error, "__notes__", ()):
-            print("\n".join(f"  {line}" for line in str(note).splitlines()), file=sys.stderr)
-        return
+        return _raised_in_step(error) or [
+            f"error: {error}",
+            *(f"  {line}" for note in getattr(error, "__notes__", ()) for line in str(note).splitlines()),
+        ]
     if not engine_frames and (lines := _of_worker(error)):
-        print("\n".join(lines), file=sys.stderr)
-        return
+        return lines
     from traceback import TracebackException
 
     told = TracebackException.from_exception(error)
+    before = []
     if not engine_frames:
         # Notes say that a step's function failed, even if that is a built-in one without a frame: map(int).
         if _users(told.stack) or getattr(error, "__notes__", None) or isinstance(error, SyntaxError):
-            _leave_out_engine(told, set())
+            _leave_out_engine(told)
         else:
-            print("error: a fault inside Sluiceway or a plugin, not in the pipeline's own code:", file=sys.stderr)
-    for line in told.format() if told.stack or told.__cause__ else told.format_exception_only():
-        print(line, end="", file=sys.stderr)
+            before = ["error: a fault inside Sluiceway or a plugin, not in the pipeline's own code:"]
+    formatted = told.format() if told.stack or told.__cause__ else told.format_exception_only()
+    return before + "".join(formatted).splitlines()
 
 
-def _of_worker(error: BaseException) -> list[str]:
+def _raised_in_step(error: SluicewayError) -> list[str]:
+    """The traceback of one of our own errors that a step's function has brought about; empty: none has.
+
+    Which line has used state without a key, or called ``sys.exit()``, its message alone does not say.
+    """
+    if not getattr(error, NOTED, False) and type(error).__name__ != "WorkerError":
+        return []
+    if lines := _of_worker(error, notes_suffice=False):
+        return lines
+    from traceback import TracebackException
+
+    told = TracebackException.from_exception(error)
+    if not _users(told.stack) and not (told.__cause__ and _users(told.__cause__.stack)):
+        return []
+    _leave_out_engine(told)
+    return "".join(told.format()).splitlines()
+
+
+def _of_worker(error: BaseException, *, notes_suffice: bool = True) -> list[str]:
     """The traceback that came from a worker with an error, without the engine's frames; empty: none came.
 
     All that it says is said again by the error, but for the notes that the job manager has added.
+
+    Args:
+        error: it.
+        notes_suffice: show it without any frame of the user's, too, if it has notes.
     """
     shipping = sys.modules.get("sluiceway.runtime.cluster.shipping")
     if shipping is None or not isinstance(error.__cause__, shipping.RemoteTraceback):
@@ -89,7 +128,8 @@ def _of_worker(error: BaseException) -> list[str]:
             lines.append(line)
     notes = getattr(error, "__notes__", ())
     known = set(said)
-    return [*lines, *(note for note in notes if not known.issuperset(note.splitlines()))] if users or notes else []
+    shows = users or (notes and notes_suffice)
+    return [*lines, *(note for note in notes if not known.issuperset(note.splitlines()))] if shows else []
 
 
 def _users(stack: Iterable[FrameSummary]) -> list[FrameSummary]:
@@ -123,11 +163,12 @@ def _folders_of_plugins_and_click() -> Iterator[str]:
             yield from (folder + os.sep for folder in getattr(module, "__path__", ()))
 
 
-def _leave_out_engine(told: TracebackException, seen: set[int]) -> None:
-    if id(told) in seen:
-        return
-    seen.add(id(told))
-    told.stack[:] = _users(told.stack)
-    for other in (told.__cause__, told.__context__, *(told.exceptions or ())):
-        if other is not None:
-            _leave_out_engine(other, seen)
+def _leave_out_engine(told: TracebackException) -> None:
+    todo, seen = [told], {id(told)}
+    while todo:  # not recursive: users' causes and groups may be thousands deep
+        each = todo.pop()
+        each.stack[:] = _users(each.stack)
+        for other in (each.__cause__, each.__context__, *(each.exceptions or ())):
+            if other is not None and id(other) not in seen:
+                seen.add(id(other))
+                todo.append(other)

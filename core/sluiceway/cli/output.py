@@ -12,9 +12,11 @@ __all__ = ["forget_stdout", "is_broken_pipe"]
 def is_broken_pipe(error: BaseException) -> bool:
     """Whether an error comes of standard output having no reader any more."""
     cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, BrokenPipeError):
+    seen: set[int] = set()
+    while cause is not None and not isinstance(cause, BrokenPipeError) and id(cause) not in seen:
+        seen.add(id(cause))  # users' causes may go in circles
         cause = cause.__cause__
-    return cause is not None and _stdout_is_gone()
+    return isinstance(cause, BrokenPipeError) and _stdout_is_gone()
 
 
 def _stdout_is_gone() -> bool:

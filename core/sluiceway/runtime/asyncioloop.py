@@ -105,9 +105,7 @@ class LoopCalls(Calls):
                 else:
                     self._note(Ended(token, made, None))
                     continue
-            except (KeyboardInterrupt, SystemExit) as error:
-                self._note(Ended(token, None, error))
-            except Exception as error:
+            except BaseException as error:  # asyncio would log it, and the call would never end
                 self._note(Ended(token, None, error))
             else:
                 self._running[token] = future

@@ -9,6 +9,8 @@ from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any, Final, TypeVar
 
+from sluiceway.runtime.failure import contained
+
 __all__ = ["Background", "HelperThread", "Inline"]
 
 T = TypeVar("T")
@@ -115,7 +117,7 @@ class Inline(Background):
 def _outcome(work: Callable[[], Any], done: _Done) -> Callable[[], None]:
     try:
         result = work()
-    except Exception as error:
-        problem = error
+    except BaseException as error:  # whoever waits for it must learn of it: a thread that ends tells nobody
+        problem = contained(error, "work in a helper thread")
         return lambda: done(None, problem)
     return lambda: done(result, None)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import Final
 
 from sluiceway.errors import FunctionContractError
 from sluiceway.faults import MISSING, Fault, locate, shown
+from sluiceway.runtime.errortexts import LIMIT_S, describe, within
 
-__all__ = ["close_each", "explain_failure", "stand_in"]
+__all__ = ["NOTED", "add_note", "close_each", "contained", "explain_failure", "stand_in"]
 
-_NOTED = "_sluiceway_noted"
+NOTED: Final = "_sluiceway_noted"
+"""Attribute of exceptions that have notes about step and record."""
 
 
 def explain_failure(
@@ -28,7 +31,7 @@ def explain_failure(
         subtask: index of the subtask.
         parallelism: how many there are.
     """
-    if getattr(error, _NOTED, False):
+    if getattr(error, NOTED, False):
         return error
     fault = locate(error.__traceback__)
     if fault is not None and _is_wrong_return(error, fault):
@@ -38,11 +41,22 @@ def explain_failure(
             f"({type(fault.returned).__name__}), which cannot be iterated over: flat_map needs a list, "
             "a generator or another iterable; for one record out per record in use map"
         )
-    for note in _notes(fault, vertex, step, subtask, parallelism):
-        error.add_note(note)
-    with suppress(AttributeError):
-        setattr(error, _NOTED, True)
+    if not isinstance(getattr(error, "__notes__", []), list):
+        error.__notes__ = []  # somebody's own attribute, to which nothing can be added
+    where = _where(fault, vertex, step, subtask, parallelism)
+    # The repr of a record may take long, or for ever.
+    about = within(LIMIT_S, lambda: list(_record(fault)), lambda _: ["record: cannot be shown"])
+    for note in (where, *about):
+        add_note(error, note)
+    with suppress(Exception):
+        setattr(error, NOTED, True)
     return error
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Add a note to an exception, unless it is one that refuses that."""
+    with suppress(Exception):
+        error.add_note(note)
 
 
 def _is_wrong_return(error: BaseException, fault: Fault) -> bool:
@@ -56,10 +70,13 @@ def _is_wrong_return(error: BaseException, fault: Fault) -> bool:
     return False
 
 
-def _notes(fault: Fault | None, vertex: str, step: str, subtask: int, parallelism: int) -> Iterable[str]:
+def _where(fault: Fault | None, vertex: str, step: str, subtask: int, parallelism: int) -> str:
     step = (fault.step if fault is not None else None) or step
     chain = "" if step == vertex else f" of {vertex!r}"
-    yield f"in step {step!r}{chain}, subtask {subtask + 1} of {parallelism}"
+    return f"in step {step!r}{chain}, subtask {subtask + 1} of {parallelism}"
+
+
+def _record(fault: Fault | None) -> Iterable[str]:
     if fault is None:
         return
     if fault.value is not MISSING:
@@ -71,7 +88,7 @@ def _notes(fault: Fault | None, vertex: str, step: str, subtask: int, parallelis
 
 
 def stand_in(error: BaseException, step: str) -> Exception:
-    """What stands in for an exception of a function that is meant to end a process.
+    """Return the error to raise in place of an exception that is no :class:`Exception`, such as ``SystemExit``.
 
     Args:
         error: it.
@@ -80,17 +97,40 @@ def stand_in(error: BaseException, step: str) -> Exception:
     fault = locate(error.__traceback__)
     at = (fault.step if fault is not None else None) or step
     instead = FunctionContractError(
-        f"the function of step {at!r} raised {type(error).__name__}({error!s}), which is meant to end a"
-        " process: raise another exception to fail the job"
+        f"the function of step {at!r} raised {_call_of(error)}, which is meant to end a process: raise another"
+        " exception to fail the job"
     ).with_traceback(error.__traceback__)
     instead.__cause__ = error
     return instead
+
+
+def contained(error: BaseException, what: str) -> Exception:
+    """Return the error itself if it is an :class:`Exception`, else one that says what raised it.
+
+    Args:
+        error: raised outside of a task.
+        what: whose code raised it.
+    """
+    if isinstance(error, Exception):
+        return error
+    instead = FunctionContractError(
+        f"{what} raised {_call_of(error)}, which is meant to end a process: raise another exception to fail the"
+        " job"
+    ).with_traceback(error.__traceback__)
+    instead.__cause__ = error
+    return instead
+
+
+def _call_of(error: BaseException) -> str:
+    name, _, text = describe(error, 200).partition(": ")
+    return f"{name}({text})"
 
 
 def close_each(
     closes: Iterable[tuple[str, Callable[[], None]]],
     cause: BaseException | None,
     explained: Callable[[BaseException, str], BaseException],
+    passed_on: tuple[type[BaseException], ...] = (KeyboardInterrupt,),
 ) -> BaseException | None:
     """Close everything once; an error in closing never hides the first one.
 
@@ -98,6 +138,7 @@ def close_each(
         closes: pairs of a step's name and what closes it.
         cause: why the task ends; None: nothing is wrong.
         explained: an exception with notes, for the name of the step.
+        passed_on: kinds of exceptions that end this at once.
 
     Returns:
         the cause, or what closing has raised first if there was none.
@@ -105,9 +146,11 @@ def close_each(
     for step, close in closes:
         try:
             close()
-        except Exception as error:
+        except BaseException as error:
+            if isinstance(error, passed_on):
+                raise
             if cause is None:
-                cause = explained(error, step)
+                cause = explained(error if isinstance(error, Exception) else stand_in(error, step), step)
             else:
-                cause.add_note(f"while closing step {step!r} after that: {type(error).__name__}: {error}")
+                add_note(cause, f"while closing step {step!r} after that: {describe(error)}")
     return cause

@@ -223,7 +223,8 @@ class Task(Tasklet):
                 case Phase.ENDED:
                     return Progress.DONE
         except BaseException as error:
-            if not isinstance(error, self.worker.contained):
+            if isinstance(error, self.worker.passed_on):
+                self._explained(error)
                 raise
             self._end(ExecutionState.FAILED, error if isinstance(error, Exception) else stand_in(error, self._at))
             return Progress.DONE
@@ -386,7 +387,7 @@ class Task(Tasklet):
         self.checkpoints.close()
         closes = [(o.step_name, o.close) for o in reversed(self._operators)]
         closes.append((self.deployment.vertex.head.name, self.input.close))
-        cause = close_each(closes, cause, self._explained)
+        cause = close_each(closes, cause, self._explained, self.worker.passed_on)
         if cause is not None:
             state = ExecutionState.FAILED
             for partition in self._partitions:

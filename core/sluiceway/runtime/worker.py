@@ -92,7 +92,7 @@ class Worker:
     """Runs tasklets until there are none left.
 
     Attributes:
-        contained: exceptions of users' functions of this kind end a task; others end the loop.
+        passed_on: exceptions of users' functions of these kinds end the loop; all others end a task.
         thread: identity of the thread that made it, which is the one it runs in.
 
     Args:
@@ -100,7 +100,8 @@ class Worker:
         poller: where it sleeps.
     """
 
-    contained: type[BaseException] = Exception
+    # Ctrl-C may come as one where a program has a signal handler of its own.
+    passed_on: tuple[type[BaseException], ...] = (KeyboardInterrupt,)
 
     def __init__(self, clock: Clock, poller: Poller) -> None:
         self.thread = get_ident()

@@ -45,3 +45,13 @@ def test_what_work_raises_comes_back_as_a_mail() -> None:
     helper.close()
     assert isinstance(told[0], ZeroDivisionError)
     assert sys.getswitchinterval() == before
+
+
+def test_work_that_would_end_its_thread_is_told_of_as_well() -> None:
+    mails: SimpleQueue[Callable[[], None]] = SimpleQueue()
+    told: list[BaseException | None] = []
+    helper = HelperThread(mails.put)
+    helper.run(lambda: sys.exit(3), lambda value, error: told.append(error))
+    mails.get(timeout=60)()
+    helper.close()
+    assert "raised SystemExit(3), which is meant to end a process" in str(told[0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -15,6 +14,7 @@ from sluiceway.runtime.cluster.jobrun import JobRun
 from sluiceway.runtime.cluster.jobstore import JobStore, StoredJob
 from sluiceway.runtime.cluster.messages import FailureInfo, JobInfo
 from sluiceway.runtime.enginelog import ERROR, log
+from sluiceway.runtime.errortexts import cut, describe, format_error
 
 __all__ = ["JobManagerLostError", "JobRecords", "told_error"]
 
@@ -217,7 +217,7 @@ class JobRecords:
 def told_error(error: BaseException) -> str:
     """An error and its notes, in a few lines."""
     notes: Any = getattr(error, "__notes__", ())
-    return "\n".join([f"{type(error).__name__}: {error}", *notes])
+    return cut("\n".join([describe(error), *notes]).splitlines())
 
 
 def _of_task(failure: JobFailure) -> FailureInfo:
@@ -228,15 +228,20 @@ def _of_task(failure: JobFailure) -> FailureInfo:
         failure.attempt,
         failure.worker,
         told_error(failure.cause),
-        failure.traceback,
+        _traceback(failure.cause),
         failure.restarted,
         failure.delay_ms,
     )
 
 
 def _of_job(now_ms: int, error: BaseException, restarted: int = 0, delay_ms: int | None = None) -> FailureInfo:
-    text = "".join(traceback.format_exception(error))
-    return FailureInfo(now_ms, "", None, None, "", told_error(error), text, restarted, delay_ms)
+    return FailureInfo(now_ms, "", None, None, "", told_error(error), format_error(error), restarted, delay_ms)
+
+
+def _traceback(error: BaseException) -> str:
+    """The traceback where it was raised: in a worker, if it was one."""
+    remote = getattr(error.__cause__, "remote_traceback", None)
+    return remote if isinstance(remote, str) else format_error(error)
 
 
 def _info(stored: StoredJob, status: JobStatus, now_ms: int, why: Exception | None) -> JobInfo:

@@ -8,9 +8,7 @@ from __future__ import annotations
 import io
 import pickle
 import sys
-import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from types import ModuleType
 from typing import Any, Final
 
@@ -18,14 +16,23 @@ import cloudpickle
 
 from sluiceway.connectors.process_local import ProcessLocal
 from sluiceway.errors import ConfigurationError, ConnectorError, GraphError, SerializationError, SluicewayError
+from sluiceway.faults import shown
 from sluiceway.graph import JobGraph
 from sluiceway.graph.check import find_unshippable
+from sluiceway.runtime.errortexts import LIMIT_S, cut, describe, format_error, is_too_slow, within
 from sluiceway.serializers.byvalue import ValuePickler
 
 __all__ = ["RemoteTraceback", "WorkerError", "check_shippable", "dump", "dump_error", "load", "load_error"]
 
 _NOT_SHIPPED: Final = {"__main__", "__mp_main__"}  # cloudpickle knows these
 _modules: Final[list[tuple[int, str]]] = []
+
+# Of an exception, what is sent at the most: it passes through the job manager, which keeps the last ones.
+_MOST_BYTES: Final = 1 << 20
+_MOST_TEXT: Final = 200_000
+_MOST_NOTES: Final = 100
+_WIDEST: Final = 100
+_DEEPEST: Final = 10
 
 
 class WorkerError(SluicewayError):
@@ -111,32 +118,25 @@ def check_shippable(graph: JobGraph) -> None:
 
 
 def dump_error(error: BaseException) -> bytes:
-    """An exception, its notes, and its traceback as text.
+    """Pickle an exception with its notes, and with its traceback as text.
 
     Where pickle's own way does not bring it back, as for most exceptions with an ``__init__`` of their own, it is
-    made anew without calling that; where that fails, too, an error takes its place that says what it said.
+    made anew without calling that, in the end without what cannot be pickled or is too large; where that fails,
+    too, a :class:`WorkerError` takes its place that has its text. Never raises, bounded in size and time.
     """
-    text = "".join(traceback.format_exception(error))
-    said = _said(error)
-    notes = [str(note) for note in getattr(error, "__notes__", ())]
-    pickled = b""
-    for way in (error, _Remade(error)):
-        try:
-            pickled = dump(way)
-            load(pickled)  # many exceptions can be pickled and not unpickled
-            break
-        except Exception:
-            pickled = b""
-    return dump((pickled, said, notes, text))
+    said = describe(error)
+    notes = _notes_of(error)
+    pickled = b"" if is_too_slow(said) else _pickle_error(error)
+    return dump((pickled, said, notes, format_error(error, said)))
 
 
 def load_error(data: bytes) -> BaseException:
-    """The exception, with the traceback of the other process as its cause."""
+    """Unpickle an exception; its cause is the traceback of the other process, unless it has one of its own."""
     pickled, said, notes, text = load(data)
     error: BaseException | None = None
     if pickled:
-        with suppress(Exception):  # its class may be nowhere to be found here
-            error = load(pickled)
+        # Its class may be nowhere to be found here, or be another one.
+        error = within(LIMIT_S, lambda: _loaded(pickled), lambda _: None)
     if error is None:
         error = WorkerError(said)
         for note in notes:
@@ -146,15 +146,48 @@ def load_error(data: bytes) -> BaseException:
     return error
 
 
+def _pickle_error(error: BaseException) -> bytes:
+    """Pickle an exception in the first way that brings it back; empty: there is none."""
+    for way in (lambda: error, lambda: _Remade(error), lambda: _reduced(error)):
+        pickled = within(LIMIT_S, lambda made=way: _pickled(made()), lambda _: b"")  # type: ignore[misc]
+        if pickled:
+            break
+    return pickled
+
+
+def _pickled(way: BaseException | _Remade) -> bytes:
+    """An exception that is small enough and comes back; else empty, or an error."""
+    pickled = dump(way)
+    # Many exceptions can be pickled and not unpickled; and whoever has it will show it.
+    fits = len(pickled) <= _MOST_BYTES and len(str(_loaded(pickled))) <= _MOST_TEXT
+    return pickled if fits else b""
+
+
+def _loaded(pickled: bytes) -> BaseException:
+    error = load(pickled)
+    if not isinstance(error, BaseException):
+        raise TypeError(f"a {type(error).__name__} came out of a pickled exception")
+    return error
+
+
+def _notes_of(error: BaseException) -> list[str]:
+    notes = getattr(error, "__notes__", ())
+    if not isinstance(notes, list | tuple):
+        return []
+    few = notes if len(notes) <= _MOST_NOTES else [*notes[: _MOST_NOTES // 2], *notes[-_MOST_NOTES // 2 :]]
+    return [cut(str(note).splitlines()) if isinstance(note, str) else shown(note) for note in few]
+
+
 class _Remade:
     """An exception that pickles as its class, its arguments and its attributes."""
 
-    def __init__(self, error: BaseException) -> None:
+    def __init__(self, error: BaseException, args: tuple[Any, ...] | None = None, attributes: Any = None) -> None:
         self._error = error
+        self._args = error.args if args is None else args
+        self._attributes = dict(error.__dict__) if attributes is None else attributes
 
     def __reduce__(self) -> tuple[Any, ...]:
-        error = self._error
-        return _remake, (type(error), error.args, dict(error.__dict__))
+        return _remake, (type(self._error), self._args, self._attributes)
 
 
 def _remake(cls: type[BaseException], args: tuple[Any, ...], attributes: dict[str, Any]) -> BaseException:
@@ -163,11 +196,33 @@ def _remake(cls: type[BaseException], args: tuple[Any, ...], attributes: dict[st
     return error
 
 
-def _said(error: BaseException) -> str:
+def _reduced(error: BaseException, depth: int = 0) -> _Remade:
+    """An exception with texts for those of its arguments and attributes that cannot be sent."""
+    attributes = {name: _sendable(value) for name, value in list(error.__dict__.items())[:_MOST_NOTES]}
+    if "__notes__" in attributes:
+        attributes["__notes__"] = _notes_of(error)
+    if isinstance(error, BaseExceptionGroup):
+        within_it = [
+            _reduced(each, depth + 1) if depth < _DEEPEST else WorkerError(describe(each))
+            for each in error.exceptions[:_WIDEST]
+        ]
+        if len(error.exceptions) > _WIDEST:
+            within_it.append(WorkerError(f"and {len(error.exceptions) - _WIDEST:,} more exceptions"))
+        return _Remade(error, (_sendable(error.message), within_it), attributes)
+    return _Remade(error, tuple(_sendable(value) for value in error.args[:_WIDEST]), attributes)
+
+
+def _sendable(value: Any) -> Any:
+    if isinstance(value, str):
+        return cut(value.splitlines()) if len(value) > _MOST_TEXT // 8 else value
     try:
-        return f"{type(error).__qualname__}: {error}"
-    except Exception as broken:  # its own __str__
-        return f"{type(error).__qualname__} (which cannot be shown: {type(broken).__name__})"
+        pickled = dump(value)
+        if len(pickled) <= _MOST_BYTES // 64:
+            load(pickled)
+            return value
+    except BaseException:
+        return shown(value)
+    return f"{shown(value)} ({len(pickled):,} bytes, not sent)"
 
 
 def _take_scripts_along() -> None:

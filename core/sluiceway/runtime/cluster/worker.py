@@ -53,6 +53,7 @@ from sluiceway.runtime.cluster.processes import WorkerConfig
 from sluiceway.runtime.cluster.routing import RoutingTransport
 from sluiceway.runtime.cluster.shipping import dump, dump_error, load, load_error
 from sluiceway.runtime.cluster.toldlines import ToldLog
+from sluiceway.runtime.failure import add_note, contained
 from sluiceway.runtime.localcopies import keep_copies, with_local_copies
 from sluiceway.runtime.localtransport import LocalTransport
 from sluiceway.runtime.reporting import TaskFigures
@@ -165,7 +166,7 @@ class WorkerProcess:
         self._platform = platform or Platform()
         self._loop, self._poller = self._platform.loop(self._clock)
         self._background = self._platform.background(self._loop)
-        self._loop.contained = BaseException  # no user's function ends a process that others run in
+        self._loop.passed_on = ()  # no user's function ends a process that others run in
         self._services = services
         self.rejected = 0
         self.left = False
@@ -350,11 +351,12 @@ class WorkerProcess:
     def _deploy(self, job: _JobHere, message: DeployTasks) -> None:
         try:
             deployments = load(message.deployments, job.handle)
-        except Exception as error:
-            error.add_note(f"while {self._config.name} unpacked the steps that it was sent")
+        except BaseException as raised:  # modules of the user are imported here
+            error = contained(raised, "a module")
+            add_note(error, f"while {self._config.name} unpacked the steps that it was sent")
             if isinstance(error, ImportError) and self._config.tells:
                 where = f"on {platform.node()}, by {sys.executable}"
-                error.add_note(f"{where}: install it there, or have it sent along, as with --py-files of Spark")
+                add_note(error, f"{where}: install it there, or have it sent along, as with --py-files of Spark")
             for attempt in message.attempts:
                 job.master.report(attempt, ExecutionState.FAILED, error)
         else:
@@ -363,8 +365,9 @@ class WorkerProcess:
     def _assign(self, job: _JobHere, message: AssignSplits) -> None:
         try:
             splits = load(message.splits)
-        except Exception as error:
-            error.add_note(f"while {self._config.name} unpacked the splits that it was sent")
+        except BaseException as raised:
+            error = contained(raised, "a split")
+            add_note(error, f"while {self._config.name} unpacked the splits that it was sent")
             job.tasks.cancel(message.attempt)
             job.master.report(message.attempt, ExecutionState.FAILED, error)
         else:
@@ -386,8 +389,9 @@ class WorkerProcess:
         """Take on a job; what is wrong with it fails its tasks here, and nothing else."""
         try:
             self._submit(message)
-        except Exception as error:
-            error.add_note(f"while {self._config.name} made ready for job {message.job!r}")
+        except BaseException as raised:
+            error = contained(raised, "a module")
+            add_note(error, f"while {self._config.name} made ready for job {message.job!r}")
             self._unfit[message.job] = message.epoch, error
 
     def _is_about_unfit(self, message: Message) -> bool:

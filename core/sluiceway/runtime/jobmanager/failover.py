@@ -11,6 +11,8 @@ from sluiceway.engine import JobFailure
 from sluiceway.errors import ConfigurationError, GraphError, PluginError, SuppressRestartsError
 from sluiceway.graph import ExecutionGraph, ExecutionVertex, RestartStrategy, pipelined_regions
 from sluiceway.runtime.enginelog import WARNING, log
+from sluiceway.runtime.errortexts import describe
+from sluiceway.runtime.failure import add_note
 
 __all__ = ["Failover"]
 
@@ -115,7 +117,7 @@ class Failover:
         self.history.append(JobFailure(now_ms, "", None, None, "", cause, restarted, delay_ms))
         if delay_ms is None:
             return False
-        log(WARNING, "jobs", f"has failed: {cause}; it begins anew in {delay_ms} ms", job=self._job)
+        log(WARNING, "jobs", f"has failed: {describe(cause)}; it begins anew in {delay_ms} ms", job=self._job)
         self.restarts += 1
         for region in regions:
             self._due[region] = self._clock.monotonic() + delay_ms / 1000
@@ -133,7 +135,7 @@ class Failover:
         delay_ms = self._strategy.delay_ms(now_ms)
         if delay_ms is None and self._strategy.reason:
             self.given_up = f"the job is not restarted: {self._strategy.reason}"
-            cause.add_note(self.given_up)
+            add_note(cause, self.given_up)
         return delay_ms
 
     def failed_otherwise(self, cause: BaseException) -> None:
@@ -155,7 +157,7 @@ class Failover:
             log(
                 WARNING,
                 "jobs",
-                f"{where}, has failed: {type(cause).__name__}: {cause}; {some} anew in {delay_ms} ms",
+                f"{where}, has failed: {describe(cause)}; {some} anew in {delay_ms} ms",
                 job=self._job,
             )
 

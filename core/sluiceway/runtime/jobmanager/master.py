@@ -28,6 +28,7 @@ from sluiceway.graph import (
 from sluiceway.inflight import may_overtake
 from sluiceway.runtime.deployment import InputDescriptor, OutputDescriptor, TaskDeployment
 from sluiceway.runtime.enginelog import DEBUG, INFO, log
+from sluiceway.runtime.failure import add_note, contained
 from sluiceway.runtime.jobmanager.alignment import AlignmentCoordinator
 from sluiceway.runtime.jobmanager.checkpoints import SavepointRequest
 from sluiceway.runtime.jobmanager.failover import Failover
@@ -247,7 +248,7 @@ class JobMaster:
     def _failed(self, vertex: ExecutionVertex, cause: BaseException) -> None:
         ended_with = self.checkpoints.ended_with
         if ended_with and self.status is JobStatus.RUNNING:
-            cause.add_note(f"the job was about to end, with the savepoint {ended_with}, which is complete")
+            add_note(cause, f"the job was about to end, with the savepoint {ended_with}, which is complete")
             self._fail(cause)
         elif self.status is not JobStatus.RUNNING or not self._failover.failed(vertex, cause):
             self._fail(cause)
@@ -292,7 +293,7 @@ class JobMaster:
             # A neighbour has told that their link broke before anybody knew why it did.
             self.failure = cause
             if self._failover.given_up:
-                cause.add_note(self._failover.given_up)
+                add_note(cause, self._failover.given_up)
         for vertex in self.executions.subtasks():
             place = self._places.get((vertex.job_vertex.id, vertex.subtask))
             if place == worker and not vertex.state.ended:
@@ -478,9 +479,10 @@ class JobMaster:
             return
         try:
             action()
-        except Exception as error:
+        except BaseException as raised:  # no enumerator ends the process that leads other jobs, too
+            error = contained(raised, "an enumerator")
             if note is not None:
-                error.add_note(note)
+                add_note(error, note)
             self._fail(error)
 
     def enumerator_snapshots(self) -> dict[str, Any]:
@@ -519,9 +521,9 @@ class JobMaster:
         for coordinator in self._sources.values():
             try:
                 coordinator.close()
-            except Exception as error:
+            except BaseException as error:
                 if self.failure is None:
-                    self.failure = error
+                    self.failure = contained(error, "an enumerator")
         if self.failure is not None:
             self._set_status(JobStatus.FAILED)
         elif self.status is JobStatus.CANCELLING:
