@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         SerializationError,
         SluicewayError,
         StateError,
+        TimestampUnitWarning,
         UnknownNameError,
         UnstableKeyError,
     )
@@ -213,6 +214,7 @@ __all__ = [
     "TimeDomain",
     "TimerService",
     "TimestampAssigner",
+    "TimestampUnitWarning",
     "TwoPhaseCommitSink",
     "UnknownNameError",
     "UnstableKeyError",
@@ -249,7 +251,8 @@ _HOMES = {
     "sluiceway.engine": "JobFailure JobResult JobStatus",
     "sluiceway.errors": "CheckpointError CheckpointFailedError ConfigurationError ConnectorError "
     "CorruptStreamError FunctionContractError GraphError JobCancelledError MissingExtraError NotBuiltYetError "
-    "PluginError SerializationError SluicewayError StateError UnknownNameError UnstableKeyError",
+    "PluginError SerializationError SluicewayError StateError TimestampUnitWarning UnknownNameError "
+    "UnstableKeyError",
     "sluiceway.eventtime": "TimestampAssigner WatermarkGenerator WatermarkOutput WatermarkStrategy",
     "sluiceway.functions": "DeadLetter AggregateFunction AllWindowFunction AsyncFunction AsyncRetryStrategy "
     "BatchProcessFunction KeyedBatchProcessFunction "

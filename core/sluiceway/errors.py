@@ -26,6 +26,7 @@ __all__ = [
     "SluicewayError",
     "StateError",
     "SuppressRestartsError",
+    "TimestampUnitWarning",
     "UnknownNameError",
     "UnstableKeyError",
     "choose",
@@ -50,6 +51,10 @@ class PluginError(SluicewayError):
 
 class MissingExtraError(PluginError):
     """A plugin is there, the third-party library it needs is not. Names what to install."""
+
+
+class TimestampUnitWarning(UserWarning):
+    """Timestamps look like seconds where milliseconds are wanted. A warning of Python's, no error."""
 
 
 class UnknownNameError(ConfigurationError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from sluiceway.config import duration_ms
 from sluiceway.elements import MIN_WATERMARK
 from sluiceway.errors import ConfigurationError
+from sluiceway.instants import Instant
 
 __all__ = [
     "BoundedOutOfOrderness",
@@ -20,6 +22,7 @@ __all__ = [
     "WatermarkGenerator",
     "WatermarkOutput",
     "WatermarkStrategy",
+    "takes_record_timestamp",
 ]
 
 T = TypeVar("T")
@@ -30,8 +33,12 @@ class WatermarkOutput(ABC):
     """Where a generator says how far event time has come. From the task's thread only."""
 
     @abstractmethod
-    def emit_watermark(self, timestamp: int) -> None:
-        """No record at or before ``timestamp`` (ms) is expected any more. Lower ones than before are ignored."""
+    def emit_watermark(self, timestamp: Instant) -> None:
+        """No record at or before ``timestamp`` is expected any more. Lower ones than before are ignored.
+
+        Args:
+            timestamp: ms since the epoch, or an aware datetime.
+        """
 
     @abstractmethod
     def mark_idle(self) -> None:
@@ -111,7 +118,7 @@ class TimestampAssigner(ABC, Generic[T_contra]):
     """Says when a record happened: a plain function of the record does as well."""
 
     @abstractmethod
-    def extract_timestamp(self, value: T_contra, record_timestamp: int) -> int:
+    def extract_timestamp(self, value: T_contra, record_timestamp: int) -> Instant:
         """The event time of a record.
 
         Args:
@@ -119,8 +126,23 @@ class TimestampAssigner(ABC, Generic[T_contra]):
             record_timestamp: the one that it has so far, in ms; MIN_WATERMARK if it has none.
 
         Returns:
-            ms since the epoch.
+            ms since the epoch, or an aware datetime (as ``pandas.Timestamp`` is one).
         """
+
+
+def takes_record_timestamp(assigner: object) -> bool:
+    """Whether a plain callable is to be called as Flink's assigner is, with (record, timestamp so far)."""
+    try:
+        signature = inspect.signature(assigner)  # type: ignore[arg-type]
+    except (TypeError, ValueError):  # many built-ins have none
+        return False
+    for arguments in (1, 2):
+        try:
+            signature.bind(*[None] * arguments)
+        except TypeError:
+            continue
+        return arguments == 2
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +166,14 @@ class WatermarkStrategy(Generic[T]):
 
     Attributes:
         generator: makes a generator, one per split or subtask.
-        assigner: from a record to its timestamp in ms since the epoch; None: the one it has.
+        assigner: from a record to its timestamp, in ms since the epoch or as an aware datetime; None: the one
+            that it has.
         idleness_ms: a split without records for this long is idle; None: never.
         alignment: with which sources to stay in step; None: with none.
     """
 
     generator: Callable[[], WatermarkGenerator[Any]]
-    assigner: Callable[[T], int] | TimestampAssigner[T] | None = None
+    assigner: Callable[[T], Instant] | Callable[[T, int], Instant] | TimestampAssigner[T] | None = None
     idleness_ms: int | None = None
     alignment: WatermarkAlignment | None = None
 
@@ -175,8 +198,23 @@ class WatermarkStrategy(Generic[T]):
         """Timestamps only: event time stands still until the input ends."""
         return WatermarkStrategy(NoWatermarks)
 
-    def with_timestamp_assigner(self, assigner: Callable[[T], int] | TimestampAssigner[T]) -> WatermarkStrategy[T]:
-        """Take the timestamp from the record: ``assigner(record)`` in ms since the epoch."""
+    def with_timestamp_assigner(
+        self, assigner: Callable[[T], Instant] | Callable[[T, int], Instant] | TimestampAssigner[T]
+    ) -> WatermarkStrategy[T]:
+        """Take the timestamp from the record.
+
+        A record on which the assigner raises, or for which it returns no point in time, fails the job, or is
+        skipped where :meth:`DataStream.on_error` of the step says so. The first timestamp of a subtask is looked
+        at: :class:`~sluiceway.errors.TimestampUnitWarning` if it is likely to be in seconds.
+
+        Args:
+            assigner: called as ``assigner(record)``, or, if it needs two arguments, as
+                ``assigner(record, timestamp so far)``. It returns ms since the epoch (an int, an integer of
+                numpy, a whole float) or an aware datetime (``pandas.Timestamp`` is one).
+
+        Raises:
+            TypeError: it cannot be called, or it is a class.
+        """
         a_class = isinstance(assigner, type) and TimestampAssigner in assigner.__mro__
         if a_class or not (callable(assigner) or isinstance(assigner, TimestampAssigner)):
             raise TypeError(

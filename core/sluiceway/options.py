@@ -6,9 +6,11 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
+
+from sluiceway.instants import instant_ms
 
 __all__ = ["LOG_LEVELS", "OPTIONS", "Option", "UnfitError", "duration_ms"]
 
@@ -100,7 +102,8 @@ def duration_ms(value: object) -> int:
     """A duration in whole milliseconds.
 
     Args:
-        value: a timedelta, a whole number of ms, or a text: ``100ms``, ``1.5s``, ``2min``, ``1h``, ``1d``.
+        value: a timedelta, a whole number of ms of any type, or a text: ``100ms``, ``1.5s``, ``2min``, ``1h``,
+            ``1d``.
 
     Raises:
         ValueError: it is none of these, is negative, or is not a whole number of ms.
@@ -116,7 +119,13 @@ def duration_ms(value: object) -> int:
             raise ValueError(f"{value!r} has no unit that is known: {', '.join(filter(None, _UNITS_MS))}")
         ms = Decimal(number) * _UNITS_MS[unit]
     else:
-        raise ValueError(f"{value!r} is not a duration")
+        # Integers of other libraries, and floats, of which the whole ones will do.
+        try:
+            ms = instant_ms(value)
+        except ValueError:
+            ms = -1
+        if ms < 0 or isinstance(value, datetime):
+            raise ValueError(f"{value!r} is not a duration")
     if ms < 0 or ms != int(ms):
         raise ValueError(f"{value!r} is not a whole number of milliseconds >= 0")
     return int(ms)

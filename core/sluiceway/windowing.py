@@ -14,6 +14,7 @@ from enum import Flag
 from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 from sluiceway.elements import MAX_WATERMARK
+from sluiceway.instants import Instant
 from sluiceway.state import ReducingState, ReducingStateDescriptor, ValueState, ValueStateDescriptor
 
 __all__ = [
@@ -159,19 +160,19 @@ class TriggerContext(ABC):
         """Wall-clock time in ms."""
 
     @abstractmethod
-    def register_event_time_timer(self, timestamp: int) -> None:
+    def register_event_time_timer(self, timestamp: Instant) -> None:
         """Have :meth:`Trigger.on_event_time` called when the watermark reaches ``timestamp``."""
 
     @abstractmethod
-    def register_processing_time_timer(self, timestamp: int) -> None:
+    def register_processing_time_timer(self, timestamp: Instant) -> None:
         """Have :meth:`Trigger.on_processing_time` called at ``timestamp``."""
 
     @abstractmethod
-    def delete_event_time_timer(self, timestamp: int) -> None:
+    def delete_event_time_timer(self, timestamp: Instant) -> None:
         """Take a timer back; harmless if there is none."""
 
     @abstractmethod
-    def delete_processing_time_timer(self, timestamp: int) -> None:
+    def delete_processing_time_timer(self, timestamp: Instant) -> None:
         """Take a timer back; harmless if there is none."""
 
     @abstractmethod

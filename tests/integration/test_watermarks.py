@@ -435,7 +435,7 @@ def test_what_is_no_strategy_is_refused_where_it_is_given() -> None:
     with pytest.raises(TypeError, match=r"watermark_strategy= at .* not 'monotonous'"):
         flow.from_collection([1], watermark_strategy="monotonous")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="calls its function with 1 argument"):
-        flow.from_collection([1], watermark_strategy=bounded().with_timestamp_assigner(lambda a, b: 1))  # type: ignore
+        flow.from_collection([1], watermark_strategy=bounded().with_timestamp_assigner(lambda a, b, c: 1))  # type: ignore
 
 
 def test_alignment_in_the_middle_of_a_stream_is_refused() -> None:

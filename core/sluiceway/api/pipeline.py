@@ -20,6 +20,7 @@ from sluiceway.engine import Job, JobResult, Services
 from sluiceway.errors import GraphError
 from sluiceway.eventtime import WatermarkStrategy
 from sluiceway.graph import MAX_PARALLELISM_LIMIT, Finding, InputRef, Transformation, build_stream_graph
+from sluiceway.instants import Instant
 from sluiceway.steps import SourceStep, Step
 from sluiceway.streamgraph import StreamGraph
 
@@ -111,14 +112,15 @@ class Pipeline:
         self,
         values: Sequence[T],
         *,
-        timestamp: Callable[[T], int] | None = None,
+        timestamp: Callable[[T], Instant] | None = None,
         watermark_strategy: WatermarkStrategy[T] | None = None,
     ) -> DataStream[T]:
         """Read the elements of a list, tuple, range or other sequence, once each, in order.
 
         Args:
             values: the elements; a list is copied.
-            timestamp: gives the event time of an element in ms since the epoch; None: elements have none.
+            timestamp: gives the event time of an element in ms since the epoch, or as an aware datetime; None:
+                elements have none.
             watermark_strategy: as for :meth:`source`.
         """
         return self._read(CollectionSource(values, timestamp=timestamp), watermark_strategy)
@@ -128,7 +130,7 @@ class Pipeline:
         function: Callable[[], Iterable[T]],
         *,
         bounded: bool = True,
-        timestamp: Callable[[T], int] | None = None,
+        timestamp: Callable[[T], Instant] | None = None,
         watermark_strategy: WatermarkStrategy[T] | None = None,
     ) -> DataStream[T]:
         """Read what a generator function yields, or the iterable that a function returns.
@@ -136,7 +138,8 @@ class Pipeline:
         Args:
             function: called without arguments, in the task's thread, when the job runs.
             bounded: whether the iterable comes to an end.
-            timestamp: gives the event time of a record in ms since the epoch; None: records have none.
+            timestamp: gives the event time of a record in ms since the epoch, or as an aware datetime; None:
+                records have none.
             watermark_strategy: as for :meth:`source`.
         """
         check_function("from_function", function, (), 0)
@@ -161,7 +164,7 @@ class Pipeline:
         *,
         count: int | None = None,
         rate: float | None = None,
-        timestamp: Callable[[T], int] | None = None,
+        timestamp: Callable[[T], Instant] | None = None,
         watermark_strategy: WatermarkStrategy[T] | None = None,
     ) -> DataStream[T]: ...
     def generate(
@@ -179,7 +182,8 @@ class Pipeline:
             function: makes the record of a number; None: the number is the record.
             count: how many; None: without end.
             rate: records per second, of all readers together; None: as fast as they are taken.
-            timestamp: gives the event time of a record in ms since the epoch; None: records have none.
+            timestamp: gives the event time of a record in ms since the epoch, or as an aware datetime; None:
+                records have none.
             watermark_strategy: as for :meth:`source`.
         """
         if function is not None:

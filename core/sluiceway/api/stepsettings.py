@@ -111,7 +111,8 @@ class StepSettings:
         if action == "skip" and not t.step.skips:
             raise GraphError(
                 f"on_error('skip') at {caller_location()}: {t.label()} cannot skip records; map, flat_map, "
-                "filter, process, async_map, reduce and aggregate can, outside of windows"
+                "filter, process, async_map, reduce, aggregate and assign_timestamps_and_watermarks can, outside "
+                "of windows"
             )
         t.skips_errors, t.max_dead_letters = action == "skip", max
         return self

@@ -7,7 +7,7 @@ from typing import Any
 from sluiceway.api.arguments import check_function, describe
 from sluiceway.api.location import caller_location
 from sluiceway.errors import GraphError
-from sluiceway.eventtime import TimestampAssigner, WatermarkStrategy
+from sluiceway.eventtime import TimestampAssigner, WatermarkStrategy, takes_record_timestamp
 
 __all__ = ["check_strategy"]
 
@@ -31,7 +31,8 @@ def check_strategy(method: str, strategy: object, *, at_source: bool) -> Waterma
         )
     assigner: Any = strategy.assigner
     if assigner is not None:
-        check_function("with_timestamp_assigner", assigner, (TimestampAssigner,), 1)
+        arguments = 2 if takes_record_timestamp(assigner) else 1  # Flink's has the timestamp so far, too
+        check_function("with_timestamp_assigner", assigner, (TimestampAssigner,), arguments)
     if strategy.alignment is not None and not at_source:
         raise GraphError(
             f"{method} at {caller_location()}: only a source can wait for others (with_watermark_alignment); give "

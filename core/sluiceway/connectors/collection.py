@@ -20,6 +20,7 @@ from sluiceway.connector import (
 from sluiceway.connectors.shares import ShareEnumerator
 from sluiceway.connectors.stamping import stamped
 from sluiceway.errors import ConfigurationError
+from sluiceway.instants import Instant
 
 __all__ = ["CollectionSource"]
 
@@ -47,7 +48,8 @@ class CollectionSource(Source[T]):
 
     Args:
         values: the elements. A list is copied, so later changes to it do not show.
-        timestamp: gives the event time of an element in ms since the epoch; None: elements have none.
+        timestamp: gives the event time of an element in ms since the epoch, or as an aware datetime; None:
+                elements have none.
         output_type: type of the elements; None: their common type, where all have the same.
 
     Raises:
@@ -55,7 +57,7 @@ class CollectionSource(Source[T]):
     """
 
     def __init__(
-        self, values: Sequence[T], *, timestamp: Callable[[T], int] | None = None, output_type: Any = None
+        self, values: Sequence[T], *, timestamp: Callable[[T], Instant] | None = None, output_type: Any = None
     ) -> None:
         if isinstance(values, (str, bytes, bytearray)):
             raise ConfigurationError(
@@ -104,7 +106,9 @@ class CollectionSource(Source[T]):
 
 
 class _CollectionReader(SimpleReader[T]):
-    def __init__(self, context: ReaderContext, values: Sequence[T], timestamp: Callable[[T], int] | None) -> None:
+    def __init__(
+        self, context: ReaderContext, values: Sequence[T], timestamp: Callable[[T], Instant] | None
+    ) -> None:
         super().__init__(context)
         self._values = values
         self._timestamp = timestamp

@@ -22,6 +22,7 @@ from sluiceway.connector import (
 )
 from sluiceway.connectors.stamping import stamped
 from sluiceway.errors import ConfigurationError, ConnectorError, FunctionContractError
+from sluiceway.instants import Instant
 
 __all__ = ["FunctionSource"]
 
@@ -55,7 +56,8 @@ class FunctionSource(Source[T]):
     Args:
         function: takes nothing, returns an iterable.
         bounded: whether the iterable comes to an end.
-        timestamp: gives the event time of a record in ms since the epoch; None: records have none.
+        timestamp: gives the event time of a record in ms since the epoch, or as an aware datetime; None:
+                records have none.
         output_type: type of the records, if it is to be checked along the graph.
 
     Raises:
@@ -67,7 +69,7 @@ class FunctionSource(Source[T]):
         function: Callable[[], Iterable[T]],
         *,
         bounded: bool = True,
-        timestamp: Callable[[T], int] | None = None,
+        timestamp: Callable[[T], Instant] | None = None,
         output_type: Any = None,
     ) -> None:
         if not callable(function):
@@ -121,7 +123,7 @@ class _FunctionReader(SimpleReader[T]):
         self,
         context: ReaderContext,
         function: Callable[[], Iterable[T]],
-        timestamp: Callable[[T], int] | None,
+        timestamp: Callable[[T], Instant] | None,
     ) -> None:
         super().__init__(context)
         self._function = function

@@ -21,6 +21,7 @@ from sluiceway.connector import (
 from sluiceway.connectors.shares import ShareEnumerator
 from sluiceway.connectors.stamping import stamped
 from sluiceway.errors import ConfigurationError, FunctionContractError
+from sluiceway.instants import Instant
 
 __all__ = ["GeneratorSource"]
 
@@ -64,7 +65,8 @@ class GeneratorSource(Source[T]):
         count: how many numbers; None: without end.
         rate: records per second, of all readers together; None: as fast as they are taken. A source that was
             held up catches up for at most one second.
-        timestamp: gives the event time of a record in ms since the epoch; None: records have none.
+        timestamp: gives the event time of a record in ms since the epoch, or as an aware datetime; None:
+                records have none.
         output_type: type of the records, if it is to be checked along the graph.
 
     Raises:
@@ -77,7 +79,7 @@ class GeneratorSource(Source[T]):
         count: int | None = None,
         *,
         rate: float | None = None,
-        timestamp: Callable[[T], int] | None = None,
+        timestamp: Callable[[T], Instant] | None = None,
         output_type: Any = None,
     ) -> None:
         if function is not None and not callable(function):
@@ -152,7 +154,7 @@ class _GeneratorReader(Reader[T]):
         context: ReaderContext,
         function: Callable[[int], T] | None,
         rate: float | None,
-        timestamp: Callable[[T], int] | None,
+        timestamp: Callable[[T], Instant] | None,
     ) -> None:
         self._context = context
         self._function = function

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any, Generic, TypeVar
 
 from sluiceway.functions.base import Function, OutputTag
+from sluiceway.instants import Instant
 
 __all__ = ["KeyedProcessFunction", "ProcessFunction", "TimeDomain", "TimerService"]
 
@@ -24,7 +25,10 @@ class TimeDomain(Enum):
 
 
 class TimerService(ABC):
-    """Time, and timers of the current key. A timer set twice for one point in time fires once."""
+    """Time, and timers of the current key. A timer set twice for one point in time fires once.
+
+    Timestamps are ms since the epoch, or aware datetimes.
+    """
 
     @abstractmethod
     def current_processing_time(self) -> int:
@@ -35,25 +39,25 @@ class TimerService(ABC):
         """How far event time has come, in ms."""
 
     @abstractmethod
-    def register_event_time_timer(self, timestamp: int) -> None:
-        """Have ``on_timer`` called for the current key when the watermark reaches ``timestamp`` (ms).
+    def register_event_time_timer(self, timestamp: Instant) -> None:
+        """Have ``on_timer`` called for the current key when the watermark reaches ``timestamp``.
 
         One that lies behind the watermark fires with the watermark's next step.
         """
 
     @abstractmethod
-    def register_processing_time_timer(self, timestamp: int) -> None:
-        """Have ``on_timer`` called for the current key when the wall clock reaches ``timestamp`` (ms).
+    def register_processing_time_timer(self, timestamp: Instant) -> None:
+        """Have ``on_timer`` called for the current key when the wall clock reaches ``timestamp``.
 
         When the input ends, those still waiting fire at once.
         """
 
     @abstractmethod
-    def delete_event_time_timer(self, timestamp: int) -> None:
+    def delete_event_time_timer(self, timestamp: Instant) -> None:
         """Take the current key's timer back; harmless if there is none."""
 
     @abstractmethod
-    def delete_processing_time_timer(self, timestamp: int) -> None:
+    def delete_processing_time_timer(self, timestamp: Instant) -> None:
         """Take the current key's timer back; harmless if there is none."""
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Watermark
 from sluiceway.functions import TimeDomain, TimerService
+from sluiceway.instants import Instant, timer_ms
 from sluiceway.operators.base import OperatorContext, OperatorSnapshot, TimedOperator
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.state import VOID_NAMESPACE, ValueStateDescriptor
@@ -22,6 +23,8 @@ BURST: Final = 1024
 
 TIMERS: Final = ValueStateDescriptor("timers of the operator")
 """A key's timers as the state keeps them: see :func:`timers_in`."""
+
+_TIMER: Final = "a timer's timestamp"
 
 DUE: Final = ValueStateDescriptor("watermark at which timers were firing", int)
 """For keys with timers that had not fired yet when the snapshot was taken, though the watermark had come."""
@@ -199,38 +202,24 @@ class KeyedTimerService(TimerService):
         """The operator's watermark."""
         return self._operator.current_watermark
 
-    def register_event_time_timer(self, timestamp: int) -> None:
+    def register_event_time_timer(self, timestamp: Instant) -> None:
         """Set an event-time timer."""
         # Written out, because some functions do it for every record.
         if type(timestamp) is not int or timestamp > MAX_WATERMARK:
-            _ms(timestamp)
+            timestamp = timer_ms(_TIMER, timestamp)
         self._register_event_timer(timestamp, self._operator.store.current_key, self._namespace)
 
-    def register_processing_time_timer(self, timestamp: int) -> None:
+    def register_processing_time_timer(self, timestamp: Instant) -> None:
         """Set a processing-time timer."""
-        self._operator.processing_timers.register(_ms(timestamp), self._key(), self._namespace)
+        self._operator.processing_timers.register(timer_ms(_TIMER, timestamp), self._key(), self._namespace)
 
-    def delete_event_time_timer(self, timestamp: int) -> None:
+    def delete_event_time_timer(self, timestamp: Instant) -> None:
         """Take an event-time timer back."""
-        self._operator.event_timers.delete(_ms(timestamp), self._key(), self._namespace)
+        self._operator.event_timers.delete(timer_ms(_TIMER, timestamp), self._key(), self._namespace)
 
-    def delete_processing_time_timer(self, timestamp: int) -> None:
+    def delete_processing_time_timer(self, timestamp: Instant) -> None:
         """Take a processing-time timer back."""
-        self._operator.processing_timers.delete(_ms(timestamp), self._key(), self._namespace)
+        self._operator.processing_timers.delete(timer_ms(_TIMER, timestamp), self._key(), self._namespace)
 
     def _key(self) -> Any:
         return self._operator.store.current_key
-
-
-def _ms(timestamp: int) -> int:
-    if type(timestamp) is not int:
-        raise TypeError(
-            f"a timer's timestamp is a whole number of ms since the epoch, not {timestamp!r:.60} "
-            f"({type(timestamp).__name__})"
-        )
-    if timestamp > MAX_WATERMARK:
-        raise ValueError(
-            f"time comes to an end before a timer at {timestamp} could fire: {MAX_WATERMARK} is the last one, for "
-            "the end of the input"
-        )
-    return timestamp

@@ -16,6 +16,7 @@ from sluiceway.elements import (
     WatermarkStatus,
 )
 from sluiceway.operators.base import OperatorContext, TimedOperator
+from sluiceway.operators.deadletters import DeadLetters
 from sluiceway.operators.watermarking import GeneratorWatch, Stamper, cut_batch
 from sluiceway.steps import TimestampsStep
 
@@ -33,7 +34,8 @@ class TimestampsOperator(TimedOperator):
         super().__init__(context)
         step = context.node.step
         assert isinstance(step, TimestampsStep)
-        self._stamper = Stamper(step.strategy, self.step_name)
+        self._dead = DeadLetters(context)
+        self._stamper = Stamper(step.strategy, self.step_name, self._dead)
         self._watch = GeneratorWatch(step.strategy, self.step_name)
         self._interval_ms = context.settings.auto_watermark_interval_ms
         self._many = context.settings.batch_size
@@ -54,6 +56,9 @@ class TimestampsOperator(TimedOperator):
     def process(self, batch: Batch[Any]) -> None:
         """Pass the records on with their timestamps, and the watermarks in their places."""
         batch = self._stamper.stamp(batch)
+        self._dead.give(self.output)
+        if not batch.values:
+            return
         rises = self._watch.observe(batch)
         self._quiet_since = self._look_at = None
         self._timed_out = False

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from operator import length_hint
 from typing import Any, Final
 
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch
-from sluiceway.errors import FunctionContractError
+from sluiceway.errors import FunctionContractError, TimestampUnitWarning
 from sluiceway.eventtime import (
     BoundedOutOfOrderness,
     NoWatermarks,
@@ -15,8 +16,11 @@ from sluiceway.eventtime import (
     WatermarkGenerator,
     WatermarkOutput,
     WatermarkStrategy,
+    takes_record_timestamp,
 )
-from sluiceway.faults import record_loop, shown
+from sluiceway.faults import MISSING, record_loop, shown
+from sluiceway.instants import WANTED, Instant, instant_ms, look_like_seconds
+from sluiceway.operators.deadletters import DeadLetters, without
 
 __all__ = ["GeneratorWatch", "Stamper", "cut_batch"]
 
@@ -40,37 +44,54 @@ class Stamper:
     Args:
         strategy: whose assigner it runs.
         step: name of the step, for messages.
+        dead: takes records on which the assigner raises, where the step skips them.
     """
 
-    def __init__(self, strategy: WatermarkStrategy[Any], step: str) -> None:
+    def __init__(self, strategy: WatermarkStrategy[Any], step: str, dead: DeadLetters | None = None) -> None:
         assigner = strategy.assigner
         self.step_name = step
-        self._assign: Callable[[Any], int] | None = None
-        self._extract: Callable[[Any, int], int] | None = None
+        self._dead = dead if dead is not None and dead.skipping else None
+        self._assign: Callable[[Any], Any] | None = None
+        self._extract: Callable[[Any, int], Any] | None = None
+        self._looked = False
         if isinstance(assigner, TimestampAssigner):
             self._extract = assigner.extract_timestamp
+        elif assigner is not None and takes_record_timestamp(assigner):
+            self._extract = assigner  # type: ignore[assignment]
         else:
-            self._assign = assigner
+            self._assign = assigner  # type: ignore[assignment]
 
     def stamp(self, batch: Batch[Any]) -> Batch[Any]:
-        """The batch with the timestamps that the assigner gives; without an assigner, the batch itself.
+        """Return the batch with the assigner's timestamps, less the records that are skipped.
+
+        Without an assigner, that is the batch itself.
 
         Raises:
-            FunctionContractError: the assigner gave something other than an int of at most 64 bits.
+            FunctionContractError: the assigner returned no point in time, or one beyond 64 bits.
         """
-        if self._assign is not None:
-            stamps = self._assigned(self._assign, batch.values)
-        elif self._extract is not None:
-            stamps = self._extracted(self._extract, batch.values, batch.timestamps)
-        else:
+        if self._assign is None and self._extract is None:
             return batch
-        stamped = Batch(batch.values, stamps, batch.keys)
-        if not _are_times(stamped):
-            self._check(batch.values, stamps)
-        return stamped
+        if self._dead is not None:
+            batch = self._carefully(batch, self._dead)
+        else:
+            if self._assign is not None:
+                stamps = self._assigned(self._assign, batch.values)
+            else:
+                assert self._extract is not None
+                stamps = self._extracted(self._extract, batch.values, batch.timestamps)
+            stamped = Batch(batch.values, stamps, batch.keys)
+            if not _are_times(stamped):
+                stamped = Batch(batch.values, self._converted(batch.values, stamps), batch.keys)
+            batch = stamped
+        if not self._looked and batch.values:
+            self._looked = True
+            assert batch.timestamps is not None
+            if look_like_seconds(batch.timestamps[0]):
+                warn_of_seconds(f"the timestamp assigner of step {self.step_name!r} returns")
+        return batch
 
     @record_loop
-    def _assigned(self, assign: Callable[[Any], int], values: list[Any]) -> list[int]:
+    def _assigned(self, assign: Callable[[Any], Any], values: list[Any]) -> list[Any]:
         left = iter(values)
         try:
             return [assign(value) for value in left]
@@ -80,8 +101,8 @@ class Stamper:
 
     @record_loop
     def _extracted(
-        self, extract: Callable[[Any, int], int], values: list[Any], before: list[int] | None
-    ) -> list[int]:
+        self, extract: Callable[[Any, int], Any], values: list[Any], before: list[int] | None
+    ) -> list[Any]:
         left = iter(values)
         given = [MIN_WATERMARK] * len(values) if before is None else before
         try:
@@ -91,20 +112,64 @@ class Stamper:
             raise
 
     @record_loop
-    def _check(self, values: list[Any], stamps: list[Any]) -> None:
+    def _converted(self, values: list[Any], stamps: list[Any]) -> list[int]:
         if set(map(type, stamps)) == _ONLY_INTS and min(stamps) >= MIN_WATERMARK and max(stamps) <= MAX_WATERMARK:
-            return
+            return stamps
+        converted: list[int] = []
         for value, stamp in zip(values, stamps, strict=True):
-            if type(stamp) is not int:
-                raise FunctionContractError(
-                    f"the timestamp assigner of step {self.step_name!r} must return milliseconds since the epoch "
-                    f"as an int; for {shown(value, 100)} it returned {shown(stamp, 100)} ({type(stamp).__name__})"
-                )
-            if not MIN_WATERMARK <= stamp <= MAX_WATERMARK:
-                raise FunctionContractError(
-                    f"the timestamp assigner of step {self.step_name!r} must return milliseconds since the epoch "
-                    f"in 64 bits; for {shown(value, 100)} it returned {stamp:.3e}"
-                )
+            converted.append(self._time(value, stamp))
+        return converted
+
+    @record_loop
+    def _carefully(self, batch: Batch[Any], dead: DeadLetters) -> Batch[Any]:
+        """Stamp record by record: those on which the assigner raises are left out."""
+        assign, extract, before, keys = self._assign, self._extract, batch.timestamps, batch.keys
+        stamps: list[int] = []
+        skipped: list[int] = []
+        for number, value in enumerate(batch.values):
+            given = MIN_WATERMARK if before is None else before[number]
+            try:
+                if assign is not None:
+                    stamp = assign(value)
+                else:
+                    assert extract is not None
+                    stamp = extract(value, given)
+                stamps.append(self._time(value, stamp))
+            except Exception as error:
+                key = MISSING if keys is None else keys[number]
+                if not dead.take(error, value, None if before is None else given, key):
+                    raise
+                skipped.append(number)
+        if not skipped:
+            return Batch(batch.values, stamps, keys)
+        return Batch(without(batch.values, skipped), stamps, None if keys is None else without(keys, skipped))
+
+    def _time(self, value: Any, stamp: Any) -> int:
+        """Return what the assigner gave for a record in ms since the epoch."""
+        try:
+            ms = instant_ms(stamp)
+        except ValueError as error:
+            hint = f"; {error}" if str(error) else ""
+            raise FunctionContractError(
+                f"the timestamp assigner of step {self.step_name!r} must return {WANTED}; for "
+                f"{shown(value, 100)} it returned {shown(stamp, 100)} ({type(stamp).__name__}){hint}"
+            ) from None
+        if not MIN_WATERMARK <= ms <= MAX_WATERMARK:
+            raise FunctionContractError(
+                f"the timestamp assigner of step {self.step_name!r} must return milliseconds since the epoch "
+                f"in 64 bits; for {shown(value, 100)} it returned {ms:.3e}"
+            )
+        return ms
+
+
+def warn_of_seconds(who: str) -> None:
+    """Warn of timestamps that look like seconds: once per text and process, as Python's filters have it."""
+    warnings.warn(
+        f"{who} timestamps that are likely to be in seconds: as milliseconds since the epoch they are in early "
+        "1970. Multiply them by 1000",
+        TimestampUnitWarning,
+        stacklevel=2,
+    )
 
 
 class _Said(WatermarkOutput):
@@ -115,12 +180,16 @@ class _Said(WatermarkOutput):
         self.idle = False
         self._step = step
 
-    def emit_watermark(self, timestamp: int) -> None:
+    def emit_watermark(self, timestamp: Instant) -> None:
         if type(timestamp) is not int:
-            raise FunctionContractError(
-                f"the watermark generator of step {self._step!r} must emit milliseconds since the epoch as an "
-                f"int, not {shown(timestamp, 100)} ({type(timestamp).__name__})"
-            )
+            try:
+                timestamp = instant_ms(timestamp)
+            except ValueError as error:
+                hint = f"; {error}" if str(error) else ""
+                raise FunctionContractError(
+                    f"the watermark generator of step {self._step!r} must emit {WANTED}, not "
+                    f"{shown(timestamp, 100)} ({type(timestamp).__name__}){hint}"
+                ) from None
         if timestamp > self.watermark:
             if timestamp > MAX_WATERMARK:
                 raise FunctionContractError(

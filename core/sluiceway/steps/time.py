@@ -18,6 +18,7 @@ class TimestampsStep(Step):
 
     strategy: WatermarkStrategy[Any]
     kind: ClassVar[str] = "timestamps"
+    skips: ClassVar[bool] = True
 
     @property
     def function(self) -> object | None:

@@ -38,7 +38,7 @@ def offset_milliseconds(what: str, value: Duration) -> int:
         return -milliseconds(what, value.strip()[1:])
     if isinstance(value, timedelta):
         return -milliseconds(what, -value) if value < timedelta() else milliseconds(what, value)
-    if isinstance(value, int) and value < 0:
+    if not isinstance(value, str) and value < 0:
         return -milliseconds(what, -value)
     return milliseconds(what, value)
 

@@ -82,11 +82,12 @@ def test_timestamps_come_from_the_function() -> None:
 
 
 def test_a_timestamp_that_is_no_int_is_an_error() -> None:
-    source = CollectionSource(["a"], timestamp=lambda v: 1.5)  # type: ignore[arg-type,return-value]
+    source = CollectionSource(["a"], timestamp=lambda v: 1.5)
     with pytest.raises(FunctionContractError) as caught:
         drive_source(source)
     assert str(caught.value) == (
-        "timestamp= must return milliseconds since the epoch as an int; for 'a' it returned 1.5 (float)"
+        "timestamp= must return milliseconds since the epoch as an int, or an aware datetime; for 'a' it returned "
+        "1.5 (float); it is not a whole number of milliseconds: round it with int()"
     )
 
 

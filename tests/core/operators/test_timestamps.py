@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +23,7 @@ from sluiceway.elements import (
     WatermarkStatus,
 )
 from sluiceway.eventtime import WatermarkStrategy
+from sluiceway.functions import DEAD_LETTERS
 from sluiceway.testing import OperatorHarness
 
 BATCH = Settings().batch_size
@@ -105,9 +108,9 @@ def test_what_is_no_timestamp_is_refused_with_step_and_record(stamp: Any) -> Non
     )
     with harness(strategy) as op, pytest.raises(sw.FunctionContractError) as caught:
         op.process_batch(["good", "bad", "good"])
-    assert str(caught.value) == (
-        "the timestamp assigner of step 'timestamps' must return milliseconds since the epoch as an int; "
-        f"for 'bad' it returned {stamp!r} ({type(stamp).__name__})"
+    assert str(caught.value).startswith(
+        "the timestamp assigner of step 'timestamps' must return milliseconds since the epoch as an int, or an "
+        f"aware datetime; for 'bad' it returned {stamp!r} ({type(stamp).__name__})"
     )
     assert "record: 'bad'" in caught.value.__notes__
 
@@ -144,8 +147,9 @@ def test_what_is_no_watermark_is_refused(mark: Any) -> None:
     with harness(WatermarkStrategy.for_generator(Wrong)) as op, pytest.raises(sw.FunctionContractError) as caught:
         op.process("a", timestamp=3)
     assert str(caught.value) == (
-        "the watermark generator of step 'timestamps' must emit milliseconds since the epoch as an int, "
-        f"not {mark!r} ({type(mark).__name__})"
+        "the watermark generator of step 'timestamps' must emit milliseconds since the epoch as an int, or an "
+        f"aware datetime, not {mark!r} ({type(mark).__name__})"
+        + ("; it is not a whole number of milliseconds: round it with int()" if mark == 1.5 else "")
     )
     assert "record: 'a'" in caught.value.__notes__
 
@@ -454,3 +458,98 @@ def test_watermarks_rise_and_leave_room_for_what_the_bound_allows(
                 late = mark >= value
                 assert not late or value < seen - bound
                 seen = max(seen, value)
+
+
+# ---- times as other libraries have them ---------------------------------------------------------------------
+
+
+def assigned(assigner: Any) -> WatermarkStrategy[Any]:
+    return WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(assigner)
+
+
+def test_an_assigner_may_return_datetimes_and_other_numbers() -> None:
+    at = datetime(2024, 3, 31, 12, tzinfo=UTC)
+    with harness(assigned(lambda v: v)) as op:
+        op.process_batch([at, np.int64(1_711_886_400_001), 1_711_886_400_002.0, 1_711_886_400_003])
+        op.advance(200)
+    stamps = [stamp for _, stamp in op.records]
+    assert stamps == [1_711_886_400_000 + i for i in range(4)]
+    assert {type(stamp) for stamp in stamps} == {int}
+    assert marks(op.elements) == [1_711_886_400_002]
+
+
+def test_a_naive_datetime_is_refused_with_the_record_and_a_hint() -> None:
+    with harness(assigned(lambda v: v)) as op, pytest.raises(sw.FunctionContractError) as caught:
+        op.process(datetime(2024, 3, 31))
+    assert "step 'timestamps'" in str(caught.value)
+    assert "no time zone" in str(caught.value)
+
+
+def test_a_generator_may_emit_a_datetime() -> None:
+    class Fixed(Marked):
+        def on_event(self, value: str, timestamp: int, output: sw.WatermarkOutput) -> None:
+            output.emit_watermark(datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC))
+
+    with harness(WatermarkStrategy.for_generator(Fixed)) as op:
+        op.process("a", timestamp=3)
+        assert marks(op.elements) == [5000]
+
+
+def test_a_function_of_two_arguments_is_given_the_timestamp_so_far() -> None:
+    with harness(assigned(lambda value, record_timestamp: record_timestamp + len(value))) as op:
+        op.process("abc", timestamp=100)
+    assert op.records == [("abc", 103)]
+
+
+def test_a_second_argument_with_a_default_is_left_alone() -> None:
+    with harness(assigned(lambda value, factor=1000: value * factor)) as op:
+        op.process(5, timestamp=1)
+    assert op.records == [(5, 5000)]
+
+
+def test_a_function_of_three_arguments_is_refused_where_it_is_given() -> None:
+    with pytest.raises(TypeError, match="calls its function with 1 argument"):
+        harness(assigned(lambda a, b, c: 1))
+
+
+def test_timestamps_that_look_like_seconds_are_warned_of() -> None:
+    with harness(assigned(lambda v: v)) as op:
+        with pytest.warns(sw.TimestampUnitWarning, match=r"step 'timestamps' returns .* in seconds.*by 1000"):
+            op.process(1_711_886_400)
+        op.process(1_711_886_401)  # only the first is looked at: a second warning would be an error here
+
+
+def test_small_timestamps_are_not_warned_of() -> None:
+    for stamp in (0, 5_000, 3_600_000, 86_399_999, 1_711_886_400_000):
+        with harness(assigned(lambda v: v)) as op:
+            op.process(stamp)
+
+
+# ---- records on which the assigner raises ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("two", [False, True])
+def test_a_step_skips_records_on_which_its_assigner_raises(two: bool) -> None:
+    assigner: Any = (lambda v, before: v["at"]) if two else (lambda v: v["at"])
+    records = [{"at": 1}, {"when": 2}, {"at": "3"}, {"at": 4}]
+    strategy = assigned(assigner)
+    with OperatorHarness(lambda s: s.assign_timestamps_and_watermarks(strategy).on_error("skip")) as op:
+        op.process_batch(records, [10, 20, 30, 40])
+        assert op.records == [({"at": 1}, 1), ({"at": 4}, 4)]
+        letters = op.side_output(DEAD_LETTERS)
+        assert [(letter.value(), letter.timestamp) for letter in letters] == [(records[1], 20), (records[2], 30)]
+        assert letters[0].error == "KeyError: 'at'"
+        assert "FunctionContractError" in letters[1].error
+        op.process_batch([{}, {}])  # nothing is left of it
+        op.advance(200)
+        assert marks(op.elements) == [3]
+
+
+def test_it_skips_no_more_than_it_may() -> None:
+    strategy = assigned(lambda v: 1 // v)
+    with (
+        OperatorHarness(lambda s: s.assign_timestamps_and_watermarks(strategy).on_error("skip", max=1)) as op,
+        pytest.raises(ZeroDivisionError) as caught,
+    ):
+        op.process_batch([1, 0, 0])
+    assert "record: 0" in caught.value.__notes__

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from sluiceway.errors import FunctionContractError
+from sluiceway.instants import instant_ms
 from sluiceway.windowing import (
     AssignerContext,
     GlobalWindow,
@@ -35,14 +36,27 @@ def assign_by(assigner: WindowAssigner, step: str) -> Assign:
         given: Any = assigner.assign(value, timestamp, context)
         if isinstance(given, TimeWindow) or not isinstance(given, Sequence):
             raise _wrong(assigner, step, given, "a list of windows, which may be empty")
+        other = False
         for window in given:
             if isinstance(window, TimeWindow):
                 if not (type(window.start) is type(window.end) is int and window.start < window.end):
-                    raise _wrong(assigner, step, window, "windows from one ms, an int, to a later one")
+                    other = True
             elif merges or not isinstance(window, GlobalWindow):
                 kind = "TimeWindow" if merges else "TimeWindow or GlobalWindow"
                 raise _wrong(assigner, step, window, f"windows of type {kind}")
-        return given
+        return [converted(window) for window in given] if other else given
+
+    def converted(window: Window) -> Window:
+        if not isinstance(window, TimeWindow):
+            return window
+        try:
+            exact = TimeWindow(instant_ms(window.start), instant_ms(window.end))
+        except ValueError as error:
+            hint = f"; {error}" if str(error) else ""
+            raise _wrong(assigner, step, window, f"windows from one ms, an int, to a later one{hint}") from None
+        if exact.start >= exact.end:
+            raise _wrong(assigner, step, window, "windows from one ms, an int, to a later one")
+        return exact
 
     return assign
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sluiceway.elements import Batch
 from sluiceway.errors import FunctionContractError, StateError
 from sluiceway.functions import OutputTag, WindowContext, WindowState
+from sluiceway.instants import Instant, instant_ms
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.operators.windows.tables import BoundState, WindowTables, refuse_state_of_merging_windows
 from sluiceway.state import ReducingState, ReducingStateDescriptor, ValueState, ValueStateDescriptor
@@ -29,6 +30,19 @@ __all__ = ["FunctionContext", "Times", "TriggerAccess", "namespace_of"]
 def namespace_of(window: Window) -> Hashable:
     """What state goes by: plain tuples, which snapshots keep small."""
     return window[:] if isinstance(window, TimeWindow) else ()
+
+
+def _ms(timestamp: Instant) -> int:
+    if type(timestamp) is int:
+        return timestamp
+    try:
+        return instant_ms(timestamp)
+    except ValueError as error:
+        hint = f"; {error}" if str(error) else ""
+        raise FunctionContractError(
+            "a trigger's timer needs a whole number of ms since the epoch, or an aware datetime, not "
+            f"{timestamp!r:.60} ({type(timestamp).__name__}){hint}"
+        ) from None
 
 
 class Times(AssignerContext, EvictorContext):
@@ -76,21 +90,23 @@ class TriggerAccess(TriggerContext):
         """The runtime's clock."""
         return self._operator.context.clock.now_ms()
 
-    def register_event_time_timer(self, timestamp: int) -> None:
+    def register_event_time_timer(self, timestamp: Instant) -> None:
         """Set an event-time timer of the window."""
-        self._operator.event_timers.register(self._ms(timestamp), self.current_key, self.window)
+        self._operator.event_timers.register(_ms(timestamp), self.current_key, self.window)
 
-    def register_processing_time_timer(self, timestamp: int) -> None:
+    def register_processing_time_timer(self, timestamp: Instant) -> None:
         """Set a processing-time timer of the window."""
-        self._operator.processing_timers.register(self._ms(timestamp), self.current_key, self.window)
+        self._operator.processing_timers.register(_ms(timestamp), self.current_key, self.window)
 
-    def delete_event_time_timer(self, timestamp: int) -> None:
+    def delete_event_time_timer(self, timestamp: Instant) -> None:
         """Take an event-time timer back; that with which the window will end stays."""
+        timestamp = _ms(timestamp)
         if timestamp != self._operator.ends_at(self.window, event_time=True):
             self._operator.event_timers.delete(timestamp, self.current_key, self.window)
 
-    def delete_processing_time_timer(self, timestamp: int) -> None:
+    def delete_processing_time_timer(self, timestamp: Instant) -> None:
         """Take a processing-time timer back; that with which the window will end stays."""
+        timestamp = _ms(timestamp)
         if timestamp != self._operator.ends_at(self.window, event_time=False):
             self._operator.processing_timers.delete(timestamp, self.current_key, self.window)
 
@@ -107,15 +123,6 @@ class TriggerAccess(TriggerContext):
         if self.merged is None:
             raise StateError("merge_reducing_state() is for on_merge() alone: no windows are being merged now")
         self._tables.merge(descriptor, namespace_of(self.window), map(namespace_of, self.merged))
-
-    @staticmethod
-    def _ms(timestamp: int) -> int:
-        if type(timestamp) is not int:
-            raise FunctionContractError(
-                f"a trigger's timer needs a whole number of ms since the epoch, not {timestamp!r:.60} "
-                f"({type(timestamp).__name__})"
-            )
-        return timestamp
 
 
 class FunctionContext(WindowContext):
