@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from sluiceway.errors import GraphError
 from sluiceway.graph.execution import Execution, ExecutionState, StateListener
@@ -10,6 +11,9 @@ from sluiceway.graph.jobgraph import JobEdge, JobGraph, JobVertex
 from sluiceway.graph.wiring import consumers_of_subtask, producers_of_subtask
 
 __all__ = ["ExecutionGraph", "ExecutionJobVertex", "ExecutionVertex"]
+
+_PAST: Final = 8
+"""Earlier attempts of a subtask that are known: a job that is restarted for ever must not remember them all."""
 
 
 class ExecutionVertex:
@@ -19,7 +23,7 @@ class ExecutionVertex:
         job_vertex: what it runs.
         subtask: its index.
         current: the current attempt.
-        past: earlier attempts, oldest first.
+        past: the last few attempts before it, oldest first.
     """
 
     def __init__(self, graph: ExecutionGraph, job_vertex: JobVertex, subtask: int, at_ms: int) -> None:
@@ -43,7 +47,9 @@ class ExecutionVertex:
         if not self.current.state.ended:
             raise GraphError(f"{self!r} cannot be restarted before it has ended: cancel it first")
         self.past.append(self.current)
-        self.current = self._new_execution(len(self.past), at_ms)
+        self.current = self._new_execution(self.current.attempt + 1, at_ms)
+        if len(self.past) > _PAST:
+            self._graph._forget(self.past.pop(0))
         return self.current
 
     def _new_execution(self, attempt: int, at_ms: int) -> Execution:
@@ -158,7 +164,7 @@ class ExecutionGraph:
             yield from vertex.subtasks
 
     def execution(self, attempt_id: str) -> Execution | None:
-        """An attempt, current or past, or None."""
+        """An attempt, current or one of the last few before it, or None."""
         return self._executions.get(attempt_id)
 
     def _register(self, vertex: JobVertex, subtask: int, attempt: int, at_ms: int) -> Execution:
@@ -166,6 +172,9 @@ class ExecutionGraph:
         execution = Execution(vertex.id, vertex.name, subtask, attempt, attempt_id, at_ms, self._listener)
         self._executions[attempt_id] = execution
         return execution
+
+    def _forget(self, execution: Execution) -> None:
+        del self._executions[execution.attempt_id]
 
     # ---- wiring -------------------------------------------------------------------------------------------
 

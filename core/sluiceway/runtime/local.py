@@ -44,7 +44,7 @@ from sluiceway.runtime.snapshots import JobSnapshot, TaskSnapshot, with_own_obje
 from sluiceway.runtime.snapshotwriter import MemoryWriter, StorageWriter
 from sluiceway.runtime.task import Task
 from sluiceway.runtime.taskmanager import TaskManager
-from sluiceway.runtime.worker import Progress, Tasklet, Worker
+from sluiceway.runtime.worker import Progress, Scheduled, Tasklet, Worker
 from sluiceway.streamgraph import StreamGraph, StreamNode
 
 __all__ = ["LocalEngine", "LocalJob", "job_graph_of"]
@@ -137,11 +137,8 @@ class _Workers:
     def checkpoint_aborted(self, attempt_ids: Sequence[str], checkpoint_id: int) -> None:
         self._worker.soon(lambda: self._tasks.checkpoint_aborted(attempt_ids, checkpoint_id))
 
-    def post(self, action: Callable[[], None], after_s: float) -> None:
-        if after_s > 0:
-            self._worker.mail(lambda: self._worker.at(self._clock.monotonic() + after_s, action))
-        else:
-            self._worker.mail(action)
+    def post(self, action: Callable[[], None], after_s: float) -> Scheduled:
+        return self._worker.post(action, after_s)
 
 
 class _Master:

@@ -21,13 +21,15 @@ from sluiceway.clock import Clock
 from sluiceway.connector import Wait
 from sluiceway.runtime.poller import Poller
 
-__all__ = ["Progress", "Tasklet", "Worker", "acting_for", "stepping"]
+__all__ = ["Progress", "Scheduled", "Tasklet", "Worker", "acting_for", "stepping"]
 
 _ROUNDS_BETWEEN_POLLS = 16
 _PATIENCE_S = 0.002
 """After so long, mails are read, and files are looked at, though not all tasklets have had their turn."""
 _SHORT_TURN_S = 0.001
 """A turn that has taken so long is over."""
+_CANCELLED_KEPT = 64
+"""Fewer cancelled calls than this are not worth a new heap."""
 
 
 class Progress(Enum):
@@ -41,6 +43,41 @@ class Progress(Enum):
     """Something to do, but nowhere to put the result until somebody wakes it."""
     DONE = "done"
     """It will not run again."""
+
+
+class Scheduled:
+    """Call that a loop makes later, unless it is cancelled before.
+
+    A cancelled call holds neither its action nor anything that the action refers to: a timeout of minutes must not
+    keep alive what it was to watch.
+
+    Args:
+        action: what is called.
+    """
+
+    __slots__ = ("_action", "_loop")
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self._action: Callable[[], None] | None = action
+        self._loop: Worker | None = None
+
+    @property
+    def pending(self) -> bool:
+        """Whether the call is neither made nor cancelled."""
+        return self._action is not None
+
+    def cancel(self) -> None:
+        """Forget the call. From the loop's thread; harmless twice, and after the call."""
+        self._action = None
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            loop._one_cancelled()
+
+    def call(self) -> None:
+        """Make the call, unless it was cancelled. From the loop's thread."""
+        action, self._action, self._loop = self._action, None, None
+        if action is not None:
+            action()
 
 
 class Tasklet(ABC):
@@ -64,6 +101,7 @@ class Tasklet(ABC):
         self.rest_since = 0.0
         self.rest = Progress.AGAIN
         self.deadline: float | None = None
+        self.alarm: Scheduled | None = None
 
     @abstractmethod
     def step(self) -> Progress:
@@ -110,7 +148,8 @@ class Worker:
         self._poller = poller
         self._ready: deque[Tasklet] = deque()
         self._alive: set[Tasklet] = set()
-        self._deadlines: list[tuple[float, int, Callable[[], None]]] = []
+        self._deadlines: list[tuple[float, int, Scheduled]] = []  # the first one is never a cancelled one
+        self._cancelled = 0
         self._order = count()
         self._mails: deque[Callable[[], None]] = deque()
 
@@ -120,6 +159,19 @@ class Worker:
         """Have ``action`` called in the worker's thread, between steps. From any thread."""
         self._mails.append(action)
         self._poller.wake()
+
+    def post(self, action: Callable[[], None], after_s: float) -> Scheduled:
+        """Have ``action`` called in the worker's thread, after a delay in seconds. From any thread.
+
+        Returns:
+            the call, which may be cancelled in the worker's thread.
+        """
+        scheduled = Scheduled(action)
+        if after_s > 0:
+            self.mail(lambda: self._schedule(self._monotonic() + after_s, scheduled))
+        else:
+            self.mail(scheduled.call)
+        return scheduled
 
     # ---- from the worker's thread ---------------------------------------------------------------------------
 
@@ -139,9 +191,31 @@ class Worker:
             tasklet.scheduled = True
             self._ready.append(tasklet)
 
-    def at(self, deadline: float, action: Callable[[], None]) -> None:
-        """Have ``action`` called at a reading of the clock's monotonic seconds."""
-        heapq.heappush(self._deadlines, (deadline, next(self._order), action))
+    def at(self, deadline: float, action: Callable[[], None]) -> Scheduled:
+        """Have ``action`` called at a reading of the clock's monotonic seconds; returns the call."""
+        scheduled = Scheduled(action)
+        self._schedule(deadline, scheduled)
+        return scheduled
+
+    def _schedule(self, deadline: float, scheduled: Scheduled) -> None:
+        if scheduled.pending:
+            scheduled._loop = self
+            heapq.heappush(self._deadlines, (deadline, next(self._order), scheduled))
+
+    def _one_cancelled(self) -> None:
+        """Drop cancelled calls that are due first, and all of them when they are the larger part of the heap."""
+        self._cancelled += 1
+        self._drop_cancelled()
+        if self._cancelled > _CANCELLED_KEPT and self._cancelled * 2 > len(self._deadlines):
+            self._deadlines = [entry for entry in self._deadlines if entry[2].pending]
+            heapq.heapify(self._deadlines)
+            self._cancelled = 0
+
+    def _drop_cancelled(self) -> None:
+        deadlines = self._deadlines
+        while deadlines and not deadlines[0][2].pending:
+            heapq.heappop(deadlines)
+            self._cancelled -= 1
 
     def wait(self, tasklet: Tasklet, wait: Wait) -> None:
         """Wake a tasklet when what it waits for is there."""
@@ -149,12 +223,13 @@ class Worker:
             self._poller.watch(tasklet, wait, lambda: self.wake(tasklet))
         # One deadline a tasklet is enough: when it comes, the tasklet says anew what it waits for.
         if wait.until is not None and (tasklet.deadline is None or wait.until < tasklet.deadline):
+            if tasklet.alarm is not None:
+                tasklet.alarm.cancel()  # a tasklet that waits shortly, then long, would leave one behind each time
             tasklet.deadline = wait.until
-            self.at(wait.until, lambda: self._wake_at(tasklet, wait.until))
+            tasklet.alarm = self.at(wait.until, lambda: self._wake_at(tasklet))
 
-    def _wake_at(self, tasklet: Tasklet, deadline: float | None) -> None:
-        if tasklet.deadline == deadline:
-            tasklet.deadline = None
+    def _wake_at(self, tasklet: Tasklet) -> None:
+        tasklet.deadline = tasklet.alarm = None
         self.wake(tasklet)
 
     def forget(self, tasklet: Tasklet) -> None:
@@ -252,8 +327,13 @@ class Worker:
         elif progress is Progress.DONE:
             self._alive.discard(tasklet)
             self._poller.forget(tasklet)
+            if tasklet.alarm is not None:
+                tasklet.alarm.cancel()
+                tasklet.deadline = tasklet.alarm = None
 
     def _fire_deadlines(self) -> None:
         now = self._monotonic()
         while self._deadlines and self._deadlines[0][0] <= now:
-            heapq.heappop(self._deadlines)[2]()
+            scheduled = heapq.heappop(self._deadlines)[2]
+            self._drop_cancelled()  # before the call: what it raises must not leave a cancelled one first
+            scheduled.call()

@@ -153,6 +153,19 @@ class TestTransitions:
 
 
 class TestRestart:
+    def test_only_the_last_few_attempts_are_remembered(self, program: Any) -> None:
+        graph = ExecutionGraph(wordcount(program))
+        subtask = graph.subtask(1, 0)
+        first = subtask.current
+        for at_ms in range(100):
+            subtask.current.fail(ValueError("large"), at_ms)
+            graph.restart([subtask], at_ms)
+        assert [past.attempt for past in subtask.past] == list(range(92, 100))
+        assert subtask.current.attempt == 100
+        assert graph.execution(first.attempt_id) is None
+        assert not graph.update(first.attempt_id, ExecutionState.FINISHED, 200)
+        assert graph.execution(subtask.past[0].attempt_id) is subtask.past[0]
+
     def test_is_a_new_attempt(self, program: Any) -> None:
         graph = ExecutionGraph(wordcount(program))
         subtask = graph.subtask(1, 0)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import heapq
+import gc
+import math
+import weakref
 from collections.abc import Callable
-from itertools import count
 from random import Random
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -22,7 +24,9 @@ from sluiceway.runtime.jobmanager.checkpoints import (
     Participants,
     SavepointRequest,
 )
+from sluiceway.runtime.poller import Poller
 from sluiceway.runtime.snapshots import TaskSnapshot
+from sluiceway.runtime.worker import Scheduled, Worker
 
 
 class Job:
@@ -30,8 +34,7 @@ class Job:
 
     def __init__(self, **policy: Any) -> None:
         self.clock = VirtualClock(1_000)
-        self._calls: list[tuple[float, int, Callable[[], None]]] = []
-        self._order = count()
+        self.timers = Worker(self.clock, Mock(spec=Poller))
         self.running = {"source": (0, 0), "sink": (1, 0)}
         self.finished: tuple[tuple[int, int], ...] = ()
         self.left: dict[tuple[int, int], TaskSnapshot] = {}
@@ -52,15 +55,14 @@ class Job:
             CheckpointPolicy(**{"interval_ms": 100, **policy}), self.clock, Random(1), self, self._later
         )
 
-    def _later(self, action: Callable[[], None], after_s: float) -> None:
-        heapq.heappush(self._calls, (self.clock.monotonic() + after_s, next(self._order), action))
+    def _later(self, action: Callable[[], None], after_s: float) -> Scheduled:
+        return self.timers.at(self.clock.monotonic() + after_s, action)
 
     def advance(self, ms: int) -> None:
         until = self.clock.monotonic() + ms / 1000
-        while self._calls and self._calls[0][0] <= until:
-            at, _, action = heapq.heappop(self._calls)
-            self.clock.advance(max(0, round((at - self.clock.monotonic()) * 1000)))
-            action()
+        while (at := self.timers.next_deadline()) is not None and at <= until:
+            self.clock.advance(max(0, math.ceil((at - self.clock.monotonic()) * 1000)))
+            self.timers.run_ready()
         self.clock.advance(max(0, round((until - self.clock.monotonic()) * 1000)))
 
     def participants(self) -> Participants | None:
@@ -541,3 +543,67 @@ def test_whatever_tasks_say_every_checkpoint_ends_and_the_latest_is_the_highest(
     assert complete == sorted(complete)
     assert complete
     assert job.discarded == complete[:-1]
+
+
+class Watched(TaskSnapshot):
+    """A snapshot that a weak reference can watch."""
+
+
+@pytest.mark.parametrize("how", ["completed", "declined", "its task failed", "savepoint"])
+def test_the_timer_of_a_checkpoint_that_is_over_keeps_nothing(how: str) -> None:
+    job = Job(interval_ms=0 if how == "savepoint" else 100, tolerated_failures=1000).started()
+    states = []
+    for checkpoint_id in range(1, 300):
+        if how == "savepoint":
+            job.ask_for_savepoint()
+        job.until_triggered(checkpoint_id)
+        state = Watched(())
+        states.append(weakref.ref(state))
+        job.coordinator.acknowledge("source", checkpoint_id, state)
+        del state
+        if how == "declined":
+            job.coordinator.decline("sink", checkpoint_id, ValueError("no"))
+        elif how == "its task failed":
+            job.coordinator.task_ended("sink", failed=True)
+        else:
+            job.coordinator.acknowledge("sink", checkpoint_id, part("sink"))
+        job.completed_ones.clear()
+        job.vain.clear()
+    gc.collect()
+    assert sum(state() is not None for state in states) <= 1, "only the last one that is complete is kept"
+    assert len(job.timers._deadlines) < 140, "cancelled timers do not stay in the heap"
+
+
+def test_a_job_that_has_ended_keeps_neither_state_nor_timers() -> None:
+    job = Job().started()
+    job.until_triggered(1)
+    state = Watched((), drained=True)
+    kept = weakref.ref(state)
+    job.coordinator.acknowledge("source", 1, state)
+    job.acknowledge(1, "sink", drained=True)
+    job.completed_ones.clear()
+    job.ask_for_savepoint()
+    job.coordinator.stop()
+    job.coordinator.forget()
+    job.stored = None  # of the test alone: it refers to the checkpoint
+    del state
+    gc.collect()
+    assert kept() is None
+    assert job.timers.next_deadline() is None
+
+
+def test_what_is_still_being_stored_at_the_end_of_the_job_takes_the_place_of_the_one_before_it() -> None:
+    job = Job().started()
+    job.until_triggered(1)
+    job.acknowledge(1)
+    job.stores_at_once = False
+    job.until_triggered(2)
+    job.acknowledge(2)
+    job.coordinator.stop()
+    job.coordinator.forget()
+    assert job.discarded == []
+    assert job.stored is not None
+    job.stored(None)
+    assert job.discarded == [1]
+    assert job.coordinator.latest is None
+    assert job.timers.next_deadline() is None

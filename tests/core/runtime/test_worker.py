@@ -3,7 +3,9 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import weakref
 from collections.abc import Callable, Iterator
+from unittest.mock import Mock
 
 import pytest
 
@@ -189,12 +191,15 @@ def test_a_tasklet_that_waits_again_and_again_keeps_one_deadline(worker: Worker)
 
     def wait() -> Progress:
         worker.wait(tasklet, Wait(until=clock.monotonic() + 1000))
+        kept.append(len(worker._deadlines))
         return Progress.AGAIN
 
+    kept: list[int] = []
     tasklet.actions = [wait] * 100
     worker.add(tasklet)
     worker.run()
-    assert len(worker._deadlines) == 1
+    assert kept == [1] * 100
+    assert not worker._deadlines, "nor does it keep one when it is done"
 
 
 def test_a_mail_from_another_thread_ends_the_sleep(worker: Worker) -> None:
@@ -331,3 +336,81 @@ def test_a_mail_that_a_deadline_has_posted_is_read_in_the_same_go() -> None:
     worker.run_ready()
     poller.close()
     assert seen == ["posted"]
+
+
+def test_a_cancelled_call_is_not_made_and_holds_nothing() -> None:
+    class Held:
+        pass
+
+    clock = VirtualClock()
+    worker = Worker(clock, Mock(spec=Poller))
+    made: list[int] = []
+    held = Held()
+    gone = weakref.ref(held)
+    late = worker.at(600.0, lambda held=held: made.append(id(held)))  # type: ignore[misc]
+    del held
+    worker.at(601.0, lambda: made.append(601))
+    late.cancel()
+    late.cancel()
+    assert gone() is None
+    assert not late.pending
+    assert worker.next_deadline() == 601.0, "nobody wakes for a call that is not made"
+    clock.advance(700_000)
+    worker.run_ready()
+    assert made == [601]
+    late.cancel()
+
+
+def test_cancelled_calls_do_not_fill_the_heap() -> None:
+    clock = VirtualClock()
+    worker = Worker(clock, Mock(spec=Poller))
+    made: list[int] = []
+    worker.at(1.0, lambda: made.append(0))
+    kept = [worker.at(1000.0 + n, lambda n=n: made.append(n)) for n in range(1, 11)]  # type: ignore[misc]
+    for n in range(100_000):
+        worker.at(600.0 + n / 1000, lambda: made.append(-1)).cancel()
+    assert len(worker._deadlines) < 150
+    kept[4].cancel()
+    clock.advance(2_000_000)
+    worker.run_ready()
+    assert made == [0, 1, 2, 3, 4, 6, 7, 8, 9, 10]
+    assert not worker._deadlines
+
+
+def test_a_call_that_is_posted_may_be_cancelled_before_the_loop_has_read_of_it() -> None:
+    clock = VirtualClock()
+    worker = Worker(clock, Mock(spec=Poller))
+    made: list[str] = []
+    soon, later = worker.post(lambda: made.append("soon"), 0), worker.post(lambda: made.append("later"), 1.0)
+    kept = worker.post(lambda: made.append("kept"), 1.0)
+    soon.cancel()
+    later.cancel()
+    worker.run_ready()
+    clock.advance(1000)
+    worker.run_ready()
+    assert made == ["kept"]
+    assert not kept.pending
+
+
+def test_a_tasklet_that_waits_shortly_and_long_in_turn_leaves_no_deadlines_behind() -> None:
+    clock = VirtualClock()
+    worker = Worker(clock, Mock(spec=Poller))
+
+    class InTurn(Tasklet):
+        steps = 0
+
+        def step(self) -> Progress:
+            self.steps += 1
+            now = clock.monotonic()
+            worker.wait(self, Wait(until=now + 600))
+            worker.wait(self, Wait(until=now + 0.01))
+            return Progress.IDLE if self.steps < 1000 else Progress.DONE
+
+    tasklet = InTurn()
+    worker.add(tasklet)
+    while worker.alive():
+        worker.run_ready()
+        clock.advance(10)
+        assert len(worker._deadlines) < 140
+    assert tasklet.steps == 1000
+    assert worker.next_deadline() is None

@@ -45,7 +45,7 @@ from sluiceway.runtime.jobmanager.master import JobMaster
 from sluiceway.runtime.jobmanager.recovery import Recovered
 from sluiceway.runtime.reporting import JobFigures
 from sluiceway.runtime.snapshots import JobSnapshot
-from sluiceway.runtime.worker import Worker
+from sluiceway.runtime.worker import Scheduled, Worker
 from sluiceway.state import StateBackend
 from sluiceway.storage import CheckpointStorage
 
@@ -60,6 +60,7 @@ class JobRun:
         begins_with: where it begins, for people.
         checkpoint_path: directory of its checkpoints, in their place; empty: they are in memory.
         rejected: messages of workers that were meant for an earlier leader of the job.
+        cancelling: by attempt id, the call that kills the worker of an attempt that does not end when cancelled.
 
     Args:
         job: its id.
@@ -109,6 +110,7 @@ class JobRun:
         self._figures = JobFigures()
         self.workers: set[str] = set()
         self.rejected = 0
+        self.cancelling: dict[str, Scheduled] = {}
         self._held: set[int] = set()
         self._started_at = 0.0
         self._ended_at: float | None = None
@@ -169,6 +171,9 @@ class JobRun:
     def forget(self) -> None:
         """The job has ended: the workers may forget it."""
         self._ended_at = self.clock.monotonic()
+        for late in self.cancelling.values():
+            late.cancel()
+        self.cancelling.clear()
         for worker in sorted(self.workers):
             self.resources.send(worker, JobEnded(self.job, self.epoch))
 
@@ -204,7 +209,10 @@ class JobRun:
         match message:
             case ReportTask():
                 cause = load_error(message.cause) if message.cause else None
-                self.master.report(message.attempt, ExecutionState(message.state), cause)
+                state = ExecutionState(message.state)
+                if state.ended and message.attempt in self.cancelling:
+                    self.cancelling.pop(message.attempt).cancel()
+                self.master.report(message.attempt, state, cause)
             case RequestSplit():
                 self.master.split_requested(message.vertex, message.subtask)
             case ReportWatermark():
@@ -284,9 +292,11 @@ class _Gateway:
         """Cancel an attempt; a worker that does not get round to it within the limit is killed."""
         worker = self._place(attempt_id)
         self._run.resources.send(worker, CancelTask(self._run.job, self._run.epoch, attempt_id))
-        self.post(lambda: self._check_cancelled(worker, attempt_id), self._run.cancellation_timeout_s)
+        late = self.post(lambda: self._check_cancelled(worker, attempt_id), self._run.cancellation_timeout_s)
+        self._run.cancelling[attempt_id] = late
 
     def _check_cancelled(self, worker: str, attempt_id: str) -> None:
+        self._run.cancelling.pop(attempt_id, None)
         execution = self._run.master.executions.execution(attempt_id)
         if execution is not None and not execution.state.ended:
             name = f"{execution.vertex_name!r}, subtask {execution.subtask + 1}"
@@ -342,12 +352,9 @@ class _Gateway:
             message = CheckpointOver(self._run.job, self._run.epoch, some, checkpoint_id, completed)
             self._run.resources.send(worker, message)
 
-    def post(self, action: Callable[[], None], after_s: float) -> None:
+    def post(self, action: Callable[[], None], after_s: float) -> Scheduled:
         """Have something run in the loop. From any thread."""
-        if after_s > 0:
-            self._run.loop.mail(lambda: self._run.loop.at(self._run.clock.monotonic() + after_s, action))
-        else:
-            self._run.loop.mail(action)
+        return self._run.loop.post(action, after_s)
 
     def _place(self, attempt_id: str) -> str:
         return self._run.master.place_of(attempt_id) or ""

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from random import Random
 from typing import Any, Final, Protocol
 
-from sluiceway.checkpoints import HistoryEntry
 from sluiceway.clock import Clock
-from sluiceway.config import Settings
 from sluiceway.elements import CheckpointBarrier
 from sluiceway.errors import CheckpointFailedError
-from sluiceway.inflight import InFlight
+from sluiceway.runtime.jobmanager.checkpointrecords import (
+    CheckpointPolicy,
+    CheckpointRecord,
+    CompletedCheckpoint,
+    Participants,
+    SavepointRequest,
+    Subtask,
+)
 from sluiceway.runtime.jobmanager.reminders import Reminders
-from sluiceway.runtime.snapshots import JobSnapshot, TaskSnapshot
+from sluiceway.runtime.snapshots import TaskSnapshot
+from sluiceway.runtime.worker import Scheduled
 
 __all__ = [
     "CheckpointCoordinator",
@@ -25,159 +31,12 @@ __all__ = [
     "CompletedCheckpoint",
     "Participants",
     "SavepointRequest",
+    "Subtask",
 ]
 
 _HISTORY: Final = 32
-_REASON: Final = 500
-"""Characters of the reason of a failure that metadata keep."""
 _AGAIN_MS: Final = 1000
 """A final checkpoint that has failed is tried again after the interval, or after so long if that is less."""
-
-Subtask = tuple[int, int]
-"""Id of a job vertex, and the index of the subtask."""
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointPolicy:
-    """When checkpoints are taken. Times in ms.
-
-    Attributes:
-        interval_ms: from one to the next; 0: none by themselves.
-        timeout_ms: one that takes longer is given up.
-        min_pause_ms: least time between the end of one and the next.
-        max_concurrent: how many at a time.
-        tolerated_failures: how many in a row may fail before the job does.
-        retained: how many completed ones are kept.
-        aligned_ms: for how long their barriers keep their place among the records; -1: for ever. Those of
-            savepoints, and of the checkpoint that a job ends with, always do.
-    """
-
-    interval_ms: int = 0
-    timeout_ms: int = 600_000
-    min_pause_ms: int = 0
-    max_concurrent: int = 1
-    tolerated_failures: int = 0
-    retained: int = 1
-    aligned_ms: int = -1
-
-    @classmethod
-    def of(cls, settings: Settings) -> CheckpointPolicy:
-        """That of a run."""
-        return cls(
-            settings.checkpoint_interval_ms,
-            settings.checkpoint_timeout_ms,
-            settings.checkpoint_min_pause_ms,
-            settings.checkpoint_max_concurrent,
-            settings.checkpoint_tolerated_failures,
-            settings.checkpoint_retained,
-            settings.checkpoint_aligned_timeout_ms if settings.checkpoint_unaligned else -1,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Participants:
-    """Who takes part in a checkpoint that begins now.
-
-    Attributes:
-        running: by attempt id, the subtasks that have to acknowledge.
-        first: those of them that have no producer that still runs: the barriers start there.
-        finished: the subtasks that have finished.
-    """
-
-    running: Mapping[str, Subtask]
-    first: tuple[str, ...]
-    finished: tuple[Subtask, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class CompletedCheckpoint:
-    """A checkpoint that a job can go on from.
-
-    Attributes:
-        checkpoint_id: its number.
-        timestamp_ms: when it was triggered.
-        tasks: what each subtask has acknowledged with, the finished ones included, in the order of the job.
-        enumerators: per uid of a source, what its enumerator's snapshot returned.
-        savepoint: path or URL of its own directory, if it is a savepoint; else empty.
-        stops: whether the job ends with it.
-        history: what became of those before it.
-    """
-
-    checkpoint_id: int
-    timestamp_ms: int
-    tasks: dict[Subtask, TaskSnapshot]
-    enumerators: Mapping[str, Any]
-    savepoint: str = ""
-    stops: bool = False
-    history: tuple[HistoryEntry, ...] = ()
-
-    @property
-    def snapshot(self) -> JobSnapshot:
-        """What the job goes on from."""
-        operators = tuple(s for where in sorted(self.tasks) for s in self.tasks[where].operators)
-        in_flight = (part for where in sorted(self.tasks) for part in self.tasks[where].in_flight)
-        kept = tuple(part for part in in_flight if isinstance(part, InFlight))
-        return JobSnapshot(operators, self.enumerators, in_flight=kept)
-
-
-@dataclass(frozen=True, slots=True)
-class SavepointRequest:
-    """Somebody wants a savepoint.
-
-    Attributes:
-        place: path or URL of the directory in which it gets one of its own.
-        job: the job's id, for the name of that.
-        stops: whether the job is to end with it.
-        done: called once, in the job master's thread: with the savepoint's path or URL and None, or with an
-            empty one and with why there is none.
-    """
-
-    place: str
-    job: str
-    stops: bool
-    done: Callable[[str, BaseException | None], None]
-
-    def location(self, checkpoint_id: int, timestamp_ms: int) -> str:
-        """Path or URL of the savepoint's own directory."""
-        return f"{self.place.rstrip('/')}/savepoint-{self.job}-{timestamp_ms}-{checkpoint_id}"
-
-
-@dataclass(slots=True)
-class CheckpointRecord:
-    """One checkpoint in the history of a job.
-
-    Attributes:
-        checkpoint_id: its number.
-        triggered_ms: when it was triggered, ms since the epoch.
-        duration_ms: how long it took, or has taken until it was given up; None: it is under way.
-        status: ``pending``, ``completed`` or ``failed``.
-        reason: why it was given up.
-        size: bytes of serialized state.
-        tasks: how each subtask took part; its state is not kept here.
-        savepoint: path or URL, if it is a savepoint; else empty.
-    """
-
-    checkpoint_id: int
-    triggered_ms: int
-    duration_ms: int | None = None
-    status: str = "pending"
-    reason: str = ""
-    size: int = 0
-    tasks: dict[Subtask, TaskSnapshot] = field(default_factory=dict)
-    savepoint: str = ""
-
-    def entry(self) -> HistoryEntry:
-        """Without its subtasks, for the metadata of those that come after it."""
-        return HistoryEntry(
-            checkpoint_id=self.checkpoint_id,
-            status=self.status,
-            triggered_ms=self.triggered_ms,
-            duration_ms=self.duration_ms,
-            size=self.size,
-            reason=self.reason[:_REASON],
-            savepoint=self.savepoint,
-            in_flight=sum(snapshot.in_flight_size for snapshot in self.tasks.values()),
-        )
 
 
 class CheckpointedJob(Protocol):
@@ -231,6 +90,7 @@ class _Pending:
         self.storing = False
         self.request: SavepointRequest | None = None
         self.savepoint = ""
+        self.expiry: Scheduled | None = None
 
 
 class CheckpointCoordinator:
@@ -253,7 +113,7 @@ class CheckpointCoordinator:
         clock: for time stamps and durations.
         random: draws the time of the first one.
         job: the job.
-        later: has something called in this thread after a delay in seconds.
+        later: has something called in this thread after a delay in seconds, unless it is cancelled.
         first_id: the number of the first checkpoint.
 
     Attributes:
@@ -267,7 +127,7 @@ class CheckpointCoordinator:
         clock: Clock,
         random: Random,
         job: CheckpointedJob,
-        later: Callable[[Callable[[], None], float], None],
+        later: Callable[[Callable[[], None], float], Scheduled],
         first_id: int = 1,
     ) -> None:
         self.history: deque[CheckpointRecord] = deque(maxlen=_HISTORY)
@@ -281,11 +141,14 @@ class CheckpointCoordinator:
         self._pending: dict[int, _Pending] = {}
         self._kept: list[CompletedCheckpoint] = []
         self._wanted = False
-        self._requests: deque[SavepointRequest] = deque()
+        self._requests: deque[tuple[SavepointRequest, Scheduled]] = deque()
         self._stopped = True
         self._over = False
+        self._forgotten = False
         self._earliest = 0.0
-        self._asked_at: float | None = None
+        self._interval: Scheduled | None = None
+        self._asked_at = 0.0
+        self._asked: Scheduled | None = None
         self._failures = 0
         self._drained: set[str] = set()
         self._leaving: set[str] = set()
@@ -318,14 +181,23 @@ class CheckpointCoordinator:
     def stop(self) -> None:
         """Take none any more. One that all have acknowledged is still completed."""
         self._stopped = self._over = True
+        for timer in (self._interval, self._asked):
+            if timer is not None:
+                timer.cancel()
         for pending in list(self._pending.values()):
             if not pending.storing:
                 self._abort(pending, CheckpointFailedError("the job has ended"), counts=False)
         while self._requests:
-            self._requests.popleft().done("", CheckpointFailedError("the job has ended"))
+            self._next_request().done("", CheckpointFailedError("the job has ended"))
+
+    def forget(self) -> None:
+        """Release all state, at once or when what is being stored is: the job has ended and restores nothing."""
+        self._forgotten = True
+        self._reminders.stop()
+        self.look()
 
     def _call_at_interval(self, delay_ms: float) -> None:
-        self._later(self._due, delay_ms / 1000)
+        self._interval = self._later(self._due, delay_ms / 1000)
 
     def _due(self) -> None:
         if not self._stopped:
@@ -338,22 +210,26 @@ class CheckpointCoordinator:
         if self._over:
             request.done("", CheckpointFailedError("the job has ended"))
             return
-        self._requests.append(request)
-        self._later(lambda: self._waited_enough(request), self._policy.timeout_ms / 1000)
+        patience = self._later(lambda: self._waited_enough(request), self._policy.timeout_ms / 1000)
+        self._requests.append((request, patience))
         self.look()
 
+    def _next_request(self) -> SavepointRequest:
+        request, patience = self._requests.popleft()
+        patience.cancel()
+        return request
+
     def _waited_enough(self, request: SavepointRequest) -> None:
-        if request in self._requests:
-            self._requests.remove(request)
-            why = f"not all tasks were running for {self._policy.timeout_ms / 1000:g} s, or others were under way"
-            request.done("", CheckpointFailedError(why))
-            self.look()
+        self._requests = deque(waiting for waiting in self._requests if waiting[0] is not request)
+        why = f"not all tasks were running for {self._policy.timeout_ms / 1000:g} s, or others were under way"
+        request.done("", CheckpointFailedError(why))
+        self.look()
 
     def _look_for_savepoint(self) -> None:
         who = self._job.participants()
         if self._pending or who is None or not self._may_take(who):
             return
-        request = self._requests.popleft()
+        request = self._next_request()
         known = {} if self.latest is None else self.latest.tasks
         finished = {where: known.get(where) or self._job.left_nothing(where) for where in who.finished}
         if None in finished.values():
@@ -369,6 +245,9 @@ class CheckpointCoordinator:
 
     def look(self) -> None:
         """Something has changed: trigger what is wanted, as soon as everything allows it."""
+        if self._forgotten and not self._pending:
+            self._kept.clear()
+            self._answered.clear()
         if self._stopped or any(p.request for p in self._pending.values()):
             return
         if self._requests:
@@ -391,9 +270,11 @@ class CheckpointCoordinator:
         self._trigger(who, now, aligned_ms=-1 if last else self._policy.aligned_ms)
 
     def _look_at(self, when: float, now: float) -> None:
-        if self._asked_at is None or self._asked_at <= now or when < self._asked_at:
+        if self._asked is None or not self._asked.pending or when < self._asked_at:
+            if self._asked is not None:
+                self._asked.cancel()
             self._asked_at = when
-            self._later(self.look, when - now)
+            self._asked = self._later(self.look, when - now)
 
     def _trigger(
         self,
@@ -427,9 +308,9 @@ class CheckpointCoordinator:
             return
         stops = request is not None and request.stops
         barrier = CheckpointBarrier(pending.id, pending.timestamp_ms, pending.savepoint, stops, aligned_ms)
+        pending.expiry = self._later(lambda: self._time_is_up(pending), self._policy.timeout_ms / 1000)
         for attempt_id in who.first:
             self._job.trigger(attempt_id, barrier)
-        self._later(lambda: self._time_is_up(pending), self._policy.timeout_ms / 1000)
 
     # ---- what tasks say -------------------------------------------------------------------------------------
 
@@ -517,7 +398,7 @@ class CheckpointCoordinator:
         subsumed = CheckpointFailedError(f"checkpoint {pending.id} was complete before it")
         for older in [p for p in self._pending.values() if p.id < pending.id]:
             self._abort(older, subsumed, counts=False)
-        del self._pending[pending.id]
+        self._drop(pending)
         self._failures = 0
         self._leaving |= pending.drained
         self._kept.append(checkpoint)
@@ -530,7 +411,7 @@ class CheckpointCoordinator:
         self.look()
 
     def _saved(self, pending: _Pending, request: SavepointRequest, checkpoint: CompletedCheckpoint) -> None:
-        del self._pending[pending.id]
+        self._drop(pending)
         self._job.completed(checkpoint, self._record(pending, "completed"))
         request.done(pending.savepoint, None)
         if request.stops:
@@ -538,17 +419,22 @@ class CheckpointCoordinator:
             self.stop()
         self.look()
 
+    def _drop(self, pending: _Pending) -> None:
+        """Forget a checkpoint that is over: its timer would keep its snapshots until the timeout."""
+        del self._pending[pending.id]
+        if pending.expiry is not None:
+            pending.expiry.cancel()
+
     def _time_is_up(self, pending: _Pending) -> None:
-        if pending.id in self._pending:
-            late = len(pending.waits_for)
-            missing = f"{late} of {late + len(pending.tasks)} subtasks had not acknowledged it"
-            if pending.storing:
-                missing = "it was not stored"
-            timeout_s = self._policy.timeout_ms / 1000
-            self._abort(pending, CheckpointFailedError(f"after {timeout_s:g} s {missing}"), counts=True)
+        late = len(pending.waits_for)
+        missing = f"{late} of {late + len(pending.tasks)} subtasks had not acknowledged it"
+        if pending.storing:
+            missing = "it was not stored"
+        timeout_s = self._policy.timeout_ms / 1000
+        self._abort(pending, CheckpointFailedError(f"after {timeout_s:g} s {missing}"), counts=True)
 
     def _abort(self, pending: _Pending, cause: BaseException, *, counts: bool) -> None:
-        del self._pending[pending.id]
+        self._drop(pending)
         if not pending.storing:
             self._discard_parts(pending)
         self._ended()

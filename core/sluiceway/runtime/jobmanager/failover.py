@@ -13,6 +13,7 @@ from sluiceway.graph import ExecutionGraph, ExecutionVertex, RestartStrategy, pi
 from sluiceway.runtime.enginelog import WARNING, log
 from sluiceway.runtime.errortexts import describe
 from sluiceway.runtime.failure import add_note
+from sluiceway.runtime.worker import Scheduled
 
 __all__ = ["Failover"]
 
@@ -55,7 +56,7 @@ class Failover:
         *,
         cancel: Callable[[ExecutionVertex], None],
         restart: Callable[[tuple[ExecutionVertex, ...]], None],
-        later: Callable[[Callable[[], None], float], None],
+        later: Callable[[Callable[[], None], float], Scheduled],
         worker_of: Callable[[ExecutionVertex], str],
         job: str,
     ) -> None:
@@ -71,6 +72,7 @@ class Failover:
         self._later = later
         self._region_of = {v: region for region in pipelined_regions(executions) for v in region}
         self._due: dict[tuple[ExecutionVertex, ...], float] = {}
+        self._timers: dict[tuple[ExecutionVertex, ...], Scheduled] = {}
 
     @property
     def restarting(self) -> bool:
@@ -166,8 +168,19 @@ class Failover:
         region = self._region_of[vertex]
         due = self._due.get(region)
         if due is not None and all(each.state.ended for each in region):
-            self._later(lambda: self._begin_anew(region), max(0.0, due - self._clock.monotonic()))
+            before = self._timers.get(region)
+            if before is not None:
+                before.cancel()  # else it would cut short the delay of the failure after this one
+            due_s = max(0.0, due - self._clock.monotonic())
+            self._timers[region] = self._later(lambda: self._begin_anew(region), due_s)
+
+    def stop(self) -> None:
+        """Restart nothing any more: the job has ended."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
 
     def _begin_anew(self, region: tuple[ExecutionVertex, ...]) -> None:
+        self._timers.pop(region, None)
         if self._due.pop(region, None) is not None:
             self._restart(region)

@@ -27,6 +27,7 @@ from sluiceway.runtime.jobmanager.checkpoints import (
 from sluiceway.runtime.jobmanager.sources import SourceCoordinator
 from sluiceway.runtime.loops import check_savepoint
 from sluiceway.runtime.snapshots import JobSnapshot, TaskSnapshot
+from sluiceway.runtime.worker import Scheduled
 from sluiceway.steps import SourceStep, Step
 
 __all__ = ["CheckpointGateway", "CheckpointKeeper", "JobCheckpoints", "MemoryKeeper"]
@@ -44,8 +45,8 @@ class CheckpointGateway(Protocol):
     def checkpoint_aborted(self, attempt_ids: Sequence[str], checkpoint_id: int) -> None:
         """Tell tasks that a checkpoint is given up."""
 
-    def post(self, action: Callable[[], None], after_s: float) -> None:
-        """Have something run in the job master's thread. From any thread."""
+    def post(self, action: Callable[[], None], after_s: float) -> Scheduled:
+        """Have something run in the job master's thread. From any thread; to be cancelled in that thread."""
 
 
 class CheckpointKeeper(Protocol):
@@ -285,7 +286,9 @@ class JobCheckpoints:
         tell(attempt_ids, checkpoint_id)
 
     def ended(self) -> None:
-        """The job has ended."""
+        """The job has ended: release the state that it would have been restored from."""
+        self.coordinator.forget()
+        self._restored = self._loaded = None
         self.keeper.ended()
 
     def fail(self, cause: BaseException) -> None:

@@ -537,6 +537,7 @@ class JobMaster:
         if new is not JobStatus.RUNNING:
             self.checkpoints.coordinator.stop()
         if new.ended:
+            self._failover.stop()
             self.checkpoints.ended()
             self._on_ended()
         self._listener.job_status_changed(self.graph.job_name, old, new)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from sluiceway.runtime.worker import Scheduled
+
 __all__ = ["Reminders"]
 
 _EVERY_S: Final = 5.0
@@ -21,14 +23,14 @@ class Reminders:
 
     def __init__(
         self,
-        later: Callable[[Callable[[], None], float], None],
+        later: Callable[[Callable[[], None], float], Scheduled],
         tell: Callable[[list[str], int, bool], None],
     ) -> None:
         self._later = later
         self._tell = tell
         self._waiting: dict[str, tuple[int, bool]] = {}
         self._left = 0
-        self._asked = False
+        self._timer: Scheduled | None = None
 
     def expect(self, attempts: Iterable[str], checkpoint_id: int, *, completed: bool) -> None:
         """They have been told now, and are to end, or to go on."""
@@ -44,14 +46,22 @@ class Reminders:
         # Who waits to end may have done its part of a later one before; who was to go on shows by it that it has.
         if checkpoint_id is None or (not completed and checkpoint_id > told):
             del self._waiting[attempt]
+            if not self._waiting:
+                self.stop()
+
+    def stop(self) -> None:
+        """Remind nobody any more."""
+        self._waiting.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _ask(self) -> None:
-        if self._waiting and self._left and not self._asked:
-            self._asked = True
-            self._later(self._remind, _EVERY_S)
+        if self._waiting and self._left and self._timer is None:
+            self._timer = self._later(self._remind, _EVERY_S)
 
     def _remind(self) -> None:
-        self._asked = False
+        self._timer = None
         self._left -= 1
         by_checkpoint: dict[tuple[int, bool], list[str]] = {}
         for attempt, what in self._waiting.items():

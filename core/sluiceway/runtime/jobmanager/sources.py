@@ -35,7 +35,7 @@ class SourceCoordinator(EnumeratorContext):
         *,
         assign: Callable[[int, Sequence[Any]], None],
         no_more: Callable[[int], None],
-        post: Callable[[Callable[[], None], float], None],
+        post: Callable[[Callable[[], None], float], object],
         restored: Any = None,
     ) -> None:
         self._source = source
@@ -122,7 +122,8 @@ class SourceCoordinator(EnumeratorContext):
             ConnectorError: as for :meth:`snapshot`.
         """
         state = self.snapshot()
-        self._sealed[checkpoint_id], self._assigned = self._assigned, {}
+        if self._assigned:  # nothing is kept of checkpoints between which nothing was handed out
+            self._sealed[checkpoint_id], self._assigned = self._assigned, {}
         return state
 
     def checkpoint_completed(self, checkpoint_id: int) -> None:

@@ -12,7 +12,7 @@ from sluiceway.operators import Calls
 from sluiceway.runtime.eventloop import EventLoop
 from sluiceway.runtime.poller import Poller
 from sluiceway.runtime.task import Task
-from sluiceway.runtime.worker import Tasklet, Worker
+from sluiceway.runtime.worker import Scheduled, Tasklet, Worker
 from sluiceway.testing.simulation.errors import SimulationError
 from sluiceway.testing.simulation.world import World
 
@@ -176,9 +176,8 @@ class SimulatedLoop(Worker):
         super().wake(tasklet)
         self._node.stir()
 
-    def at(self, deadline: float, action: Callable[[], None]) -> None:
-        """As it says."""
-        super().at(deadline, action)
+    def _schedule(self, deadline: float, scheduled: Scheduled) -> None:
+        super()._schedule(deadline, scheduled)
         self._node.go_on()
 
 
