@@ -2,7 +2,7 @@
 
 Give it a server to read from, in one terminal::
 
-    nc -l 9999
+    python3 examples/serve_lines.py --port 9999
 
 and in another one::
 

@@ -35,18 +35,6 @@ INSTALL_HERE = re.compile(r"(python3? -m )?pip install --editable '?\.(\[\w+\])?
 FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^`\n]*)\n(?P<text>.*?)^(?P=indent)```[ ]*$", re.M | re.S)
 NOTE = re.compile(r"<!-- *(?P<note>(?:(?!-->).)*?) *-->\s*\Z", re.S)
 
-NC = """#!{python}
-# Stands in for nc where there is none: `nc -l PORT` sends its input to the first that connects.
-import socket, sys
-with socket.create_server(("127.0.0.1", int(sys.argv[-1]))) as server:
-    connection = server.accept()[0]
-with connection:
-    connection.sendall(sys.stdin.buffer.read())
-    connection.shutdown(socket.SHUT_WR)
-    while data := connection.recv(65536):
-        sys.stdout.buffer.write(data)
-"""
-
 
 class DocumentError(AssertionError):
     """What a page says is not so."""
@@ -131,17 +119,12 @@ class Page:
         self.cwd = directory / "page"
         self.cwd.mkdir()
         self.where = directory / "where"
-        tools = directory / "bin"
-        tools.mkdir()
-        if shutil.which("nc") is None:
-            (tools / "nc").write_text(NC.format(python=sys.executable))
-            (tools / "nc").chmod(0o755)
         skipped = shutil.ignore_patterns("__pycache__", "dist", "build", ".*_cache")
         for name in ("examples", "contrib"):
             if (ROOT / name).is_dir():
                 shutil.copytree(ROOT / name, self.cwd / name, ignore=skipped)
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLUICEWAY_", "PYTEST_"))}
-        path = os.pathsep.join([str(Path(sys.executable).parent), str(tools), os.environ["PATH"]])
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         temporary = directory / "temporary"
         temporary.mkdir()
         self.environment = kept | {"PATH": path, "HOME": str(directory), "TMPDIR": str(temporary)}
@@ -352,7 +335,7 @@ def test_a_server_in_the_background(page: Page) -> None:
         textwrap.dedent("""
         <!-- background, port 9999 -->
         ```console
-        $ printf 'to be\\n' | nc -l 9999
+        $ printf 'to be\\n' | python examples/serve_lines.py --port 9999
         ```
         ```console
         $ python -c "import socket; print(socket.create_connection(('127.0.0.1', 9999)).recv(99).decode())"
