@@ -178,8 +178,9 @@ def resolve(
     return Resolved(settings, origins, file, _hints(environ))
 
 
-_RESTART_FROM_CHECKPOINTS: Final = "exponential:1s:1min"
-"""The restart strategy of a job with checkpoints that says none: else they would be of no use to it."""
+_RESTART_FROM_CHECKPOINTS: Final = "exponential:1s:1min:6"
+"""The restart strategy of a job with checkpoints that says none: else they would be of no use to it. A record that
+fails six times has had about half a minute, which is enough for what comes and goes."""
 
 _Layer: TypeAlias = dict[str, tuple[object, str, str]]
 """By option: the value, where it comes from, and both together as messages show them."""

@@ -28,6 +28,11 @@ class RestartStrategy(ABC):
         """A failure has happened now: in how many ms to restart, or None to give up."""
 
     @property
+    def same_record_limit(self) -> int | None:
+        """How often the same record may fail without progress before the job is given up; None: for ever."""
+        return None
+
+    @property
     @abstractmethod
     def reason(self) -> str:
         """Why it gives up, for messages; empty where that goes without saying."""
@@ -81,6 +86,8 @@ class ExponentialDelay(RestartStrategy):
         multiplier: from one delay to the next, more than 1.
         jitter: random part of each delay, as a share of it from 0 to 1, so that jobs that failed together do not
             come back together.
+        same_record_limit: failures of the same record without progress that are one too many to go on after;
+            None: for ever.
         reset_ms: after so long without a failure the delay is the first one again.
         random: draws the jitter.
     """
@@ -91,6 +98,7 @@ class ExponentialDelay(RestartStrategy):
         max_ms: int,
         multiplier: float = 2.0,
         jitter: float = 0.1,
+        same_record_limit: int | None = None,
         reset_ms: int = 3_600_000,
         random: Random | None = None,
     ) -> None:
@@ -98,6 +106,7 @@ class ExponentialDelay(RestartStrategy):
         self._max_ms = max_ms
         self._multiplier = multiplier
         self._jitter = jitter
+        self._same_record_limit = same_record_limit
         self._reset_ms = reset_ms
         self._random = random or Random()
         self._next_ms = float(initial_ms)
@@ -113,6 +122,11 @@ class ExponentialDelay(RestartStrategy):
         drawn = max(0, min(round(delay + self._random.uniform(-spread, spread)), self._max_ms))
         self._running_since_ms = now_ms + drawn
         return drawn
+
+    @property
+    def same_record_limit(self) -> int | None:
+        """As it was given."""
+        return self._same_record_limit
 
     @property
     def reason(self) -> str:
@@ -152,7 +166,7 @@ class FailureRate(RestartStrategy):
 _FORMS: Final = {
     "none": "none",
     "fixed-delay": "fixed-delay:ATTEMPTS:DELAY, such as fixed-delay:3:1s",
-    "exponential": "exponential:FIRST:LONGEST, such as exponential:1s:1min",
+    "exponential": "exponential:FIRST:LONGEST or exponential:FIRST:LONGEST:SAME, such as exponential:1s:1min:6",
     "failure-rate": "failure-rate:FAILURES:INTERVAL:DELAY, such as failure-rate:3:5min:1s",
 }
 
@@ -177,10 +191,13 @@ def restart_strategy(text: str, random: Random | None = None) -> RestartStrategy
                 return NoRestart()
             case "fixed-delay", [attempts, delay]:
                 return FixedDelay(_count(attempts), duration_ms(delay))
-            case "exponential", [first, longest]:
+            case "exponential", [first, longest, *same] if len(same) <= 1:
                 if not 0 < duration_ms(first) <= duration_ms(longest):
                     raise ValueError("the first delay must be more than 0 and no longer than the longest")
-                return ExponentialDelay(duration_ms(first), duration_ms(longest), random=random)
+                limit = _count(same[0]) if same else None
+                return ExponentialDelay(
+                    duration_ms(first), duration_ms(longest), same_record_limit=limit, random=random
+                )
             case "failure-rate", [failures, interval, delay]:
                 return FailureRate(_count(failures), duration_ms(interval), duration_ms(delay))
             case _:

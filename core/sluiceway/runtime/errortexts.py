@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from threading import Thread
 from typing import Final, TypeVar
 
-__all__ = ["LIMIT_S", "cut", "describe", "format_error", "frames_of", "is_too_slow", "within"]
+from sluiceway.errors import SluicewayError
+
+__all__ = [
+    "LIMIT_S",
+    "WorkerError",
+    "cut",
+    "describe",
+    "format_error",
+    "frames_of",
+    "is_too_slow",
+    "users_traceback",
+    "within",
+]
 
 T = TypeVar("T")
+
+
+class WorkerError(SluicewayError):
+    """Stands in for an exception of a worker that could not be sent as it was."""
+
 
 LIMIT_S: Final = 3.0
 """Time that a method of an exception gets, far below the time without heartbeats that costs a worker."""
 
 _TOO_SLOW: Final = f"it takes more than {LIMIT_S:g} s)"
+_CORE: Final = str(Path(__file__).parent.parent) + os.sep
 _LONGEST_LINE: Final = 10_000
 _LONGEST_TEXT: Final = 100_000
 
@@ -101,6 +121,22 @@ def frames_of(error: BaseException, described: str) -> str:
     texts = [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
     frames = "".join(format_tb(error.__traceback__)).splitlines()
     return cut(["Traceback (most recent call last):", *frames, described, *texts])
+
+
+def users_traceback(error: BaseException) -> str:
+    """Return :func:`format_error`, or what it was in a worker, without the frames of this package."""
+    remote = getattr(error.__cause__, "remote_traceback", None)
+    text = remote if isinstance(remote, str) else format_error(error)
+    kept: list[str] = []
+    shown = True
+    for line in text.splitlines():
+        if line.startswith('  File "'):
+            shown = not line.startswith((f'  File "{_CORE}', '  File "<sluiceway'))
+        elif not line.startswith("    "):
+            shown = True
+        if shown:
+            kept.append(line)
+    return "\n".join(kept)
 
 
 def cut(lines: Iterable[str]) -> str:

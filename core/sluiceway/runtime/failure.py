@@ -88,12 +88,14 @@ def _record(fault: Fault | None) -> Iterable[str]:
 
 
 def stand_in(error: BaseException, step: str) -> Exception:
-    """Return the error to raise in place of an exception that is no :class:`Exception`, such as ``SystemExit``.
+    """Return an :class:`Exception` itself, and for any other, such as ``SystemExit``, the error to raise instead.
 
     Args:
         error: it.
         step: name of the step that is at fault if the traceback does not tell.
     """
+    if isinstance(error, Exception):
+        return error
     fault = locate(error.__traceback__)
     at = (fault.step if fault is not None else None) or step
     instead = FunctionContractError(
@@ -150,7 +152,7 @@ def close_each(
             if isinstance(error, passed_on):
                 raise
             if cause is None:
-                cause = explained(error if isinstance(error, Exception) else stand_in(error, step), step)
+                cause = explained(stand_in(error, step), step)
             else:
                 add_note(cause, f"while closing step {step!r} after that: {describe(error)}")
     return cause

@@ -220,14 +220,12 @@ class Task(Tasklet):
                     return self._stand_still()
                 case Phase.DRAINING:
                     return self._drain()
-                case Phase.ENDED:
-                    return Progress.DONE
         except BaseException as error:
             if isinstance(error, self.worker.passed_on):
                 self._explained(error)
                 raise
-            self._end(ExecutionState.FAILED, error if isinstance(error, Exception) else stand_in(error, self._at))
-            return Progress.DONE
+            self._end(ExecutionState.FAILED, stand_in(error, self._at))
+        return Progress.DONE
 
     def goes_on(self) -> bool:
         """Whether something has come in already."""

@@ -52,6 +52,7 @@ def test_a_failure_rate_forgets_old_failures() -> None:
         ("none", NoRestart),
         ("fixed-delay:3:1s", FixedDelay),
         ("exponential:1s:1min", ExponentialDelay),
+        ("exponential:1s:1min:6", ExponentialDelay),
         ("failure-rate:3:5min:1s", FailureRate),
     ],
 )
@@ -69,6 +70,8 @@ def test_each_has_a_form(text: str, kind: type) -> None:
         ("fixed-delay:0:1s", "'0' is not a number from 1 up"),
         ("fixed-delay:2:soon", "'soon' is not a duration"),
         ("exponential:2s:1s", "no longer than the longest"),
+        ("exponential:1s:1min:0", "'0' is not a number from 1 up"),
+        ("exponential:1s:1min:6:7", "it has 4 figures"),
         ("none:1", "it has 1 figures"),
     ],
 )
@@ -81,3 +84,9 @@ def test_figures_that_are_none_are_refused_with_the_form(text: str, says: str) -
 def test_an_unknown_name_lists_those_that_there_are() -> None:
     with pytest.raises(UnknownNameError, match=r"no restart strategy 'fixed'.*fixed-delay"):
         restart_strategy("fixed")
+
+
+def test_the_limit_for_the_same_record_is_as_given() -> None:
+    limits = [restart_strategy(f"exponential:1s:1min{more}").same_record_limit for more in ("", ":6")]
+    assert limits == [None, 6]
+    assert restart_strategy("fixed-delay:3:1s").same_record_limit is None

@@ -95,7 +95,7 @@ class Job:
         self.completed_ones[checkpoint.checkpoint_id] = checkpoint
         self.told.append(("completed", checkpoint.checkpoint_id))
 
-    def aborted(self, checkpoint_id: int, cause: BaseException) -> None:
+    def aborted(self, checkpoint_id: int, cause: BaseException, failures: int) -> None:
         self.told.append(("aborted", checkpoint_id))
 
     def remind(self, attempt_ids: list[str], checkpoint_id: int, completed: bool) -> None:

@@ -12,6 +12,7 @@ from sluiceway.connector import Boundedness
 from sluiceway.engine import JobStatus
 from sluiceway.errors import ConfigurationError, MissingExtraError, SuppressRestartsError
 from sluiceway.runtime.jobmanager.failover import KEPT
+from sluiceway.runtime.jobmanager.repeated import RepeatedFailures
 from sluiceway.runtime.local import LocalJob
 
 
@@ -58,6 +59,89 @@ def test_a_strategy_that_is_used_up_fails_the_job_and_says_so() -> None:
     with pytest.raises(RuntimeError, match="attempt 3") as caught:
         run(flow)
     assert "the job is not restarted: 3 restarts were not enough" in caught.value.__notes__
+
+
+class Poisoned(sw.MapFunction[int, int]):
+    """Fails at one record, always."""
+
+    def __init__(self, error: type[Exception] = ValueError) -> None:
+        self.error = error
+
+    def map(self, value: int) -> int:
+        if value == 57:
+            raise self.error("no good")
+        return value
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("checkpoint_interval", ["0", "1ms"])
+def test_a_record_that_always_fails_ends_the_job_with_its_traceback(
+    workers: int, checkpoint_interval: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    flow = sw.Pipeline("poisoned")
+    flow.from_collection(range(100)).map(Poisoned()).name("parse").collect()
+    with pytest.raises(ValueError, match="no good") as caught:
+        flow.run(
+            restart="exponential:1ms:1ms:3",
+            workers=workers,
+            checkpoint_interval=checkpoint_interval,
+            batch_size=10,
+        )
+    notes = caught.value.__notes__
+    assert "record: 57" in notes
+    assert notes[-1].startswith(
+        "the job is not restarted: this record has failed 3 times without progress. To go on"
+    )
+    assert '.on_error("skip")' in notes[-1]
+    logged = [record.getMessage() for record in caplog.records if "has failed" in record.getMessage()]
+    assert len(logged) >= 2
+    assert "ValueError: no good" in logged[0]
+    assert "in map\n" in logged[0]
+    assert 'raise self.error("no good")' in logged[0]
+    assert "record: 57" in logged[0]
+    assert ".on_error" in logged[0]
+    assert "runtime/task.py" not in logged[0]
+    assert not any("\n" in line for line in logged[1:]), "the traceback comes with the first of its kind"
+
+
+class OutForAWhile(FailsOnce):
+    def map(self, value: int) -> int:
+        if value == self.at and self.attempt < self.times:
+            raise ConnectionRefusedError("not now")
+        return value
+
+
+def test_what_comes_from_outside_is_tried_for_ever() -> None:
+    flow = sw.Pipeline("outside")
+    flow.from_collection(range(100)).map(OutForAWhile(57, times=10)).collect()
+    result = flow.run(restart="exponential:1ms:1ms:3", batch_size=10)
+    assert result.status is JobStatus.FINISHED
+    assert len(result.failures) == 10
+
+
+def noted(error: Exception, *notes: str) -> Exception:
+    for note in notes:
+        error.add_note(note)
+    return error
+
+
+def test_failures_of_the_same_record_are_counted_until_there_is_progress() -> None:
+    repeated = RepeatedFailures()
+
+    def fails(value: str, completed: int, subtask: int = 1, error: type[Exception] = ValueError) -> int:
+        where = f"in step 'parse' of 'chain', subtask {subtask} of 2"
+        return repeated.count(noted(error("no"), where, f"record: {value}"), completed)
+
+    assert [fails("a", 0), fails("b", 0), fails("a", 0), fails("b", 0)] == [1, 1, 2, 2], "each for itself"
+    assert fails("a", 1, subtask=2) == 3, "in another subtask, with a checkpoint before it came again"
+    assert fails("a", 1, error=KeyError) == 1
+    assert fails("a", 3) == 1, "two checkpoints are progress"
+    assert fails("<Order at 0x7fab>", 3) + fails("<Order at 0x7fac>", 3) == 3
+    assert fails("a", 3, error=TimeoutError) == 0
+    assert repeated.count(noted(ValueError(), "in step 'parse', subtask 1 of 2"), 3) == 0, "as in open()"
+    for number in range(1_000):
+        fails(str(number), 3)
+    assert fails("a", 3) == 1, "only so many are remembered"
 
 
 class Refuses(sw.MapFunction[int, int]):

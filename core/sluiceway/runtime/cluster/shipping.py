@@ -15,11 +15,11 @@ from typing import Any, Final
 import cloudpickle
 
 from sluiceway.connectors.process_local import ProcessLocal
-from sluiceway.errors import ConfigurationError, ConnectorError, GraphError, SerializationError, SluicewayError
+from sluiceway.errors import ConfigurationError, ConnectorError, GraphError, SerializationError
 from sluiceway.faults import shown
 from sluiceway.graph import JobGraph
 from sluiceway.graph.check import find_unshippable
-from sluiceway.runtime.errortexts import LIMIT_S, cut, describe, format_error, is_too_slow, within
+from sluiceway.runtime.errortexts import LIMIT_S, WorkerError, cut, describe, format_error, is_too_slow, within
 from sluiceway.serializers.byvalue import ValuePickler
 
 __all__ = ["RemoteTraceback", "WorkerError", "check_shippable", "dump", "dump_error", "load", "load_error"]
@@ -33,10 +33,6 @@ _MOST_TEXT: Final = 200_000
 _MOST_NOTES: Final = 100
 _WIDEST: Final = 100
 _DEEPEST: Final = 10
-
-
-class WorkerError(SluicewayError):
-    """Stands in for an exception of a worker that could not be sent as it was."""
 
 
 class RemoteTraceback(Exception):  # noqa: N818 (it is none, it shows one)

@@ -66,8 +66,8 @@ class CheckpointedJob(Protocol):
     def completed(self, checkpoint: CompletedCheckpoint, record: CheckpointRecord) -> None:
         """Tell all tasks that a checkpoint is complete, but not of a savepoint that the job goes on after."""
 
-    def aborted(self, checkpoint_id: int, cause: BaseException) -> None:
-        """Tell all tasks that a checkpoint is given up."""
+    def aborted(self, checkpoint_id: int, cause: BaseException, failures: int) -> None:
+        """Tell all tasks that a checkpoint is given up, as the so many-th in a row; 0: it does not count."""
 
     def remind(self, attempt_ids: list[str], checkpoint_id: int, completed: bool) -> None:
         """Tell these tasks again that a checkpoint is complete, or given up."""
@@ -439,13 +439,14 @@ class CheckpointCoordinator:
             self._discard_parts(pending)
         self._ended()
         self._record(pending, "failed", f"{cause}" or type(cause).__name__)
-        self._job.aborted(pending.id, cause)
+        counts = counts and pending.request is None
+        self._failures += counts
+        self._job.aborted(pending.id, cause, self._failures if counts else 0)
         if pending.request is not None:
             if pending.request.stops:
                 self._reminders.expect(pending.attempts, pending.id, completed=False)
             pending.request.done("", cause)
         elif counts:
-            self._failures += 1
             again_ms = min(self._policy.interval_ms, _AGAIN_MS)
             self._earliest = max(self._earliest, self._clock.monotonic() + again_ms / 1000)
             if self._failures > self._policy.tolerated_failures and not self._stopped:

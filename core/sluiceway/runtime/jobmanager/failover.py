@@ -11,12 +11,16 @@ from sluiceway.engine import JobFailure
 from sluiceway.errors import ConfigurationError, GraphError, PluginError, SuppressRestartsError
 from sluiceway.graph import ExecutionGraph, ExecutionVertex, RestartStrategy, pipelined_regions
 from sluiceway.runtime.enginelog import WARNING, log
-from sluiceway.runtime.errortexts import describe
+from sluiceway.runtime.errortexts import describe, users_traceback
 from sluiceway.runtime.failure import add_note
+from sluiceway.runtime.jobmanager.repeated import SKIP_HINT, RepeatedFailures, kind_of, record_of
 from sluiceway.runtime.worker import Scheduled
 
 __all__ = ["Failover"]
 
+
+_KINDS: Final = 100
+"""Kinds of failures whose traceback is logged, so that a log does not grow with each failure."""
 
 KEPT: Final = 16
 """Failures that are remembered, the last ones."""
@@ -45,6 +49,7 @@ class Failover:
         restart: begins a region anew; all of it has ended.
         later: has something called in this thread after a delay in seconds.
         worker_of: on which worker a subtask runs, or did.
+        completed: how many checkpoints the job has completed.
         job: id of the job, for the log.
     """
 
@@ -58,12 +63,16 @@ class Failover:
         restart: Callable[[tuple[ExecutionVertex, ...]], None],
         later: Callable[[Callable[[], None], float], Scheduled],
         worker_of: Callable[[ExecutionVertex], str],
+        completed: Callable[[], int] = lambda: 0,
         job: str,
     ) -> None:
         self.history: deque[JobFailure] = deque(maxlen=KEPT)
         self.restarts = 0
         self.given_up = ""
         self._worker_of = worker_of
+        self._completed = completed
+        self._repeated = RepeatedFailures()
+        self._told: set[tuple[str, ...]] = set()
         self._job = job
         self._strategy = strategy
         self._clock = clock
@@ -134,6 +143,14 @@ class Failover:
         """After how long to begin anew; None: not at all, and the cause has a note that says why."""
         if isinstance(cause, _HOPELESS):
             return None  # the message says what to change
+        limit = self._strategy.same_record_limit
+        if limit is not None and self._repeated.count(cause, self._completed()) >= limit:
+            times = "once" if limit == 1 else f"{limit} times"
+            self.given_up = (
+                f"the job is not restarted: this record has failed {times} without progress. {SKIP_HINT}"
+            )
+            add_note(cause, self.given_up)
+            return None
         delay_ms = self._strategy.delay_ms(now_ms)
         if delay_ms is None and self._strategy.reason:
             self.given_up = f"the job is not restarted: {self._strategy.reason}"
@@ -159,9 +176,18 @@ class Failover:
             log(
                 WARNING,
                 "jobs",
-                f"{where}, has failed: {describe(cause)}; {some} anew in {delay_ms} ms",
+                f"{where}, has failed: {describe(cause)}; {some} anew in {delay_ms} ms{self._details(cause)}",
                 job=self._job,
             )
+
+    def _details(self, cause: BaseException) -> str:
+        """The traceback at the first failure of a kind, and what can be done; empty at the next ones."""
+        kind = kind_of(cause)
+        if not kind[1] or kind in self._told or len(self._told) >= _KINDS:  # no step's: its message says it all
+            return ""
+        self._told.add(kind)
+        hint = f"\n{SKIP_HINT}" if record_of(cause) is not None else ""
+        return f"\n{users_traceback(cause)}{hint}"
 
     def ended(self, vertex: ExecutionVertex) -> None:
         """A subtask has ended: if it was the last one of a failed region, restart the region when it is time."""

@@ -15,6 +15,8 @@ from sluiceway.errors import CheckpointError, SluicewayError
 from sluiceway.functions import CheckpointedFunction
 from sluiceway.graph import ExecutionGraph, ExecutionState, ExecutionVertex
 from sluiceway.operators import OperatorSnapshot
+from sluiceway.runtime.enginelog import WARNING, log
+from sluiceway.runtime.errortexts import describe
 from sluiceway.runtime.jobmanager.checkpoints import (
     CheckpointCoordinator,
     CheckpointPolicy,
@@ -126,6 +128,7 @@ class JobCheckpoints:
         fail: called when too many have failed.
 
     Attributes:
+        completions: how many checkpoints have completed, without savepoints.
         ended_with: path or URL of the savepoint that the job ends with; empty: there is none.
     """
 
@@ -155,6 +158,8 @@ class JobCheckpoints:
         self._listener = listener
         self._sources = sources
         self._fail = fail
+        self._tolerated = settings.checkpoint_tolerated_failures
+        self.completions = 0
         self.coordinator = CheckpointCoordinator(
             CheckpointPolicy.of(settings), clock, Random(seed), self, gateway.post
         )
@@ -261,6 +266,7 @@ class JobCheckpoints:
             self._since.append(checkpoint.savepoint)
         else:
             self._since.clear()
+            self.completions += 1
         if checkpoint.stops or not checkpoint.savepoint:
             for source in self._sources.values():
                 source.checkpoint_completed(checkpoint.checkpoint_id)
@@ -275,8 +281,14 @@ class JobCheckpoints:
             self._savepoints.left_behind(self._since)
             self._since.clear()
 
-    def aborted(self, checkpoint_id: int, cause: BaseException) -> None:
-        """Tell everybody."""
+    def aborted(self, checkpoint_id: int, cause: BaseException, failures: int) -> None:
+        """Tell everybody; log a failure that is tolerated, of which nothing else tells."""
+        if 0 < failures <= self._tolerated:
+            text = (
+                f"checkpoint {checkpoint_id} has failed: {describe(cause)}; the job goes on without it:"
+                f" checkpoint-tolerated-failures is {self._tolerated}, and this is failure {failures} in a row"
+            )
+            log(WARNING, "jobs", text, job=self._executions.job_graph.job_name)
         self._gateway.checkpoint_aborted(self._running(), checkpoint_id)
         self._listener.checkpoint_failed(self._executions.job_graph.job_name, checkpoint_id, cause)
 

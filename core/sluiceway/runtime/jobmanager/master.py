@@ -149,6 +149,7 @@ class JobMaster:
             cancel=self._cancel_task,
             restart=self._restart,
             later=gateway.post,
+            completed=lambda: self.checkpoints.completions,
             worker_of=lambda v: self._places.get((v.job_vertex.id, v.subtask), ""),
             job=job or graph.job_name,
         )

@@ -21,6 +21,7 @@ from sluiceway.errors import (
 )
 from sluiceway.graph import restart_strategy
 from sluiceway.metrics import JobMetrics
+from sluiceway.runtime.jobmanager.repeated import RepeatedFailures
 from sluiceway.runtime.microbatch.runs import Run, check_same, find_runs, new_run
 from sluiceway.runtime.savepoints import SavepointRequests, savepoint_place
 from sluiceway.storage import CheckpointStorage
@@ -58,6 +59,7 @@ class StreamJob(SparkJob):
     def __init__(self, graph: StreamGraph, settings: Settings, services: Services, session: SessionConf) -> None:
         super().__init__(graph, settings, services, session)
         self._restarts = restart_strategy(settings.restart)
+        self._repeated = RepeatedFailures()
         self._figures = StreamFigures(self.plan)
         self._failures: list[JobFailure] = []
         self._stopping = False
@@ -233,9 +235,17 @@ class StreamJob(SparkJob):
         """Whether to begin anew after a failure; waits for as long as the restart strategy says."""
         clock = self.services.clock
         self.check_cancelled()
-        delay_ms = None if isinstance(cause, HOPELESS) else self._restarts.delay_ms(clock.now_ms())
+        if isinstance(cause, HOPELESS):
+            return False
+        limit = self._restarts.same_record_limit
+        if limit is not None and self._repeated.count(cause, self.metrics().micro_batches) >= limit:
+            cause.add_note(
+                f"job {self.name!r} has given up: this record has failed {limit} times without progress"
+            )
+            return False
+        delay_ms = self._restarts.delay_ms(clock.now_ms())
         if delay_ms is None:
-            if self._restarts.reason and not isinstance(cause, HOPELESS):
+            if self._restarts.reason:
                 cause.add_note(f"job {self.name!r} has given up: {self._restarts.reason}")
             return False
         self._failures.append(JobFailure(clock.now_ms(), "", None, None, "", cause, len(self._figures), delay_ms))
