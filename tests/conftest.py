@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import socket
 import tempfile
 import threading
@@ -31,7 +32,23 @@ _LASTING_THREADS = ("fsspecIO", "pytest_timeout")
 _LASTING_FILES = ("/dev/urandom", "/dev/null", "/proc/", "/sys/", "anon_inode:[io_uring]")
 _LASTING_CHILDREN = ("multiprocessing.resource_tracker",)
 
+_LONGEST_PLACE = 24
+
 _failed = pytest.StashKey[bool]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make what tests begin with independent of what this process has inherited.
+
+    A shell without job control starts ``command &`` with SIGINT ignored, and an ignored signal stays ignored in
+    children across exec. A handler does not: this process still does nothing on SIGINT, while its children
+    begin with the default disposition.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, lambda number, frame: None)
+    # Tests bind Unix sockets in their directories, and such a path has at most 107 bytes.
+    if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_PLACE:
+        tempfile.tempdir = os.environ["TMPDIR"] = "/tmp"
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,21 @@ def test_a_signal_ends_it_in_order_and_its_jobs_go_on_with_the_next(
         assert seen == list(range(1, len(seen) + 1)), "nothing is lost, and nothing is there twice"
 
 
+def test_an_ignored_ctrl_c_stays_ignored(cluster: Any, start: Any) -> None:
+    old = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell has it for: command &
+    try:
+        process = start("cluster", "start", "--foreground")
+    finally:
+        signal.signal(signal.SIGINT, old)
+    up(cluster, process)
+    process.send_signal(signal.SIGINT)
+    assert cluster("cluster", "status").returncode == 0
+    process.send_signal(signal.SIGTERM)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 0, "the second signal would have been 143"
+    assert said.splitlines()[-1].endswith("cluster stopped")
+
+
 def test_it_tells_a_service_manager_when_it_is_ready(cluster: Any, start: Any, place: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.bind(str(place / "notify"))

@@ -86,6 +86,22 @@ def test_ctrl_c_while_the_pipeline_is_loaded_is_130_too(start: Any, write: Any) 
     assert (process.returncode, err) == (130, "cancelled\n")
 
 
+def test_an_ignored_ctrl_c_stays_ignored(start: Any, write: Any) -> None:
+    write("job.py", ENDLESS)
+    old = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell has it for: command &
+    try:
+        process = start("run", "job.py")
+    finally:
+        signal.signal(signal.SIGINT, old)
+    begin(process, "0\n")
+    process.send_signal(signal.SIGINT)
+    begin(process, "1\n")
+    process.terminate()
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert err.startswith("endless: canceled after "), "of Ctrl-C it says nothing"
+
+
 def test_sigterm_cancels_and_is_143(start: Any, write: Any) -> None:
     write("job.py", ENDLESS)
     process = start("run", "job.py")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +47,21 @@ def teardown_module():
     keep[1].close()
 """
 
+INTERRUPTING = """
+import os, signal, subprocess, sys
+
+def test_child():
+    child = subprocess.Popen([sys.executable, "-c", "print('up', flush=True); input()"], stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert child.stdout.readline() == b"up\\n"
+    child.send_signal(signal.SIGINT)
+    _, said = child.communicate(timeout=60)
+    assert child.returncode == -signal.SIGINT, said
+
+def test_this_process_still_ignores_it():
+    os.kill(os.getpid(), signal.SIGINT)
+"""
+
 
 @pytest.fixture(scope="module")
 def output(tmp_path_factory: pytest.TempPathFactory) -> str:
@@ -83,3 +99,21 @@ def test_a_leak_fails_its_test(output: str, test: str, leak: str) -> None:
 
 def test_no_other_test_fails_for_leaks(output: str) -> None:
     assert output.splitlines()[-1].startswith("1 failed, 5 passed, 4 errors"), output
+
+
+def test_children_are_interruptible_where_sigint_was_ignored(tmp_path: Path) -> None:
+    shutil.copy(CONFTEST, tmp_path)
+    (tmp_path / "test_it.py").write_text(INTERRUPTING)
+    old = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell has it for: make test &
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp=base", "--rootdir=."],
+            cwd=tmp_path,
+            env={k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    finally:
+        signal.signal(signal.SIGINT, old)
+    assert done.returncode == 0, done.stdout

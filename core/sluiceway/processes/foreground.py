@@ -15,7 +15,7 @@ from typing import Final
 from sluiceway.runtime.cluster.logfiles import LogFollower
 from sluiceway.runtime.tasklogs import as_json, as_text
 
-__all__ = ["LogRelay", "end_on_signals", "notify_service_manager"]
+__all__ = ["LogRelay", "end_on_signals", "ending_signals", "notify_service_manager"]
 
 _LOOK_S: Final = 0.2
 
@@ -56,8 +56,17 @@ class LogRelay:
                     data = data[os.write(self._descriptor, data) :]
 
 
+def ending_signals() -> list[signal.Signals]:
+    """Return the signals that end a job manager: SIGTERM, and SIGINT unless this process began with it ignored.
+
+    A shell without job control has SIGINT ignored for ``command &``: Ctrl-C is for the command in front.
+    """
+    ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    return [signal.SIGTERM] if ignored else [signal.SIGTERM, signal.SIGINT]
+
+
 def end_on_signals(stop: Callable[[], None]) -> None:
-    """Have SIGTERM and SIGINT call ``stop``, and the second of them end this process at once.
+    """Have the ending signals call ``stop``, and the second of them end this process at once.
 
     Args:
         stop: ends the job manager in order; called in a signal handler.
@@ -71,7 +80,7 @@ def end_on_signals(stop: Callable[[], None]) -> None:
         notify_service_manager("STOPPING=1")
         stop()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in ending_signals():
         signal.signal(number, handle)
 
 

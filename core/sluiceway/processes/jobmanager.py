@@ -13,7 +13,7 @@ from typing import Any
 from sluiceway.cli import exitcodes
 from sluiceway.errors import SluicewayError
 from sluiceway.plugins import PluginManager
-from sluiceway.processes.foreground import LogRelay, end_on_signals, notify_service_manager
+from sluiceway.processes.foreground import LogRelay, end_on_signals, ending_signals, notify_service_manager
 from sluiceway.runtime.cluster.client import announce
 from sluiceway.runtime.cluster.directories import lock_directory
 from sluiceway.runtime.cluster.dispatcher import ClusterConfig, Dispatcher
@@ -41,7 +41,7 @@ def main() -> None:
     except SluicewayError as error:
         os.write(2, f"{error}\n".encode())  # a traceback would tell nobody more
         sys.exit(1)
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in ending_signals():
         signal.signal(number, lambda *_: dispatcher.stop())
     if ready is not None:
         os.write(ready, f"{os.getpid()}\n".encode())

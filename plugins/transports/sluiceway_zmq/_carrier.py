@@ -20,7 +20,7 @@ __all__ = ["ZmqCarrier"]
 
 _LARGEST: Final = 1 << 26
 _BACKLOG: Final = 1024
-_LONGEST_PATH: Final = 100
+_LONGEST_PATH: Final = 107
 
 
 class _Place(NamedTuple):

@@ -23,7 +23,13 @@ from sluiceway.errors import ConfigurationError, ConnectorError, SluicewayError
 from sluiceway.graph import JobGraph
 from sluiceway.metrics import JobMetrics
 from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
-from sluiceway.runtime.cluster.directories import is_awaited, make_directory, remove_dead, stay
+from sluiceway.runtime.cluster.directories import (
+    is_awaited,
+    make_directory,
+    place_of_directories,
+    remove_dead,
+    stay,
+)
 from sluiceway.runtime.cluster.dispatcher import ClusterConfig
 from sluiceway.runtime.cluster.messages import (
     AskCheckpoints,
@@ -207,7 +213,7 @@ def _make_room(file: Path) -> None:
             f"a cluster is running already (process {pid}): stop it with sluiceway cluster stop"
         )
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    remove_dead(Path(tempfile.gettempdir()))
+    remove_dead(place_of_directories())
 
 
 def _config(

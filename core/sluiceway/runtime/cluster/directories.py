@@ -22,6 +22,7 @@ __all__ = [
     "is_awaited",
     "lock_directory",
     "make_directory",
+    "place_of_directories",
     "remove_dead",
     "remove_if_dead",
     "stay",
@@ -34,10 +35,22 @@ WAITING: Final = "waiting"
 _UNLOCKED_S: Final = 300.0
 """A directory without a lock file belongs to a cluster that is being started, unless it is older than that."""
 
+_LONGEST_PLACE: Final = 107 - len(f"/{PREFIX}12345678/worker-99999.line")
+"""Bytes of the path beside which the longest name of a socket has room; 107 is the most that Linux takes."""
+
+
+def place_of_directories() -> Path:
+    """Return where clusters' directories are made: that for temporary files, or ``/tmp`` if its path is too long.
+
+    The sockets of a job manager and of its workers are files in there, and Unix limits the length of their paths.
+    """
+    place = tempfile.gettempdir()
+    return Path("/tmp" if len(os.fsencode(place)) > _LONGEST_PLACE and os.access("/tmp", os.W_OK) else place)
+
 
 def make_directory() -> Path:
     """A new directory that nobody else may enter."""
-    return Path(tempfile.mkdtemp(prefix=PREFIX))
+    return Path(tempfile.mkdtemp(prefix=PREFIX, dir=place_of_directories()))
 
 
 def lock_directory(directory: Path) -> FileIO:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from sluiceway.engine import Job, JobFailure, JobResult, JobStatus, Services
 from sluiceway.errors import ConfigurationError
 from sluiceway.graph import JobGraph, slots_required
 from sluiceway.metrics import JobMetrics
-from sluiceway.runtime.cluster.directories import lock_directory, make_directory, remove_dead
+from sluiceway.runtime.cluster.directories import lock_directory, make_directory, place_of_directories, remove_dead
 from sluiceway.runtime.cluster.hosting import HostedPlatform, WorkerHost
 from sluiceway.runtime.cluster.jobrun import JobRun
 from sluiceway.runtime.cluster.manager import JobManager, WorkerLogging
@@ -74,7 +73,7 @@ class ClusterJob(Job):
         if self._manager is not None:
             raise RuntimeError("a job runs once: prepare another one")
         workers = self._settings.workers
-        remove_dead(Path(tempfile.gettempdir()))
+        remove_dead(place_of_directories())
         host = self._host
         if host is None:
             return self._lead_on(Platform(), start_worker, workers)

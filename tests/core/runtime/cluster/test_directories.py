@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from sluiceway.runtime.cluster.directories import lock_directory, make_directory, remove_dead
+import sluiceway as sw
+from sluiceway.runtime.cluster.directories import (
+    lock_directory,
+    make_directory,
+    place_of_directories,
+    remove_dead,
+)
 
 HOLDER = """
 import sys
@@ -69,3 +75,24 @@ def test_a_lock_is_free_again_when_its_file_is_closed() -> None:
     directory = make_directory()
     lock_directory(directory).close()
     lock_directory(directory).close()
+
+
+@pytest.mark.parametrize("transport", ["shm", "zmq"])
+def test_workers_run_where_temporary_files_have_a_long_path(
+    transport: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if transport == "zmq":
+        pytest.importorskip("zmq")
+    room = 107 - len("/sluiceway-12345678/worker-99999.line") - len(str(place)) - 1
+    for length in (room, room + 1, 150):
+        if length <= 0:
+            continue
+        long = place / ("d" * length)
+        long.mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(long))
+        assert (place_of_directories() == long) is (length == room)
+        flow = sw.Pipeline("long")
+        numbers = flow.from_collection(range(10)).rebalance().map(str).collect()
+        flow.run(workers=2, transport=transport)
+        assert sorted(numbers) == list("0123456789")
+        assert list(long.iterdir()) == []
