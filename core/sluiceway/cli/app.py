@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from sluiceway.cli import errors, exitcodes, output
+from sluiceway.cli import errors, exitcodes, habits, output
 from sluiceway.cli.groups import Group
 from sluiceway.errors import PluginError
 
@@ -93,7 +93,9 @@ class App(Group):
             formatter.write_dl([(str(code), text) for code, text in exitcodes.EXPLAINED.items()])
 
     def other_hint(self, name: str) -> str:
-        """Somebody who gives a file wants it run."""
+        """Somebody who gives a file wants it run, and other programs have other commands."""
+        if name in habits.COMMANDS:
+            return f"Did you mean 'sluiceway {habits.COMMANDS[name]}'?"
         is_file = name.endswith(".py") or os.path.exists(name)
         return f"To run a pipeline: sluiceway run {name}" if is_file else ""
 
@@ -142,6 +144,23 @@ class App(Group):
         sys.exit(code or exitcodes.OK)
 
 
+def _show_version(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
+    if asked:
+        from sluiceway.cli.version import version
+
+        ctx.invoke(version, as_json=False)
+        ctx.exit()
+
+
 @click.group(cls=App, name="sluiceway")
+@click.option(
+    "--version",
+    "-v",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
 def app() -> None:
     """Stateful stream processing for Python: run, explain and check pipelines."""

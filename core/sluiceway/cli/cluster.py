@@ -14,6 +14,8 @@ import msgspec
 from sluiceway.cli.errors import warn
 from sluiceway.cli.found import resumed
 from sluiceway.cli.groups import Group
+from sluiceway.cli.habits import refused_option
+from sluiceway.cli.jobs import ENDED, id_among, id_of
 from sluiceway.cli.options import Request, pipeline_command
 from sluiceway.cli.tables import print_table
 from sluiceway.cli.target import load_pipeline
@@ -41,6 +43,10 @@ _OF_THE_CLUSTER: Final = {
     "--log-format": "is for sluiceway run: a cluster logs to files, which sluiceway logs --json shows as JSON",
 }
 """Options of a run that ``submit`` does not take, and why."""
+
+_SCHEDULED: Final = "waiting"
+_STOP_WITH_SAVEPOINT: Final = "to end a job with a savepoint: sluiceway stop JOB --savepoint PLACE"
+_STOP_DRAINS: Final = "without --savepoint, sluiceway stop JOB ends the sources and lets the job finish"
 
 
 @click.group(cls=Group, short_help="Start, look at and stop a cluster on this machine.")
@@ -199,7 +205,7 @@ def submit(request: Request) -> None:
 def _refuse_running(client: ClusterClient, job_name: str) -> None:
     """Refuse to resume a job that runs: both would write the same output."""
     for job in client.status().jobs:
-        if job.name == job_name and job.status not in ("finished", "failed", "canceled"):
+        if job.name == job_name and job.status not in ENDED:
             raise ConfigurationError(
                 f"{job_name!r} is {job.status} already, as {job.job}: to resume it with another program, end it "
                 f"first with sluiceway stop {job.job} --savepoint PLACE"
@@ -208,17 +214,25 @@ def _refuse_running(client: ClusterClient, job_name: str) -> None:
 
 @click.command("list", short_help="List the jobs of the running cluster.")
 @click.argument("job", required=False)
+@click.option("--running", "-r", is_flag=True, help="Only jobs that run, or restart.")
+@click.option("--scheduled", "-s", is_flag=True, help="Only jobs that wait for slots.")
+@click.option("--all", "-a", "every", is_flag=True, help="All jobs, those that have ended too: the default.")
 @click.option("--json", "as_json", is_flag=True, help="As a JSON array.")
-def list_jobs(job: str | None, as_json: bool) -> None:
-    """List the jobs of the running cluster; of JOB alone, with the history of its failures."""
+def list_jobs(job: str | None, running: bool, scheduled: bool, every: bool, as_json: bool) -> None:
+    """List the jobs of the running cluster; of JOB alone, an id or a name, with the history of its failures."""
     from sluiceway.runtime.cluster.client import ClusterClient
 
     with ClusterClient() as client:
         jobs = client.status().jobs
     if job is not None:
-        jobs = [each for each in jobs if each.job == job]
-        if not jobs:
-            raise click.UsageError(f"there is no job {job!r}: sluiceway list tells which there are")
+        chosen = id_among(jobs, job)
+        jobs = [each for each in jobs if each.job == chosen]
+    if (running or scheduled) and not every:
+        jobs = [
+            each
+            for each in jobs
+            if (scheduled if each.status == _SCHEDULED else running and each.status not in ENDED)
+        ]
     if as_json:
         click.echo(json.dumps(msgspec.to_builtins(jobs)))
         return
@@ -235,7 +249,7 @@ def list_jobs(job: str | None, as_json: bool) -> None:
         for j in jobs
     ]
     print_table(["job", "status", "submitted", "restarts", "in", "out", "failure"], rows)
-    if job is not None:
+    if job is not None and jobs:
         for failure in jobs[0].failures:
             click.echo(f"\n{_headline(failure)}\n{failure.traceback}")
 
@@ -254,11 +268,13 @@ def _headline(failure: FailureInfo) -> str:
 
 @click.command()
 @click.argument("job")
+@refused_option("--withSavepoint", "-s", hint=_STOP_WITH_SAVEPOINT)
 def cancel(job: str) -> None:
-    """Cancel a job of the running cluster."""
+    """Cancel a job of the running cluster. JOB is its id, or its name if no other job has that."""
     from sluiceway.runtime.cluster.client import ClusterClient
 
     with ClusterClient() as client:
+        job = id_of(client, job)
         client.cancel(job)
     print(f"cancelling {job}", file=sys.stderr)
 
@@ -266,10 +282,15 @@ def cancel(job: str) -> None:
 @click.command("stop", short_help="Stop a job's sources and finish, or end it with a savepoint.")
 @click.argument("job")
 @click.option(
-    "--savepoint", metavar="PLACE", help="Take a savepoint in the directory or URL PLACE, and end with it."
+    "--savepoint",
+    "-p",
+    metavar="PLACE",
+    help="Take a savepoint in the directory or URL PLACE, and end with it.",
 )
-def stop_job(job: str, savepoint: str | None) -> None:
-    """End a job of the running cluster.
+@click.option("--savepointPath", "flink_savepoint", hidden=True)
+@refused_option("--drain", "-d", hint=_STOP_DRAINS)
+def stop_job(job: str, savepoint: str | None, flink_savepoint: str | None) -> None:
+    """End a job of the running cluster. JOB is its id, or its name if no other job has that.
 
     Without a savepoint its sources end, and it finishes what they have read. With one it stands still behind it
     and ends; the savepoint's directory is printed when it has. If there turns out to be none, the job goes on.
@@ -277,7 +298,9 @@ def stop_job(job: str, savepoint: str | None) -> None:
     from sluiceway.runtime.cluster.client import ClusterClient
     from sluiceway.runtime.savepoints import savepoint_place
 
+    savepoint = savepoint or flink_savepoint
     with ClusterClient() as client:
+        job = id_of(client, job)
         if savepoint is not None:
             click.echo(client.savepoint(job, savepoint_place(savepoint, None), stop=True))
             return

@@ -23,9 +23,9 @@ class Group(click.Group):
         if name.startswith("-"):
             return super().resolve_command(ctx, args)
         close = get_close_matches(name, self.list_commands(ctx), n=1)
-        hint = f"Did you mean {close[0]!r}?" if close else self.other_hint(name)
+        hint = self.other_hint(name) or (f"Did you mean {close[0]!r}?" if close else "")
         raise click.UsageError(f"there is no command {name!r}. {hint}".rstrip(), ctx)
 
     def other_hint(self, name: str) -> str:
-        """What to say where no command is spelled like ``name``."""
+        """What to say of ``name`` rather than which command is spelled like it."""
         return ""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sluiceway.cli.jobs import id_of
 from sluiceway.cli.manager import manager
 from sluiceway.cli.tables import print_table
 from sluiceway.errors import CheckpointError, ConnectorError
@@ -65,7 +66,7 @@ def _of_job(job: str) -> list[CheckpointInfo]:
     except ConnectorError as error:
         raise ConnectorError(f"there is no directory {job!r}, and for a job of that name, {error}") from error
     with client:
-        return client.checkpoints(job)
+        return client.checkpoints(id_of(client, job))
 
 
 def _of_place(place: str) -> list[tuple[str, list[CheckpointInfo]]]:

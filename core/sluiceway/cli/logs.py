@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from sluiceway.cli.jobs import id_among
 from sluiceway.errors import ConnectorError
 from sluiceway.options import LOG_LEVELS
 
@@ -54,7 +55,7 @@ def logs(
     show = line_as_json if as_json else as_text
     lines = follower.read()
     if name is not None:
-        _check_known(name, lines)
+        name = _known(name, lines)
     wanted = _Wanted(name, level, operator)
     chosen = [line for line in lines if wanted(line)]
     for line in chosen if last is None else chosen[len(chosen) - min(last, len(chosen)) :]:
@@ -84,9 +85,10 @@ class _Wanted:
         return _RANKS.get(line.level, self._rank) >= self._rank
 
 
-def _check_known(name: str, lines: Iterable[LogLine]) -> None:
+def _known(name: str, lines: Iterable[LogLine]) -> str:
+    """The id of the job, or the process, that is called like this."""
     if any(name in (line.job, line.process) for line in lines):
-        return
+        return name
     from sluiceway.runtime.cluster.client import ClusterClient
 
     try:
@@ -95,8 +97,8 @@ def _check_known(name: str, lines: Iterable[LogLine]) -> None:
     except ConnectorError:
         names = sorted({n for line in lines for n in (line.job, line.process) if n})
     else:
-        if name in {j.job for j in status.jobs}:
-            return
+        if any(name in (j.job, j.name) for j in status.jobs):
+            return id_among(status.jobs, name)
         names = [*(j.job for j in status.jobs), "jobmanager", *(w.name for w in status.workers)]
     raise click.UsageError(f"nobody called {name!r} has logged anything; there are {', '.join(names) or 'none'}")
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 import click
 
 from sluiceway.cli.errors import TRACEBACK_FLAG, warn
+from sluiceway.cli.habits import translated
 from sluiceway.config import OPTIONS, Resolved, resolve
 
 __all__ = ["Request", "pipeline_command", "settings_options"]
@@ -151,6 +152,12 @@ def _refusal(option: click.Option, why: str) -> click.Option:
     return click.Option([*option.opts], hidden=True, expose_value=False, callback=refuse)
 
 
+class _PipelineCommand(click.Command):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments, with Flink's names for options, too."""
+        return super().parse_args(ctx, translated(ctx, args))
+
+
 def settings_options(function: Callable[..., None]) -> Callable[..., None]:
     """Give a command function the options of a run, as one argument ``resolved``."""
 
@@ -186,11 +193,13 @@ def pipeline_command(
             if target.startswith("-"):
                 opts = [opt for p in ctx.command.params for opt in (*p.opts, *p.secondary_opts)]
                 wrong = target.partition("=")[0]
-                raise click.NoSuchOption(wrong, possibilities=get_close_matches(wrong, opts), ctx=ctx)
+                raise click.NoSuchOption(
+                    wrong, possibilities=get_close_matches(wrong, opts, n=2, cutoff=0.75), ctx=ctx
+                )
             function(request=Request(target, script_arguments, _resolve(given)), **given)
 
         own = list(reversed(getattr(function, "__click_params__", [])))
-        return click.Command(
+        return _PipelineCommand(
             name,
             callback=wrapper,
             help=function.__doc__,

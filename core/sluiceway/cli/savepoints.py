@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 import click
 
 from sluiceway.cli.checkpoints import list_ as list_checkpoints
 from sluiceway.cli.checkpoints import show as show_checkpoint
 from sluiceway.cli.diff import show_differences
 from sluiceway.cli.groups import Group
+from sluiceway.cli.habits import refused_option
+from sluiceway.cli.jobs import id_of
 from sluiceway.cli.manager import manager
 from sluiceway.cli.options import Request, pipeline_command
 from sluiceway.errors import ConfigurationError
@@ -15,9 +19,25 @@ from sluiceway.errors import ConfigurationError
 __all__ = ["savepoint"]
 
 
-@click.group(cls=Group)
+class _Savepoints(Group):
+    """``savepoint JOB [PLACE]`` is ``savepoint create JOB [PLACE]``, but where JOB is nearly a command's name."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the arguments begin with."""
+        name = args[0]
+        if name.startswith("-") or name in self.commands:
+            return super().resolve_command(ctx, args)
+        if get_close_matches(name, self.commands, n=1, cutoff=0.75):
+            return super().resolve_command(ctx, args)
+        return create.name, create, args
+
+
+@click.group(cls=_Savepoints, subcommand_metavar="JOB | COMMAND [ARGS]...")
+@refused_option("--dispose", "-d", hint="to delete a savepoint: sluiceway savepoint delete PATH")
 def savepoint() -> None:
-    """Take savepoints of jobs, look into them, delete them."""
+    """Take savepoints of jobs, look into them, delete them. With JOB it is the same as the command create."""
 
 
 savepoint.add_command(list_checkpoints, "list")
@@ -29,7 +49,7 @@ savepoint.add_command(show_checkpoint, "inspect")
 @click.argument("job")
 @click.argument("place", required=False)
 def create(job: str, place: str | None) -> None:
-    """Take a savepoint of JOB, a job of the running cluster, which goes on.
+    """Take a savepoint of JOB, the id or name of a job of the running cluster, which goes on.
 
     The savepoint gets a directory of its own in PLACE, a directory or URL; without PLACE, where the checkpoints of
     the job are. Its name is printed when it is complete.
@@ -39,7 +59,7 @@ def create(job: str, place: str | None) -> None:
 
     where = savepoint_place(place, None) if place else ""
     with ClusterClient() as client:
-        click.echo(client.savepoint(job, where))
+        click.echo(client.savepoint(id_of(client, job), where))
 
 
 @pipeline_command("diff", "Show what a pipeline would make of the state in a savepoint.")

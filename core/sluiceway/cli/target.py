@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from sluiceway.cli.habits import hint_for
 from sluiceway.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -240,6 +241,9 @@ def _untaken(arguments: Iterable[str], where: str) -> click.UsageError:
         known = [opt for p in options for opt in (*p.opts, *p.secondary_opts) if opt.startswith("--")]
         for argument in arguments:
             option = argument.partition("=")[0]
+            if instead := hint_for(option):
+                hint = f" In place of {option}: {instead}."
+                break
             if option.startswith("-") and (close := get_close_matches(option, known, n=1, cutoff=0.75)):
                 hint = f" Did you mean {close[0]}?"
                 break

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from sluiceway.cli.jobs import id_of
 from sluiceway.cli.progress import show_count, show_watermark
 
 if TYPE_CHECKING:
@@ -219,6 +220,7 @@ def top(job: str | None, once: bool, as_json: bool, interval: float) -> None:
 
     meter = Meter()
     with ClusterClient() as client:
+        job = job and id_of(client, job)
         if as_json:
             figures = _chosen(client.figures(), job)
             click.echo(json.dumps({name: _as_json(m, meter.rows(name, m)) for name, m in figures.items()}))
@@ -231,7 +233,7 @@ def top(job: str | None, once: bool, as_json: bool, interval: float) -> None:
 
 def _live(client: ClusterClient, job: str | None, meter: Meter, interval: float) -> None:
     out = sys.stdout
-    shown = _chosen(client.figures(), job)  # a wrong name is told before the screen is taken
+    shown = _chosen(client.figures(), job)
     out.write(_SCREEN)
     try:
         while True:
@@ -251,7 +253,7 @@ def _chosen(figures: Mapping[str, JobMetrics], job: str | None) -> dict[str, Job
     if job is None:
         return {name: metrics for name, metrics in figures.items() if metrics.status in _LIVING}
     if job not in figures:
-        raise click.UsageError(f"there is no job {job!r}: sluiceway list tells which there are")
+        raise click.UsageError(f"the cluster has no metrics of job {job!r} any more")
     return {job: figures[job]}
 
 

@@ -1,0 +1,47 @@
+"""Jobs of the running cluster by what people call them: an id, or a name that only one of them has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final
+
+from sluiceway.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from sluiceway.runtime.cluster.client import ClusterClient
+    from sluiceway.runtime.cluster.messages import JobInfo
+
+__all__ = ["ENDED", "id_among", "id_of"]
+
+ENDED: Final = ("finished", "failed", "canceled")
+
+
+def id_of(client: ClusterClient, job: str) -> str:
+    """Return the id of a job of the cluster; arguments and errors are those of :func:`id_among`."""
+    return id_among(client.status().jobs, job)
+
+
+def id_among(jobs: Iterable[JobInfo], job: str) -> str:
+    """Return the id of a job.
+
+    Args:
+        jobs: those that the cluster knows.
+        job: an id, or the name of a pipeline. Of several jobs by that name, the one that has not ended is meant.
+
+    Raises:
+        ConfigurationError: no job is called like that, or several are; names their ids.
+    """
+    jobs = list(jobs)
+    if any(each.job == job for each in jobs):
+        return job
+    named = [each for each in jobs if each.name == job]
+    chosen = [each for each in named if each.status not in ENDED] or named
+    if len(chosen) == 1:
+        return chosen[0].job
+    if chosen:
+        listed = ", ".join(f"{each.job} ({each.status})" for each in chosen)
+        raise ConfigurationError(f"there are {len(chosen)} jobs {job!r}: give the id of one of them, {listed}")
+    near = get_close_matches(job, [*(each.job for each in jobs), *(each.name for each in jobs)], n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise ConfigurationError(f"there is no job {job!r}: sluiceway list tells which there are.{hint}")
