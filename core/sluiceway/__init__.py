@@ -6,7 +6,7 @@ plugin needs is in the modules :mod:`sluiceway.connector`, :mod:`sluiceway.state
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from sluiceway import state as state
@@ -288,34 +288,19 @@ def __getattr__(name: str) -> Any:
 
         value = getattr(import_module(_HOME_OF[name]), name)
     else:
-        raise AttributeError(_no_such(name))
+        _refuse(name)
     globals()[name] = value
     return value
 
 
-def _no_such(name: str) -> str:
-    from difflib import get_close_matches
+def _refuse(name: str) -> NoReturn:
     from importlib import import_module
 
-    said = f"module 'sluiceway' has no attribute {name!r}"
-    if name.startswith("_"):
-        return said
-    for home in ("sluiceway.windows", "sluiceway.functions"):
-        if name in import_module(home).__all__:
-            return f"{said}: it is in {home}"
-    if name in _OTHERWISE:
-        return f"{said}; {_OTHERWISE[name]}"
-    close = get_close_matches(name, __all__, n=1)
-    return f"{said}. Did you mean {close[0]!r}?" if close else said
+    from sluiceway.elsewhere import refuse_in_module
 
-
-_OTHERWISE = {
-    "StreamExecutionEnvironment": "use Pipeline(name) instead",
-    "Time": 'durations are a timedelta, ms, or a text such as "10s"',
-    "Duration": 'durations are a timedelta, ms, or a text such as "10s"',
-    "Types": "types are Python's own, and annotations of functions are enough",
-    "TypeInformation": "types are Python's own, and annotations of functions are enough",
-}
+    homes = [] if name.startswith("_") else ["sluiceway.windows", "sluiceway.functions"]
+    home = next((home for home in homes if name in import_module(home).__all__), None)
+    refuse_in_module("sluiceway", name, __all__, home and f"it is in {home}", depth=3)
 
 
 def __dir__() -> list[str]:

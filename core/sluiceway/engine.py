@@ -12,6 +12,7 @@ from sluiceway.capabilities import EVERYTHING, Capabilities
 from sluiceway.carrier import Carrier
 from sluiceway.clock import Clock
 from sluiceway.config import Settings
+from sluiceway.elsewhere import Hinting
 from sluiceway.errors import NotBuiltYetError
 from sluiceway.metrics import JobMetrics, MetricsReporter
 from sluiceway.partitioner import Partitioner
@@ -72,7 +73,7 @@ class JobFailure:
 
 
 @dataclass(frozen=True, slots=True)
-class JobResult:
+class JobResult(Hinting):
     """How a job ended, when it ended well or was cancelled; a failure is raised instead.
 
     Attributes:

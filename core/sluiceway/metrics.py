@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from sluiceway.elsewhere import Hinting
+
 __all__ = ["Counter", "Histogram", "JobMetrics", "MetricGroup", "MetricsReporter", "SubtaskMetrics"]
 
 
@@ -55,7 +57,7 @@ class Histogram:
         return self.max
 
 
-class MetricGroup:
+class MetricGroup(Hinting):
     """The metrics of one function in one subtask. Asking twice for a name gives the same metric."""
 
     def __init__(self) -> None:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import Any
 
+from sluiceway.elsewhere import Hinting, HintingType
 from sluiceway.options import duration_ms
 
 __all__ = ["StateTtlConfig"]
@@ -33,7 +34,7 @@ class _StateVisibility(Enum):
 
 
 @dataclass(frozen=True)
-class StateTtlConfig:
+class StateTtlConfig(Hinting, metaclass=HintingType):
     """A time to live for keyed state: what was not touched for so long expires.
 
     Time is processing time, and goes on while a job is down. Each element of a list and each entry of a map

@@ -14,6 +14,7 @@ from enum import Flag
 from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 from sluiceway.elements import MAX_WATERMARK
+from sluiceway.elsewhere import Hinting
 from sluiceway.instants import Instant
 from sluiceway.state import ReducingState, ReducingStateDescriptor, ValueState, ValueStateDescriptor
 
@@ -143,7 +144,7 @@ class MergingWindowAssigner(WindowAssigner):
         return [(cover, parts) for cover, parts in merged if len(parts) > 1]
 
 
-class TriggerContext(ABC):
+class TriggerContext(Hinting, ABC):
     """What a trigger can do, for the key and the window that it is asked about."""
 
     @property

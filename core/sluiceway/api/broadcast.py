@@ -48,7 +48,7 @@ class BroadcastStream(Generic[T]):
                     "stream.connect(broadcast_stream).process(...); broadcast() without descriptors returns a "
                     "stream like any other"
                 )
-            answer(self, name, {}, {})
+            answer(self, name)
 
 
 class BroadcastConnectedStream(Generic[T1, T2]):
@@ -103,7 +103,7 @@ class BroadcastConnectedStream(Generic[T1, T2]):
         def __getattr__(self, name: str) -> NoReturn:
             if name in dir(DataStream) and not name.startswith("_"):
                 raise AttributeError(f"BroadcastConnectedStream has no {name}(): call process(...) first")
-            answer(self, name, {}, {})
+            answer(self, name)
 
 
 def check_descriptors(descriptors: tuple[Any, ...]) -> tuple[MapStateDescriptor, ...]:

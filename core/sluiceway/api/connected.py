@@ -132,7 +132,7 @@ class ConnectedStreams(Generic[T1, T2]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            answer(self, name, {}, {})
+            answer(self, name)
 
 
 def _function_of(word: str, fns: tuple[Any, ...], kinds: tuple[type, ...], arguments: int) -> Any:

@@ -8,13 +8,14 @@ import threading
 from concurrent.futures import Future
 from types import TracebackType
 
+from sluiceway.elsewhere import Hinting
 from sluiceway.engine import Job, JobFailure, JobResult, JobStatus
 from sluiceway.metrics import JobMetrics
 
 __all__ = ["JobHandle"]
 
 
-class JobHandle:
+class JobHandle(Hinting):
     """What ``await flow.start()`` returns. Its methods may be called from any thread.
 
     As a context manager (``async with await flow.start() as handle:``) it cancels the job at the end of the

@@ -56,7 +56,7 @@ class IntervalJoin(Generic[L, R]):
         def __getattr__(self, name: str) -> NoReturn:
             if name in ("process", "apply"):
                 raise AttributeError(f"IntervalJoin has no {name}() yet: call between(lower, upper) first")
-            answer(self, name, {}, {})
+            answer(self, name)
 
 
 class WantsApply:
@@ -70,7 +70,7 @@ class WantsApply:
                     f"{type(self).__name__} has no {name}(): say first what to make of records that belong "
                     f"together, as in apply(fn).{name}(...)"
                 )
-            answer(self, name, {}, {})
+            answer(self, name)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
 
 from sluiceway.api.arguments import check_count, check_function, check_text, to_ms
-from sluiceway.api.later import PIPELINE_LATER, PIPELINE_OTHERWISE, STREAM_LATER, answer
+from sluiceway.api.later import answer
 from sluiceway.api.location import caller_location
 from sluiceway.api.resolution import resolve_source
 from sluiceway.api.stream import DataStream
@@ -16,6 +16,7 @@ from sluiceway.api.timestamps import check_strategy
 from sluiceway.config import Settings, resolve
 from sluiceway.connector import Source
 from sluiceway.connectors import Collected, CollectionSource, FunctionSource, GeneratorSource
+from sluiceway.elsewhere import HintingType, hint_for
 from sluiceway.engine import Job, JobResult, Services
 from sluiceway.errors import GraphError
 from sluiceway.eventtime import WatermarkStrategy
@@ -33,7 +34,7 @@ T = TypeVar("T")
 J = TypeVar("J")
 
 
-class Pipeline:
+class Pipeline(metaclass=HintingType):
     """A program: sources, the steps after them, sinks. Writing it opens nothing; :meth:`run` does.
 
     Not for use from several threads while it is being written. It can be run several times, each time anew.
@@ -365,8 +366,8 @@ class Pipeline:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            if name in dir(DataStream) and not name.startswith("_"):
+            if name in dir(DataStream) and not name.startswith("_") and not hint_for("Pipeline", name):
                 raise AttributeError(
                     f"Pipeline has no {name}(): begin with a source, as in source(...).{name}(...)"
                 )
-            answer(self, name, {**PIPELINE_LATER, **STREAM_LATER}, PIPELINE_OTHERWISE)
+            answer(self, name, "Pipeline", "DataStream")

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
 from sluiceway.api.arguments import check_count, check_function, check_text, describe
-from sluiceway.api.later import KEYED_ONLY, STREAM_LATER, STREAM_OTHERWISE, answer
+from sluiceway.api.later import KEYED_ONLY, answer
 from sluiceway.api.location import caller_location
 from sluiceway.api.resolution import check_partitioner, resolve_sink
 from sluiceway.api.stepsettings import StepSettings
@@ -558,4 +558,4 @@ class DataStream(StepSettings, Generic[T]):
                 raise AttributeError(
                     f"{type(self).__name__} has no {name}(): it works per key, so call key_by(...) first"
                 )
-            answer(self, name, STREAM_LATER, STREAM_OTHERWISE)
+            answer(self, name)

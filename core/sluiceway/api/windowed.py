@@ -229,7 +229,7 @@ class _Windowed(Generic[T]):
                     f"{type(self).__name__} has no {name}(): say first what to make of a window, as in "
                     f"reduce(...).{name}(...)"
                 )
-            answer(self, name, {}, {})
+            answer(self, name)
 
 
 class WindowedStream(_Windowed[T], Generic[T, K]):

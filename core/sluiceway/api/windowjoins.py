@@ -56,7 +56,7 @@ class _InOrder:
         def __getattr__(self, name: str) -> NoReturn:
             if name in self._then:
                 raise AttributeError(f"{type(self).__name__} has no {name}() yet: call {self._first} first")
-            answer(self, name, {}, {})
+            answer(self, name)
 
 
 _SETTINGS = ("trigger", "evictor", "allowed_lateness", "side_output_late_data", "apply")

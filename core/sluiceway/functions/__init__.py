@@ -7,6 +7,8 @@ except those of an :class:`AsyncFunction`.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NoReturn
+
 from sluiceway.functions.asynchronous import AsyncFunction, AsyncRetryStrategy
 from sluiceway.functions.base import Function, FunctionObject, OutputTag, RuntimeContext
 from sluiceway.functions.batches import BatchProcessFunction, KeyedBatchProcessFunction
@@ -96,3 +98,10 @@ __all__ = [
     "WindowFunction",
     "WindowState",
 ]
+
+if not TYPE_CHECKING:  # a type checker would take it for leave to import anything
+
+    def __getattr__(name: str) -> NoReturn:
+        from sluiceway.elsewhere import refuse_in_module
+
+        refuse_in_module(__name__, name, __all__)

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from sluiceway.elsewhere import Hinting
 from sluiceway.metrics import MetricGroup
 from sluiceway.state import (
     AggregatingState,
@@ -44,7 +45,7 @@ class OutputTag(Generic[T]):
             raise ValueError("an OutputTag needs a name")
 
 
-class RuntimeContext(ABC):
+class RuntimeContext(Hinting, ABC):
     """Where a function finds out about its subtask, its state and its metrics.
 
     State handles are asked for in :meth:`Function.open` and kept; they always speak of the current key.

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
+from sluiceway.elsewhere import Hinting
 from sluiceway.functions.base import Function, OutputTag
 from sluiceway.instants import Instant
 
@@ -24,7 +25,7 @@ class TimeDomain(Enum):
     PROCESSING_TIME = "processing time"
 
 
-class TimerService(ABC):
+class TimerService(Hinting, ABC):
     """Time, and timers of the current key. A timer set twice for one point in time fires once.
 
     Timestamps are ms since the epoch, or aware datetimes.
@@ -64,7 +65,7 @@ class TimerService(ABC):
 class ProcessFunction(Function, ABC, Generic[IN, OUT]):
     """Any records out for each record in, to the main output and to side outputs."""
 
-    class Context(ABC):
+    class Context(Hinting, ABC):
         """What is known while one record is processed."""
 
         @abstractmethod

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from sluiceway.elsewhere import Hinting
 from sluiceway.functions.base import Function, OutputTag
 from sluiceway.state import (
     AggregatingState,
@@ -58,7 +59,7 @@ class WindowState(ABC):
         """An accumulator with a result."""
 
 
-class WindowContext(ABC):
+class WindowContext(Hinting, ABC):
     """What is known while a window is evaluated or cleared."""
 
     @abstractmethod

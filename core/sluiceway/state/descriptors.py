@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from sluiceway.elsewhere import Hinting
 from sluiceway.state_ttl import StateTtlConfig
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ VOID_NAMESPACE: Final = ()
 
 
 @dataclass(frozen=True)
-class StateDescriptor:
+class StateDescriptor(Hinting):
     """Names a state and says what is in it. Subclasses are the five kinds.
 
     Attributes:

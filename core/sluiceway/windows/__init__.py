@@ -5,6 +5,8 @@ Durations are timedeltas, whole numbers of ms, or texts such as ``"10s"``.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NoReturn
+
 from sluiceway.windowing import (
     GLOBAL_WINDOW,
     AssignerContext,
@@ -79,3 +81,10 @@ __all__ = [
     "Window",
     "WindowAssigner",
 ]
+
+if not TYPE_CHECKING:  # a type checker would take it for leave to import anything
+
+    def __getattr__(name: str) -> NoReturn:
+        from sluiceway.elsewhere import refuse_in_module
+
+        refuse_in_module(__name__, name, __all__)

@@ -467,9 +467,9 @@ def test_a_name_that_is_not_there() -> None:
     ):
         sw.Pipelin  # noqa: B018
     for name, said in {
-        "TumblingEventTimeWindows": ": it is in sluiceway.windows",
-        "WindowContext": ": it is in sluiceway.functions",
-        "StreamExecutionEnvironment": r"; use Pipeline\(name\) instead",
+        "TumblingEventTimeWindows": "; it is in sluiceway.windows",
+        "WindowContext": "; it is in sluiceway.functions",
+        "StreamExecutionEnvironment": r"; use Pipeline\(name\)",
         "Time": '; durations are a timedelta, ms, or a text such as "10s"',
     }.items():
         with pytest.raises(AttributeError, match=f"module 'sluiceway' has no attribute '{name}'{said}$"):

@@ -286,7 +286,7 @@ def test_windows_ask_for_a_key(words: sw.DataStream[str]) -> None:
         AttributeError, match=r"DataStream has no count_window\(\): it works per key, so call key_by"
     ):
         words.count_window(3)  # type: ignore[attr-defined]
-    with pytest.raises(AttributeError, match=r"has no time_window\(\); use key_by\(...\).window\(Tumbling"):
+    with pytest.raises(AttributeError, match=r"has no time_window; use key_by\(...\).window\(Tumbling"):
         words.time_window  # type: ignore[attr-defined]  # noqa: B018
 
 
