@@ -25,10 +25,10 @@ __all__ = [
     "TableMapState",
     "TableReducingState",
     "TableValueState",
+    "ValueStateWithDefault",
 ]
 
 MISSING: Final[Any] = object()
-_IMMUTABLE: Final = frozenset({type(None), bool, int, float, complex, str, bytes})
 
 
 class BulkState:
@@ -82,21 +82,17 @@ class _EntryHandle(BulkState):
 class TableValueState(_EntryHandle, ValueState[Any]):
     """Value state."""
 
-    __slots__ = ("_copied_default", "_default")
+    __slots__ = ("_default",)
 
     def __init__(self, store: KeyedStateStore, name: str, entries: MutableMapping[Any, Any], default: Any) -> None:
         super().__init__(store, name, entries)
-        # A default that can be changed is copied: else all keys would change the same object.
-        mutable = type(default) not in _IMMUTABLE
-        self._default = MISSING if mutable else default
-        self._copied_default = default
+        self._default = default
 
     def value(self) -> Any:
         try:
-            value = self._entries.get(self._store.current_key, self._default)
+            return self._entries.get(self._store.current_key, self._default)
         except (AttributeError, TypeError) as error:
             raise self._store.explain(self._name, error) from None
-        return deepcopy(self._copied_default) if value is MISSING else value
 
     def update(self, value: Any) -> None:
         try:
@@ -106,6 +102,46 @@ class TableValueState(_EntryHandle, ValueState[Any]):
         except (AttributeError, TypeError) as error:
             raise self._store.explain(self._name, error) from None
         self._entries[key] = value
+
+
+class ValueStateWithDefault(TableValueState):
+    """Value state whose default can be changed in place: each key is given a copy, and has it if it changes it."""
+
+    __slots__ = ("_namespace",)
+
+    def __init__(
+        self,
+        store: KeyedStateStore,
+        name: str,
+        entries: MutableMapping[Any, Any],
+        default: Any,
+        namespace: Hashable,
+    ) -> None:
+        super().__init__(store, name, entries, default)
+        self._namespace = namespace
+
+    def value(self) -> Any:
+        found = self._lookup()
+        if found is not MISSING:
+            return found
+        key = self._store.current_key
+        given = self._store.defaults.setdefault((self._name, self._namespace), {})
+        if key not in given:
+            stable_hash(key)
+            given[key] = deepcopy(self._default)
+        return given[key]
+
+    def update(self, value: Any) -> None:
+        super().update(value)
+        self._forget()
+
+    def clear(self) -> None:
+        super().clear()
+        self._forget()
+
+    def _forget(self) -> None:
+        if (given := self._store.defaults.get((self._name, self._namespace))) is not None:
+            given.pop(self._store.current_key, None)
 
 
 class TableListState(_EntryHandle, ListState[Any]):

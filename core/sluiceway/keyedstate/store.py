@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable, MutableMapping, Set
 from typing import Any, TypeVar
 
 from sluiceway.clock import Clock
 from sluiceway.errors import StateError, UnstableKeyError
 from sluiceway.functions import Function, ReduceFunction
+from sluiceway.keyedstate.changeable import unchangeable
 from sluiceway.keyedstate.expiring import ExpiringEntries, ExpiringListState, ExpiringMapState, Expiry
 from sluiceway.keyedstate.handles import (
     TableAggregatingState,
@@ -15,7 +17,9 @@ from sluiceway.keyedstate.handles import (
     TableMapState,
     TableReducingState,
     TableValueState,
+    ValueStateWithDefault,
 )
+from sluiceway.keyedstate.lending import LendingTable, LentEntries, LentListState, LentValueState, must_lend
 from sluiceway.keygroups import stable_hash
 from sluiceway.state import (
     VOID_NAMESPACE,
@@ -30,6 +34,7 @@ from sluiceway.state import (
     ReducingStateDescriptor,
     StateDescriptor,
     StateTable,
+    TableSchema,
     ValueState,
     ValueStateDescriptor,
 )
@@ -50,15 +55,30 @@ class KeyedStateStore:
     writes to a table's entries by itself does the same with :func:`sluiceway.keygroups.stable_hash`, where its
     lookup has missed. Such a table has no time to live, which is an affair of the handles alone.
 
+    A value that was handed out may be changed in place until :meth:`clear_current_key`, and the change is kept, on
+    every backend (see :mod:`sluiceway.keyedstate.lending`).
+
     Args:
         backend: where the state is kept.
         clock: the runtime's clock, by which state expires; None: there will be none that does.
 
     Attributes:
         current_key: whose state the handles speak of. Not set at first.
+        defaults: by state and namespace, the copies of defaults that were given out by key since the last
+            :meth:`settle`. The handles keep it.
     """
 
-    __slots__ = ("_backend", "_clock", "_declared", "_expiring", "current_key")
+    __slots__ = (
+        "_backend",
+        "_clock",
+        "_declared",
+        "_expiring",
+        "_lending",
+        "_tables",
+        "_written_defaults",
+        "current_key",
+        "defaults",
+    )
 
     current_key: Any
 
@@ -67,6 +87,10 @@ class KeyedStateStore:
         self._clock = clock
         self._declared: dict[str, StateDescriptor] = {}
         self._expiring: dict[str, Expiry] = {}
+        self._tables: dict[str, StateTable] = {}
+        self._lending: list[LendingTable] = []
+        self._written_defaults: dict[str, tuple[StateTable, TableSchema, bytes]] = {}
+        self.defaults: dict[tuple[str, Hashable], dict[Any, Any]] = {}
 
     @property
     def declared(self) -> Set[str]:
@@ -74,12 +98,34 @@ class KeyedStateStore:
         return self._declared.keys()
 
     def clear_current_key(self) -> None:
-        """From now on there is no current key; using a handle is an error. Harmless a second time."""
+        """From now on there is no current key; using a handle is an error. Harmless a second time.
+
+        What was handed out is settled, unless an error is on its way: it must not be hidden by another one.
+        """
         if hasattr(self, "current_key"):
             del self.current_key
+        if (self._lending or self.defaults) and sys.exception() is None:
+            self.settle()
+
+    def settle(self) -> None:
+        """Write what was handed out and may have been changed in place. Harmless a second time.
+
+        Raises:
+            SerializationError: a value cannot be written any more.
+        """
+        if self.defaults:
+            self._settle_defaults()
+        for table in self._lending:
+            if table.lent:
+                table.settle()
+
+    def table(self, descriptor: StateDescriptor) -> StateTable:
+        """The table of a state that was declared, for more handles like those that are made here."""
+        return self._tables[descriptor.name]
 
     def before_snapshot(self) -> None:
-        """Clean up where a state's time to live says that snapshots have nothing that has expired."""
+        """Settle, and clean up where a time to live says that snapshots have nothing that has expired."""
+        self.settle()
         for expiry in self._expiring.values():
             if expiry.full_snapshot:
                 expiry.clean_all()
@@ -91,16 +137,26 @@ class KeyedStateStore:
     ) -> ValueState[Any]:
         """A handle for one value per key, in a namespace."""
         table = self._table(descriptor, ValueStateDescriptor)
-        return TableValueState(
-            self, descriptor.name, self._entries(table, descriptor, namespace), descriptor.default
-        )
+        entries = self._entries(table, descriptor, namespace)
+        if unchangeable(descriptor.default):
+            if isinstance(entries, LentEntries):
+                return LentValueState(self, descriptor.name, entries, descriptor.default)
+            return TableValueState(self, descriptor.name, entries, descriptor.default)
+        if descriptor.name not in self._written_defaults:
+            schema = TableSchema.of(descriptor)
+            written = schema.serializer.dumps(descriptor.default)
+            self._written_defaults[descriptor.name] = (table, schema, written)
+        return ValueStateWithDefault(self, descriptor.name, entries, descriptor.default, namespace)
 
     def list_state(self, descriptor: ListStateDescriptor, namespace: Hashable = VOID_NAMESPACE) -> ListState[Any]:
         """A handle for a list per key, in a namespace."""
         table = self._table(descriptor, ListStateDescriptor)
         if (expiry := self._expiring.get(descriptor.name)) is not None:
             return ExpiringListState(self, descriptor.name, table.entries(namespace), expiry)
-        return TableListState(self, descriptor.name, table.entries(namespace))
+        entries = table.entries(namespace)
+        if isinstance(entries, LentEntries):
+            return LentListState(self, descriptor.name, entries)
+        return TableListState(self, descriptor.name, entries)
 
     def map_state(
         self, descriptor: MapStateDescriptor, namespace: Hashable = VOID_NAMESPACE
@@ -166,7 +222,24 @@ class KeyedStateStore:
         table = self._backend.table(descriptor)
         if descriptor.expires and descriptor.name not in self._expiring:
             self._expiring[descriptor.name] = self._expiry(descriptor, table)
+        if (known_table := self._tables.get(descriptor.name)) is not None:
+            return known_table
+        if must_lend(descriptor, table):
+            table = LendingTable.over(table, descriptor)
+            self._lending.append(table)
+        self._tables[descriptor.name] = table
         return table
+
+    def _settle_defaults(self) -> None:
+        defaults = dict(self.defaults)
+        self.defaults.clear()
+        for (name, namespace), copies in defaults.items():
+            table, schema, written = self._written_defaults[name]
+            entries = self._entries(table, self._declared[name], namespace)
+            for key, value in copies.items():
+                # Bytes are compared, for not every class says when its objects are equal.
+                if key not in entries and schema.serializer.dumps(value) != written:
+                    entries[key] = value
 
     def _expiry(self, descriptor: StateDescriptor, table: StateTable) -> Expiry:
         if self._clock is None:

@@ -131,9 +131,13 @@ class StateTable(ABC):
 
     Attributes:
         reads_ahead: whether it is worth while to find out the keys of a batch for :meth:`working`.
+        keeps_objects: whether a table holds the very objects that were assigned to it, and all snapshots to come
+            show what was changed in them in place. Where that is not so, False, the handles assign what they have
+            handed out again at the end of the batch, if it can be changed.
     """
 
     reads_ahead: ClassVar[bool] = False
+    keeps_objects: ClassVar[bool] = False
 
     @abstractmethod
     def entries(self, namespace: Hashable = VOID_NAMESPACE) -> MutableMapping[Any, Any]:

@@ -72,7 +72,7 @@ def test_value_state(store):
     assert state.value() == 7
 
 
-def test_a_default_that_can_change_is_each_keys_own(store):
+def test_a_default_that_can_change_is_each_keys_own(store, backend):
     default = {"seen": []}
     state = store.value_state(ValueStateDescriptor("s", default=default))
     for key in ("a", "b"):
@@ -81,7 +81,17 @@ def test_a_default_that_can_change_is_each_keys_own(store):
         assert value == {"seen": []}
         value["seen"].append(key)
     assert default == {"seen": []}
-    assert state.value() == {"seen": []}, "it was never stored"
+    for key in ("a", "b"):
+        store.current_key = key
+        assert state.value() == {"seen": [key]}
+    store.clear_current_key()
+    for key in ("a", "b"):
+        store.current_key = key
+        assert state.value() == {"seen": [key]}, "what was changed in place is kept"
+    store.current_key = "c"
+    state.value()
+    store.clear_current_key()
+    assert dict(backend.tables["s"].entries()) == {"a": {"seen": ["a"]}, "b": {"seen": ["b"]}}
 
 
 def test_list_state(store, backend):

@@ -75,8 +75,8 @@ class WindowOperator(TimedKeyedOperator):
         if not merging:
             self._found.make_windows()
         self._table = self.backend.table(windows(self._step))
-        self._trigger_tables = WindowTables(self.store, self.backend, "trigger")
-        self._function_tables = None if merging else WindowTables(self.store, self.backend, "window")
+        self._trigger_tables = WindowTables(self.store, "trigger")
+        self._function_tables = None if merging else WindowTables(self.store, "window")
         self._access = TriggerAccess(self, self._trigger_tables)
         self._ctx = FunctionContext(self, self._function_tables)
         self._call = caller(window_fn, self._ctx, self._step.all_windows)

@@ -90,7 +90,7 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         """Bind the slices that are in the state."""
         super().open()
         self._opened.open(self._window_fn, self.context, self.store)
-        self._function_tables = WindowTables(self.store, self.backend, "window")
+        self._function_tables = WindowTables(self.store, "window")
         self._ctx = FunctionContext(self, self._function_tables)
         self._call = caller(self._window_fn, self._ctx, self._step.all_windows)
         self._clear = clear_of(self._window_fn)

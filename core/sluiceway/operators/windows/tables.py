@@ -10,11 +10,11 @@ from sluiceway.errors import StateError
 from sluiceway.faults import MISSING
 from sluiceway.functions import ReduceFunction, WindowState
 from sluiceway.keyedstate import KeyedStateStore
+from sluiceway.keyedstate.changeable import unchangeable
 from sluiceway.keyedstate.handles import TableReducingState, TableValueState
 from sluiceway.state import (
     AggregatingState,
     AggregatingStateDescriptor,
-    KeyedStateBackend,
     ListState,
     ListStateDescriptor,
     MapState,
@@ -35,13 +35,11 @@ class WindowTables:
 
     Args:
         store: whose current key the handles follow.
-        backend: where the store keeps its state.
         owner: what the names begin with.
     """
 
-    def __init__(self, store: KeyedStateStore, backend: KeyedStateBackend, owner: str) -> None:
+    def __init__(self, store: KeyedStateStore, owner: str) -> None:
         self._store = store
-        self._backend = backend
         self._owner = owner
         # By name: the descriptor as it was given, the one that the table has, the table, its reduce function.
         self._known: dict[str, tuple[StateDescriptor, Any, StateTable, Callable[[Any, Any], Any] | None]] = {}
@@ -49,7 +47,7 @@ class WindowTables:
     def value_state(self, descriptor: ValueStateDescriptor, namespace: Hashable) -> ValueState[Any]:
         """A handle for one value per key and window."""
         named, table, _ = self._table(descriptor, self._store.value_state)
-        if named.expires:
+        if named.expires or not unchangeable(named.default):
             return self._store.value_state(named, namespace)
         return TableValueState(self._store, named.name, table.entries(namespace), named.default)
 
@@ -110,7 +108,7 @@ class WindowTables:
         reduce: Any = getattr(named, "reduce", None)
         if isinstance(reduce, ReduceFunction):
             reduce = reduce.reduce
-        found = named, self._backend.table(named), reduce
+        found = named, self._store.table(named), reduce
         self._known[descriptor.name] = (descriptor, *found)
         return found
 

@@ -57,6 +57,8 @@ class ChangelogStateBackend(StateBackend):
 
 
 class _ChangelogTable(HeapTable):
+    keeps_objects = False  # a change in place would not be in the log
+
     def __init__(self, schema: TableSchema, operator: str) -> None:
         super().__init__(schema, operator)
         self._logged: set[Hashable] = set()

@@ -40,6 +40,8 @@ class HeapTable(StateTable):
         operator: the operator's uid, for messages.
     """
 
+    keeps_objects = True
+
     def __init__(self, schema: TableSchema, operator: str) -> None:
         self.schema = schema
         self._operator = operator

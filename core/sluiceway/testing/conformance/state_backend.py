@@ -29,6 +29,7 @@ from sluiceway.state import (
     ValueStateDescriptor,
 )
 from sluiceway.state_ttl import StateTtlConfig
+from sluiceway.testing.conformance._state_in_place import InPlaceTests
 from sluiceway.testing.conformance._state_snapshots import SnapshotTests
 from sluiceway.testing.conformance._state_suite import KEYS, VALUE
 from sluiceway.testing.conformance._state_tables import TableTests
@@ -47,7 +48,7 @@ class _Mean(AggregateFunction[int, tuple[int, int], float]):
         return accumulator[0] / accumulator[1]
 
 
-class StateBackendConformance(TableTests, SnapshotTests):
+class StateBackendConformance(TableTests, SnapshotTests, InPlaceTests):
     """Subclass it, give it a name that pytest collects, and implement :meth:`make_backend`.
 
     Attributes:
