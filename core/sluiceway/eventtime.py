@@ -236,7 +236,7 @@ class WatermarkStrategy(Generic[T]):
         """Pause what is further than ``max_drift`` ahead of the slowest reader of ``group``. Only for sources.
 
         Single splits pause where the reader can do that, else the reader as a whole. A reader that is idle, at
-        its end or without a watermark so far is not waited for.
+        its end, without a split to read or without a watermark so far is not waited for.
 
         Args:
             group: any name; all sources of the job that use it wait for one another, and so do their subtasks.

@@ -20,7 +20,7 @@ class AlignedReader:
     A reader that cannot pause single splits is paused as a whole: when its own watermark, that of its slowest
     split, is too far ahead. Whoever pauses has reported where it stands: of a group in which all pause, the
     slowest would hear that it need not, so no group comes to a standstill. A reader that is idle, or that has
-    no watermark yet, holds nobody up.
+    no watermark yet or no split to read, holds nobody up.
 
     Args:
         alignment: the group, and how far ahead of it a split may be.
@@ -57,11 +57,13 @@ class AlignedReader:
     def may_read(self) -> bool:
         """Report what there is to report, pause and resume; whether the reader may be polled."""
         time, limit = self._time, self._limit
-        mark = time.watermark if time.active and time.watermark != MIN_WATERMARK else None
+        mark = self._mark
         ahead = limit is not None and mark is not None and mark > limit
         if mark != self._reported:
             counts = mark is not None and self._reported is not None
-            if ahead or not counts or self._clock_ms() >= self._report_at:
+            # A reader that is between two splits is back soon: that is no news before the time of the next report.
+            at_once = ahead or not (counts or time.without_splits)
+            if at_once or self._clock_ms() >= self._report_at:
                 self._report(mark)
         if limit is None and not self._pausing:
             return True
@@ -78,9 +80,14 @@ class AlignedReader:
     @property
     def again_at(self) -> float | None:
         """When there is something to report even if the reader gives nothing, in monotonic seconds."""
-        counts = self._time.active and self._time.watermark != MIN_WATERMARK
-        news = counts != (self._reported is not None) or (counts and self._time.watermark != self._reported)
-        return self._report_at / 1000 if news else None
+        return self._report_at / 1000 if self._mark != self._reported else None
+
+    @property
+    def _mark(self) -> int | None:
+        """The watermark for which the others of the group are to wait; None: for none."""
+        time = self._time
+        counts = time.active and not time.without_splits and time.watermark != MIN_WATERMARK
+        return time.watermark if counts else None
 
     @property
     def drift_ms(self) -> int | None:

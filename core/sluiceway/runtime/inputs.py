@@ -445,16 +445,16 @@ class SourceInput(TaskInput):
         assert self._reader is not None
         split, finished = self._reader.current_split_id, self._reader.finished_splits()
         if finished:
-            self._time.remove(id_ for id_ in finished if id_ != split)
+            self._out.extend(self._time.remove(id_ for id_ in finished if id_ != split))
         self._out.extend(self._time.take(batch, split))
         if split is not None and split in finished:
-            self._time.remove((split,))
+            self._out.extend(self._time.remove((split,)))
         return self._out.popleft()
 
     def _dry(self, wait: Wait) -> Element | Wait:
         if self._time is not None:
             assert self._reader is not None
-            self._time.remove(self._reader.finished_splits())
+            self._out.extend(self._time.remove(self._reader.finished_splits()))
             self._out.extend(self._time.dry())
             if self._out:
                 return self._out.popleft()

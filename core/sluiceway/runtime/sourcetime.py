@@ -38,8 +38,10 @@ class SourceTime:
     """Makes the timestamps and the watermarks of one reader, whose splits have a generator each.
 
     The reader's watermark is the lowest of its splits' that are not idle, and never goes back. Splits count
-    from when they are given to the reader to when they are read. A reader that does not say which split a
-    record is from has one generator for all.
+    from when they are given to the reader to when they are read to their end. The generator of a split that ends
+    is asked once more. While no split is left that is not idle, the watermark is the highest of those that ended:
+    the same, whichever ended first. A reader that does not say which split a record is from has one generator for
+    all.
 
     What methods return is to be sent in that order.
 
@@ -81,6 +83,7 @@ class SourceTime:
         self._splits: dict[str, _Split] = {}
         self._all: _Split | None = None  # for a reader that does not say
         self._earlier: dict[str, tuple[Any, ...]] = {}  # splits that were not added yet, as they were elsewhere
+        self._ended_at = MIN_WATERMARK  # the highest watermark of splits that were read to their end
         self._without_splits_since = self._now()
         self._without_splits_too_long = False
         self._unasked = 0
@@ -95,16 +98,18 @@ class SourceTime:
         if self._all is None:
             for split_id in split_ids:
                 self._splits[split_id] = self._new_split(split_id)
+                self._changed = True
 
     def kept(self) -> tuple[Any, ...]:
         """The generators and what they have said, for :meth:`go_on` in another process."""
         now = self._now()
         splits = {id_: (s.watch.kept(), now - s.heard, s.timed_out) for id_, s in self._splits.items()}
-        return self.watermark, self.active, {**self._earlier, **splits}, self._all is not None
+        return self.watermark, self.active, {**self._earlier, **splits}, self._all is not None, self._ended_at
 
     def go_on(self, kept: tuple[Any, ...]) -> None:
-        """Go on where another one was. Splits count from when they are added, as ever; time between does not."""
-        self.watermark, self.active, self._earlier, one_for_all = kept
+        """Go on where another one was, whose unfinished splits were added before; time between does not count."""
+        self.watermark, self.active, self._earlier, one_for_all, *since = kept
+        self._ended_at = since[0] if since else MIN_WATERMARK  # an earlier version kept no such thing
         self._earlier = dict(self._earlier)
         if one_for_all:
             self._all = self._new_split("")
@@ -112,13 +117,21 @@ class SourceTime:
         else:
             for split_id in self._splits:
                 self._splits[split_id] = self._new_split(split_id)
+            # The other one had read these to their end, and was not asked for news of that.
+            for split_id in tuple(self._earlier):
+                self._retire(self._new_split(split_id))
 
-    def remove(self, split_ids: Iterable[str]) -> None:
-        """The reader has read splits to their end: they hold nobody back any more."""
-        for split_id in split_ids:
-            if self._splits.pop(split_id, None) is not None:
-                self._changed = True
-                self._without_splits_since = self._now()
+    def remove(self, split_ids: Iterable[str]) -> list[Element]:
+        """The reader has read splits to their end: they say what they have to say, and hold nobody back."""
+        out: list[Element] = []
+        gone = [split for split_id in split_ids if (split := self._splits.pop(split_id, None)) is not None]
+        if gone:
+            for split in gone:
+                self._retire(split)
+            self._without_splits_since = self._now()
+            self._without_splits_too_long = False
+            self._settle(out)
+        return out
 
     def pause(self, split_ids: frozenset[str]) -> None:
         """Time does not pass for these splits, until the next call."""
@@ -137,6 +150,11 @@ class SourceTime:
         """Whether the reader does not say which split its records are from."""
         return self._all is not None
 
+    @property
+    def without_splits(self) -> bool:
+        """Whether the reader has nothing to read for now."""
+        return not self._splits
+
     def split_ids(self) -> frozenset[str]:
         """All splits that are known."""
         return frozenset(self._splits)
@@ -146,11 +164,13 @@ class SourceTime:
     def take(self, batch: Batch[Any], split_id: str | None) -> list[Element]:
         """The reader gave records of a split; None: it does not say of which."""
         batch = self._stamper.stamp(batch)
+        out: list[Element] = []
         split = self._split_of(split_id)
+        if self._changed:
+            self._settle(out)
         split.heard = self._now()
         split.timed_out = False
         rises = split.watch.observe(batch)
-        out: list[Element] = []
         self._set_active(True, out)
         if rises:
             self._cut(batch, split, rises, out)
@@ -226,6 +246,13 @@ class SourceTime:
         if split is None:
             split = self._splits[split_id] = self._new_split(split_id)
         return split
+
+    def _retire(self, split: _Split) -> None:
+        """Let a split that is not among the others any more say what it has not said yet."""
+        if not split.timed_out:
+            split.watch.ask()
+        self._ended_at = max(self._ended_at, split.watch.watermark)
+        self._changed = True
 
     def _cut(self, batch: Batch[Any], split: _Split, rises: Iterable[tuple[int, int]], out: list[Element]) -> None:
         others = min(
@@ -304,11 +331,15 @@ class SourceTime:
         if marks:
             self._set_active(True, out)
             self._rise(min(marks), out)
-        elif self._splits or self._without_splits_too_long:
+            return
+        # As if the fastest of those that ended had been the last to do so.
+        self._rise(self._ended_at, out)
+        if self._splits or self._without_splits_too_long:
             self._set_active(False, out)
 
     def _rise(self, mark: int, out: list[Element]) -> None:
         if mark > self.watermark:
+            self._set_active(True, out)
             self.watermark = mark
             out.append(Watermark(mark))
 

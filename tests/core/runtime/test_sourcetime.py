@@ -50,6 +50,9 @@ class Rig:
         self.dry()
         return self.out[before:]
 
+    def remove(self, *splits: str) -> list[Element]:
+        return self._gave(self.time.remove(splits))
+
     def dry(self) -> list[Element]:
         return self._gave(self.time.dry())
 
@@ -78,10 +81,73 @@ def test_a_split_that_is_read_holds_nobody_back() -> None:
     rig = Rig(bounded(), "a", "b")
     rig.take("a", 10)
     rig.take("b", 5)
-    rig.time.remove(["b"])
-    assert rig.dry() == [Watermark(9)]
-    rig.time.remove(["a"])
+    assert rig.remove("b") == [Watermark(9)]
+    assert rig.remove("a") == []
     assert rig.dry() == []
+
+
+def test_a_split_that_ends_before_its_generator_was_asked_does_not_lose_its_watermark() -> None:
+    rig = Rig(bounded(), "a", interval_ms=200)
+    assert rig.take("a", 10) == [Batch([10], [10])]
+    assert rig.remove("a") == [Watermark(9)]
+    rig.time.add(["b"])
+    rig.take("b", 20)
+    assert rig.remove("b") == [Watermark(19)]
+    assert rig.wait(1000) == []
+
+
+@pytest.mark.parametrize("ends", ["ab", "ba"])
+def test_the_order_in_which_splits_end_makes_no_difference(ends: str) -> None:
+    rig = Rig(bounded(), "a", "b", interval_ms=200)
+    rig.take("a", 10)
+    rig.take("b", 30)
+    for split in ends:
+        rig.remove(split)
+    assert rig.time.watermark == 29
+
+
+@pytest.mark.parametrize("ends_first", [True, False])
+def test_a_split_that_ends_beside_an_idle_one_does_not_lose_its_watermark(ends_first: bool) -> None:
+    rig = Rig(bounded().with_idleness(100), "a", "b", interval_ms=200)
+    rig.take("a", 10)
+    rig.wait(20)
+    rig.take("b", 30)
+    if ends_first:
+        assert rig.remove("b") == []
+        assert rig.wait(100) == [Watermark(9), Watermark(29), IDLE]
+    else:
+        rig.wait(90)
+        assert rig.remove("b") == [Watermark(29), IDLE]
+    assert rig.take("a", 20) == [ACTIVE, Batch([20], [20])]
+
+
+def test_a_split_that_ends_gives_nothing_away_while_another_has_to_be_read() -> None:
+    rig = Rig(bounded(), "a", "b", interval_ms=200)
+    rig.take("a", 10)
+    assert rig.remove("a") == []
+    rig.take("b", 5)
+    assert rig.remove("b") == [Watermark(9)]
+
+
+def test_a_split_that_ended_in_another_process_does_not_lose_its_watermark() -> None:
+    before = Rig(bounded(), "a", "b", interval_ms=200)
+    before.take("a", 10)
+    before.take("b", 20)
+    after = Rig(bounded(), "b", interval_ms=200)
+    after.time.go_on(before.time.kept())
+    assert after.remove("b") == [Watermark(19)]
+    last = Rig(bounded(), interval_ms=200)
+    last.time.go_on(before.time.kept())
+    assert last.dry() == [Watermark(19)]
+
+
+def test_what_an_earlier_version_has_kept_is_understood() -> None:
+    before = Rig(bounded(), "a")
+    before.take("a", 10)
+    after = Rig(bounded(), "a")
+    after.time.go_on(before.time.kept()[:4])
+    assert after.time.watermark == 9
+    assert after.take("a", 20)[1:] == [Watermark(19)]
 
 
 def test_a_new_split_that_begins_earlier_does_not_turn_time_back() -> None:
@@ -328,32 +394,35 @@ def test_it_is_what_a_plain_model_says(
     rig = Rig(strategy, interval_ms=interval_ms)
     highest: dict[str, int] = {}
     heard: dict[str, int] = {}
+    ended: list[int] = []
     reached = MIN_WATERMARK
     for action, *args in actions:
         now = rig.clock.now_ms()
-        said = rig.time.watermark
         name = args[0]
         if action == "take":
             rig.take(name, *args[1])
-            highest[name] = max(highest.get(name, MIN_WATERMARK), *args[1])
+            highest[name] = max(highest.get(name, MIN_WATERMARK), *(v - bound - 1 for v in args[1]))
             heard[name] = now
         elif action == "add" and name not in highest:
             rig.time.add([name])
             highest[name] = MIN_WATERMARK
             heard[name] = now
         elif action == "remove" and name in highest:
-            rig.time.remove([name])
-            del highest[name], heard[name]
+            rig.remove(name)
+            ended.append(highest.pop(name))
+            del heard[name]
         elif action == "wait":
             rig.wait(name)
             now += name
         awake = [n for n in highest if idleness is None or now - heard[n] < idleness]
-        lowest = min((highest[n] - bound - 1 for n in awake), default=MIN_WATERMARK)
-        reached = max(reached, lowest)
-        if idleness is None:
-            assert rig.time.watermark <= reached
-            if action == "wait" and name >= interval_ms:
-                assert rig.time.watermark == max(said, lowest)
+        allowed = min(highest[n] for n in awake) if awake else max(ended, default=MIN_WATERMARK)
+        reached = max(reached, allowed)
+        assert rig.time.watermark <= reached
+        if idleness is None and (not interval_ms or (action == "wait" and name >= interval_ms)):
+            assert rig.time.watermark >= allowed
+        if not highest or (not awake and action == "wait"):
+            # Nothing of what ended is lost, however often the generators were asked, and whatever ended first.
+            assert rig.time.watermark >= max(ended, default=MIN_WATERMARK)
         if highest and action == "wait":
             assert rig.time.active == bool(awake)
     marks = [e.timestamp for e in rig.out if isinstance(e, Watermark)]
