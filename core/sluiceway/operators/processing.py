@@ -13,6 +13,7 @@ from sluiceway.operators.deadletters import DeadLetters
 from sluiceway.operators.opened import Opened
 from sluiceway.operators.processcontext import ProcessContext, Results, Sides
 from sluiceway.operators.results import check_results
+from sluiceway.operators.tagged import may_yield_tags, take_tagged
 from sluiceway.operators.timed import KeyedTimerService, TimedKeyedOperator
 from sluiceway.timers import Timer
 
@@ -51,6 +52,7 @@ class ProcessingOperator(Operator):
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
         self._dead = DeadLetters(context)
+        self._may_yield_tags = may_yield_tags(*context.node.step.functions)
 
     def _without_keys(self, call: Called, ctx: ProcessContext, batch: Batch[Any]) -> None:
         """Call a function for each record, which has no key."""
@@ -63,6 +65,8 @@ class ProcessingOperator(Operator):
         self._dead.give(self.output)
 
     def _give(self, ctx: ProcessContext, results: Results, *, stamped: bool) -> None:
+        if self._may_yield_tags:
+            take_tagged(results, ctx.sides, stamped=stamped)
         if ctx.sides:
             ctx.emit_sides(self)
         if results.values:

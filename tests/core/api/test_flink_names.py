@@ -18,34 +18,35 @@ CLASSES = """
     StreamExecutionEnvironment CheckpointConfig CheckpointingMode CoMapFunction CoFlatMapFunction DataStream
     FlatMapFunction FilterFunction KeySelector Partitioner ReduceFunction RuntimeContext SinkFunction
     SourceFunction StateBackend MapFunction MemoryStateBackend FsStateBackend RocksDBStateBackend
-    CustomStateBackend PredefinedOptions ExternalizedCheckpointCleanup TimeCharacteristic TimeDomain ProcessFunction TimerService
-    KeyedStream WindowedStream AllWindowedStream ConnectedStreams DataStreamSink BroadcastStream CachedDataStream
-    BroadcastConnectedStream OutputTag RuntimeExecutionMode SlotSharingGroup MemorySize AggregateFunction
-    KeyedProcessFunction CoProcessFunction KeyedCoProcessFunction BroadcastProcessFunction
-    KeyedBroadcastProcessFunction WindowFunction AllWindowFunction ProcessWindowFunction ProcessAllWindowFunction
-    Function BaseCoProcessFunction BaseBroadcastProcessFunction AsyncFunction AsyncDataStream AsyncRetryStrategy
-    HashMapStateBackend EmbeddedRocksDBStateBackend JobManagerCheckpointStorage FileSystemCheckpointStorage
-    CustomCheckpointStorage CheckpointStorage OperatorStateStore State ValueState AppendingState MergingState
-    ReducingState AggregatingState ListState MapState ReadOnlyBroadcastState BroadcastState StateDescriptor
-    ValueStateDescriptor ListStateDescriptor MapStateDescriptor ReducingStateDescriptor AggregatingStateDescriptor
-    StateTtlConfig TimeWindow GlobalWindow CountWindow Trigger TriggerResult WindowAssigner MergingWindowAssigner
-    TumblingEventTimeWindows TumblingProcessingTimeWindows SlidingEventTimeWindows SlidingProcessingTimeWindows
-    EventTimeSessionWindows ProcessingTimeSessionWindows DynamicEventTimeSessionWindows GlobalWindows
-    DynamicProcessingTimeSessionWindows SessionWindowTimeGapExtractor CountTumblingWindowAssigner
-    CountSlidingWindowAssigner EventTimeTrigger ProcessingTimeTrigger CountTrigger PurgingTrigger
-    ContinuousEventTimeTrigger ContinuousProcessingTimeTrigger ProcessingTimeoutTrigger DeltaTrigger
-    Sink Source DeliveryGuarantee NumberSequenceSource JdbcSink JdbcConnectionOptions JdbcExecutionOptions
-    KafkaSource KafkaSink FlinkKafkaConsumer FlinkKafkaProducer KafkaOffsetsInitializer
-    KafkaRecordSerializationSchema DynamicKafkaSource PulsarSource PulsarSink RMQSource RMQSink RMQConnectionConfig
-    FileSource FileSink StreamingFileSink BucketAssigner FileEnumeratorProvider FileSourceBuilder
-    FileSplitAssignerProvider OutputFileConfig RollingPolicy StreamFormat HybridSource CassandraSink
-    FlinkKinesisConsumer KinesisStreamsSink KinesisFirehoseSink
-    CompletableFuture Configuration ConfigOption ConfigOptions ExecutionConfig ExecutionMode
-    InputDependencyConstraint JobClient JobExecutionResult JobID JobStatus RestartStrategies
-    RestartStrategyConfiguration Types TypeInformation TypeSerializer Row RowKind Time Duration WatermarkStrategy
-    SimpleStringSchema SerializationSchema DeserializationSchema Encoder BulkWriterFactory
-    JsonRowDeserializationSchema JsonRowSerializationSchema
-    RichMapFunction RichFlatMapFunction RichFilterFunction RichReduceFunction RichAsyncFunction RichSinkFunction
+    CustomStateBackend PredefinedOptions ExternalizedCheckpointCleanup TimeCharacteristic TimeDomain
+    ProcessFunction TimerService KeyedStream WindowedStream AllWindowedStream ConnectedStreams DataStreamSink
+    BroadcastStream CachedDataStream BroadcastConnectedStream OutputTag RuntimeExecutionMode SlotSharingGroup
+    MemorySize AggregateFunction KeyedProcessFunction CoProcessFunction KeyedCoProcessFunction
+    BroadcastProcessFunction KeyedBroadcastProcessFunction WindowFunction AllWindowFunction
+    ProcessWindowFunction ProcessAllWindowFunction Function BaseCoProcessFunction BaseBroadcastProcessFunction
+    AsyncFunction AsyncDataStream AsyncRetryStrategy HashMapStateBackend EmbeddedRocksDBStateBackend
+    JobManagerCheckpointStorage FileSystemCheckpointStorage CustomCheckpointStorage CheckpointStorage
+    OperatorStateStore State ValueState AppendingState MergingState ReducingState AggregatingState ListState
+    MapState ReadOnlyBroadcastState BroadcastState StateDescriptor ValueStateDescriptor ListStateDescriptor
+    MapStateDescriptor ReducingStateDescriptor AggregatingStateDescriptor StateTtlConfig TimeWindow
+    GlobalWindow CountWindow Trigger TriggerResult WindowAssigner MergingWindowAssigner
+    TumblingEventTimeWindows TumblingProcessingTimeWindows SlidingEventTimeWindows
+    SlidingProcessingTimeWindows EventTimeSessionWindows ProcessingTimeSessionWindows
+    DynamicEventTimeSessionWindows GlobalWindows DynamicProcessingTimeSessionWindows
+    SessionWindowTimeGapExtractor CountTumblingWindowAssigner CountSlidingWindowAssigner EventTimeTrigger
+    ProcessingTimeTrigger CountTrigger PurgingTrigger ContinuousEventTimeTrigger
+    ContinuousProcessingTimeTrigger ProcessingTimeoutTrigger DeltaTrigger Sink Source DeliveryGuarantee
+    NumberSequenceSource JdbcSink JdbcConnectionOptions JdbcExecutionOptions KafkaSource KafkaSink
+    FlinkKafkaConsumer FlinkKafkaProducer KafkaOffsetsInitializer KafkaRecordSerializationSchema
+    DynamicKafkaSource PulsarSource PulsarSink RMQSource RMQSink RMQConnectionConfig FileSource FileSink
+    StreamingFileSink BucketAssigner FileEnumeratorProvider FileSourceBuilder FileSplitAssignerProvider
+    OutputFileConfig RollingPolicy StreamFormat HybridSource CassandraSink FlinkKinesisConsumer
+    KinesisStreamsSink KinesisFirehoseSink CompletableFuture Configuration ConfigOption ConfigOptions
+    ExecutionConfig ExecutionMode InputDependencyConstraint JobClient JobExecutionResult JobID JobStatus
+    RestartStrategies RestartStrategyConfiguration Types TypeInformation TypeSerializer Row RowKind Time
+    Duration WatermarkStrategy SimpleStringSchema SerializationSchema DeserializationSchema Encoder
+    BulkWriterFactory JsonRowDeserializationSchema JsonRowSerializationSchema RichMapFunction
+    RichFlatMapFunction RichFilterFunction RichReduceFunction RichAsyncFunction RichSinkFunction
     RichSourceFunction RichCoMapFunction Collector TimestampAssigner WatermarkGenerator WatermarkOutput
     StreamTableEnvironment
 """

@@ -12,6 +12,7 @@ from sluiceway.functions import (
     WindowContext,
     WindowFunction,
 )
+from sluiceway.operators.tagged import may_yield_tags, splitting
 from sluiceway.windowing import Window
 
 __all__ = ["WindowCall", "caller", "clear_of", "wants_context"]
@@ -43,6 +44,11 @@ def caller(function: Any, ctx: WindowContext | None, all_windows: bool) -> Windo
     """
     if function is None:
         return None
+    call = _caller(function, ctx, all_windows)
+    return splitting(call, ctx.output) if ctx is not None and may_yield_tags(function) else call
+
+
+def _caller(function: Any, ctx: WindowContext | None, all_windows: bool) -> WindowCall:
     if isinstance(function, ProcessWindowFunction):
         process = function.process
         assert ctx is not None

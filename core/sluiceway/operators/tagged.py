@@ -1,0 +1,118 @@
+"""Records for side outputs that a function yields as pairs of tag and record, as in Flink's Python API."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import chain
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any, Final
+
+from sluiceway.functions import OutputTag
+from sluiceway.operators.processcontext import Results, Sides
+from sluiceway.operators.results import is_one_record
+
+__all__ = ["may_yield_tags", "splitting", "take_tagged"]
+
+
+def may_yield_tags(*functions: object) -> bool:
+    """Whether one of these functions, or what they call or hold, has anything to do with an OutputTag.
+
+    Only the results of those that have are looked through, so that others do not pay for it.
+    """
+    seen: set[int] = set()
+    return any(_mentions(function, seen) for function in functions)
+
+
+def _mentions(given: Any, seen: set[int]) -> bool:
+    if isinstance(given, OutputTag) or given is OutputTag:
+        return True
+    if id(given) in seen:
+        return False
+    seen.add(id(given))
+    if len(seen) > _MANY:
+        return True
+    if isinstance(given, MethodType):
+        return _mentions(given.__func__, seen) or _mentions(given.__self__, seen)
+    if isinstance(given, FunctionType):
+        return any(_mentions(found, seen) for found in _of_function(given))
+    if isinstance(given, Mapping):
+        return any(isinstance(held, OutputTag) for held in chain(given, given.values()))
+    if isinstance(given, Collection) and not isinstance(given, str | bytes):
+        return any(isinstance(held, OutputTag) for held in given)
+    kind = given if isinstance(given, type) else type(given)
+    held: Iterable[Any] = () if given is kind else getattr(given, "__dict__", {}).values()
+    bases = [base for base in kind.__mro__ if base.__module__.partition(".")[0] not in _NO_USERS]
+    return any(_mentions(found, seen) for found in chain(held, *(vars(base).values() for base in bases)))
+
+
+_NO_USERS: Final = frozenset({*sys.stdlib_module_names, "sluiceway"})
+"""Packages whose classes have nothing to do with a user's tags; what their objects hold may have."""
+
+_MANY: Final = 5000
+"""So many objects are looked at, before it is taken that there may be a tag."""
+
+
+def _of_function(function: FunctionType) -> Iterator[Any]:
+    """What a function refers to: globals, attributes of modules, variables of functions around it, defaults."""
+    names = {*_names(function.__code__)}
+    if "OutputTag" in names:
+        yield OutputTag
+    for name in names:
+        found = function.__globals__.get(name)
+        if isinstance(found, ModuleType):
+            yield from (vars(found).get(attribute) for attribute in names)
+        else:
+            yield found
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # not set so far
+            continue
+    yield from function.__defaults__ or ()
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def take_tagged(results: Results, sides: Sides, *, stamped: bool) -> None:
+    """Move pairs of tag and record from the results of a batch to its side outputs."""
+    values, stamps = results.values, results.stamps
+    if tuple not in set(map(type, values)):
+        return
+    tagged = {index for index, value in enumerate(values) if _is_tagged(value)}
+    if not tagged:
+        return
+    for index in sorted(tagged):
+        tag, value = values[index]
+        to = sides.setdefault(tag.name, ([], []))
+        to[0].append(value)
+        to[1].append(stamps[index] if stamped else None)
+    results.values = [value for index, value in enumerate(values) if index not in tagged]
+    results.stamps = [stamp for index, stamp in enumerate(stamps) if index not in tagged]
+
+
+def splitting(call: Callable[..., Any], output: Callable[[OutputTag[Any], Any], None]) -> Callable[..., Any]:
+    """``call``, whose pairs of tag and record go to ``output``; for functions that are not called per record."""
+
+    def split(*args: Any) -> Any:
+        returned = call(*args)
+        if returned is None or is_one_record(returned) or not isinstance(returned, Iterable):
+            return returned
+        results = []
+        for value in returned:
+            if _is_tagged(value):
+                output(*value)
+            else:
+                results.append(value)
+        return results
+
+    return split
+
+
+def _is_tagged(value: Any) -> bool:
+    return type(value) is tuple and len(value) == 2 and isinstance(value[0], OutputTag)

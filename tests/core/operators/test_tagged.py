@@ -1,0 +1,164 @@
+"""Pairs of tag and record that functions yield, as in Flink's Python API, are records of side outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import sluiceway as sw
+from sluiceway.operators.tagged import may_yield_tags
+from sluiceway.testing import OperatorHarness
+from sluiceway.windows import CountTrigger, GlobalWindows, TumblingEventTimeWindows
+
+ODD = sw.OutputTag[int]("odd")
+ELSEWHERE = SimpleNamespace(tag=ODD)
+
+
+class Parts(sw.ProcessFunction[int, Any]):
+    def process_element(self, value: int, ctx: Any) -> Iterator[Any]:
+        if value < 0:
+            raise ValueError(value)
+        yield value
+        if value % 2:
+            yield ODD, value
+
+
+class KeyedParts(sw.KeyedProcessFunction[int, int, Any]):
+    def __init__(self) -> None:
+        self.tag = sw.OutputTag[int]("odd")
+
+    def process_element(self, value: int, ctx: Any) -> Iterator[Any]:
+        ctx.timer_service().register_event_time_timer(value)
+        return iter([(self.tag, value)])
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
+        yield self.tag, -timestamp
+        yield timestamp
+
+
+def by_helper(value: int, ctx: Any) -> list[Any]:
+    return helper(value)
+
+
+def helper(value: int) -> list[Any]:
+    return [(ODD, value), value]
+
+
+def test_pairs_go_to_the_side_output_with_the_timestamp_of_the_record() -> None:
+    with OperatorHarness(lambda s: s.process(Parts())) as op:
+        op.process_batch([1, 2, 3], [10, 20, 30])
+        assert op.records == [(1, 10), (2, 20), (3, 30)]
+        assert op.side_output(ODD) == [1, 3]
+
+
+def test_without_timestamps_too() -> None:
+    with OperatorHarness(lambda s: s.process(Parts())) as op:
+        op.process_batch([1, 2])
+        assert (op.values, op.side_output(ODD)) == ([1, 2], [1])
+
+
+def test_of_a_record_that_is_skipped_nothing_comes() -> None:
+    class Late(Parts):
+        def process_element(self, value: int, ctx: Any) -> Iterator[Any]:
+            yield ODD, value
+            yield from super().process_element(value, ctx)
+
+    with OperatorHarness(lambda s: s.process(Late()).on_error("skip")) as op:
+        op.process_batch([1, -1, 2])
+        assert (op.values, op.side_output(ODD)) == ([1, 2], [1, 1, 2])
+
+
+def test_timers_and_keyed_functions() -> None:
+    with OperatorHarness(lambda s: s.key_by(lambda n: n).process(KeyedParts())) as op:
+        op.process_batch([5, 6], [1, 2])
+        op.process_watermark(10)
+        assert op.records == [(5, 5), (6, 6)]
+        assert op.side_output(ODD) == [5, 6, -5, -6]
+
+
+def test_plain_callables_and_their_helpers() -> None:
+    with OperatorHarness(lambda s: s.process(by_helper)) as op:
+        op.process_batch([1, 2])
+        assert (op.values, op.side_output(ODD)) == ([1, 2], [1, 2])
+
+
+@pytest.mark.parametrize("assigner", [TumblingEventTimeWindows(10), GlobalWindows.create()])
+def test_window_functions(assigner: Any) -> None:
+    class Sums(sw.ProcessWindowFunction[str, int, Any]):
+        def process(self, key: str, context: Any, elements: Any) -> Iterator[Any]:
+            yield sum(elements)
+            yield ODD, len(elements)
+
+    def windowed(stream: Any) -> Any:
+        made = stream.key_by(lambda n: "all").window(assigner)
+        if isinstance(assigner, GlobalWindows):
+            made = made.trigger(CountTrigger(3))
+        return made.process(Sums())
+
+    with OperatorHarness(windowed) as op:
+        op.process_batch([1, 2, 3], [1, 2, 3])
+        op.process_watermark(20)
+        assert (op.values, op.side_output(ODD)) == ([6], [3])
+
+
+def test_connected_streams() -> None:
+    class Both(sw.CoProcessFunction[int, str, Any]):
+        def process_element1(self, value: int, ctx: Any) -> Iterator[Any]:
+            yield ODD, value
+
+        def process_element2(self, value: str, ctx: Any) -> Iterator[Any]:
+            yield value
+            yield ODD, len(value)
+
+    flow = sw.Pipeline()
+    made = flow.from_collection([1]).connect(flow.from_collection(["ab"])).process(Both())
+    main, side = made.collect(), made.get_side_output(ODD).collect()
+    flow.run()
+    assert (list(main), sorted(side)) == (["ab"], [1, 2])
+
+
+def test_other_pairs_stay_what_they_are() -> None:
+    def pairs(value: int, ctx: Any) -> list[Any]:
+        return [(value, ODD), (ODD, value, value), ("odd", value)]
+
+    with OperatorHarness(lambda s: s.process(pairs)) as op:
+        op.process(1)
+        assert op.values == [(1, ODD), (ODD, 1, 1), ("odd", 1)]
+
+
+def test_where_tags_are_looked_for() -> None:
+    tag = ODD
+
+    def closure(value: int, ctx: Any) -> Any:
+        return [(tag, value)]
+
+    def default(value: int, ctx: Any, tag: Any = ODD) -> Any:
+        return [(tag, value)]
+
+    def attribute(value: int, ctx: Any) -> Any:
+        return [(ELSEWHERE.tag, value)]
+
+    def makes(value: int, ctx: Any) -> Any:
+        return [(sw.OutputTag("x"), value)]
+
+    def nothing(value: int, ctx: Any) -> Any:
+        return [(value, value)]
+
+    class Holds(sw.ProcessFunction[int, Any]):
+        def __init__(self) -> None:
+            self.tags = {"odd": ODD}
+
+        def process_element(self, value: int, ctx: Any) -> Any:
+            return nothing(value, ctx)
+
+    class HoldsNone(sw.ProcessFunction[int, Any]):
+        def process_element(self, value: int, ctx: Any) -> Any:
+            return nothing(value, ctx)
+
+    for function in (closure, default, attribute, makes, by_helper, Holds(), Parts(), KeyedParts()):
+        assert may_yield_tags(function), function
+    for function in (nothing, HoldsNone(), len, lambda value, ctx: [value]):
+        assert not may_yield_tags(function), function
