@@ -8,7 +8,11 @@ What is piped or typed into it goes to whoever connects, line by line, as it com
 
 At the end of the input the connection is closed, and the server ends. A client that goes away earlier makes room
 for the next one, which gets the lines from there on; what was on its way to the first is lost. Only programs on
-this machine can connect. To see it work at once::
+this machine can connect. The other way round, what a client sends is printed until it closes the connection::
+
+    python3 examples/serve_lines.py --port 9998 --receive
+
+To see it work at once::
 
     python3 examples/serve_lines.py --assert
 
@@ -36,6 +40,15 @@ def serve(server: socket.socket, lines: BinaryIO) -> None:
         client.close()
 
 
+def receive(server: socket.socket, out: BinaryIO) -> None:
+    """Write what a client sends, as it comes."""
+    client, _ = server.accept()
+    with client:
+        while data := client.recv(65536):
+            out.write(data)
+            out.flush()
+
+
 def sent(client: socket.socket, line: bytes) -> bool:
     """Whether the client was there to take it."""
     try:
@@ -50,6 +63,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="serve_lines", description="serve lines of text over TCP")
     parser.add_argument("file", nargs="?", help="serve its lines; without it, standard input")
     parser.add_argument("--port", type=int, default=9999, help="TCP port, 0 for a free one (default: %(default)s)")
+    parser.add_argument("--receive", action="store_true", help="print what a client sends; serve nothing")
     options = parser.parse_args()
     try:
         with (
@@ -57,7 +71,10 @@ def main() -> None:
             socket.create_server(("127.0.0.1", options.port)) as server,
         ):
             print(f"serving lines on port {server.getsockname()[1]}", file=sys.stderr)
-            serve(server, lines)
+            if options.receive:
+                receive(server, sys.stdout.buffer)
+            else:
+                serve(server, lines)
     except OSError as error:
         sys.exit(f"serve_lines: {error}")
     except KeyboardInterrupt:
@@ -65,14 +82,22 @@ def main() -> None:
 
 
 def check() -> None:
-    """Serve two lines, and read them."""
+    """Serve two lines and read them, and receive one."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=serve, args=(server, io.BytesIO(b"to be\nor not")))
         thread.start()
-        with socket.create_connection(server.getsockname()) as client, client.makefile("rb") as received:
-            lines = received.readlines()
+        with socket.create_connection(server.getsockname()) as client, client.makefile("rb") as file:
+            lines = file.readlines()
         thread.join()
     assert lines == [b"to be\n", b"or not\n"]
+    received = io.BytesIO()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=receive, args=(server, received))
+        thread.start()
+        with socket.create_connection(server.getsockname()) as client:
+            client.sendall(b"that is\n")
+        thread.join()
+    assert received.getvalue() == b"that is\n"
 
 
 if __name__ == "__main__":
