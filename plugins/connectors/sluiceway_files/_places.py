@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 import fsspec
@@ -21,6 +22,7 @@ __all__ = [
     "absolute",
     "failing_with",
     "find",
+    "find_by_name",
     "open_filesystem",
     "paths_of",
     "shown",
@@ -41,11 +43,13 @@ class Found:
         root: index of the path, among those the user gave, through which it was found.
         path: its path on that filesystem.
         size: bytes, or None if the filesystem does not say.
+        modified: when it was modified last (s since the epoch), or None if the filesystem does not say.
     """
 
     root: int
     path: str
     size: int | None
+    modified: float | None = None
 
 
 def paths_of(paths: Paths) -> tuple[str, ...]:
@@ -104,21 +108,50 @@ def find(paths: Iterable[str], options: Mapping[str, Any]) -> list[Found]:
     Raises:
         ConnectorError: one of them stands for no file.
     """
+    return list(find_by_name(paths, options).values())
+
+
+def find_by_name(paths: Iterable[str], options: Mapping[str, Any], *, must_be: bool = True) -> dict[str, Found]:
+    """The same by their names, as messages show them.
+
+    Args:
+        paths: as given by the user.
+        options: for the filesystem.
+        must_be: whether each of the paths has to stand for a file; if not, listings that the filesystem has kept
+            from before do not count.
+
+    Raises:
+        ConnectorError: one of them stands for no file, and has to; or the filesystem cannot be reached.
+    """
     found: dict[str, Found] = {}
     for root, given in enumerate(paths):
         filesystem, path = open_filesystem(given, options)
+        if not must_be:
+            filesystem.invalidate_cache()
         name = shown(filesystem, path)
         with failing_with(f"look for {name}"):
             infos = _look(filesystem, path)
-        if not infos:
+        if not infos and must_be:
             if "*" in given or "?" in given or "[" in given:
                 raise ConnectorError(f"no file matches {name}")
             if filesystem.isdir(path):
                 raise ConnectorError(f"there is no file in the directory {name}")
             raise ConnectorError(f"there is no file {name}" + _beside(filesystem, path))
         for info in sorted(infos, key=lambda info: str(info["name"])):
-            found.setdefault(shown(filesystem, info["name"]), Found(root, info["name"], info.get("size")))
-    return list(found.values())
+            file = Found(root, info["name"], info.get("size"), _modified(info))
+            found.setdefault(shown(filesystem, info["name"]), file)
+    return found
+
+
+def _modified(info: Mapping[str, Any]) -> float | None:
+    """When a file was modified last, under any of the names that filesystems have for it."""
+    for key in ("mtime", "LastModified", "last_modified", "modified", "updated", "created"):
+        value = info.get(key)
+        if isinstance(value, datetime):
+            return value.timestamp()
+        if isinstance(value, (int, float)):
+            return float(value)
+    return None
 
 
 def _look(filesystem: Any, path: str) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final, Literal
 
@@ -17,15 +18,27 @@ from sluiceway.connector import (
     SimpleReader,
     Source,
 )
-from sluiceway.errors import ConfigurationError, choose
+from sluiceway.errors import ConfigurationError, ConnectorError, choose
 from sluiceway.lines import DEFAULT_MAX_LINE_LENGTH, DecodeErrors, LineDecoder, check_encoding
+from sluiceway.options import duration_ms
 from sluiceway_files import _compression
 from sluiceway_files._compression import Compression
 from sluiceway_files._csv import Csv, EncodingErrors
 from sluiceway_files._lined import JsonLines, OnError, Text
 from sluiceway_files._parquet import Parquet, need_pyarrow
-from sluiceway_files._places import Found, Paths, absolute, failing_with, find, open_filesystem, paths_of, shown
+from sluiceway_files._places import (
+    Found,
+    Paths,
+    absolute,
+    failing_with,
+    find,
+    find_by_name,
+    open_filesystem,
+    paths_of,
+    shown,
+)
 from sluiceway_files._splits import FileSplit, Format, OpenFile, SplitReader
+from sluiceway_files._watching import Discovered, WatchingEnumerator
 
 __all__ = ["FilesSource"]
 
@@ -33,13 +46,24 @@ _SPLIT_SIZE: Final = 32 * 1024 * 1024
 
 
 class FilesSource(Source[Any]):
-    """The records in files, once each; then it ends. Made by one of its class methods, one per format.
+    """The records in files, once each. Made by one of its class methods, one per format.
 
     Paths are files, directories (read with all below them) or globs, local or with the scheme of a filesystem
     that fsspec knows (``memory://``, ``s3://`` where s3fs is installed). Names that begin with ``.`` or ``_``
     are left out of directories and globs. Files are listed once, when the job starts, and read in the order
     of their paths; readers take the next file, or part of a file, whenever they are done with one. Compressed
-    files are known by their suffix: ``.gz``, ``.bz2``, ``.xz``, ``.zst``.
+    files are known by their suffix: ``.gz``, ``.bz2``, ``.xz``, ``.zst``. The source ends when all are read.
+
+    With ``watch`` it does not end: it looks for new files at this interval, and reads each of them once, those of
+    a look in the order of their paths. Paths need not stand for anything yet. A file is taken when two looks find
+    it with the same size and time of modification, or when it was modified longer ago than one interval; what is
+    appended later may not be read. Therefore write a file under a name that begins with ``.`` or ``_``, and rename
+    it when it is complete. Taken files have to stay until they are read.
+
+    The files that were taken are part of checkpoints: memory and each checkpoint hold path, size and time of every
+    file that is there or has gone within a day, so move or delete old ones. A file that has gone and comes back
+    with another size or time is a new file. One that is replaced in place is not: a warning is logged. Between
+    files event time stands still, unless the watermark strategy has ``with_idleness``.
 
     Positions can be snapshotted and restored as long as the files stay as they are; in a compressed file,
     what lies before the position is decompressed again. Files are read in the task's thread, a bounded chunk
@@ -56,6 +80,7 @@ class FilesSource(Source[Any]):
         *,
         compression: Literal["infer"] | Compression | None = "infer",
         split_size: int = _SPLIT_SIZE,
+        watch: timedelta | int | str | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         if not isinstance(form, Format):
@@ -69,6 +94,7 @@ class FilesSource(Source[Any]):
         if not isinstance(split_size, int) or split_size < 1:
             raise ConfigurationError(f"split_size={split_size!r} must be a number of bytes, at least 1")
         self._split_size = split_size
+        self._watch_ms = _watch_ms(watch)
         self._options = dict(storage_options or {})
 
     @classmethod
@@ -81,6 +107,7 @@ class FilesSource(Source[Any]):
         compression: Literal["infer"] | Compression | None = "infer",
         split_size: int = _SPLIT_SIZE,
         max_line_length: int = DEFAULT_MAX_LINE_LENGTH,
+        watch: timedelta | int | str | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> FilesSource:
         """The lines of text files, as strings without the line feed and a carriage return before it.
@@ -94,6 +121,7 @@ class FilesSource(Source[Any]):
             compression: ``infer`` from the suffix, None, or one of ``gzip``, ``bz2``, ``xz``, ``zstd``.
             split_size: about how many bytes of an uncompressed file make a part that a reader takes at a time.
             max_line_length: bytes in a line above which the job fails.
+            watch: time between looks for new files: a timedelta, ms, or a text such as ``1s``; None: no looks.
             storage_options: passed to the filesystem.
 
         Raises:
@@ -105,7 +133,14 @@ class FilesSource(Source[Any]):
         _check_length(max_line_length)
         LineDecoder("\n", encoding, errors, "")
         form = Text(max_line_length, encoding, errors)
-        return cls(paths, form, compression=compression, split_size=split_size, storage_options=storage_options)
+        return cls(
+            paths,
+            form,
+            compression=compression,
+            split_size=split_size,
+            watch=watch,
+            storage_options=storage_options,
+        )
 
     @classmethod
     def json_lines(
@@ -117,6 +152,7 @@ class FilesSource(Source[Any]):
         compression: Literal["infer"] | Compression | None = "infer",
         split_size: int = _SPLIT_SIZE,
         max_line_length: int = DEFAULT_MAX_LINE_LENGTH,
+        watch: timedelta | int | str | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> FilesSource:
         """The JSON values in files with one per line. Blank lines are passed over.
@@ -130,6 +166,7 @@ class FilesSource(Source[Any]):
             compression: ``infer`` from the suffix, None, or one of ``gzip``, ``bz2``, ``xz``, ``zstd``.
             split_size: about how many bytes of an uncompressed file make a part that a reader takes at a time.
             max_line_length: bytes in a line above which the job fails.
+            watch: time between looks for new files: a timedelta, ms, or a text such as ``1s``; None: no looks.
             storage_options: passed to the filesystem.
 
         Raises:
@@ -139,7 +176,14 @@ class FilesSource(Source[Any]):
         _check_on_error(on_error)
         _check_length(max_line_length)
         form = JsonLines(max_line_length, type, on_error)
-        return cls(paths, form, compression=compression, split_size=split_size, storage_options=storage_options)
+        return cls(
+            paths,
+            form,
+            compression=compression,
+            split_size=split_size,
+            watch=watch,
+            storage_options=storage_options,
+        )
 
     @classmethod
     def csv(
@@ -155,6 +199,7 @@ class FilesSource(Source[Any]):
         on_error: OnError = "fail",
         compression: Literal["infer"] | Compression | None = "infer",
         max_line_length: int = DEFAULT_MAX_LINE_LENGTH,
+        watch: timedelta | int | str | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> FilesSource:
         """The rows of CSV files: dicts of strings by column name, or tuples of strings.
@@ -176,6 +221,7 @@ class FilesSource(Source[Any]):
                 does not fit the type, or ``skip`` it (counted in the metric ``records_skipped``).
             compression: ``infer`` from the suffix, None, or one of ``gzip``, ``bz2``, ``xz``, ``zstd``.
             max_line_length: bytes in a line above which the job fails.
+            watch: time between looks for new files: a timedelta, ms, or a text such as ``1s``; None: no looks.
             storage_options: passed to the filesystem.
 
         Raises:
@@ -193,7 +239,7 @@ class FilesSource(Source[Any]):
             raise ConfigurationError(f"errors={errors!r} must be 'strict', 'replace' or 'ignore'")
         names = header if isinstance(header, bool) else tuple(header)
         form = Csv(delimiter, quotechar, names, type, encoding, errors, on_error, max_line_length)
-        return cls(paths, form, compression=compression, storage_options=storage_options)
+        return cls(paths, form, compression=compression, watch=watch, storage_options=storage_options)
 
     @classmethod
     def parquet(
@@ -203,6 +249,7 @@ class FilesSource(Source[Any]):
         columns: Iterable[str] | None = None,
         type: Any = None,  # noqa: A002
         on_error: OnError = "fail",
+        watch: timedelta | int | str | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> FilesSource:
         """The rows of Parquet files, as dicts; needs pyarrow. Readers take a row group at a time.
@@ -213,6 +260,7 @@ class FilesSource(Source[Any]):
             type: what each row is to become: anything msgspec makes of a dict, such as a dataclass.
             on_error: ``fail`` the job for a row that does not fit the type, or ``skip`` it (counted in the
                 metric ``records_skipped``).
+            watch: time between looks for new files: a timedelta, ms, or a text such as ``1s``; None: no looks.
             storage_options: passed to the filesystem.
 
         Raises:
@@ -222,7 +270,7 @@ class FilesSource(Source[Any]):
         need_pyarrow()
         _check_on_error(on_error)
         form = Parquet(None if columns is None else tuple(columns), type, on_error)
-        return cls(paths, form, compression=None, storage_options=storage_options)
+        return cls(paths, form, compression=None, watch=watch, storage_options=storage_options)
 
     @classmethod
     def of(cls, paths: Paths, format: str = "text", **options: Any) -> FilesSource:  # noqa: A002
@@ -241,8 +289,8 @@ class FilesSource(Source[Any]):
 
     @property
     def boundedness(self) -> Boundedness:
-        """Bounded."""
-        return Boundedness.BOUNDED
+        """Bounded, unless it is to watch."""
+        return Boundedness.BOUNDED if self._watch_ms is None else Boundedness.UNBOUNDED
 
     @property
     def output_type(self) -> Any:
@@ -251,7 +299,22 @@ class FilesSource(Source[Any]):
 
     def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
         """Make the enumerator, which lists the files when it is started."""
-        return _FilesEnumerator(context, self, restored)
+        if self._watch_ms is None:
+            # Whoever stops watching reads what was found until then.
+            pending = restored.pending if isinstance(restored, Discovered) else restored
+            return _FilesEnumerator(context, self, pending)
+        if not isinstance(restored, Discovered | None):
+            raise ConnectorError(
+                f"{self!r} cannot go on from a checkpoint that was taken without watch=: that does not say which "
+                "files were read. Give the source another uid, so that it begins anew, or leave watch= out"
+            )
+        return WatchingEnumerator(
+            context,
+            partial(find_by_name, self._paths, self._options, must_be=False),
+            self._plan_one,
+            self._watch_ms,
+            restored or Discovered(),
+        )
 
     def create_reader(self, context: ReaderContext) -> Reader[Any]:
         """Make a reader of files and parts of files."""
@@ -324,6 +387,18 @@ class _FilesReader(SimpleReader[Any]):
         finally:
             if raw is not None:
                 raw.close()
+
+
+def _watch_ms(value: timedelta | int | str | None) -> int | None:
+    if value is None:
+        return None
+    try:
+        ms = duration_ms(value)
+    except ValueError as error:
+        raise ConfigurationError(f"watch={value!r}: {error}") from None
+    if ms < 1:
+        raise ConfigurationError(f"watch={value!r} must be at least 1 ms, or None")
+    return ms
 
 
 def _check_line_feed(encoding: str) -> None:

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 import pytest
 
 import sluiceway as sw
+from sluiceway.clock import VirtualClock
 from sluiceway.connector import Boundedness, Enumerator, SimpleEnumerator, SimpleReader, Source, Wait
 from sluiceway.errors import ConnectorError, StateError
+from sluiceway.runtime.jobmanager.sources import SourceCoordinator
 from sluiceway.testing import EOF, PAUSE, PipelineHarness, TestSource
 
 
@@ -181,3 +183,45 @@ def test_a_snapshot_needs_the_state_of_a_step_that_has_finished():
         harness.run()
         with pytest.raises(StateError, match="step 'counts' has finished in subtask 1 and its state is gone"):
             harness.snapshot()
+
+
+def test_what_an_enumerator_gives_to_a_reader_that_is_not_up_comes_when_it_is():
+    given, ended = [], []
+
+    class Unasked(SimpleEnumerator):
+        """Gives all it has to reader 0 when it is run, whoever is there."""
+
+        def run(self):
+            self._context.assign(0, self._pending)
+            self._context.no_more_splits(0)
+            self._pending = []
+
+    class Given(Parts):
+        def create_enumerator(self, context, restored=None):
+            return Unasked(context, [Part(0), Part(1)])
+
+    coordinator = SourceCoordinator(
+        Given({}),
+        1,
+        VirtualClock(),
+        assign=lambda reader, splits: given.append((reader, list(splits))),
+        no_more=ended.append,
+        post=lambda action, after_s: action(),
+    )
+    coordinator.start()
+    coordinator.wake()
+    assert (given, ended) == ([], [])
+    coordinator.reader_ready(0)
+    assert (given, ended) == ([(0, [Part(0), Part(1)])], [0])
+
+    # A reader that begins anew is not there either: what it was given is handed out once more, and once.
+    given.clear()
+    coordinator.reader_failed(0)
+    coordinator.wake()
+    assert given == []
+    coordinator.reader_failed(0)
+    coordinator.reader_ready(0)
+    assert given == []
+    coordinator.wake()
+    assert given == [(0, [Part(0), Part(1)])]
+    coordinator.close()

@@ -47,6 +47,9 @@ class SourceCoordinator(EnumeratorContext):
         self._restored = restored
         self._enumerator: Enumerator | None = None
         self._readers: set[int] = set()
+        # For readers that have not come up.
+        self._early: dict[int, list[Any]] = {}
+        self._early_ends: set[int] = set()
         # Per reader, what it was given since the last checkpoint, and between earlier ones that are not complete.
         self._assigned: dict[int, list[Any]] = {}
         self._sealed: dict[int, dict[int, list[Any]]] = {}
@@ -67,13 +70,20 @@ class SourceCoordinator(EnumeratorContext):
         self._enumerator.start()
 
     def assign(self, reader: int, splits: Sequence[Any]) -> None:
-        """Carry splits to a reader."""
+        """Carry splits to a reader, as soon as it has come up."""
         self._assigned.setdefault(reader, []).extend(splits)
-        self._assign(reader, splits)
+        if reader in self._readers:
+            self._assign(reader, splits)
+        else:
+            # An enumerator that finds splits by itself does not know that a reader is about to begin anew.
+            self._early.setdefault(reader, []).extend(splits)
 
     def no_more_splits(self, reader: int) -> None:
-        """Tell a reader."""
-        self._no_more(reader)
+        """Tell a reader, as soon as it has come up."""
+        if reader in self._readers:
+            self._no_more(reader)
+        else:
+            self._early_ends.add(reader)
 
     def wake(self, after_s: float = 0.0) -> None:
         """Run the enumerator soon. From any thread."""
@@ -83,11 +93,19 @@ class SourceCoordinator(EnumeratorContext):
         """A reader has come up."""
         if self._enumerator is not None and reader not in self._readers:
             self._readers.add(reader)
+            early = self._early.pop(reader, None)
+            if early is not None:
+                self._assign(reader, early)
+            if reader in self._early_ends:
+                self._early_ends.discard(reader)
+                self._no_more(reader)
             self._enumerator.add_reader(reader)
 
     def reader_failed(self, reader: int) -> None:
         """A reader begins anew: what it was given since the last complete checkpoint is to be read again."""
         self._readers.discard(reader)
+        self._early_ends.discard(reader)
+        self._early.pop(reader, None)  # which is among what it was given
         given = (*self._sealed.values(), self._assigned)
         splits = [split for assigned in given for split in assigned.pop(reader, ())]
         if self._enumerator is not None and splits:
