@@ -543,6 +543,14 @@ class Sink(ABC, Generic[T_contra]):
         """How many writers at most, or None for any number."""
         return None
 
+    @property
+    def follows_input(self) -> bool:
+        """Whether it has as many writers as the step before has subtasks, unless the program says how many.
+
+        Then the records of a subtask come to one writer, in their order.
+        """
+        return False
+
     @abstractmethod
     def create_writer(self, context: WriterContext) -> SinkWriter[T_contra]:
         """Make the writer of one subtask."""

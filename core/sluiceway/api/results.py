@@ -225,6 +225,11 @@ class _ExchangeSink(Sink[Any]):
         """What plans call it."""
         return "execute_and_collect"
 
+    @property
+    def follows_input(self) -> bool:
+        """Always: a stream of one subtask keeps its order."""
+        return True
+
     def create_writer(self, context: WriterContext) -> SinkWriter[Any]:
         """Make a writer to the exchange."""
         return _ExchangeWriter(self._exchange, context)

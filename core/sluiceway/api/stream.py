@@ -446,7 +446,10 @@ class DataStream(StepSettings, Generic[T]):
         return self._end(PrintSink(label))
 
     def collect(self) -> Collected[T]:
-        """Keep all records in memory: a sequence that fills while the job runs, and starts anew with each run."""
+        """Keep all records in memory: a sequence that fills while the job runs, and starts anew with each run.
+
+        The records of a subtask keep their order, at any parallelism of the pipeline.
+        """
         sink: CollectSink[T] = CollectSink()
         self._end(sink)
         self._pipeline._collected.append(sink.collected)
@@ -454,6 +457,8 @@ class DataStream(StepSettings, Generic[T]):
 
     def execute_and_collect(self, job_name: str | None = None, **options: Any) -> CloseableIterator[T]:
         """Run what this stream is made of, beside the program, and give its records one after another.
+
+        The records of a subtask keep their order, at any parallelism of the pipeline.
 
         Other branches of the pipeline, and their sinks, do not run. Each call is a run of its own::
 

@@ -74,6 +74,11 @@ class CollectSink(Sink[T]):
     def __init__(self, collected: Collected[T] | None = None) -> None:
         self.collected: Collected[T] = Collected() if collected is None else collected
 
+    @property
+    def follows_input(self) -> bool:
+        """Always: a stream of one subtask keeps its order."""
+        return True
+
     def create_writer(self, context: WriterContext) -> SinkWriter[T]:
         """Make a writer to the one collection."""
         return _CollectWriter(self.collected)

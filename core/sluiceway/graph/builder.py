@@ -301,6 +301,9 @@ class _Builder:
             limit, what = 1, "the windows of a stream without keys are kept by"
         if t.parallelism is None:
             default = max(self._settings.parallelism, 1)
+            if isinstance(t.step, SinkStep) and t.step.sink.follows_input:
+                # Those before are there already: a sink is in no loop.
+                default = max((self._parallelism[ref.upstream] for ref in t.inputs), default=1)
             return default if limit is None else min(default, limit)
         if t.parallelism < 1:
             self._error("parallelism", t, f"{label} has parallelism {t.parallelism}: it must be at least 1")

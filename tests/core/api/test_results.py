@@ -196,3 +196,32 @@ def test_asynchronous_steps_too() -> None:
         return 2 * n
 
     assert endless().async_map(double, timeout="5s").take(3) == [0, 2, 4]
+
+
+# ---- order -------------------------------------------------------------------------------------------------
+
+
+def in_one_subtask(parallelism: int) -> sw.DataStream[int]:
+    flow = sw.Pipeline("order", parallelism=parallelism)
+    return flow.generate(count=2_000).set_parallelism(1).map(lambda n: -n).set_parallelism(1)
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 1}, {"chaining": False}, {"workers": 2}], ids=str)
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_a_stream_of_one_subtask_keeps_its_order(parallelism: int, options: dict[str, Any]) -> None:
+    expected = [-n for n in range(2_000)]
+    stream = in_one_subtask(parallelism)
+    assert stream.take(1_500, **options) == expected[:1_500]
+    with stream.execute_and_collect(**options) as records:
+        assert list(records) == expected
+    collected = stream.collect()
+    stream._pipeline.run(**options)
+    assert list(collected) == expected
+
+
+def test_a_stream_of_several_subtasks_keeps_the_order_of_each() -> None:
+    flow = sw.Pipeline("order", parallelism=3)
+    stream = flow.generate(count=2_000).set_parallelism(2).map(lambda n: n).set_parallelism(2)
+    for records in (stream.take(2_000), stream.take(2_000, batch_size=1)):
+        assert [n for n in records if n % 2 == 0] == list(range(0, 2_000, 2))
+        assert [n for n in records if n % 2 == 1] == list(range(1, 2_000, 2))
