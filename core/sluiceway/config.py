@@ -29,6 +29,8 @@ class Settings:
         state_backend: name of the state backend.
         transport: name of the transport; ``auto``: by reference in one process, ``shm`` between workers.
         chaining: whether neighbouring steps may share a task.
+        object_reuse: whether records are handed from step to step as they are, without the copies that keep a
+            record as it was when it was emitted.
         scheduler: name of the scheduling strategy.
         buffer_timeout_ms: how long a record may wait for company on its way to another task; 0: while its task
             has more to do at once, for 5 ms at most; -1: until a batch is full.
@@ -78,6 +80,7 @@ class Settings:
     state_backend: str = "memory"
     transport: str = "auto"
     chaining: bool = True
+    object_reuse: bool = False
     scheduler: str = "pipelined-region"
     buffer_timeout_ms: int = 0
     batch_size: int = 1024

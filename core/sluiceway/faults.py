@@ -15,6 +15,8 @@ from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
+from sluiceway.isolation import extend_isolated
+
 __all__ = ["MISSING", "Fault", "locate", "record_loop", "register_loop", "shown", "step_around"]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -99,7 +101,7 @@ def locate(traceback: TracebackType | None) -> Fault | None:
         reader = _loops.get(frame.f_code)
         if reader is not None:
             found.append((reader, frame, traceback.tb_lineno))
-        innermost = reader is not None
+        innermost = reader is not None or (innermost and frame.f_code is extend_isolated.__code__)
         traceback = traceback.tb_next
     if not found:
         return None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sluiceway.elements import BarrierAnnouncement, Batch, CheckpointBarrier, Element
+from sluiceway.isolation import isolated_all
 from sluiceway.partitioner import Partitioner
 from sluiceway.partitioners import BroadcastPartitioner, HashPartitioner
 from sluiceway.transport import Sender
@@ -31,6 +32,7 @@ class ResultPartition:
             has more to do at once, and 5 ms at most; -1 until there are ``full`` of them.
         full: records that make a full batch.
         overtakes: whether checkpoint barriers may overtake what waits here.
+        shares: whether consumers in this process may be given the same objects.
         sent_to_all: called when each of several consumers has been sent the very same batch.
     """
 
@@ -42,6 +44,7 @@ class ResultPartition:
         full: int = 1024,
         overtakes: bool = False,
         sent_to_all: Callable[[], None] = lambda: None,
+        shares: bool = False,
     ) -> None:
         if isinstance(partitioner, HashPartitioner):
             partitioner.carry_keys(all(s.by_reference for s in senders))
@@ -51,6 +54,9 @@ class ResultPartition:
         # What goes to everybody waits once, and is put together once.
         self._to_all = isinstance(partitioner, BroadcastPartitioner) and len(self._senders) > 1
         self._sent_to_all = sent_to_all
+        # Who is given the very objects; the last of them may have them, for nobody comes after it.
+        by_reference = [i for i, sender in enumerate(self._senders) if sender.by_reference]
+        self._by_reference = frozenset(() if shares else by_reference[:-1])
         self._at_once = buffer_timeout_ms == 0
         self._hold_s = _AT_ONCE_S if self._at_once else buffer_timeout_ms / 1000
         self._full = full
@@ -189,7 +195,12 @@ class ResultPartition:
         if not self._to_all:
             self._senders[index].send(batch)
             return
-        for sender in self._senders:
+        for i, sender in enumerate(self._senders):
+            if i in self._by_reference:
+                values = isolated_all(batch.values)
+                if values is not batch.values:
+                    sender.send(Batch(values, batch.timestamps, batch.keys))
+                    continue
             sender.send(batch)
         self._sent_to_all()
 

@@ -37,6 +37,11 @@ _SETTINGS: Final = (
         ["--chaining/--no-chaining"], default=None, help="Whether neighbouring steps may share a task (they do)."
     ),
     click.Option(
+        ["--object-reuse/--no-object-reuse"],
+        default=None,
+        help="Whether steps share records without copies (they do not).",
+    ),
+    click.Option(
         ["--buffer-timeout"],
         metavar="TIME",
         help="How long a record may wait for company on its way: 100ms, 5s; -1: till a batch is full.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from sluiceway.connector import (
     END_OF_INPUT,
@@ -21,10 +21,14 @@ from sluiceway.connectors.shares import ShareEnumerator
 from sluiceway.connectors.stamping import stamped
 from sluiceway.errors import ConfigurationError
 from sluiceway.instants import Instant
+from sluiceway.isolation import ATOMS, all_unchangeable, copied
 
 __all__ = ["CollectionSource"]
 
 T = TypeVar("T")
+
+_LOOKED_INTO: Final = 10_000
+"""In a collection of more elements, tuples and objects are looked into one by one at equal distances."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,7 @@ class CollectionSource(Source[T]):
         self._values: Sequence[T] = values if type(values) in (tuple, range) else list(values)
         self._timestamp = timestamp
         self._type = output_type
+        self._found_types: frozenset[type] | None = None
 
     def __repr__(self) -> str:
         return f"CollectionSource({len(self._values)} elements)"
@@ -89,8 +94,19 @@ class CollectionSource(Source[T]):
             return self._type
         if isinstance(self._values, range):
             return int
-        types = set(map(type, self._values))
-        return types.pop() if len(types) == 1 else None
+        types = self._types()
+        return next(iter(types)) if len(types) == 1 else None
+
+    def _types(self) -> frozenset[type]:
+        if self._found_types is None:
+            self._found_types = frozenset(map(type, self._values))
+        return self._found_types
+
+    def _changeable(self) -> bool:
+        """Whether elements can be changed, as far as the types of all of them, and a look into many, can tell."""
+        if isinstance(self._values, range) or self._types() <= ATOMS:
+            return False
+        return not all_unchangeable(self._values[:: max(1, len(self._values) // _LOOKED_INTO)])
 
     def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
         """Cut the collection into one part per reader."""
@@ -102,17 +118,24 @@ class CollectionSource(Source[T]):
 
     def create_reader(self, context: ReaderContext) -> Reader[T]:
         """Make a reader of parts."""
-        return _CollectionReader(context, self._values, self._timestamp)
+        return _CollectionReader(context, self._values, self._timestamp, copies=self._changeable())
 
 
 class _CollectionReader(SimpleReader[T]):
     def __init__(
-        self, context: ReaderContext, values: Sequence[T], timestamp: Callable[[T], Instant] | None
+        self,
+        context: ReaderContext,
+        values: Sequence[T],
+        timestamp: Callable[[T], Instant] | None,
+        *,
+        copies: bool = False,
     ) -> None:
         super().__init__(context)
         self._values = values
         self._timestamp = timestamp
         self._split = _Slice(0, 0, 0)
+        # The collection is the user's, and is read again after a restart: nobody may change it.
+        self._copies = copies
 
     def open_split(self, split: _Slice) -> None:
         self._split = split
@@ -123,7 +146,8 @@ class _CollectionReader(SimpleReader[T]):
         if split.start == end:
             return END_OF_INPUT
         part = self._values[split.start : end]
-        result = stamped(part if type(part) is list else list(part), self._timestamp)
+        values = list(map(copied, part)) if self._copies else part if type(part) is list else list(part)
+        result = stamped(values, self._timestamp)
         self._split = _Slice(split.index, end, split.stop)  # replace() takes longer than all else here
         return result
 

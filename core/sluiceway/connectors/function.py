@@ -23,6 +23,7 @@ from sluiceway.connector import (
 from sluiceway.connectors.stamping import stamped
 from sluiceway.errors import ConfigurationError, ConnectorError, FunctionContractError
 from sluiceway.instants import Instant
+from sluiceway.isolation import ATOMS, isolated
 
 __all__ = ["FunctionSource"]
 
@@ -187,7 +188,7 @@ class _FunctionReader(SimpleReader[T]):
         now = self.context.clock.monotonic
         patience = now() + _PATIENCE_S
         for record in self._iterator:
-            taken.append(record)
+            taken.append(record if type(record) in ATOMS else isolated(record))
             if len(taken) >= limit or now() >= patience:
                 return taken
         self._ended = True

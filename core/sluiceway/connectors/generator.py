@@ -22,6 +22,7 @@ from sluiceway.connectors.shares import ShareEnumerator
 from sluiceway.connectors.stamping import stamped
 from sluiceway.errors import ConfigurationError, FunctionContractError
 from sluiceway.instants import Instant
+from sluiceway.isolation import all_unchangeable, extend_isolated
 
 __all__ = ["GeneratorSource"]
 
@@ -239,7 +240,14 @@ class _GeneratorReader(Reader[T]):
                 f"GeneratorSource: the function raised StopIteration for number {_last_taken(numbers, left)}. "
                 "It must return a record for every number; count= says how many there are"
             )
-        return records
+        # A function of numbers that gives the same object twice gives copies of it.
+        return records if all_unchangeable(records) else _isolated(records)
+
+
+def _isolated(records: list[Any]) -> list[Any]:
+    out: list[Any] = []
+    extend_isolated(out, records)
+    return out
 
 
 def _last_taken(numbers: range, left: Any) -> int:

@@ -17,6 +17,7 @@ from sluiceway.elements import Batch, CancelCheckpointMarker, CheckpointBarrier,
 from sluiceway.errors import FunctionContractError
 from sluiceway.faults import record_loop
 from sluiceway.functions import AsyncFunction
+from sluiceway.isolation import copied
 from sluiceway.operators.asyncqueues import Entry, OrderedQueue, Queue, UnorderedQueue
 from sluiceway.operators.base import OperatorContext, OperatorSnapshot, TimedOperator
 from sluiceway.operators.calls import Call, CallCancelledError, Calls
@@ -160,7 +161,11 @@ class AsyncOperator(TimedOperator):
         invoke = self._invoke
         for entry in entries:
             entry.attempts += 1
-        self._calls.start([Call(entry, invoke, entry.value) for entry in entries])
+        # The record itself is kept for another try and for checkpoints: the function must not change it.
+        self._calls.start([Call(entry, invoke, self._lent(entry)) for entry in entries])
+
+    def _lent(self, entry: Entry) -> Any:
+        return entry.value if self.shares else copied(entry.value)
 
     # ---- out -----------------------------------------------------------------------------------------------
 
@@ -198,7 +203,7 @@ class AsyncOperator(TimedOperator):
     def _take_result(self, entry: Entry, result: Any, error: BaseException | None) -> None:
         retry = self._retry
         if error is None:
-            result = result if self._single else self._list(entry, result)
+            result = self.isolate(result) if self._single else self._list(entry, result)
             if retry is not None and self._tries_again(entry, result, None):
                 return
             entry.result = result
@@ -272,8 +277,6 @@ class AsyncOperator(TimedOperator):
     @record_loop
     def _list(self, entry: Entry, result: Any) -> list[Any]:
         value, timestamp = entry.value, entry.timestamp  # noqa: F841 (for the message, by their names)
-        if type(result) is list:
-            return result
         if result is None:
             return []
         if not isinstance(result, Iterable) or is_one_record(result):
@@ -282,7 +285,9 @@ class AsyncOperator(TimedOperator):
                 f"({type(result).__name__}); async_invoke() and timeout() return a list of results, also where "
                 "there is but one, or another iterable, or None"
             )
-        return list(result)
+        results: list[Any] = []
+        self.extend(results, result)
+        return results
 
     @record_loop
     def _fail(self, entry: Entry, error: BaseException) -> NoReturn:
@@ -349,7 +354,7 @@ class AsyncOperator(TimedOperator):
                 )
                 self._timed_out(entry, None, error)
             return
-        self._calls.start([Call(_Expiry(entry), self._fn.timeout, entry.value) for entry in entries])
+        self._calls.start([Call(_Expiry(entry), self._fn.timeout, self._lent(entry)) for entry in entries])
 
 
 def _batch(values: list[Any], stamps: list[Any]) -> Batch[Any]:

@@ -13,6 +13,7 @@ from sluiceway.connector import Wait
 from sluiceway.elements import MIN_WATERMARK, Batch, Element, LatencyMarker, Watermark
 from sluiceway.errors import NotBuiltYetError
 from sluiceway.functions import RuntimeContext
+from sluiceway.isolation import extend_isolated, isolated, unchangeable_type
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.metrics import MetricGroup
 from sluiceway.operators.calls import Calls
@@ -35,6 +36,10 @@ class Output(Protocol):
 
     def control(self, element: Element) -> None:
         """Take a control element, for every output."""
+
+
+def _as_it_is(value: Any, holders: int = 0) -> Any:
+    return value
 
 
 def _no_event_loop(wake: Callable[[], None]) -> Calls:
@@ -112,6 +117,14 @@ class Operator(ABC):
 
     Args:
         context: what the task gives.
+
+    Attributes:
+        shares: whether records are handed on as they are, as the option ``object-reuse`` wants it.
+        trusts: whether records are handed on as they are because the type hint of the step's results promises that
+            they cannot be changed.
+        extend: ``extend(out, returned)`` adds what a user's function has returned to a list of results.
+        isolate: ``isolate(value, holders)`` makes a result of a value that a user's function has returned: see
+            :func:`sluiceway.isolation.isolated`.
     """
 
     def __init__(self, context: OperatorContext) -> None:
@@ -121,6 +134,20 @@ class Operator(ABC):
         self._function_states: dict[str, FunctionStates] = {}
         self.current_watermark = MIN_WATERMARK
         self.checkpoint_id = 0
+        self.shares = context.settings.object_reuse
+        self.trusts = not self.shares and unchangeable_type(context.node.output_type)
+        self.extend: Callable[[list[Any], Iterable[Any]], None]
+        self.isolate: Callable[..., Any]
+        self._hand_over(free=self.shares or self.trusts)
+
+    def _hand_over(self, *, free: bool) -> None:
+        self.extend = list.extend if free else extend_isolated
+        self.isolate = _as_it_is if free else isolated
+
+    def distrust(self) -> None:
+        """Isolate records from now on: their type hint has promised what does not hold."""
+        self.trusts = False
+        self._hand_over(free=False)
 
     @property
     def contexts(self) -> Sequence[OperatorContext]:

@@ -67,7 +67,7 @@ class _Context(BatchProcessFunction.Context):
         """The batch of what the function gave; timestamps are those of the records where it gave none."""
         said = f"the batch function of step {self._operator.step_name!r} {what}"
         if isinstance(given, Batch):
-            values, timestamps = list(given.values), given.timestamps
+            values, timestamps = self._records(given.values), given.timestamps
             if timestamps is not None and len(timestamps) != len(values):
                 raise FunctionContractError(
                     f"{said} a Batch of {len(values)} records with {len(timestamps)} timestamps: give one each"
@@ -77,13 +77,18 @@ class _Context(BatchProcessFunction.Context):
             raise FunctionContractError(
                 f"{said} {given!r:.100} ({type(given).__name__}); it takes an iterable of records, or a Batch"
             )
-        values = list(given)
+        values = self._records(given)
         if self._timestamps is not None and values and len(values) != self._count:
             raise FunctionContractError(
                 f"{said} {len(values)} records for {self._count}, so that it cannot be told which timestamps they "
                 "are to have: give a Batch(values, timestamps)"
             )
         return Batch(values, self._timestamps if values else None)
+
+    def _records(self, given: Iterable[Any]) -> list[Any]:
+        values: list[Any] = []
+        self._operator.extend(values, given)
+        return values
 
 
 class BatchProcessOperator(FunctionOperator):

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from sluiceway.elements import Batch, Element
 from sluiceway.errors import GraphError
 from sluiceway.functions import DEAD_LETTERS, FunctionObject
+from sluiceway.isolation import isolated_all, look_unchangeable, separated
 from sluiceway.operators.asynchronous import AsyncOperator
 from sluiceway.operators.base import Operator, OperatorContext
 from sluiceway.operators.batches import BatchProcessOperator, KeyedBatchProcessOperator
@@ -94,21 +95,39 @@ class EdgeOutput(Protocol):
 
 
 class Fanout:
-    """An output with any number of receivers per tag."""
+    """An output with any number of receivers per tag.
 
-    def __init__(self) -> None:
+    Args:
+        operator: whose output it is.
+    """
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
         self.main: list[Callable[[Batch[Any]], None]] = []
         self.sides: dict[str, list[Callable[[Batch[Any]], None]]] = {}
         self.controls: list[Callable[[Element], None]] = []
 
     def emit(self, batch: Batch[Any]) -> None:
-        """To all receivers of the main output, by reference."""
-        for receive in self.main:
-            receive(batch)
+        """To all receivers of the main output; each has the records to itself."""
+        operator = self._operator
+        if operator.trusts and not look_unchangeable(batch.values):
+            operator.distrust()
+            batch = Batch(separated(batch.values), batch.timestamps, batch.keys)
+        if len(self.main) == 1:
+            self.main[0](batch)
+        else:
+            self._to_each(self.main, batch)
 
     def side(self, tag: str, batch: Batch[Any]) -> None:
         """To all receivers of a side output; dropped if there is none."""
-        for receive in self.sides.get(tag, ()):
+        self._to_each(self.sides.get(tag, ()), batch)
+
+    def _to_each(self, receivers: Sequence[Callable[[Batch[Any]], None]], batch: Batch[Any]) -> None:
+        for receive in receivers[:-1]:
+            # Before anybody has the records: the first may change them, or keep them and change them later.
+            values = batch.values if self._operator.shares else isolated_all(batch.values)
+            receive(batch if values is batch.values else Batch(values, batch.timestamps, batch.keys))
+        for receive in receivers[-1:]:
             receive(batch)
 
     def control(self, element: Element) -> None:
@@ -184,7 +203,7 @@ def build_operators(
         groups.append(group)
         operators.append(operator)
     for group, operator in zip(groups, operators, strict=True):
-        fanout = Fanout()
+        fanout = Fanout(operator)
         for node in group:
             for edge in edges:
                 if edge.source == node.id and edge.target in heads:

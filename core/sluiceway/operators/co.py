@@ -7,6 +7,7 @@ from typing import Any
 
 from sluiceway.elements import Batch
 from sluiceway.faults import record_loop
+from sluiceway.isolation import ATOMS
 from sluiceway.operators.base import Operator, OperatorContext
 from sluiceway.operators.deadletters import DeadLetters
 from sluiceway.operators.keyed import KeyedOperator
@@ -87,18 +88,21 @@ class CoMapOperator(_ConnectedOperator, FunctionOperator):
     @record_loop
     def _loop(self, call: Callable[[Any], Any], values: list[Any]) -> list[Any]:
         out: list[Any] = []
+        atoms, isolate = ATOMS, self.isolate
         for value in values:
-            out.append(call(value))
+            made = call(value)
+            out.append(made if type(made) in atoms else isolate(made, 2 if made is value else 0))
         return out
 
     @record_loop
     def _careful_loop(self, call: Callable[[Any], Iterable[Any]], batch: Batch[Any], results: Results) -> None:
         values, made, stamps = results.values, results.stamps, batch.timestamps
+        extend = self.extend
         for index, value in enumerate(batch.values):
             before, timestamp = len(values), None if stamps is None else stamps[index]
             try:
                 returned = call(value)
-                values.extend(returned)
+                extend(values, returned)
             except Exception as error:
                 del values[before:]
                 if not self._dead.take(error, value, timestamp):
@@ -136,13 +140,14 @@ class _KeyedConnectedOperator(_ConnectedOperator, KeyedOperator):
     ) -> None:
         values, made, store = results.values, results.stamps, self.store
         keys, stamps = batch.keys, batch.timestamps
+        extend = self.extend
         for index, value in enumerate(batch.values):
             before = len(values)
             try:
                 key = key_of(value) if keys is None else keys[index]
                 store.current_key = key
                 returned = call(value)
-                values.extend(returned)
+                extend(values, returned)
             except Exception as error:
                 del values[before:]
                 if not self._skips(error, batch, index):
@@ -181,10 +186,12 @@ class KeyedCoMapOperator(_KeyedConnectedOperator):
         self, call: Callable[[Any], Any], key_of: Callable[[Any], Any], batch: Batch[Any], out: list[Any]
     ) -> None:
         store, keys = self.store, batch.keys
+        atoms, isolate = ATOMS, self.isolate
         for index, value in enumerate(batch.values):
             key = key_of(value) if keys is None else keys[index]
             store.current_key = key
-            out.append(call(value))
+            made = call(value)
+            out.append(made if type(made) in atoms else isolate(made, 2 if made is value else 0))
 
 
 # ---- flat map ----------------------------------------------------------------------------------------------
@@ -206,9 +213,10 @@ class CoFlatMapOperator(CoMapOperator):
     @record_loop
     def _flat_loop(self, call: Callable[[Any], Iterable[Any]], batch: Batch[Any], results: Results) -> None:
         values, made, stamps = results.values, results.stamps, batch.timestamps
+        extend = self.extend
         for index, value in enumerate(batch.values):
             returned = call(value)
-            values.extend(returned)
+            extend(values, returned)
             if stamps is not None:
                 made.extend([stamps[index]] * (len(values) - len(made)))
 
@@ -248,11 +256,12 @@ class KeyedCoFlatMapOperator(_KeyedConnectedOperator):
     ) -> None:
         values, made, store = results.values, results.stamps, self.store
         keys, stamps = batch.keys, batch.timestamps
+        extend = self.extend
         for index, value in enumerate(batch.values):
             key = key_of(value) if keys is None else keys[index]
             store.current_key = key
             returned = call(value)
-            values.extend(returned)  # a generator runs here, while the key is still the record's
+            extend(values, returned)  # a generator runs here, while the key is still the record's
             if stamps is not None:
                 made.extend([stamps[index]] * (len(values) - len(made)))
 

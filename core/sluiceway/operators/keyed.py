@@ -10,10 +10,12 @@ from sluiceway.elements import Batch
 from sluiceway.errors import StateError
 from sluiceway.faults import MISSING, record_loop
 from sluiceway.functions import KeySelector, ReduceFunction
+from sluiceway.isolation import ATOMS, copied, separated
 from sluiceway.keyedstate import KeyedStateStore
 from sluiceway.keygroups import stable_hash
 from sluiceway.operators.base import Operator, OperatorContext, OperatorSnapshot
 from sluiceway.operators.claims import check_claimed
+from sluiceway.operators.closed import changes_nothing
 from sluiceway.operators.deadletters import DeadLetters, without
 from sluiceway.operators.opened import Opened
 from sluiceway.state import (
@@ -148,6 +150,12 @@ class KeyedReduceOperator(KeyedOperator):
         self._reduce: Callable[[Any, Any], Any] = (
             self._fn.reduce if isinstance(self._fn, ReduceFunction) else self._fn
         )
+        self._looks_later = not (self.shares or self.trusts) and changes_nothing(self._reduce)
+
+    @property
+    def _free(self) -> bool:
+        """Whether results go out of the loop as they are in the state."""
+        return self.shares or self.trusts or self._looks_later
 
     def process(self, batch: Batch[Any]) -> None:
         """Reduce the batch, record by record."""
@@ -158,12 +166,14 @@ class KeyedReduceOperator(KeyedOperator):
             self._loop(batch, out, skipped)
         else:
             self._loop_with_keys(batch, keys, entries, out, skipped)
+        if self._looks_later:
+            out = separated(out)
         self._emit_results(batch, out, skipped)
 
     @record_loop
     def _loop(self, batch: Batch[Any], out: list[Any], skipped: list[int]) -> None:
         key_of, reduce, entries, missing = self._key, self._reduce, self._entries, MISSING
-        get = entries.get
+        get, free, atoms = entries.get, self._free, ATOMS
         for value in batch.values:
             try:
                 key = key_of(value)
@@ -178,6 +188,8 @@ class KeyedReduceOperator(KeyedOperator):
                 else:
                     reduced = reduce(reduced, value)
                 entries[key] = reduced
+                if not free and type(reduced) not in atoms:
+                    reduced = copied(reduced)  # the one in the state is the function's to change
             except Exception as error:
                 index = len(out) + len(skipped)
                 if not self._skips(error, batch, index):
@@ -196,7 +208,7 @@ class KeyedReduceOperator(KeyedOperator):
         skipped: list[int],
     ) -> None:
         reduce, missing, unchecked = self._reduce, MISSING, batch.keys is None
-        get = entries.get
+        get, free, atoms = entries.get, self._free, ATOMS
         for key, value in zip(keys, batch.values, strict=True):
             try:
                 reduced = get(key, missing)
@@ -207,6 +219,8 @@ class KeyedReduceOperator(KeyedOperator):
                 else:
                     reduced = reduce(reduced, value)
                 entries[key] = reduced
+                if not free and type(reduced) not in atoms:
+                    reduced = copied(reduced)  # the one in the state is the function's to change
             except Exception as error:
                 index = len(out) + len(skipped)
                 if not self._skips(error, batch, index):
@@ -253,7 +267,7 @@ class KeyedAggregateOperator(KeyedOperator):
     ) -> None:
         function, missing = self._fn, MISSING
         create, add, result, key_of = function.create_accumulator, function.add, function.get_result, self._key
-        get = entries.get
+        get, atoms, isolate = entries.get, ATOMS, self.isolate
         given_keys = iter(given) if given is not None else None
         for value in batch.values:
             try:
@@ -273,6 +287,8 @@ class KeyedAggregateOperator(KeyedOperator):
                 accumulator = add(value, accumulator)
                 produced = result(accumulator)
                 entries[key] = accumulator  # behind what may raise: a record that is skipped is not added
+                if type(produced) not in atoms:
+                    produced = isolate(produced)
             except Exception as error:
                 index = len(out) + len(skipped)
                 if not self._skips(error, batch, index):

@@ -7,6 +7,7 @@ from typing import Any
 
 from sluiceway.elements import Batch
 from sluiceway.faults import record_loop
+from sluiceway.isolation import ATOMS
 from sluiceway.operators.base import OperatorContext
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.steps import KeyedFilterStep, KeyedFlatMapStep
@@ -45,12 +46,16 @@ class KeyedRecordOperator(KeyedOperator):
     @record_loop
     def _map(self, batch: Batch[Any], values: list[Any], made: list[int]) -> None:
         call, store, key_of, keys, stamps = self._call, self.store, self._key, batch.keys, batch.timestamps
+        atoms, isolate = ATOMS, self.isolate
         for index, value in enumerate(batch.values):
             timestamp = None if stamps is None else stamps[index]
             try:
                 key = key_of(value) if keys is None else keys[index]
                 store.current_key = key
-                values.append(call(value))
+                result = call(value)
+                if type(result) not in atoms:
+                    result = isolate(result, 2 if result is value else 0)
+                values.append(result)
             except Exception as error:
                 if not self._skips(error, batch, index):
                     raise
@@ -61,6 +66,7 @@ class KeyedRecordOperator(KeyedOperator):
     @record_loop
     def _flat_map(self, batch: Batch[Any], values: list[Any], made: list[int]) -> None:
         call, store, key_of, keys, stamps = self._call, self.store, self._key, batch.keys, batch.timestamps
+        extend = self.extend
         whole = self._dead.skipping  # nothing of a record that is skipped goes on
         for index, value in enumerate(batch.values):
             timestamp = None if stamps is None else stamps[index]
@@ -71,7 +77,7 @@ class KeyedRecordOperator(KeyedOperator):
                 if whole and type(returned) is not list:
                     returned = list(returned)
                 # A generator runs here, while the key is still the record's.
-                values.extend(returned)
+                extend(values, returned)
             except Exception as error:
                 if not self._skips(error, batch, index):
                     raise
@@ -82,6 +88,7 @@ class KeyedRecordOperator(KeyedOperator):
     @record_loop
     def _filter(self, batch: Batch[Any], values: list[Any], made: list[int]) -> None:
         call, store, key_of, keys, stamps = self._call, self.store, self._key, batch.keys, batch.timestamps
+        atoms, isolate = ATOMS, self.isolate
         for index, value in enumerate(batch.values):
             timestamp = None if stamps is None else stamps[index]
             try:
@@ -89,6 +96,8 @@ class KeyedRecordOperator(KeyedOperator):
                 store.current_key = key
                 if not call(value):
                     continue
+                if type(value) not in atoms:
+                    value = isolate(value, 1)
             except Exception as error:
                 if not self._skips(error, batch, index):
                     raise

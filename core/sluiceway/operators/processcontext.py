@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from sluiceway.elements import Batch
 from sluiceway.errors import FunctionContractError, StateError
 from sluiceway.functions import KeyedProcessFunction, OutputTag, TimeDomain, TimerService
+from sluiceway.isolation import ATOMS, isolated
 from sluiceway.operators.base import Operator
 
 __all__ = ["ProcessContext", "Results", "Sides"]
@@ -64,7 +65,8 @@ class ProcessContext(KeyedProcessFunction.OnTimerContext):
         if not isinstance(tag, OutputTag):
             raise FunctionContractError(f"ctx.output(tag, value) needs an OutputTag first, not {tag!r:.100}")
         values, stamps = self.sides.setdefault(tag.name, ([], []))
-        values.append(value)
+        # Not trusted for its type: the hint of a tag is looked at nowhere else.
+        values.append(value if type(value) in ATOMS or self._operator.shares else isolated(value))
         stamps.append(self.stamp)
 
     def emit_sides(self, operator: Operator) -> None:

@@ -80,6 +80,7 @@ class ProcessingOperator(Operator):
     def _unkeyed_loop(self, call: Called, ctx: ProcessContext, batch: Batch[Any], results: Results) -> None:
         values, made, stamps = results.values, results.stamps, batch.timestamps
         kind: type = list
+        extend = self.extend
         ctx.stamp = None
         for index, value in enumerate(batch.values):
             timestamp = None
@@ -90,7 +91,7 @@ class ProcessingOperator(Operator):
                 continue
             if type(returned) is not kind:
                 kind = check_results(self._said, returned)
-            values.extend(returned)
+            extend(values, returned)
             if timestamp is not None:
                 made.extend([timestamp] * (len(values) - len(made)))
 
@@ -100,6 +101,7 @@ class ProcessingOperator(Operator):
     ) -> None:
         values, made, stamps = results.values, results.stamps, batch.timestamps
         kind: type = list
+        extend = self.extend
         kept: Sides = {}
         ctx.stamp = timestamp = None
         for index, value in enumerate(batch.values):
@@ -111,7 +113,7 @@ class ProcessingOperator(Operator):
                 if returned is not None:
                     if type(returned) is not kind:
                         kind = check_results(self._said, returned)
-                    values.extend(returned)
+                    extend(values, returned)
             except Exception as error:
                 del values[before:]
                 ctx.sides = {}
@@ -160,6 +162,7 @@ class KeyedProcessingOperator(ProcessingOperator, TimedKeyedOperator):
         ctx, values, made, store = self._ctx, results.values, results.stamps, self.store
         keys, stamps = batch.keys, batch.timestamps
         kind: type = list
+        extend = self.extend
         ctx.stamp = None
         for index, value in enumerate(batch.values):
             key = key_of(value) if keys is None else keys[index]
@@ -172,7 +175,7 @@ class KeyedProcessingOperator(ProcessingOperator, TimedKeyedOperator):
                 continue
             if type(returned) is not kind:
                 kind = check_results(self._said, returned)
-            values.extend(returned)  # a generator runs here, while the key is still the record's
+            extend(values, returned)  # a generator runs here, while the key is still the record's
             if timestamp is not None:
                 made.extend([timestamp] * (len(values) - len(made)))
 
@@ -183,6 +186,7 @@ class KeyedProcessingOperator(ProcessingOperator, TimedKeyedOperator):
         ctx, values, made, store = self._ctx, results.values, results.stamps, self.store
         keys, stamps = batch.keys, batch.timestamps
         kind: type = list
+        extend = self.extend
         kept: Sides = {}
         ctx.stamp = timestamp = None
         for index, value in enumerate(batch.values):
@@ -196,7 +200,7 @@ class KeyedProcessingOperator(ProcessingOperator, TimedKeyedOperator):
                 if returned is not None:
                     if type(returned) is not kind:
                         kind = check_results(self._said, returned)
-                    values.extend(returned)
+                    extend(values, returned)
             except Exception as error:
                 del values[before:]
                 ctx.sides = {}
@@ -226,6 +230,7 @@ class KeyedProcessingOperator(ProcessingOperator, TimedKeyedOperator):
         call, ctx, values, store = self._on_timer, self._ctx, results.values, self.store
         stamps = results.stamps
         kind: type = list
+        extend = self.extend
         ctx.stamp = None
         for timestamp, key, _ in timers:
             store.current_key = ctx.key = key
@@ -238,7 +243,7 @@ class KeyedProcessingOperator(ProcessingOperator, TimedKeyedOperator):
                 continue
             if type(returned) is not kind:
                 kind = check_results(self._said, returned)
-            values.extend(returned)
+            extend(values, returned)
             if event_time:
                 made = len(values) - len(stamps)
                 if made == 1:

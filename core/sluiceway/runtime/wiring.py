@@ -162,6 +162,7 @@ def open_partition(
         deployment.settings.batch_size,
         output.overtakes,
         sent_to_all,
+        deployment.settings.object_reuse,
     )
 
 

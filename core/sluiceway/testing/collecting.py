@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sluiceway.connector import Sink, SinkWriter, Wait, WriterContext
 from sluiceway.connectors.process_local import ProcessLocal
+from sluiceway.isolation import copied
 
 __all__ = ["CollectingSink", "Written"]
 
@@ -37,6 +38,7 @@ class CollectingSink(ProcessLocal, Sink[Any]):
         blocked: whether to begin stopped up, as after :meth:`block`.
         fail_at: raise ``error`` instead of taking the record of that number, counted from 1; None: never.
         error: what to raise; None: a RuntimeError.
+        copies: whether to keep copies, which show each record as it was when it was written.
 
     Attributes:
         writes: the calls of ``write``, in order.
@@ -46,12 +48,18 @@ class CollectingSink(ProcessLocal, Sink[Any]):
     what = "CollectingSink"
 
     def __init__(
-        self, *, blocked: bool = False, fail_at: int | None = None, error: BaseException | None = None
+        self,
+        *,
+        blocked: bool = False,
+        fail_at: int | None = None,
+        error: BaseException | None = None,
+        copies: bool = False,
     ) -> None:
         super().__init__()
         self.writes: list[Written] = []
         self.events: list[tuple[str, int]] = []
         self._fail_at = fail_at
+        self._keep: Callable[[Any], Any] = copied if copies else lambda value: value
         self._error = error or RuntimeError(f"CollectingSink fails at record {fail_at}, as it was told to")
         self._lock = threading.Lock()
         self._allowed: int | None = 0 if blocked else None
@@ -122,7 +130,7 @@ class _CollectingWriter(SinkWriter[Any]):
                 raise sink._error
             sink._count = reached
             stamps = None if timestamps is None else tuple(timestamps)
-            sink.writes.append(Written(self._context.subtask, tuple(values), stamps))
+            sink.writes.append(Written(self._context.subtask, tuple(map(sink._keep, values)), stamps))
 
     def blocked(self) -> Wait | None:
         return Wait() if self._sink._allowed == 0 else None

@@ -25,6 +25,7 @@ def every_way(
     timestamps: Iterable[int] | None = None,
     ordered: bool = True,
     parallelism: Sequence[int] = (2, 3),
+    object_reuse: bool = False,
 ) -> Any:
     """Run a program on the same input in many ways, and compare the results.
 
@@ -40,6 +41,8 @@ def every_way(
         ordered: whether results must come in the same order wherever the parallelism is 1; with more, or with
             False, they are compared without regard to order.
         parallelism: the other parallelisms; none where a program works at parallelism 1 only.
+        object_reuse: whether to run all ways with the option ``object-reuse``. Records are compared as they were
+            when they came to the end, so a program that changes what it has emitted is found out.
 
     Returns:
         the results of the first way: a list, or one per stream if the program returned several.
@@ -48,7 +51,7 @@ def every_way(
         AssertionError: a way has other results than the first one; says which, and where they differ.
         BaseException: what the program itself raised.
     """
-    trial = _Trial(program, list(values), None if timestamps is None else list(timestamps))
+    trial = _Trial(program, list(values), None if timestamps is None else list(timestamps), object_reuse)
     expected = trial.at_once()
     for name, in_order, run in trial.others(parallelism):
         try:
@@ -61,7 +64,10 @@ def every_way(
 
 
 class _Trial:
-    def __init__(self, program: Program, values: list[Any], timestamps: list[int] | None) -> None:
+    def __init__(
+        self, program: Program, values: list[Any], timestamps: list[int] | None, object_reuse: bool
+    ) -> None:
+        self._reuse: dict[str, Any] = {"object_reuse": True} if object_reuse else {}
         self._program = program
         self._values = values
         self._timestamps = timestamps
@@ -107,13 +113,13 @@ class _Trial:
 
     def _straight(self, script: Sequence[Any], **options: Any) -> Results:
         flow, _, sinks = self._build([*script, EOF])
-        with PipelineHarness(flow, **options) as harness:
+        with PipelineHarness(flow, **self._reuse, **options) as harness:
             harness.run_to_end()
         return [sink.values for sink in sinks]
 
     def _paused(self, script: Sequence[Any], **options: Any) -> Results:
         flow, source, sinks = self._build([item for batch in script for item in (batch, PAUSE)] + [EOF])
-        with PipelineHarness(flow, **options) as harness:
+        with PipelineHarness(flow, **self._reuse, **options) as harness:
             for _ in script:
                 harness.run_until(lambda: source.paused)
                 source.resume()
@@ -122,7 +128,7 @@ class _Trial:
 
     def _blocked(self, script: Sequence[Any], **options: Any) -> Results:
         flow, _, sinks = self._build([*script, EOF], blocked=True)
-        with PipelineHarness(flow, **options) as harness:
+        with PipelineHarness(flow, **self._reuse, **options) as harness:
             while not harness.run().ended:
                 before = sum(len(sink.writes) for sink in sinks)
                 for sink in sinks:
@@ -142,7 +148,7 @@ class _Trial:
         for turn in range(len(script) + 1):
             flow, source, sinks = self._build(items)
             n = parallelism[turn % len(parallelism)]
-            with PipelineHarness(flow, restored=snapshot, parallelism=n, **options) as harness:
+            with PipelineHarness(flow, restored=snapshot, parallelism=n, **self._reuse, **options) as harness:
                 if script:
                     harness.run_until(lambda: source.paused)  # noqa: B023 (called at once)
                 if turn:
@@ -172,7 +178,7 @@ class _Trial:
         self.several = not isinstance(made, DataStream)
         sinks = []
         for stream in [made] if isinstance(made, DataStream) else made:
-            sink = CollectingSink(blocked=blocked)
+            sink = CollectingSink(blocked=blocked, copies=True)
             stream.sink(sink)
             sinks.append(sink)
         return flow, source, sinks

@@ -15,7 +15,7 @@ from sluiceway.elements import Batch
 from sluiceway.faults import record_loop
 from sluiceway.functions import FlatJoinFunction, JoinFunction, TimeDomain
 from sluiceway.operators.base import OperatorContext
-from sluiceway.operators.joins.base import InputKey, Late, Results, Run, check_joined, insert, pair_loop
+from sluiceway.operators.joins.base import InputKey, Late, Lender, Results, Run, check_joined, insert, pair_loop
 from sluiceway.operators.timed import TimedKeyedOperator
 from sluiceway.state import VOID_NAMESPACE, ValueStateDescriptor
 from sluiceway.steps import AsOfJoinStep
@@ -44,7 +44,9 @@ class AsOfJoinOperator(TimedKeyedOperator):
         self._inputs = InputKey(self, "left", step.key), InputKey(self, "right", step.right_key)
         self._late = Late(self, step.left_late)
         fn = step.fn
-        self._call: Callable[[Any, Any], Any] = fn.join if isinstance(fn, JoinFunction | FlatJoinFunction) else fn
+        self._lender = Lender(
+            fn.join if isinstance(fn, JoinFunction | FlatJoinFunction) else fn, shares=self.shares
+        )
 
     def open(self) -> None:
         """Bind the tables, and open the function."""
@@ -61,6 +63,7 @@ class AsOfJoinOperator(TimedKeyedOperator):
     def process(self, batch: Batch[Any]) -> None:
         """Keep left records until the watermark comes to them."""
         source = self._inputs[0]
+        self._lender.look(batch.values)
         self._keep_left(batch.values, source.stamps(batch), source.keys(batch))
         self._late.emit()
 
@@ -81,6 +84,7 @@ class AsOfJoinOperator(TimedKeyedOperator):
 
     def _take_right(self, batch: Batch[Any]) -> None:
         source = self._inputs[1]
+        self._lender.look(batch.values)
         self._keep_right(batch.values, source.stamps(batch), source.keys(batch))
 
     @record_loop
@@ -157,10 +161,11 @@ class AsOfJoinOperator(TimedKeyedOperator):
 
     @pair_loop
     def _join(self, key: Any, lefts: Run, versions: Run, done: list[Results]) -> None:
-        call, tolerance, inner, many = self._call, self._tolerance, self._inner, self._many
+        call, tolerance, inner, many = self._lender.call, self._tolerance, self._inner, self._many
         if self._opened:
             self.store.current_key = key
         results = done[-1]
+        isolate = self.isolate if self._lender.isolates else None
         kind: type = list
         at, count = 0, len(versions)
         for timestamp, left in lefts:
@@ -174,11 +179,11 @@ class AsOfJoinOperator(TimedKeyedOperator):
                 right = None
             returned = call(left, right)
             if not many:
-                results.values.append(returned)
+                results.values.append(returned if isolate is None else isolate(returned))
             elif returned is not None:
                 if type(returned) is not kind:
                     kind = check_joined(self.step_name, returned)
-                results.values.extend(returned)
+                self.extend(results.values, returned)
             results.fill_stamps(timestamp)
             if len(results.values) >= _MANY:
                 results = Results()

@@ -11,11 +11,24 @@ from sluiceway.elements import Batch
 from sluiceway.errors import StateError
 from sluiceway.faults import MISSING, Fault, record_loop, register_loop
 from sluiceway.functions import KeySelector, OutputTag
+from sluiceway.isolation import all_unchangeable, copied
 from sluiceway.keygroups import stable_hash
 from sluiceway.operators.base import Operator
+from sluiceway.operators.closed import keeps_nothing
 from sluiceway.operators.results import check_results
 
-__all__ = ["LATE_RECORDS", "InputKey", "Late", "Pair", "Results", "Run", "check_joined", "insert", "pair_loop"]
+__all__ = [
+    "LATE_RECORDS",
+    "InputKey",
+    "Late",
+    "Lender",
+    "Pair",
+    "Results",
+    "Run",
+    "check_joined",
+    "insert",
+    "pair_loop",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -113,6 +126,38 @@ def _read_pair(frame: FrameType, line: int) -> Fault:
 def check_joined(step: str, returned: Any) -> type:
     """Whether what a function gave for a pair can be taken as results; its type. Raises FunctionContractError."""
     return check_results(f"for a pair, the function of step {step!r}", returned)
+
+
+class Lender:
+    """Calls the user's function of a join with what the state keeps: with copies as soon as that can be changed.
+
+    Args:
+        call: the function; left, right, and any number of other arguments.
+        shares: whether the function is given what is kept, in any case.
+
+    Attributes:
+        call: what to call.
+        isolates: whether results may be what the function keeps.
+    """
+
+    def __init__(self, call: Callable[..., Any], *, shares: bool) -> None:
+        self.call = call
+        self.isolates = not shares and not keeps_nothing(call)
+        self._plain = call
+        self._lends = shares
+
+    def look(self, values: Sequence[Any]) -> None:
+        """Look at records that come to be kept."""
+        if not self._lends and not all_unchangeable(values):
+            self.lend_copies()
+
+    def lend_copies(self) -> None:
+        """Give the function copies from now on."""
+        if self._lends:
+            return
+        self._lends = True
+        plain = self._plain
+        self.call = lambda left, right, *rest: plain(copied(left), copied(right), *rest)
 
 
 # ---- one batch ------------------------------------------------------------------------------------------------

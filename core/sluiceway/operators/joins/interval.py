@@ -17,8 +17,9 @@ from sluiceway.elements import Batch, Watermark
 from sluiceway.errors import FunctionContractError
 from sluiceway.faults import record_loop
 from sluiceway.functions import FlatJoinFunction, JoinFunction, OutputTag, ProcessJoinFunction
+from sluiceway.isolation import isolated
 from sluiceway.operators.base import OperatorContext
-from sluiceway.operators.joins.base import InputKey, Late, Results, Run, check_joined, insert, pair_loop
+from sluiceway.operators.joins.base import InputKey, Late, Lender, Results, Run, check_joined, insert, pair_loop
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.state import StateTable, ValueStateDescriptor
 from sluiceway.steps import IntervalJoinStep
@@ -106,7 +107,7 @@ class IntervalJoinOperator(KeyedOperator):
         self._late = Late(self, step.left_late), Late(self, step.right_late)
         self._ctx = _Context()
         self._kind: type = list
-        self._call: Callable[..., Any] = _callable(step.fn)
+        self._lender = Lender(_callable(step.fn), shares=self.shares)
         self._joins: tuple[_Join, _Join] = (
             (self._process_left, self._process_right) if step.gives_many else (self._pair_left, self._pair_right)
         )
@@ -140,6 +141,7 @@ class IntervalJoinOperator(KeyedOperator):
 
     def _take(self, batch: Batch[Any], port: int) -> None:
         results = Results()
+        self._lender.look(batch.values)
         stamps, keys = self._keys[port].stamps(batch), self._keys[port].keys(batch)
         try:
             self._loop(batch.values, stamps, keys, port, results)
@@ -207,22 +209,26 @@ class IntervalJoinOperator(KeyedOperator):
 
     @pair_loop
     def _pair_left(self, key: Any, left: Any, left_stamp: int, run: Run, results: Results) -> None:
-        call, add, stamp = self._call, results.values.append, results.stamps.append
+        call, add, stamp = self._lender.call, results.values.append, results.stamps.append
+        isolate = self.isolate if self._lender.isolates else None
         if self._opened:
             self.store.current_key = key
         for right_stamp, right in run:
             timestamp = left_stamp if left_stamp > right_stamp else right_stamp
-            add(call(left, right))
+            made = call(left, right)
+            add(made if isolate is None else isolate(made))
             stamp(timestamp)
 
     @pair_loop
     def _pair_right(self, key: Any, right: Any, right_stamp: int, run: Run, results: Results) -> None:
-        call, add, stamp = self._call, results.values.append, results.stamps.append
+        call, add, stamp = self._lender.call, results.values.append, results.stamps.append
+        isolate = self.isolate if self._lender.isolates else None
         if self._opened:
             self.store.current_key = key
         for left_stamp, left in run:
             timestamp = left_stamp if left_stamp > right_stamp else right_stamp
-            add(call(left, right))
+            made = call(left, right)
+            add(made if isolate is None else isolate(made))
             stamp(timestamp)
 
     @pair_loop
@@ -232,7 +238,7 @@ class IntervalJoinOperator(KeyedOperator):
         for right_stamp, right in run:
             self._ctx.right = right_stamp
             timestamp = left_stamp if left_stamp > right_stamp else right_stamp
-            self._extend(self._call(left, right, self._ctx), timestamp, results)
+            self._extend(self._lender.call(left, right, self._ctx), timestamp, results)
 
     @pair_loop
     def _process_right(self, key: Any, right: Any, right_stamp: int, run: Run, results: Results) -> None:
@@ -241,14 +247,14 @@ class IntervalJoinOperator(KeyedOperator):
         for left_stamp, left in run:
             self._ctx.left = left_stamp
             timestamp = left_stamp if left_stamp > right_stamp else right_stamp
-            self._extend(self._call(left, right, self._ctx), timestamp, results)
+            self._extend(self._lender.call(left, right, self._ctx), timestamp, results)
 
     def _extend(self, returned: Iterable[Any] | None, timestamp: int, results: Results) -> None:
         if returned is None:
             return
         if type(returned) is not self._kind:
             self._kind = check_joined(self.step_name, returned)
-        results.values.extend(returned)
+        self.extend(results.values, returned)
         results.fill_stamps(timestamp)
 
     def _emit_sides(self) -> None:
@@ -278,7 +284,7 @@ class _Context(ProcessJoinFunction.Context):
         if not isinstance(tag, OutputTag):
             raise FunctionContractError(f"ctx.output(tag, value) needs an OutputTag first, not {tag!r:.100}")
         results = self.sides.setdefault(tag.name, Results())
-        results.values.append(value)
+        results.values.append(isolated(value))
         results.stamps.append(self.get_timestamp())
 
 

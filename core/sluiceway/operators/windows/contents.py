@@ -10,6 +10,7 @@ from typing import Any
 from sluiceway.errors import FunctionContractError
 from sluiceway.faults import MISSING
 from sluiceway.functions import AggregateFunction, ReduceFunction
+from sluiceway.isolation import copied
 from sluiceway.keygroups import stable_hash
 from sluiceway.steps import WindowContents, WindowStep
 from sluiceway.windowing import Evictor, EvictorContext, Timestamped, Window
@@ -56,7 +57,8 @@ class _Reduced(Contents):
         kept = _kept(entries, key)
         if kept is MISSING:
             stable_hash(key)
-            entries[key] = value
+            # The function may change it, and other windows may have the same record.
+            entries[key] = copied(value)
             return True
         entries[key] = self._reduce(kept, value)
         return False

@@ -9,6 +9,7 @@ from sluiceway.elements import Batch
 from sluiceway.errors import FunctionContractError, StateError
 from sluiceway.functions import OutputTag, WindowContext, WindowState
 from sluiceway.instants import Instant, instant_ms
+from sluiceway.isolation import isolated
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.operators.windows.tables import BoundState, WindowTables, refuse_state_of_merging_windows
 from sluiceway.state import ReducingState, ReducingStateDescriptor, ValueState, ValueStateDescriptor
@@ -166,6 +167,7 @@ class FunctionContext(WindowContext):
         """Keep a record for a side output."""
         if not isinstance(tag, OutputTag):
             raise FunctionContractError(f"ctx.output(tag, value) needs an OutputTag first, not {tag!r:.100}")
+        value = value if self._operator.shares else isolated(value)
         self.aside(tag.name, value, self.current_window.max_timestamp)
 
     def aside(self, name: str, value: Any, timestamp: int) -> None:

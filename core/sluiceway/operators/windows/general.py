@@ -9,6 +9,7 @@ from sluiceway.elements import MAX_WATERMARK, Batch
 from sluiceway.errors import FunctionContractError, StateError
 from sluiceway.faults import MISSING, record_loop
 from sluiceway.functions import TimeDomain
+from sluiceway.isolation import all_unchangeable, copied
 from sluiceway.operators.base import OperatorContext, OperatorSnapshot
 from sluiceway.operators.results import check_results
 from sluiceway.operators.timed import TimedKeyedOperator
@@ -249,6 +250,9 @@ class WindowOperator(TimedKeyedOperator):
         timestamp = window.max_timestamp
         values = self._values
         elements = self._contents.evaluate(kept, window)
+        if not self.shares and not all_unchangeable(elements):
+            # What is kept is evaluated again, or is in other windows, too.
+            elements = list(map(copied, elements))
         if self._call is None:
             values += [(key, element) for element in elements] if self._with_key else elements
         elif elements or self._step.contents is WindowContents.ELEMENTS:
@@ -263,7 +267,7 @@ class WindowOperator(TimedKeyedOperator):
     def _take(self, returned: Any) -> None:
         if type(returned) is not self._kind:
             self._kind = check_results(f"the window function of step {self.step_name!r}", returned)
-        self._values.extend(returned)  # a generator runs here
+        self.extend(self._values, returned)  # a generator runs here
 
     def _clear(self, key: Any, window: Window, entries: Entries) -> None:
         """The window is over for a key, which the trigger has just been asked about."""

@@ -14,9 +14,9 @@ from sluiceway.elements import MIN_WATERMARK
 from sluiceway.errors import IncompatibleStateError
 from sluiceway.faults import MISSING
 from sluiceway.functions import AggregateFunction, ReduceFunction
+from sluiceway.isolation import copied
 from sluiceway.operators.base import OperatorSnapshot
 from sluiceway.operators.timed import DUE, TIMERS, timers_in
-from sluiceway.operators.windows.owning import own
 from sluiceway.state import KeyedStateBackend, StateDescriptor, StateTable, ValueStateDescriptor
 from sluiceway.steps import WindowContents, WindowStep
 from sluiceway.windowing import TimeWindow
@@ -212,7 +212,7 @@ class Kept:
                     if window[1] <= up_to.get(key, MIN_WATERMARK):
                         continue
                     before = entries.get(key, MISSING)
-                    entries[key] = own(later) if before is MISSING else merge(before, own(later))
+                    entries[key] = copied(later) if before is MISSING else merge(before, copied(later))
             kept.drop((start, end))
 
     def _windows_around(self, start: int, end: int) -> Iterator[tuple[int, int]]:

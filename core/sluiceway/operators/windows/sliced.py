@@ -237,13 +237,14 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         clear = None if self._lateness else self._clear
         out: list[Any] = []
         kind: type = list
+        extend = self.extend
         for key, result in results:
             store.current_key = key
             returned = call(key, window, [result])
             if returned is not None:
                 if type(returned) is not kind:
                     kind = check_results(f"the window function of step {self.step_name!r}", returned)
-                out.extend(returned)  # a generator runs here
+                extend(out, returned)  # a generator runs here
             if clear is not None:
                 clear(ctx)
         return out

@@ -9,6 +9,7 @@ from typing import Any
 
 from sluiceway.elements import MIN_WATERMARK
 from sluiceway.faults import MISSING, record_loop
+from sluiceway.isolation import all_unchangeable, copied
 from sluiceway.operators.base import OperatorContext, OperatorSnapshot
 from sluiceway.operators.windows.kept import (
     EVALUATED_UP_TO,
@@ -17,7 +18,7 @@ from sluiceway.operators.windows.kept import (
     slices,
     windows,
 )
-from sluiceway.operators.windows.owning import merge_of_copies, own, unchangeable
+from sluiceway.operators.windows.owning import merge_of_copies
 from sluiceway.operators.windows.parts import NEVER, Entries, Item
 from sluiceway.operators.windows.running import RunningWindow
 from sluiceway.operators.windows.sliced import BURST, SlicedWindowOperator
@@ -76,10 +77,10 @@ class SlidingOperator(SlicedWindowOperator):
         return None
 
     def _check_sharing(self, accumulators: Iterable[Any]) -> None:
-        if self._may_share and self._aggregates and not unchangeable(list(accumulators)):
+        if self._may_share and not self.shares and not all_unchangeable(list(accumulators)):
             self._may_share = False
             self._window.merge = merge_of_copies(self._window.merge)
-            self._window.own = own
+            self._window.own = copied
 
     # ---- time -------------------------------------------------------------------------------------------------
 
@@ -139,7 +140,7 @@ class SlidingOperator(SlicedWindowOperator):
             older = before.pop(key, MISSING)
             if older is not MISSING:
                 accumulator = merge(older, accumulator)
-            made = accumulator if result is None else result(accumulator)
+            made = self.isolate(accumulator if result is None else result(accumulator))
             out.append((key, made) if with_key else made)
         return out
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from sluiceway.elements import Batch
 from sluiceway.faults import record_loop
+from sluiceway.isolation import ATOMS
 from sluiceway.operators.base import OperatorContext, OperatorSnapshot
 from sluiceway.operators.windows.kept import EVALUATED, evaluated_before, windows
 from sluiceway.operators.windows.parts import NEVER, Entries, Item
@@ -66,7 +67,7 @@ class TumblingOperator(SlicedWindowOperator):
             entries = self._make(start)
             self._keep(start)
         accumulator = self._add(entries, key, value)
-        result = accumulator if self._result is None else self._result(accumulator)
+        result = self.isolate(accumulator if self._result is None else self._result(accumulator))
         results = self._last_word([(key, result) if self._with_key else result], start + self._size)
         self._again[0].extend(results)
         self._again[1].extend([last] * len(results))
@@ -130,10 +131,12 @@ class TumblingOperator(SlicedWindowOperator):
     @record_loop
     def _results(self, items: Iterable[Item], note: Callable[[Any], None]) -> list[Any]:
         """The results for keys with their accumulators; the keys are given to ``note``."""
-        result, with_key = self._result, self._with_key
+        result, with_key, atoms, isolate = self._result, self._with_key, ATOMS, self.isolate
         out: list[Any] = []
         for key, accumulator in items:
             made = accumulator if result is None else result(accumulator)
+            if type(made) not in atoms:
+                made = isolate(made)  # the window may be evaluated again
             out.append((key, made) if with_key else made)
             note(key)
         return out

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from sluiceway.operators.windows.owning import merge_of_copies, own, unchangeable
+from sluiceway.isolation import all_unchangeable as unchangeable
+from sluiceway.isolation import copied as own
+from sluiceway.operators.windows.owning import merge_of_copies
 
 Pair = namedtuple("Pair", "a b")
 

@@ -1,0 +1,360 @@
+"""Isolation of records: an emitted record is the value at the moment it was emitted.
+
+A step owns the records that it receives. So a value that leaves a user's function must not be reachable by
+anything that may still change it: the function's state, its attributes, another record, another consumer. Where
+that can be so, the record is copied. Most records need no copy, and the functions here find that out as cheaply
+as they can:
+
+- by *type*: numbers, texts, and tuples and frozen objects of them cannot be changed;
+- by *reference count*: an object that nothing but its caller refers to, down to its leaves, belongs to the caller.
+
+Reference counts are exact in CPython with its global interpreter lock alone. Elsewhere every record that can be
+changed is copied.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable
+from copy import deepcopy
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+from gc import get_referents
+from itertools import chain
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType, UnionType
+from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+
+from sluiceway.errors import FunctionContractError
+
+__all__ = [
+    "ATOMS",
+    "all_unchangeable",
+    "copied",
+    "extend_isolated",
+    "isolated",
+    "isolated_all",
+    "look_unchangeable",
+    "separated",
+    "unchangeable",
+    "unchangeable_type",
+]
+
+ATOMS: Final = frozenset(
+    {
+        type(None),
+        bool,
+        int,
+        float,
+        complex,
+        str,
+        bytes,
+        Decimal,
+        Fraction,
+        date,
+        datetime,
+        time,
+        timedelta,
+        timezone,
+        range,
+        type(Ellipsis),
+        type,
+        FunctionType,
+        BuiltinFunctionType,
+        CodeType,
+        ModuleType,
+    }
+)
+"""Types whose objects cannot be changed, whatever they hold."""
+
+_PAIR: Final = 2
+_FLAT: Final[dict[type, Callable[[Any], Any]]] = {list: list.copy, dict: dict.copy, set: set.copy}
+
+# What is found out about a type, once.
+_ATOM: Final = 0  # cannot be changed
+_FROZEN: Final = 1  # cannot be changed itself, may hold what can be
+_OPEN: Final = 2  # can be changed; the collector names all that it holds
+_OPAQUE: Final = 3  # nothing is known
+_KNOWN: Final[dict[type, int]] = {
+    **dict.fromkeys(ATOMS, _ATOM),
+    **dict.fromkeys((tuple, frozenset), _FROZEN),
+    **dict.fromkeys((list, dict, set, deque, defaultdict, OrderedDict, bytearray), _OPEN),
+}
+_KNOWN_CONTAINERS: Final = frozenset({tuple, frozenset})
+_IMMUTABLE_MODULES: Final = frozenset({"ipaddress", "pathlib", "pyarrow", "uuid", "zoneinfo"})
+_HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: the type was made at run time, as every class statement does
+
+
+def _kind(cls: type) -> int:
+    known = _KNOWN.get(cls)
+    if known is None:
+        known = _KNOWN[cls] = _find_kind(cls)
+    return known
+
+
+def _find_kind(cls: type) -> int:
+    if issubclass(cls, (Enum, type)) or cls.__module__.partition(".")[0] in _IMMUTABLE_MODULES:
+        return _ATOM
+    config = getattr(cls, "__struct_config__", None)  # of msgspec
+    if config is not None:
+        return _OPAQUE if not config.gc else _FROZEN if config.frozen else _OPEN
+    python = all(b in _KNOWN or b is object or _is_python_class(b) for b in cls.__mro__)
+    if not python:
+        # Types written in C with a hash by value are immutable by convention: dates of pandas, scalars of numpy.
+        by_value = cls.__hash__ is not None and cls.__hash__ is not object.__hash__
+        return _ATOM if by_value and not _is_python_class(cls) else _OPAQUE
+    if "__slots__" not in vars(cls) or not issubclass(cls, tuple):
+        params = getattr(cls, "__dataclass_params__", None)
+        if params is not None and params.frozen and not hasattr(cls, "__setstate__"):
+            return _FROZEN
+        return _OPEN
+    return _FROZEN  # a named tuple
+
+
+def _is_python_class(cls: type) -> bool:
+    """Whether a class statement made it; its objects' attributes are then all known to the collector."""
+    return bool(cls.__flags__ & _HEAP_TYPE) and (
+        "__dict__" in vars(cls) or "__slots__" in vars(cls) or any(map(_is_python_class, cls.__bases__))
+    )
+
+
+# ---- what cannot be changed ----------------------------------------------------------------------------------
+
+
+def unchangeable(value: Any) -> bool:
+    """Return whether neither ``value`` nor anything in it can be changed in place, as far as types tell."""
+    kind = _KNOWN.get(type(value))
+    if kind == _ATOM:
+        return True
+    if kind is None:
+        kind = _kind(type(value))
+    if kind == _FROZEN:
+        return all(unchangeable(part) for part in _parts(value))
+    return kind == _ATOM
+
+
+def all_unchangeable(values: Iterable[Any]) -> bool:
+    """Return :func:`unchangeable` for all of them; cheap where they are atoms or tuples of atoms."""
+    others = set(map(type, values)).difference(ATOMS)
+    if not others:
+        return True
+    if others == {tuple} and ATOMS.issuperset(
+        map(type, chain.from_iterable(v for v in values if type(v) is tuple))
+    ):
+        return True
+    return all(map(unchangeable, values))
+
+
+def unchangeable_type(hint: Any) -> bool:
+    """Return whether a type hint promises that :func:`unchangeable` holds for all of its values."""
+    try:
+        return _says_unchangeable(hint)
+    except Exception:  # a hint may be any object
+        return False
+
+
+def _says_unchangeable(hint: Any) -> bool:
+    if hint is None:
+        return False  # it is not known
+    if hint in ATOMS:
+        return True
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return True
+    if origin in (tuple, frozenset, Union, UnionType):
+        return all(part is Ellipsis or _says_unchangeable(part) for part in parts)
+    if not isinstance(hint, type):
+        return False
+    kind = _kind(hint)
+    if kind != _FROZEN or hint in _KNOWN_CONTAINERS:
+        return kind == _ATOM
+    hints = get_type_hints(hint)
+    return bool(hints) and all(map(_says_unchangeable, hints.values()))
+
+
+def _parts(value: Any) -> list[Any]:
+    return [part for part in get_referents(value) if type(part) not in ATOMS and not isinstance(part, type)]
+
+
+# ---- who else refers to a value ------------------------------------------------------------------------------
+
+
+def _references(value: object) -> int:
+    return sys.getrefcount(value)
+
+
+def _references_of_parts(value: object) -> int:
+    parts = get_referents(value)
+    for part in parts:
+        return sys.getrefcount(part)
+    return 0
+
+
+def _references_while_read(values: list[Any]) -> int:
+    for _ in values:
+        return _references(values)
+    return 0
+
+
+def _calibrate() -> tuple[int, int, int]:
+    mine: list[object] = [[]]
+    return _references(mine), _references_of_parts(mine), _references_while_read(mine)
+
+
+_COUNTED: Final = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
+# How many references are counted where there is no other: of an argument, of a part, of a list in a loop over it.
+# Measured, since versions of Python differ in what a call itself adds.
+_ALONE, _ALONE_IN_PARENT, _ALONE_WHILE_READ = _calibrate()
+
+
+def _owns_its_parts(value: Any, *, alone: bool, opaque: bool = False) -> bool:
+    """Return whether all that can be changed in ``value`` is referred to from one place there, and nowhere else.
+
+    Args:
+        value: an object.
+        alone: whether nobody else refers to it; if somebody does, nothing in it may be changeable at all.
+        opaque: whether objects will do of which it is not known what they hold.
+    """
+    left: list[tuple[Any, bool]] = [(value, alone)]
+    while left:
+        holder, is_alone = left.pop()
+        holder = get_referents(holder)
+        for part in holder:
+            kind = _KNOWN.get(type(part))
+            if kind == _ATOM:
+                continue
+            if kind is None:
+                kind = _kind(type(part))
+            part_is_alone = is_alone and sys.getrefcount(part) <= _ALONE_IN_PARENT
+            if kind == _OPAQUE and not (opaque and part_is_alone):
+                return False
+            if kind == _OPEN and not part_is_alone:
+                return False
+            if kind != _ATOM:
+                left.append((part, part_is_alone))
+    return True
+
+
+def isolated(value: Any, holders: int = 0) -> Any:
+    """Return ``value`` if nobody but the caller can change it, else a deep copy of it.
+
+    Args:
+        value: the caller has it in one local variable.
+        holders: in how many other places the caller has it.
+
+    Raises:
+        FunctionContractError: it has to be copied and cannot be.
+    """
+    kind = _kind(type(value))
+    if kind == _ATOM or (type(value) is tuple and ATOMS.issuperset(map(type, value))):
+        return value
+    if _COUNTED:
+        alone = sys.getrefcount(value) - holders <= _ALONE
+        if kind != _OPAQUE and (alone or kind == _FROZEN) and _owns_its_parts(value, alone=alone):
+            return value
+        try:
+            return copied(value)
+        except FunctionContractError as error:
+            failure, cause = error, error.__cause__
+        # The frames of the attempt refer to the value, too.
+        failure.__traceback__ = failure.__context__ = None
+        if cause is not None:
+            cause.__traceback__ = None
+        if alone and _owns_its_parts(value, alone=True, opaque=True):
+            return value  # nothing is known of what such objects hold, but nobody else refers to any of them
+        raise failure
+    return copied(value)
+
+
+def copied(value: Any) -> Any:
+    """Return a copy that shares nothing with ``value`` that can be changed; ``value`` itself if nothing can be.
+
+    Raises:
+        FunctionContractError: it cannot be copied.
+    """
+    cls = type(value)
+    if cls in ATOMS or (cls is tuple and ATOMS.issuperset(map(type, value))):
+        return value
+    flat = _FLAT.get(cls)
+    if flat is not None and ATOMS.issuperset(map(type, chain(value, value.values()) if cls is dict else value)):
+        return flat(value)
+    if unchangeable(value):
+        return value
+    try:
+        return deepcopy(value)
+    except Exception as error:
+        raise FunctionContractError(
+            f"a record of type {cls.__name__} cannot be copied ({type(error).__name__}: {error!s:.200}), and "
+            "its function, or another record or consumer, still refers to it: emit an object of its own for each "
+            "record, without what cannot be copied, or run with the option object-reuse, which shares records"
+        ) from error
+
+
+# ---- records of a batch --------------------------------------------------------------------------------------
+
+
+def isolated_all(values: list[Any]) -> list[Any]:
+    """Return the records for one more consumer: ``values`` itself if none can be changed, else copies."""
+    return values if all_unchangeable(values) else list(map(copied, values))
+
+
+def look_unchangeable(values: list[Any]) -> bool:
+    """Return whether the first and the last record, at least, cannot be changed."""
+    return not values or (unchangeable(values[0]) and unchangeable(values[-1]))
+
+
+def separated(values: list[Any]) -> list[Any]:
+    """Return the results of functions that keep nothing, with copies for those that share anything with another.
+
+    Looks at the type of each, and into tuples by their hash, which nothing has that can be changed and is compared
+    by value. Of objects that are compared by identity it sees those in the first tuple and the last.
+
+    Raises:
+        FunctionContractError: a record has to be copied and cannot be.
+    """
+    others = set(map(type, values)).difference(ATOMS)
+    if not others:
+        return values
+    if others == {tuple} and look_unchangeable(values):
+        try:
+            hash(tuple(values))
+        except TypeError:
+            pass
+        else:
+            return values
+    out: list[Any] = []
+    extend_isolated(out, values)
+    return out
+
+
+def extend_isolated(out: list[Any], returned: Iterable[Any]) -> None:
+    """Append what a user's function has returned, each record as it is when its turn comes.
+
+    The same as ``list.extend``, which takes its place where records are shared.
+
+    Args:
+        out: is extended.
+        returned: a list, a generator that runs here, or any other iterable; the caller has it in a local variable.
+
+    Raises:
+        FunctionContractError: a record has to be copied and cannot be.
+    """
+    atoms = ATOMS
+    append = out.append
+    for made in returned:
+        if type(made) is tuple:
+            # Most tuples are pairs. No variable for what is in them: it would count as one more reference.
+            if len(made) == _PAIR and type(made[0]) in atoms and type(made[1]) in atoms:
+                append(made)
+                continue
+            made = isolated(made, _holders(returned))
+        elif type(made) not in atoms:
+            made = isolated(made, _holders(returned))
+        append(made)
+
+
+def _holders(returned: Iterable[Any]) -> int:
+    """Return in how many places an iterable holds each of its records; a list counts if it is nobody else's."""
+    return 1 if type(returned) is list and _references(returned) <= _ALONE_WHILE_READ + 1 else 0

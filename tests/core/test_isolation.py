@@ -1,0 +1,366 @@
+"""Which values cannot be changed, which belong to their caller alone, and which have to be copied."""
+
+from __future__ import annotations
+
+import threading
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
+from typing import Any, Literal, NamedTuple, Optional
+from uuid import UUID
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from sluiceway.errors import FunctionContractError
+from sluiceway.isolation import (
+    all_unchangeable,
+    copied,
+    extend_isolated,
+    isolated,
+    isolated_all,
+    separated,
+    unchangeable,
+    unchangeable_type,
+)
+from sluiceway.operators.closed import changes_nothing, keeps_nothing
+
+
+class Colour(Enum):
+    RED = 1
+
+
+class Plain:
+    def __init__(self, content: Any) -> None:
+        self.content = content
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Plain) and other.content == self.content
+
+    __hash__ = object.__hash__
+
+
+class Slotted:
+    __slots__ = ("content",)
+
+    def __init__(self, content: Any) -> None:
+        self.content = content
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Slotted) and other.content == self.content
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass
+class Open:
+    content: Any
+
+
+@dataclass(frozen=True)
+class Frozen:
+    content: Any
+
+
+@dataclass(frozen=True)
+class FrozenNumber:
+    number: int
+
+
+class Named(NamedTuple):
+    number: int
+    content: Any
+
+
+class NamedNumbers(NamedTuple):
+    one: int
+    other: float
+
+
+class Struct(msgspec.Struct):
+    content: Any
+
+
+class FrozenStruct(msgspec.Struct, frozen=True):
+    content: Any
+
+
+Old = namedtuple("Old", "a b")
+
+UNCHANGEABLE = [
+    *(1, 2.5, True, None, "x", b"x", Decimal(1), datetime.now(UTC), Colour.RED, UUID(int=1), PurePath("a"), ()),
+    *((1, 2), ("a", (1.5, None)), Old(1, "x"), Frozen((1, "x")), Named(1, (2, 3)), frozenset({1}), np.int64(3)),
+    *(FrozenStruct(1), pa.table({"a": [1]}), range(3), len, Plain),
+]
+CHANGEABLE = [
+    *(
+        [1],
+        {},
+        {1},
+        (1, [2]),
+        Old(1, (2, [])),
+        Plain(1),
+        Slotted(1),
+        Open(1),
+        Frozen([1]),
+        Named(1, {}),
+        bytearray(),
+    ),
+    *(Struct(1), FrozenStruct([1]), np.array([1]), {"a": {"b": [1]}}, [(1, Plain([2]))]),
+]
+
+
+@pytest.mark.parametrize("value", UNCHANGEABLE, ids=repr)
+def test_what_cannot_be_changed_is_not_copied(value: Any) -> None:
+    assert unchangeable(value)
+    assert all_unchangeable([1, value])
+    assert copied(value) is value
+    assert isolated(value) is value
+
+
+@pytest.mark.parametrize("value", CHANGEABLE, ids=lambda v: repr(type(v)))
+def test_what_can_be_changed_is_copied_if_somebody_else_has_it(value: Any) -> None:
+    assert not unchangeable(value)
+    assert not all_unchangeable([1, value])
+    for copy in (copied(value), isolated(value)):
+        assert copy is not value
+        assert type(copy) is type(value)
+        assert np.array_equal(copy, value) if isinstance(value, np.ndarray) else copy == value
+
+
+FRESH: list[Callable[[], Any]] = [
+    lambda: [1, [2]],
+    lambda: {"a": {"b": [1]}},
+    lambda: {1, 2},
+    lambda: (1, [2]),
+    lambda: Plain([1]),
+    lambda: Slotted([1]),
+    lambda: Open({"a": 1}),
+    lambda: Frozen([1]),
+    lambda: Named(1, [2]),
+    lambda: Struct([1]),
+    lambda: FrozenStruct([1]),
+]
+
+
+@pytest.mark.parametrize("make", FRESH)
+def test_what_nobody_else_has_is_not_copied(make: Callable[[], Any]) -> None:
+    value = make()
+    assert isolated(value) is value
+    returned = [make()]
+    before = id(returned[0])
+    out: list[Any] = []
+    extend_isolated(out, returned)
+    assert id(out[0]) == before
+
+
+@pytest.mark.parametrize("make", FRESH)
+def test_a_part_that_somebody_else_has_is_copied(make: Callable[[], Any]) -> None:
+    kept = make()
+    for around in ([kept], {"a": kept}, (1, kept), Plain(kept), Frozen(kept), Named(1, kept), Struct(kept)):
+        value = around
+        assert isolated(value) is not value
+        out: list[Any] = []
+        returned = [value]
+        del value
+        extend_isolated(out, returned)
+        assert copied(around) == out[0]
+
+
+def test_a_list_that_its_function_keeps_is_nobody_elses() -> None:
+    kept = [{"n": 1}]
+
+    def buffer() -> list[dict[str, int]]:
+        return kept
+
+    out: list[Any] = []
+    returned = buffer()
+    extend_isolated(out, returned)
+    kept[0]["n"] = 2
+    assert out == [{"n": 1}]
+
+
+def test_a_generator_gives_each_record_as_it_is_then() -> None:
+    def count() -> Iterator[dict[str, int]]:
+        row = {"n": 0}
+        for n in range(3):
+            row["n"] = n
+            yield row
+
+    out: list[Any] = []
+    returned = count()
+    extend_isolated(out, returned)
+    assert out == [{"n": 0}, {"n": 1}, {"n": 2}]
+
+
+def test_one_object_twice_becomes_two() -> None:
+    def twice() -> list[dict[str, int]]:
+        one = {"n": 1}
+        return [one, one]
+
+    for take in (separated, isolated_all):
+        out = take(twice())
+        assert out == [{"n": 1}, {"n": 1}]
+        assert out[0] is not out[1]
+    order = Plain(1)
+    pairs = separated([(order, 1), (order, 2)])
+    assert pairs[0][0] is not pairs[1][0]
+
+
+def test_what_cannot_be_copied_is_said() -> None:
+    lock = [threading.Lock()]
+    same = isolated(lock)
+    assert same is lock, "nobody else has it"
+    del same
+    kept = lock
+    with pytest.raises(FunctionContractError, match=r"type list cannot be copied .*lock.*object-reuse"):
+        isolated(kept)
+
+
+def test_deep_nesting_is_no_obstacle_where_nothing_is_shared() -> None:
+    def nest() -> list[Any]:
+        value: list[Any] = []
+        for _ in range(100_000):
+            value = [value]
+        return value
+
+    value = nest()
+    assert isolated(value) is value
+    while value:  # without recursion in the end, either
+        value = value[0]
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        *(int, str, bytes, tuple[str, int], tuple[int, ...], Optional[int], int | None, Literal["a"]),  # noqa: UP045
+        *(NamedNumbers, FrozenNumber, Colour, frozenset[str], UUID, tuple[()]),
+    ],
+    ids=repr,
+)
+def test_hints_that_promise(hint: Any) -> None:
+    assert unchangeable_type(hint)
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        None,
+        Any,
+        object,
+        list[int],
+        dict,
+        tuple,
+        tuple[str, list[int]],
+        Plain,
+        Open,
+        Frozen,
+        Named,
+        "x",
+        3,
+        int | list[int],
+    ],
+)
+def test_hints_that_do_not(hint: Any) -> None:
+    assert not unchangeable_type(hint)
+
+
+KEPT: list[Any] = []
+LIMIT = 3
+
+
+def closed(value: int) -> int:
+    return min(value, LIMIT)
+
+
+def calls_closed(value: int) -> list[int]:
+    return [closed(n) for n in range(value)]
+
+
+def keeps(value: Any) -> Any:
+    KEPT.append(value)
+    return value
+
+
+def assigns(value: Any) -> Any:
+    global LAST
+    LAST = value
+    return value
+
+
+def with_default(value: Any, seen: list[Any] = []) -> Any:  # noqa: B006
+    seen.append(value)
+    return seen
+
+
+def counting() -> Callable[[Any], Any]:
+    seen: list[Any] = []
+    return lambda value: seen.append(value) or seen
+
+
+@pytest.mark.parametrize(
+    "function", [closed, calls_closed, str.lower, int, len, lambda line: [(word, 1) for word in line.split()]]
+)
+def test_functions_that_keep_nothing(function: Any) -> None:
+    assert keeps_nothing(function)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(keeps, assigns, with_default, counting(), KEPT.append, Plain, lambda v: keeps(v), lambda v: globals()),
+        *(lambda v: [keeps(x) for x in v], lambda v: msgspec.json.decode(v)),
+    ],
+)
+def test_functions_that_may_keep_something(function: Any) -> None:
+    assert not keeps_nothing(function)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a, b: (a[0], a[1] + b[1]),
+        lambda a, b: a + b,
+        lambda a, b: a if a.n > b.n else b,
+        lambda a, b: max(a, b),
+    ],
+)
+def test_functions_that_change_nothing(function: Any) -> None:
+    assert changes_nothing(function)
+
+
+def adds_in_place(a: Any, b: Any) -> Any:
+    a += b
+    return a
+
+
+def sets_item(a: Any, b: Any) -> Any:
+    a["n"] = b["n"]
+    return a
+
+
+def sets_attribute(a: Any, b: Any) -> Any:
+    a.n = b.n
+    return a
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        adds_in_place,
+        sets_item,
+        sets_attribute,
+        lambda a, b: a.update(b) or a,
+        lambda a, b: keeps(a),
+        counting(),
+        len,
+    ],
+)
+def test_functions_that_may_change_something(function: Any) -> None:
+    assert not changes_nothing(function)
