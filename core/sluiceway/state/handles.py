@@ -23,8 +23,8 @@ class ValueState(ABC, Generic[T]):
     def value(self) -> T:
         """The value of the current key, or the descriptor's default.
 
-        An object that can be changed may be changed in place until the call of the user's function ends; the change
-        is kept without :meth:`update`. The same goes for all other kinds of state.
+        An object that can be changed may be changed in place until the call of the user's function ends; the
+        change is kept without :meth:`update`. The same goes for all other kinds of state.
         """
 
     @abstractmethod
