@@ -62,6 +62,9 @@ V = TypeVar("V")
 class KeyedStream(DataStream[T], Generic[T, K]):
     """Records of type ``T``, those with equal keys of type ``K`` in one place and in order.
 
+    Keys are for the next step: what that, or :meth:`union`, returns is a plain stream. ``rebalance()`` and the
+    other ways of travelling raise GraphError here, as they would undo the partitioning by key.
+
     The running aggregations emit a result for every record that comes in. A *field* is an index (tuples,
     lists), a key (mappings) or an attribute (dataclasses and other objects).
     """

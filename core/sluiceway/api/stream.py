@@ -411,6 +411,7 @@ class DataStream(StepSettings, Generic[T]):
             TypeError: ``partitioner`` is neither callable nor a name, or there is no key for it.
             UnknownNameError: no plugin offers a partitioner of that name.
         """
+        self._check_not_by_key("partition_custom()")
         if key is not None:
             check_function("partition_custom", key, (KeySelector,), 1)
         if isinstance(partitioner, str):
@@ -531,7 +532,16 @@ class DataStream(StepSettings, Generic[T]):
 
     def _partitioned(self, name: str) -> DataStream[T]:
         made_by = "global_()" if name == "global" else f"{name}()"
+        self._check_not_by_key(made_by)
         return DataStream(self._pipeline, self._by(PartitionerSpec(name)), made_by)
+
+    def _check_not_by_key(self, word: str) -> None:
+        """Raise GraphError where another way of travelling would undo a key_by() unnoticed."""
+        if any(ref.partitioner is not None and ref.partitioner.name == "hash" for ref in self._inputs):
+            raise GraphError(
+                f"{word} at {caller_location()}: the stream is partitioned by key, which {word} would undo, so "
+                "that the keys had no effect: leave out key_by() before it, or call key_by() after it"
+            )
 
     def _others(self, method: str, stream: object) -> DataStream[Any]:
         if not isinstance(stream, DataStream):

@@ -99,7 +99,8 @@ class OperatorRuntimeContext(RuntimeContext):
         return self._store
 
     def _refuse(self, descriptor: StateDescriptor) -> NoReturn:
-        raise StateError(
-            f"step {self._context.node.name!r} asks for keyed state {descriptor.name!r} but its input is not "
-            "keyed: put key_by(...) before it"
-        )
+        node = self._context.node
+        lacks = "its input is not keyed: put key_by(...) before it"
+        if node.step.kind.startswith("co_"):
+            lacks = "not both of its inputs are keyed: call key_by(key1, key2) on what connect() returned"
+        raise StateError(f"step {node.name!r} asks for keyed state {descriptor.name!r} but {lacks}")

@@ -10,6 +10,7 @@ import pytest
 
 import sluiceway as sw
 from sluiceway.connectors import CollectionSource, DiscardSink
+from sluiceway.errors import GraphError
 from sluiceway.steps import FlatMapStep, KeyedReduceStep, MapStep
 from sluiceway.streamgraph import ChainingStrategy, StreamEdge, StreamNode
 
@@ -124,6 +125,40 @@ def test_the_eight_partitioners(
 ) -> None:
     partition(numbers).map(str).name("after").print()
     assert [e[1] for e in edges(flow) if e[2] == "after"] == [name]
+
+
+@pytest.mark.parametrize(
+    ("partition", "word"),
+    [
+        (lambda s: s.forward(), "forward()"),
+        (lambda s: s.rebalance(), "rebalance()"),
+        (lambda s: s.rescale(), "rescale()"),
+        (lambda s: s.shuffle(), "shuffle()"),
+        (lambda s: s.broadcast(), "broadcast()"),
+        (lambda s: s.broadcast(sw.state.MapStateDescriptor("rules")), "broadcast()"),
+        (lambda s: s.global_(), "global_()"),
+        (lambda s: s.partition_custom(lambda key, count: 0, lambda n: n), "partition_custom()"),
+    ],
+)
+def test_what_would_undo_key_by_is_refused(
+    numbers: sw.DataStream[int], partition: Callable[[sw.DataStream[int]], object], word: str
+) -> None:
+    keyed = numbers.key_by(lambda n: n)
+    for stream in (keyed, keyed.union(keyed), numbers.union(keyed)):
+        with pytest.raises(GraphError, match=rf"^{re.escape(word)} at .*test_streams.*call key_by\(\) after it"):
+            partition(stream)
+    partition(keyed.map(str))
+
+
+@pytest.mark.parametrize(
+    "step",
+    [lambda s: s.filter(bool), lambda s: s.map(str), lambda s: s.union(s), lambda s: s.process(Keyed())],
+)
+def test_a_step_ends_a_keyed_stream(
+    numbers: sw.DataStream[int], step: Callable[[sw.DataStream[int]], sw.DataStream[int]]
+) -> None:
+    with pytest.raises(AttributeError, match=r"works per key, so call key_by\(\.\.\.\) first"):
+        step(numbers.key_by(lambda n: n)).reduce(max)  # type: ignore[attr-defined]
 
 
 def test_a_partitioned_union_partitions_every_input(flow: sw.Pipeline, numbers: sw.DataStream[int]) -> None:

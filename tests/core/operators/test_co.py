@@ -127,7 +127,9 @@ class TestMaps:
             lambda a, b: a.connect(b.key_by(first_of)).flat_map(RepeatBoth()),
         ]
         for program in half:
-            with pytest.raises(StateError, match=r"asks for keyed state 'seen' but its input is not keyed"):
+            with pytest.raises(
+                StateError, match=r"keyed state 'seen' but not both of its inputs are.*key_by\(key1, key2"
+            ):
                 TwoInputOperatorHarness(program)
 
     def test_callables_without_keys_keep_timestamps(self) -> None:
