@@ -4,16 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from sluiceway.elements import Batch, CheckpointBarrier, Element, EndOfPartition
 from sluiceway.errors import CorruptStreamError, SerializationError
+from sluiceway.isolation import isolated_all
 from sluiceway.partitioners import HashPartitioner
 from sluiceway.serializers import Serializer
 from sluiceway.streamgraph import PartitionerSpec
 from sluiceway.wire import decode_element, encode_batch
 
-__all__ = ["AGAIN", "RECEIVED", "SENT", "EdgeName", "InFlight", "Overtaken", "Recording", "deal", "may_overtake"]
+__all__ = [
+    "AGAIN",
+    "RECEIVED",
+    "SENT",
+    "EdgeName",
+    "InFlight",
+    "Overtaken",
+    "Recording",
+    "apart",
+    "deal",
+    "may_overtake",
+]
 
 AGAIN = 0
 """Of an earlier checkpoint, and not processed since; comes before all else."""
@@ -171,7 +183,7 @@ class Recording:
 
     def add(self, channel: int, batch: Batch[Any]) -> None:
         """A batch was taken from a channel and was not processed; before :meth:`begin`."""
-        self.batches.setdefault(channel, []).append(batch)
+        self.batches.setdefault(channel, []).append(apart(batch))
 
     def begin(self, channel: int, waiting: Sequence[Element | bytes]) -> None:
         """Begin with what waits in a channel."""
@@ -197,7 +209,7 @@ class Recording:
         batches = self.batches.setdefault(channel, [])
         for element in elements:
             if isinstance(element, bytes) or type(element) is Batch:
-                batches.append(element)
+                batches.append(apart(element))
             elif self._ends(element):
                 return True
         return False
@@ -206,6 +218,20 @@ class Recording:
         if type(element) is CheckpointBarrier:
             return element.checkpoint_id >= self.checkpoint_id
         return type(element) is EndOfPartition
+
+
+BatchOrBytes = TypeVar("BatchOrBytes", bound=Batch[Any] | bytes)
+
+
+def apart(batch: BatchOrBytes) -> BatchOrBytes:
+    """Return a batch with records that nobody changes any more.
+
+    It is written later, in a helper thread, while its consumer may be changing the records.
+    """
+    if isinstance(batch, bytes):
+        return batch
+    values = isolated_all(batch.values)
+    return batch if values is batch.values else Batch(values, batch.timestamps, batch.keys)  # type: ignore[return-value]
 
 
 def deal(

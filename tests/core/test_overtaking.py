@@ -323,3 +323,17 @@ def test_who_broadcasts_now_gives_all_to_everybody() -> None:
     assert (
         shares([Batch([1]), Batch([2, 3])], PartitionerSpec("broadcast"), 2) == [[Batch([1]), Batch([2, 3])]] * 2
     )
+
+
+def test_what_is_recorded_is_what_was_in_flight() -> None:
+    """It is written later, while the consumer changes the records."""
+    waiting, taken, coming, known = ([{"n": n}] for n in range(4))
+    recording = Recording(1)
+    recording.add(7, Batch(taken))
+    recording.begin(0, [Batch(waiting)])
+    recording.received(0, Batch(known))
+    recording.received(0, Batch(coming))
+    for batch in (waiting, taken, coming):
+        batch[0]["n"] += 100
+    kept = {channel: [batch.values for batch in batches] for channel, batches in recording.batches.items()}  # type: ignore[union-attr]
+    assert kept == {7: [[{"n": 1}]], 0: [[{"n": 0}], [{"n": 2}]]}

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 from sluiceway.elements import Batch
-from sluiceway.inflight import AGAIN, RECEIVED, SENT, InFlight, Overtaken, Recording, deal
+from sluiceway.inflight import AGAIN, RECEIVED, SENT, InFlight, Overtaken, Recording, apart, deal
 from sluiceway.runtime.deployment import InputDescriptor, OutputDescriptor, TaskDeployment
 from sluiceway.serializers import Serializer
 from sluiceway.wire import edge_serializer
@@ -88,7 +88,7 @@ def sent(
             "",
             0,
         )
-        yield Overtaken(place, batches, _serializer(deployment, output))
+        yield Overtaken(place, list(map(apart, batches)), _serializer(deployment, output))
 
 
 def _serializer(deployment: TaskDeployment, descriptor: InputDescriptor | OutputDescriptor) -> Serializer:
