@@ -303,3 +303,16 @@ def test_a_hint_that_promises_too_much_does_no_harm_for_long() -> None:
     results = flow.from_collection([1, 2, 3, 4]).key_by(same).process(Liar()).collect()
     flow.run(batch_size=1)
     assert results[-3:] == [{"total": 3}, {"total": 6}, {"total": 10}]
+
+
+class TestCheck:
+    def test_steps_that_may_change_what_they_share_are_named(self) -> None:
+        flow = sw.Pipeline("check")
+        words = flow.from_collection(["a", "b"]).map(lambda word: (word, 1)).key_by(lambda pair: pair[0])
+        words.reduce(lambda a, b: (a[0], a[1] + b[1])).uid("pure").collect()
+        words.reduce(add).uid("in place").collect()
+        words.process(YieldsItsState()).uid("process").collect()
+        words.count().uid("count").collect()
+        named = [f.node for f in flow.check(object_reuse=True) if f.code == "shared-records"]
+        assert len(named) == 2
+        assert not [f for f in flow.check() if f.code == "shared-records"]

@@ -17,11 +17,14 @@ from sluiceway.graph.identity import function_name
 from sluiceway.graph.serializercheck import check_serializers
 from sluiceway.graph.transformations import Transformation
 from sluiceway.graph.watermarkcheck import check_watermarks
+from sluiceway.isolation import unchangeable_type
 from sluiceway.keygroups import unstable_type
+from sluiceway.operators.closed import changes_nothing
 from sluiceway.steps import (
     AsyncStep,
     CoFlatMapStep,
     FlatMapStep,
+    KeyedCountStep,
     KeyedReduceStep,
     SinkStep,
     SourceStep,
@@ -60,13 +63,14 @@ def check(
         all findings: first those about the shape of the program, then those about each step in order, then those
         about what the engine has.
     """
-    if isinstance(program, StreamGraph):
-        return list(_check_graph(program))
     settings = settings or Settings()
+    if isinstance(program, StreamGraph):
+        return [*_check_graph(program), *_check_object_reuse(program, settings)]
     assembly = assemble(job_name, program, settings, max_parallelism=max_parallelism)
     findings = list(assembly.findings)
     if assembly.graph is not None:
         findings += _check_graph(assembly.graph)
+        findings += _check_object_reuse(assembly.graph, settings)
         if capabilities is not None:
             findings += check_engine(assembly.graph, settings, capabilities(is_bounded(assembly.graph)))
     return findings
@@ -101,6 +105,29 @@ def _check_graph(graph: StreamGraph) -> Iterator[Finding]:
 
 def _finding(level: Level, code: str, node: StreamNode, message: str) -> Finding:
     return Finding(level, code, message, node.name, node.location)
+
+
+def _check_object_reuse(graph: StreamGraph, settings: Settings) -> Iterator[Finding]:
+    """Steps that may change, with the option object-reuse, what they have emitted before."""
+    if not settings.object_reuse:
+        return
+    for node in graph.nodes:
+        step = node.step
+        if not step.stateful or isinstance(step, SourceStep | SinkStep | KeyedCountStep):
+            continue
+        if unchangeable_type(node.output_type):
+            continue
+        if isinstance(step, KeyedReduceStep) and changes_nothing(getattr(step.function, "reduce", step.function)):
+            continue
+        yield _finding(
+            Level.WARNING,
+            "shared-records",
+            node,
+            f"{_label(node)} keeps state and may emit objects of it, and the option object-reuse hands them on "
+            "without copies: have its function emit objects that it does not change afterwards, declare a type of "
+            "its results that cannot be changed, or run without object-reuse. every_way(..., object_reuse=True) "
+            "tries whether results depend on it",
+        )
 
 
 def _label(node: StreamNode) -> str:
