@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from inspect import isasyncgenfunction
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
 
-from sluiceway.api.arguments import check_count, check_function, check_text, to_ms
+from sluiceway.api.arguments import check_arity, check_count, check_function, check_text, to_ms
 from sluiceway.api.later import answer
 from sluiceway.api.location import caller_location
 from sluiceway.api.resolution import resolve_source
@@ -26,6 +27,8 @@ from sluiceway.steps import SourceStep, Step
 from sluiceway.streamgraph import StreamGraph
 
 if TYPE_CHECKING:
+    from threading import Event
+
     from sluiceway.api.handle import JobHandle
 
 __all__ = ["Pipeline"]
@@ -126,25 +129,80 @@ class Pipeline(metaclass=HintingType):
         """
         return self._read(CollectionSource(values, timestamp=timestamp), watermark_strategy)
 
+    @overload
+    def from_function(
+        self,
+        function: Callable[[], AsyncIterator[T]],
+        *,
+        bounded: bool = True,
+        timestamp: Callable[[T], Instant] | None = None,
+        watermark_strategy: WatermarkStrategy[T] | None = None,
+    ) -> DataStream[T]: ...
+    @overload
     def from_function(
         self,
         function: Callable[[], Iterable[T]],
         *,
         bounded: bool = True,
+        blocking: bool = False,
         timestamp: Callable[[T], Instant] | None = None,
         watermark_strategy: WatermarkStrategy[T] | None = None,
-    ) -> DataStream[T]:
+    ) -> DataStream[T]: ...
+    @overload
+    def from_function(
+        self,
+        function: Callable[[Event], Iterable[T]],
+        *,
+        bounded: bool = True,
+        blocking: Literal[True],
+        timestamp: Callable[[T], Instant] | None = None,
+        watermark_strategy: WatermarkStrategy[T] | None = None,
+    ) -> DataStream[T]: ...
+    def from_function(
+        self,
+        function: Callable[..., Any],
+        *,
+        bounded: bool = True,
+        blocking: bool = False,
+        timestamp: Callable[[Any], Instant] | None = None,
+        watermark_strategy: WatermarkStrategy[Any] | None = None,
+    ) -> DataStream[Any]:
         """Read what a generator function yields, or the iterable that a function returns.
 
+        A plain function runs in the task's thread: while it waits, all other tasks of its worker do, too. One that
+        waits for something goes with ``blocking``, or is an async generator function: it has a thread of its own,
+        in which it is up to 2048 records ahead of the task, and waits when the task does not take them.
+
+        After a failure the function is called anew, and as many records are passed over as were taken before:
+        right only if it gives the same records again.
+
         Args:
-            function: called without arguments, in the task's thread, when the job runs.
+            function: called without arguments when the job runs. An async generator function runs in an event loop
+                of its own. With ``blocking`` it may take an argument: a ``threading.Event`` that is set when the
+                job ends, for a function that would not notice otherwise.
             bounded: whether the iterable comes to an end.
+            blocking: whether the function runs in a thread of its own.
             timestamp: gives the event time of a record in ms since the epoch, or as an aware datetime; None:
                 records have none.
             watermark_strategy: as for :meth:`source`.
         """
-        check_function("from_function", function, (), 0)
-        return self._read(FunctionSource(function, bounded=bounded, timestamp=timestamp), watermark_strategy)
+        if not blocking and not isasyncgenfunction(function):
+            check_function("from_function", function, (), 0)
+            return self._read(FunctionSource(function, bounded=bounded, timestamp=timestamp), watermark_strategy)
+        # Imported here: it needs asyncio, and most pipelines do not.
+        from sluiceway.runtime.threadedfunction import ThreadedFunctionSource, takes_event
+
+        if isasyncgenfunction(function):
+            if blocking:
+                raise TypeError(
+                    f"from_function() at {caller_location()}: blocking= is for a plain function; an async "
+                    "generator function has a thread of its own"
+                )
+            check_arity(f"from_function() at {caller_location()}", function, 0)
+        else:
+            check_function("from_function", function, (), int(callable(function) and takes_event(function)))
+        source = ThreadedFunctionSource[Any](function, bounded=bounded, timestamp=timestamp)
+        return self._read(source, watermark_strategy)
 
     def from_sequence(self, start: int, end: int) -> DataStream[int]:
         """Read the numbers from ``start`` to ``end``, both included."""

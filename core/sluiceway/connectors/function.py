@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from sluiceway.connector import (
     END_OF_INPUT,
@@ -48,7 +48,8 @@ class FunctionSource(Source[T]):
     """The records of an iterable that a function returns: a generator function, or ``lambda: some_iterable``.
 
     One reader reads it, in order. The function is called in the task's thread, when the job runs, and its
-    iterator is advanced there: one that blocks holds up everything else in its worker. An exception that it
+    iterator is advanced there: one that blocks holds up everything else in its worker, and belongs into a
+    :class:`~sluiceway.runtime.threadedfunction.ThreadedFunctionSource`. An exception that it
     raises fails the job as it is. When the job ends early, a generator is closed (its ``finally`` blocks run).
 
     Its only position is a count. To restore one, the function is called anew and that many records are
@@ -65,9 +66,11 @@ class FunctionSource(Source[T]):
         ConfigurationError: ``function`` cannot be called like that, or is an async one.
     """
 
+    _runs_async: ClassVar[bool] = False
+
     def __init__(
         self,
-        function: Callable[[], Iterable[T]],
+        function: Callable[..., Iterable[T] | AsyncIterator[T]],
         *,
         bounded: bool = True,
         timestamp: Callable[[T], Instant] | None = None,
@@ -78,9 +81,11 @@ class FunctionSource(Source[T]):
                 f"FunctionSource needs a function that returns an iterable, not {type(function).__name__}: "
                 "pass the generator function itself, without calling it, or lambda: iterable"
             )
-        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        is_async = inspect.isasyncgenfunction(function) and not self._runs_async
+        if inspect.iscoroutinefunction(function) or is_async:
             raise ConfigurationError(
-                f"FunctionSource cannot run {_name(function)}(), which is async: pass a plain function"
+                f"FunctionSource cannot run {_name(function)}(), which is async: pass a plain function, or an "
+                "async generator function to from_function()"
             )
         self._function = function
         self._bounded = bounded
@@ -123,7 +128,7 @@ class _FunctionReader(SimpleReader[T]):
     def __init__(
         self,
         context: ReaderContext,
-        function: Callable[[], Iterable[T]],
+        function: Callable[..., Any],
         timestamp: Callable[[T], Instant] | None,
     ) -> None:
         super().__init__(context)
