@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from sluiceway.errors import ConfigurationError, UnknownNameError, choose
 from sluiceway.options import OPTIONS, Option, UnfitError, duration_ms
+from sluiceway.redaction import redact_options
 
 __all__ = ["OPTIONS", "Option", "Resolved", "Settings", "duration_ms", "resolve"]
 
@@ -112,6 +113,10 @@ class Settings:
     max_dead_letters: int | None = None
     dead_letters: str | None = None
     seed: int | None = None
+
+    def __repr__(self) -> str:
+        options = redact_options({field.name: getattr(self, field.name) for field in fields(self)})
+        return f"Settings({', '.join(f'{name}={value!r}' for name, value in options.items())})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from sluiceway.redaction import redact
+
 __all__ = [
     "CheckpointError",
     "CheckpointFailedError",
@@ -34,7 +36,14 @@ __all__ = [
 
 
 class SluicewayError(Exception):
-    """Base of all errors below. ``str(error)`` is meant to be shown to a person."""
+    """Base of all errors below. ``str(error)`` is meant to be shown to a person.
+
+    Texts given to it lose the credentials that :func:`sluiceway.redaction.redact` knows: places and options that a
+    message names may hold some, and so may a library's message that is quoted.
+    """
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(redact(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class ConfigurationError(SluicewayError):

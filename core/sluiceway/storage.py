@@ -6,6 +6,7 @@ are, when it is complete and what may be deleted is built once over any storage,
 
 from __future__ import annotations
 
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -116,6 +117,22 @@ class CheckpointStorage(ABC):
             while part := self.read(name, offset, _PART):
                 target.write(part)
                 offset += len(part)
+
+    def check(self) -> None:
+        """Write a small file and delete it, so that a place that cannot be used is refused before a job runs.
+
+        Raises:
+            CheckpointError: the place cannot be written; says why and what to do.
+        """
+        name = f"probe-{secrets.token_hex(6)}"
+        try:
+            self.write(name, [b"Written to see whether checkpoints can be kept here; it may be deleted.\n"])
+            self.delete([name])
+        except CheckpointError as error:
+            raise CheckpointError(
+                f"checkpoints cannot be kept in {self.location}: {error}. Name a directory, or a URL, that this"
+                " process may write, or correct what is in the way"
+            ) from error
 
     def distrust(self, name: str) -> bool:
         """What was read of a file is damaged: drop what this storage has kept of it elsewhere.

@@ -11,6 +11,7 @@ from sluiceway.cli.groups import Group
 from sluiceway.cli.options import settings_options
 from sluiceway.cli.tables import print_table
 from sluiceway.config import OPTIONS, Resolved
+from sluiceway.redaction import redact_option
 
 __all__ = ["config"]
 
@@ -30,7 +31,7 @@ def show(resolved: Resolved, as_json: bool) -> None:
     [tool.sluiceway] in pyproject.toml, searched for from the working directory upwards, and that before the
     default.
     """
-    values = {name: getattr(resolved.settings, option.field) for name, option in OPTIONS.items()}
+    values = {n: redact_option(n, getattr(resolved.settings, option.field)) for n, option in OPTIONS.items()}
     if as_json:
         facts = {name: {"value": value, "from": resolved.origins[name]} for name, value in values.items()}
         click.echo(json.dumps({"file": resolved.file and str(resolved.file), "options": facts}, indent=2))

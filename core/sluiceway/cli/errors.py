@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sluiceway.errors import SluicewayError
+from sluiceway.redaction import redact
 
 if TYPE_CHECKING:
     from traceback import FrameSummary, TracebackException
@@ -31,7 +32,7 @@ _STANDARD: Final = str(Path(os.__file__).parent) + os.sep
 
 def warn(message: str) -> None:
     """Say something that does not stop the command."""
-    print(f"warning: {message}", file=sys.stderr)
+    print(f"warning: {redact(message)}", file=sys.stderr)
 
 
 def wants_engine_frames(ctx: click.Context) -> bool:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from sluiceway.config import Settings
 from sluiceway.errors import SluicewayError
+from sluiceway.redaction import redact
 
 __all__ = ["resumed", "tell_of_checkpoint", "tell_where_to_go_on"]
 
@@ -34,7 +35,7 @@ def resumed(settings: Settings, job_name: str, *, quiet: bool = False) -> Settin
         if not quiet:
             shown = _newest_run(settings, place, job_name, unfinished=False)
             told = f"resuming {job_name!r} in {shown}" if shown else _begins(job_name, place, "run")
-            print(told, file=sys.stderr)
+            print(redact(told), file=sys.stderr)
         return settings
     from sluiceway.runtime.resuming import find_resumable
 
@@ -42,14 +43,14 @@ def resumed(settings: Settings, job_name: str, *, quiet: bool = False) -> Settin
     found = find_resumable(open_storage(place), job_name, open_storage)
     if found is None:
         if not quiet:
-            print(_begins(job_name, place, "checkpoint"), file=sys.stderr)
+            print(redact(_begins(job_name, place, "checkpoint")), file=sys.stderr)
         return replace(settings, resume=False)
     if not quiet:
         what = (
             f"{found.metadata.kind} {found.metadata.checkpoint_id}, of {_shown_time(found.metadata.completed_ms)}"
         )
         over = ", with which the job had come to its end" if found.is_final else ""
-        print(f"resuming {job_name!r} from {what}{over}: {found.location}", file=sys.stderr)
+        print(redact(f"resuming {job_name!r} from {what}{over}: {found.location}"), file=sys.stderr)
     return replace(settings, from_checkpoint=found.location, resume=False)
 
 
@@ -92,7 +93,7 @@ def tell_of_checkpoint(settings: Settings, job_name: str) -> None:
     print(
         f"there is checkpoint {newest.checkpoint_id} of an earlier run of {job_name!r}, of "
         f"{_shown_time(newest.completed_ms)}; this run begins"
-        f" at the beginning. To go on from it: --from {storage.shown(directory)}",
+        f" at the beginning. To go on from it: --from {redact(storage.shown(directory))}",
         file=sys.stderr,
     )
 
@@ -109,7 +110,7 @@ def tell_where_to_go_on(settings: Settings, job_name: str) -> None:
         return
     shown = _newest_run(settings, place, job_name)
     if shown:
-        print(f"to go on where it was: --from {shown}", file=sys.stderr)
+        print(redact(f"to go on where it was: --from {shown}"), file=sys.stderr)
 
 
 def _newest_run(settings: Settings, place: str, job_name: str, *, unfinished: bool = True) -> str:
@@ -133,6 +134,6 @@ def _tell_of_run(settings: Settings, place: str, job_name: str) -> None:
         return
     print(
         f"there is an earlier run of {job_name!r} that has not come to its end; this one begins at the beginning."
-        f" To go on with that: --from {shown}",
+        f" To go on with that: --from {redact(shown)}",
         file=sys.stderr,
     )

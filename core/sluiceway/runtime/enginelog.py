@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from sluiceway.config import Settings
+from sluiceway.redaction import redact
 
 __all__ = ["DEBUG", "ERROR", "INFO", "WARNING", "job_logging", "log"]
 
@@ -32,7 +33,7 @@ def log(level: int, topic: str, message: str, *, job: str = "", error: BaseExcep
 
     logger = logging.getLogger(f"sluiceway.{topic}")
     if logger.isEnabledFor(level):
-        logger.log(level, "%s", message, extra={"job": job}, exc_info=error)
+        logger.log(level, "%s", redact(message), extra={"job": job}, exc_info=error)
 
 
 def job_logging(settings: Settings) -> AbstractContextManager[None]:

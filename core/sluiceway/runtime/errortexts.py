@@ -9,6 +9,7 @@ from threading import Thread
 from typing import Final, TypeVar
 
 from sluiceway.errors import SluicewayError
+from sluiceway.redaction import redact_urls
 
 __all__ = [
     "LIMIT_S",
@@ -78,6 +79,7 @@ def describe(error: BaseException, limit: int = 2_000) -> str:
         text = str(error)
         if len(text) > limit:
             text = f"{text[:limit]}... ({len(text):,} characters)"
+        text = redact_urls(text)
         return f"{name}: {text}" if text else name
 
     def otherwise(why: BaseException | None) -> str:
@@ -140,8 +142,8 @@ def users_traceback(error: BaseException) -> str:
 
 
 def cut(lines: Iterable[str]) -> str:
-    """Join lines, shortened to 10,000 characters each, without the middle of what exceeds 100,000 in all."""
-    kept = [_cut_line(line) for line in lines]
+    """Join lines without passwords of URLs, 10,000 characters of each, without the middle of more than 100,000."""
+    kept = [redact_urls(_cut_line(line)) for line in lines]
     if sum(map(len, kept)) + len(kept) <= _LONGEST_TEXT:
         return "\n".join(kept)
     # The end says what was raised, in which step, with which record; the beginning where it began.

@@ -38,7 +38,7 @@ from sluiceway.runtime.localcopies import keep_copies, with_local_copies
 from sluiceway.runtime.loops import check_checkpoints, check_iterations
 from sluiceway.runtime.poller import Poller, SelectorPoller
 from sluiceway.runtime.reporting import JobFigures, Reporting, TaskFigures
-from sluiceway.runtime.restoring import restore_from
+from sluiceway.runtime.restoring import check_place, restore_from
 from sluiceway.runtime.savepoints import SavepointRequests, savepoint_place
 from sluiceway.runtime.snapshots import JobSnapshot, TaskSnapshot, with_own_objects
 from sluiceway.runtime.snapshotwriter import MemoryWriter, StorageWriter
@@ -66,6 +66,7 @@ class LocalEngine(Engine):
             return ClusterJob(job_graph, settings, services)
         job_graph = job_graph_of(graph, services)
         restored = restore_from(settings, job_graph, services)
+        check_place(settings, services)
         return LocalJob(graph, settings, services, restored=restored)
 
     def capabilities(self, settings: Settings, *, bounded: bool) -> Capabilities:

@@ -13,6 +13,7 @@ from threading import Lock
 from typing import BinaryIO, Final
 
 from sluiceway.config import Settings
+from sluiceway.privatefiles import private_opener
 from sluiceway.storage import CheckpointStorage, StoredFile
 
 __all__ = ["LocalCopies", "keep_copies", "with_local_copies"]
@@ -48,6 +49,10 @@ class LocalCopies(CheckpointStorage):
             raise
         copies.add(name, copy)
         return size
+
+    def check(self) -> None:
+        """It is there that files must be written."""
+        self._storage.check()
 
     def create(self, name: str, parts: Iterable[bytes]) -> bool:
         """Write it there alone."""
@@ -162,7 +167,7 @@ class _Copy:
     def passing(self, parts: Iterable[bytes]) -> Iterator[bytes]:
         """The parts; each is written on its way."""
         try:
-            self._file = self.path.open("wb")
+            self._file = open(self.path, "wb", opener=private_opener)  # noqa: SIM115 - closed at its end
         except OSError:
             self.failed = True
         for part in parts:

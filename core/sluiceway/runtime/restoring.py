@@ -19,7 +19,18 @@ from sluiceway.runtime.enginelog import INFO, log
 from sluiceway.runtime.resuming import find_newest, find_resumable
 from sluiceway.runtime.snapshots import JobSnapshot
 
-__all__ = ["refusals", "restore_from", "saved_key_groups", "wrong_key_groups"]
+__all__ = ["check_place", "refusals", "restore_from", "saved_key_groups", "wrong_key_groups"]
+
+
+def check_place(settings: Settings, services: Services) -> None:
+    """Refuse a place for checkpoints that cannot be used.
+
+    Raises:
+        CheckpointError: it cannot be written.
+        ConfigurationError: there is no such kind of place, or a package is missing for it.
+    """
+    if settings.checkpoints is not None:
+        services.checkpoint_storage(settings.checkpoints).check()
 
 
 def restore_from(settings: Settings, graph: JobGraph, services: Services) -> JobSnapshot | None:

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Final, TypeVar
 
 from sluiceway.errors import CheckpointError
+from sluiceway.privatefiles import private_opener
 from sluiceway.storage import CheckpointStorage, StoredFile, check_name
 
 __all__ = ["LocalStorage"]
@@ -22,11 +23,23 @@ class LocalStorage(CheckpointStorage):
     """Files below a directory of this machine, or of a network file system that renames atomically.
 
     Args:
-        location: the directory; it is made when something is written.
+        location: the directory; it is made when something is written. Directories that are made, and all files,
+            are for the user alone: state may hold whatever records hold.
     """
 
     def __init__(self, location: str) -> None:
         self.location = os.path.abspath(os.path.expanduser(location))
+
+    def check(self) -> None:
+        """As usual, but a file in the place of a directory is told of as such."""
+        place = self.location
+        while not os.path.lexists(place) and place != os.path.dirname(place):
+            place = os.path.dirname(place)
+        if not os.path.isdir(place):
+            raise CheckpointError(
+                f"checkpoints cannot be kept in {self.location}: {place} is not a directory. Name another place"
+            )
+        super().check()
 
     def write(self, name: str, parts: Iterable[bytes]) -> int:
         """Write beside it, sync, rename, sync the directory."""
@@ -61,7 +74,7 @@ class LocalStorage(CheckpointStorage):
         """A file beside it, with its size; gone if anything fails."""
         partial = _partial(path)
         with self._failing("write", name):
-            file = _in_directory(path, lambda: open(partial, "xb"))  # noqa: SIM115 - closed below
+            file = _in_directory(path, lambda: open(partial, "xb", opener=private_opener))  # noqa: SIM115 - closed below
         try:
             for part in parts:
                 with self._failing("write", name):
@@ -87,6 +100,7 @@ class LocalStorage(CheckpointStorage):
             size = os.stat(path).st_size
             try:
                 _in_directory(target, lambda: os.link(path, partial))
+                os.chmod(partial, 0o600)
                 os.utime(partial)  # it is written now, however old its content: see StoredFile.modified_ms
                 _sync(partial)
                 _rename(partial, target)
@@ -184,7 +198,7 @@ def _make_directory(path: str) -> None:
         parent = os.path.dirname(path)
         _make_directory(parent)
         with suppress(FileExistsError):
-            os.mkdir(path)
+            os.mkdir(path, 0o700)
         _sync(parent)
 
 

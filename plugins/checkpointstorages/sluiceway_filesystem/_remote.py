@@ -51,7 +51,11 @@ class RemoteStorage(CheckpointStorage):
                 f'checkpoints in {location!r} need {missing}: pip install "sluiceway[{extra}]"'
             ) from error
         except ValueError as error:
-            raise ConfigurationError(f"checkpoints cannot be kept in {location!r}: {error}") from error
+            known = "file, memory, s3, gs, hdfs and others that fsspec lists"
+            raise ConfigurationError(
+                f"checkpoints cannot be kept in {location!r}: {error}. Name a directory, or a URL of one of the"
+                f" filesystems that fsspec knows: {known}"
+            ) from error
         except OSError as error:  # some connect at once
             raise CheckpointError(f"cannot reach {location}: {error}") from error
         self._root = str(root).rstrip("/")

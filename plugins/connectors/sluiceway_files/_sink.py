@@ -10,6 +10,7 @@ from sluiceway.connector import DeliveryGuarantee, Sink, SinkWriter, WriterConte
 from sluiceway.errors import ConfigurationError, choose
 from sluiceway.lines import check_encoding
 from sluiceway.options import duration_ms
+from sluiceway.redaction import redact
 from sluiceway_files import _compression
 from sluiceway_files._compression import Compression
 from sluiceway_files._encoders import CsvFormat, JsonLinesFormat, ParquetFormat, SinkFormat, TextFormat
@@ -256,7 +257,7 @@ class FilesSink(Sink[Any]):
         return formats[format](directory, **options)
 
     def __repr__(self) -> str:
-        return f"FilesSink({self._output.directory!r})"
+        return f"FilesSink({redact(self._output.directory)!r})"
 
     @property
     def guarantee(self) -> DeliveryGuarantee:

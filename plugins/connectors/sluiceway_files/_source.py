@@ -21,6 +21,7 @@ from sluiceway.connector import (
 from sluiceway.errors import ConfigurationError, ConnectorError, choose
 from sluiceway.lines import DEFAULT_MAX_LINE_LENGTH, DecodeErrors, LineDecoder, check_encoding
 from sluiceway.options import duration_ms
+from sluiceway.redaction import redact
 from sluiceway_files import _compression
 from sluiceway_files._compression import Compression
 from sluiceway_files._csv import Csv, EncodingErrors
@@ -285,7 +286,7 @@ class FilesSource(Source[Any]):
         return {**self.__dict__, "_paths": tuple(map(absolute, self._paths))}
 
     def __repr__(self) -> str:
-        return f"FilesSource({', '.join(map(repr, self._paths))})"
+        return f"FilesSource({', '.join(repr(redact(path)) for path in self._paths)})"
 
     @property
     def boundedness(self) -> Boundedness:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import sqlite3
 import sys
 from abc import ABC, abstractmethod
@@ -13,6 +12,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
 from sluiceway.errors import ConfigurationError, ConnectorError, MissingExtraError
+from sluiceway.redaction import redact
 from sluiceway_sql._statements import PARAMSTYLES, Dialect
 
 __all__ = ["Database", "DatabaseLike", "Opened", "database_of"]
@@ -109,10 +109,9 @@ class _Url(Database):
 
         self._url = url
         try:
-            self._shown = make_url(url).render_as_string(hide_password=True)
+            self._shown = redact(make_url(url).render_as_string(hide_password=True))
         except (ArgumentError, ValueError):
-            hidden = re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)
-            raise ConfigurationError(f"database={hidden!r} is not a URL that SQLAlchemy can read") from None
+            raise ConfigurationError(f"database={redact(url)!r} is not a URL that SQLAlchemy can read") from None
 
     def open(self) -> Opened:
         from sqlalchemy import create_engine

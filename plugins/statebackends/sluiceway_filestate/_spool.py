@@ -9,6 +9,7 @@ from typing import Final
 from weakref import finalize
 
 from sluiceway.errors import StateError
+from sluiceway.privatefiles import make_private_directory
 from sluiceway.serializers import Block, Row, encode_items, join_items
 
 __all__ = ["Spool"]
@@ -52,7 +53,7 @@ class Spool(Mapping[int, bytes]):
         self._size = 0
         self._waiting = 0
         try:
-            os.makedirs(directory, exist_ok=True)
+            make_private_directory(directory)
             self._file, path = tempfile.mkstemp(prefix="sluiceway-state-", dir=directory)
             self._closing = finalize(self, os.close, self._file)
             os.unlink(path)

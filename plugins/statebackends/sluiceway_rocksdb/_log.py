@@ -14,6 +14,7 @@ import secrets
 from typing import Final
 
 from sluiceway.errors import StateError
+from sluiceway.privatefiles import make_private_directory, private_opener
 from sluiceway.state import NativeFile
 from sluiceway_rocksdb._places import Place, new_place
 
@@ -74,8 +75,8 @@ class Log:
         name = f"{_NAME}{len(self.files):06}"
         path = self.path(name)
         try:
-            os.makedirs(self._place.path, exist_ok=True)
-            with open(path, "wb") as file:
+            make_private_directory(self._place.path)
+            with open(path, "wb", opener=private_opener) as file:
                 file.write(data)
         except OSError as error:
             raise StateError(

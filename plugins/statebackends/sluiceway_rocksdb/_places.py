@@ -12,6 +12,7 @@ from collections import deque
 from typing import Final
 
 from sluiceway.errors import StateError
+from sluiceway.privatefiles import make_private_directory
 
 __all__ = ["Place", "new_place"]
 
@@ -73,7 +74,7 @@ def new_place(directory: str, kind: str) -> Place:
         root = _roots.get(directory)
         if root is None or root.pid != os.getpid():
             try:
-                os.makedirs(directory, exist_ok=True)
+                make_private_directory(directory)
                 _sweep(directory)
                 root = _roots[directory] = _Root(directory)
             except OSError as error:

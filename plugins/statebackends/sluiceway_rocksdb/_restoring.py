@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sluiceway.errors import CorruptStreamError, StateError
 from sluiceway.keygroups import stable_hash
+from sluiceway.privatefiles import make_private_directory
 from sluiceway.serializers import KEY_SERIALIZER, decode_rows
 from sluiceway.state import KeyedSnapshot, NativeFile, NativeState, StateMeta
 from sluiceway_rocksdb._changes import Changes
@@ -107,7 +108,7 @@ def _base(native: NativeState) -> list[NativeFile]:
 
 def _fetch(native: NativeState, files: list[NativeFile], directory: str) -> None:
     """Have files in a directory: those that never change shared, the others as copies."""
-    os.makedirs(directory)
+    make_private_directory(directory)
     for file in files:
         path = os.path.join(directory, file.name)
         native.fetch(file.name, path)
@@ -164,7 +165,7 @@ def _change(
     changes, own = Changes(), frozenset(groups)
     place = new_place(backend.options.directory, "restore")
     try:
-        os.makedirs(place.path)
+        make_private_directory(place.path)
         for name in names:
             path = os.path.join(place.path, name)
             native.fetch(name, path)

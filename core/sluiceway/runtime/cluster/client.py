@@ -22,6 +22,7 @@ from sluiceway.config import Settings
 from sluiceway.errors import ConfigurationError, ConnectorError, SluicewayError
 from sluiceway.graph import JobGraph
 from sluiceway.metrics import JobMetrics
+from sluiceway.privatefiles import check_private, make_private_directory, private_opener
 from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
 from sluiceway.runtime.cluster.directories import (
     is_awaited,
@@ -71,6 +72,17 @@ def cluster_file() -> Path:
     return (Path(home) if home else Path.home() / ".sluiceway") / "cluster.json"
 
 
+def _check_home() -> None:
+    """Refuse a home that others may write to: whoever writes the file there is who clients trust.
+
+    Raises:
+        ConfigurationError: others may.
+    """
+    file, why = cluster_file(), "what is written there says to which process secrets and programs are sent"
+    check_private(file.parent, "the home of the cluster (SLUICEWAY_HOME)", why)
+    check_private(file, "the file of the cluster", why)
+
+
 def logs_directory() -> Path:
     """Where this user's cluster logs; the logs of the cluster before it are in ``logs.1`` beside it."""
     return cluster_file().parent / "logs"
@@ -107,7 +119,8 @@ def start_cluster(
             before, workers, slots, transport, idle_s, log_level, network_buffers, heartbeat_timeout_s, job_store
         )
         ready, says_ready = os.pipe()
-        with open(ready, "rb", buffering=0) as line, open(file.parent / "cluster.log", "wb") as log:
+        own_log = file.parent / "cluster.log"
+        with open(ready, "rb", buffering=0) as line, open(own_log, "wb", opener=private_opener) as log:
             try:
                 process = subprocess.Popen(
                     [sys.executable, "-m", "sluiceway.processes.jobmanager"],
@@ -203,6 +216,7 @@ def announce(config: ClusterConfig, pid: int, log: str) -> None:
 
 def _make_room(file: Path) -> None:
     """Refuse to start a second cluster, and remove what dead ones have left."""
+    _check_home()
     try:
         with ClusterClient() as running:
             pid = running.status().pid
@@ -212,7 +226,7 @@ def _make_room(file: Path) -> None:
         raise ConfigurationError(
             f"a cluster is running already (process {pid}): stop it with sluiceway cluster stop"
         )
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_directory(file.parent)
     remove_dead(place_of_directories())
 
 
@@ -244,7 +258,7 @@ def _config(
         directory, secret, logs = make_directory(), secrets.token_hex(32), _put_logs_aside()
     else:
         (directory, secret), logs = before, logs_directory()
-        logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_directory(logs)
     return ClusterConfig(
         str(directory),
         secret,
@@ -292,7 +306,7 @@ def _put_logs_aside() -> Path:
     if logs.exists():
         shutil.rmtree(before, ignore_errors=True)
         logs.rename(before)
-    logs.mkdir(mode=0o700, parents=True)
+    make_private_directory(logs)
     return logs
 
 
@@ -319,9 +333,11 @@ class ClusterClient:
 
     Raises:
         ConnectorError: none is running, or it does not answer.
+        ConfigurationError: others than this user may write to the home of the cluster.
     """
 
     def __init__(self) -> None:
+        _check_home()
         try:
             known = json.loads(cluster_file().read_text())
             directory, pid = Path(known["directory"]), known["pid"]

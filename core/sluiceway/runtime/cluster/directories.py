@@ -18,6 +18,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Final
 
+from sluiceway.privatefiles import private_opener
+
 __all__ = [
     "is_awaited",
     "lock_directory",
@@ -55,7 +57,7 @@ def make_directory() -> Path:
 
 def lock_directory(directory: Path) -> FileIO:
     """Hold the lock of a directory until the file is closed, or this process ends, however it does."""
-    file = FileIO(directory / LOCK, "w")
+    file = FileIO(directory / LOCK, "w", opener=private_opener)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BaseException:
@@ -70,7 +72,7 @@ def stay(directory: Path) -> FileIO:
     Raises:
         OSError: it is not there any more.
     """
-    file = FileIO(directory / WAITING, "w")
+    file = FileIO(directory / WAITING, "w", opener=private_opener)
     try:
         fcntl.flock(file, fcntl.LOCK_SH)
         if os.stat(directory / WAITING).st_ino != os.fstat(file.fileno()).st_ino:

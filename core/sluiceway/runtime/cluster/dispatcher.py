@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -69,7 +69,7 @@ class ClusterConfig:
     """
 
     directory: str
-    secret: str
+    secret: str = field(repr=False)
     workers: int
     slots: int
     transport: str

@@ -21,7 +21,7 @@ from sluiceway.runtime.cluster.processes import WorkerConfig, WorkerHandle, star
 from sluiceway.runtime.cluster.shipping import check_shippable
 from sluiceway.runtime.enginelog import job_logging
 from sluiceway.runtime.reporting import Reporting
-from sluiceway.runtime.restoring import restore_from
+from sluiceway.runtime.restoring import check_place, restore_from
 from sluiceway.runtime.savepoints import SavepointRequests, savepoint_place
 
 __all__ = ["ClusterJob"]
@@ -55,8 +55,7 @@ class ClusterJob(Job):
         services.carrier(self._transport)
         services.state_backend(settings.state_backend)
         restore_from(settings, graph, services)
-        if settings.checkpoints is not None:
-            services.checkpoint_storage(settings.checkpoints)
+        check_place(settings, services)
         check_shippable(graph)
         self._reporters = services.metrics_reporters(settings.metrics)
         self._manager: JobManager | None = None

@@ -14,7 +14,6 @@ import fcntl
 import os
 import re
 import shutil
-import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from io import FileIO
@@ -25,6 +24,7 @@ from zlib import crc32
 import msgspec
 
 from sluiceway.errors import ConfigurationError, SluicewayError
+from sluiceway.privatefiles import check_private, make_private_directory, private_opener
 from sluiceway.runtime.cluster.messages import FailureInfo, JobInfo
 
 __all__ = ["JobStore", "JobStoreError", "StoredJob"]
@@ -107,16 +107,11 @@ class JobStore:
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = Path(directory).absolute()
         try:
-            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            told = self.directory.stat()
+            make_private_directory(self.directory)
         except OSError as error:
             raise ConfigurationError(f"the job store {self.directory} cannot be made: {error.strerror}") from error
-        if told.st_uid != os.getuid() or told.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise ConfigurationError(
-                f"others than you may write to the job store {self.directory}, and programs in it are run: "
-                "name another directory, or make it yours alone (chmod go-w)"
-            )
-        self._lock = FileIO(self.directory / "lock", "w")
+        check_private(self.directory, "the job store", "programs in it are run")
+        self._lock = FileIO(self.directory / "lock", "w", opener=private_opener)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

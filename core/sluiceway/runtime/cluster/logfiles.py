@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from sluiceway.connector import Wait
+from sluiceway.privatefiles import make_private_directory
 from sluiceway.runtime.tasklogs import LogLine, as_json, line_of, make_line, task_fields
 
 __all__ = ["LogFile", "LogFollower", "PrintedLines", "WorkerLog", "lines_of", "log_to_file", "read_logs"]
@@ -102,7 +103,7 @@ class LogFile(WorkerLog):
     def __init__(self, directory: Path, process: str, level: str, most_bytes: int = MOST_BYTES) -> None:
         super().__init__(process, level)
         self._most_bytes = most_bytes
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_directory(directory)
         _remove_oldest(directory)
         self._path = directory / (process + SUFFIX)
         self._open()

@@ -37,7 +37,7 @@ from sluiceway.runtime.cluster.toldlines import show_lines
 from sluiceway.runtime.enginelog import WARNING, log
 from sluiceway.runtime.jobmanager.recovery import Recovered, find_last_savepoint, recover
 from sluiceway.runtime.localcopies import with_local_copies
-from sluiceway.runtime.restoring import restore_from
+from sluiceway.runtime.restoring import check_place, restore_from
 from sluiceway.runtime.snapshots import JobSnapshot
 
 __all__ = ["JobManager", "WorkerLogging"]
@@ -241,6 +241,8 @@ class JobManager:
         if recovered is not None and recovered.snapshot is not None:
             restored: JobSnapshot | None = recovered.snapshot
         else:
+            if recovered is None:
+                check_place(settings, self._services)
             restored = restore_from(settings, graph, self._services)
         if restored is not None:
             graph = restored.fit(graph)

@@ -71,6 +71,7 @@ class Platform:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         (directory / "manager").unlink(missing_ok=True)  # that of a job manager that is gone
         listener.bind(str(directory / "manager"))
+        (directory / "manager").chmod(0o600)
         listener.listen(_BACKLOG)
         listener.setblocking(False)
         return listener

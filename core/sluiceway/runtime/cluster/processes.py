@@ -17,7 +17,7 @@ import subprocess
 import sys
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Final
 
 __all__ = ["BEAT", "UP", "WorkerConfig", "WorkerHandle", "adopt_worker", "start_worker"]
@@ -61,7 +61,7 @@ class WorkerConfig:
     name: str
     manager: str
     directory: str
-    secret: str
+    secret: str = field(repr=False)
     slots: int
     transport: str
     segments: int

@@ -44,5 +44,6 @@ def _listening(path: str) -> socket.socket:
         os.unlink(path)
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     line.bind(path)
+    os.chmod(path, 0o600)
     line.listen(1)
     return line
