@@ -17,7 +17,7 @@ from sluiceway.operators.base import Operator, OperatorContext, OperatorSnapshot
 from sluiceway.operators.claims import check_claimed
 from sluiceway.operators.closed import changes_nothing
 from sluiceway.operators.deadletters import DeadLetters, without
-from sluiceway.operators.opened import Opened
+from sluiceway.operators.opened import Opened, may_ask_for_state
 from sluiceway.state import (
     BackendContext,
     KeyedSnapshot,
@@ -139,14 +139,53 @@ class KeyedOperator(Operator):
                 self._backend.close()
 
 
-class KeyedReduceOperator(KeyedOperator):
+class _RunningOperator(KeyedOperator):
+    """Base of those that keep one result per key.
+
+    The loops set the current key, which costs time, only for a function that may have state of its own.
+    """
+
+    _own: ClassVar[str]
+    """The name of the table with the results."""
+
+    def open(self) -> None:
+        """Open the function and bind the table."""
+        super().open()
+        if self._own in self.store.declared:
+            raise StateError(
+                f"step {self.step_name!r}: the name of state {self._own!r} is taken, as the step keeps its "
+                "results by it: give the state of the function another name"
+            )
+        self._table = self.backend.table(ValueStateDescriptor(self._own))
+        self._entries = self._table.entries()
+        self._sets_key = may_ask_for_state(self._fn)
+        if self._sets_key:
+            self._key = self._setting_key(self._key)
+
+    def _setting_key(self, key_of: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        store = self.store
+
+        def key_of_record(value: Any) -> Any:
+            store.current_key = key = key_of(value)
+            return key
+
+        return key_of_record
+
+    def _looking_ahead(
+        self, batch: Batch[Any], table: StateTable, entries: MutableMapping[Any, Any]
+    ) -> tuple[list[Any] | None, MutableMapping[Any, Any]]:
+        """None as the keys where the loop is to compute them one by one, and thereby set the current key."""
+        return (None, entries) if self._sets_key else super()._looking_ahead(batch, table, entries)
+
+
+class KeyedReduceOperator(_RunningOperator):
     """``state = reduce(state, value)``; emits the new state for every record."""
+
+    _own = "reduce"
 
     def open(self) -> None:
         """Bind the table."""
         super().open()
-        self._table = self.backend.table(ValueStateDescriptor("reduce"))
-        self._entries = self._table.entries()
         self._reduce: Callable[[Any, Any], Any] = (
             self._fn.reduce if isinstance(self._fn, ReduceFunction) else self._fn
         )
@@ -162,10 +201,13 @@ class KeyedReduceOperator(KeyedOperator):
         out: list[Any] = []
         skipped: list[int] = []
         keys, entries = self._looking_ahead(batch, self._table, self._entries)
-        if keys is None:
-            self._loop(batch, out, skipped)
-        else:
-            self._loop_with_keys(batch, keys, entries, out, skipped)
+        try:
+            if keys is None:
+                self._loop(batch, out, skipped)
+            else:
+                self._loop_with_keys(batch, keys, entries, out, skipped)
+        finally:
+            self.store.clear_current_key()
         if self._looks_later:
             out = separated(out)
         self._emit_results(batch, out, skipped)
@@ -230,14 +272,14 @@ class KeyedReduceOperator(KeyedOperator):
             out.append(reduced)
 
 
-class KeyedAggregateOperator(KeyedOperator):
+class KeyedAggregateOperator(_RunningOperator):
     """``state = add(value, state)``; emits the result, or key and result, for every record."""
+
+    _own = "aggregate"
 
     def open(self) -> None:
         """Bind the table."""
         super().open()
-        self._table = self.backend.table(ValueStateDescriptor("aggregate"))
-        self._entries = self._table.entries()
         step = self.context.node.step
         assert isinstance(step, KeyedAggregateStep)
         self._with_key = step.with_key
@@ -248,7 +290,10 @@ class KeyedAggregateOperator(KeyedOperator):
         keys: list[Any] = []
         skipped: list[int] = []
         given, entries = self._looking_ahead(batch, self._table, self._entries)
-        self._loop(batch, given, entries, keys, out, skipped)
+        try:
+            self._loop(batch, given, entries, keys, out, skipped)
+        finally:
+            self.store.clear_current_key()
         if self._with_key:
             if given is not None:
                 keys = without(given, skipped) if skipped else given

@@ -8,7 +8,12 @@ from sluiceway.keyedstate import KeyedStateStore
 from sluiceway.operators.base import OperatorContext
 from sluiceway.operators.context import OperatorRuntimeContext
 
-__all__ = ["Opened"]
+__all__ = ["Opened", "may_ask_for_state"]
+
+
+def may_ask_for_state(function: object) -> bool:
+    """Whether a function object has an ``open()`` of its own: only there can it ask for state per key."""
+    return isinstance(function, Function) and type(function).open is not Function.open
 
 
 class _Life:

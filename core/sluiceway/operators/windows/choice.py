@@ -6,6 +6,7 @@ from typing import Any
 
 from sluiceway.functions import AggregateFunction
 from sluiceway.operators.base import OperatorContext
+from sluiceway.operators.opened import may_ask_for_state
 from sluiceway.operators.windows.sliced import SlicedWindowOperator
 from sluiceway.operators.windows.slices import Slices
 from sluiceway.operators.windows.sliding import SlidingOperator
@@ -32,6 +33,8 @@ def sliced_operator(context: OperatorContext) -> SlicedWindowOperator | None:
     assigner: Any = step.assigner
     if step.contents is WindowContents.ELEMENTS or step.evictor is not None:
         return None
+    if may_ask_for_state(step.fn):
+        return None  # slices have no current key while records are added and merged
     if step.trigger is not None and type(step.trigger) is not type(assigner.default_trigger()):
         return None
     # A subclass may assign in a way of its own.
