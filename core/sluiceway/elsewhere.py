@@ -393,7 +393,7 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = {
         "get_key_value_state": "use get_state(descriptor)",
         "get_current_watermark": "use current_watermark()",
         "get_current_processing_time": "use current_processing_time()",
-        "merge_partitioned_state": "use merge_reducing_state(descriptor)",
+        "merge_partitioned_state": "use merge_state(descriptor)",
         "get_metric_group": "use the metrics of a function's RuntimeContext",
         "get_current_key": "use the property key",
     },

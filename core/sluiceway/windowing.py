@@ -15,8 +15,21 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.elsewhere import Hinting
+from sluiceway.errors import StateError
 from sluiceway.instants import Instant
-from sluiceway.state import ReducingState, ReducingStateDescriptor, ValueState, ValueStateDescriptor
+from sluiceway.state import (
+    AggregatingState,
+    AggregatingStateDescriptor,
+    ListState,
+    ListStateDescriptor,
+    MapState,
+    MapStateDescriptor,
+    ReducingState,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueState,
+    ValueStateDescriptor,
+)
 
 __all__ = [
     "GLOBAL_WINDOW",
@@ -90,11 +103,39 @@ class TriggerResult(Flag):
 
 
 class AssignerContext(ABC):
-    """What an assigner may know."""
+    """What an assigner may know, and the state that it may have for the key of the record.
+
+    State belongs to the key, not to a window; it is in checkpoints. It is under names of its own, which may be
+    those of other state of the step. Nothing removes it but the assigner, or a time to live.
+    """
 
     @abstractmethod
     def current_processing_time(self) -> int:
         """Wall-clock time in ms."""
+
+    def get_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
+        """Value state of the key. Raises StateError where there is none, as in a test without an operator."""
+        raise _no_state()
+
+    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+        """List state of the key."""
+        raise _no_state()
+
+    def get_map_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        """Map state of the key."""
+        raise _no_state()
+
+    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+        """Reducing state of the key."""
+        raise _no_state()
+
+    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
+        """Aggregating state of the key."""
+        raise _no_state()
+
+
+def _no_state() -> StateError:
+    return StateError("this context of a window assigner has no state: it is not an operator's")
 
 
 class WindowAssigner(ABC):
@@ -185,12 +226,34 @@ class TriggerContext(Hinting, ABC):
         """Reducing state of this key and window."""
 
     @abstractmethod
-    def merge_reducing_state(self, descriptor: ReducingStateDescriptor) -> None:
-        """In :meth:`Trigger.on_merge`: reduce the state of the merged windows into that of the result.
+    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+        """List state of this key and window."""
+
+    @abstractmethod
+    def get_map_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        """Map state of this key and window."""
+
+    @abstractmethod
+    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
+        """Aggregating state of this key and window."""
+
+    @abstractmethod
+    def merge_state(self, descriptor: StateDescriptor) -> None:
+        """In :meth:`Trigger.on_merge`: merge the state of the merged windows into that of the result.
+
+        Values of reducing state are reduced, accumulators merged, lists appended to each other; of
+        entries of maps under one key, that of the latest window is left.
+
+        Args:
+            descriptor: of any kind but a ValueStateDescriptor, whose values cannot be merged.
 
         Raises:
-            StateError: called from elsewhere.
+            StateError: called from elsewhere, or with a ValueStateDescriptor.
         """
+
+    def merge_reducing_state(self, descriptor: ReducingStateDescriptor) -> None:
+        """Do the same as :meth:`merge_state`, for reducing state."""
+        self.merge_state(descriptor)
 
 
 class Trigger(ABC):

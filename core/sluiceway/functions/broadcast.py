@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any, Generic, TypeVar
 
 from sluiceway.functions.base import Function
@@ -40,7 +40,7 @@ class ReadOnlyBroadcastState(Mapping[K, V], ABC):
         """Whether there is no entry."""
 
 
-class BroadcastState(ReadOnlyBroadcastState[K, V], ABC):
+class BroadcastState(ReadOnlyBroadcastState[K, V], MutableMapping[K, V], ABC):
     """The same, to be changed. ``state[key] = value`` and ``del state[key]`` do, too.
 
     Every subtask sees the same broadcast records, if perhaps in another order, and has to come to the same

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, ItemsView, Iterable, Iterator, Mapping, MutableMapping, ValuesView
+from collections.abc import Hashable, ItemsView, Iterable, Iterator, KeysView, Mapping, MutableMapping, ValuesView
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -261,6 +261,9 @@ class ExpiringListState(TableListState):
             self._put(alive)
         return [value for _, value in given]
 
+    def __len__(self) -> int:
+        return len(self.get())
+
     def _put(self, elements: list[tuple[int, Any]]) -> None:
         if elements:
             self._entries[self._store.current_key] = elements
@@ -315,18 +318,18 @@ class ExpiringMapState(TableMapState):
     def contains(self, key: Any) -> bool:
         return self.get(key, MISSING) is not MISSING
 
-    def items(self) -> Iterator[tuple[Any, Any]]:
-        return iter(self._read())
+    def items(self) -> ItemsView[Any, Any]:
+        return self._read().items()
 
-    def keys(self) -> Iterator[Any]:
-        return iter([key for key, _ in self._read()])
+    def keys(self) -> KeysView[Any]:
+        return self._read().keys()
 
-    def values(self) -> Iterator[Any]:
-        return iter([value for _, value in self._read()])
+    def values(self) -> ValuesView[Any]:
+        return self._read().values()
 
     def is_empty(self) -> bool:
         since = self._expiry.since(self._expiry.accessed())
         return not any(touched > since for touched, _ in self._mapping().values())
 
-    def _read(self) -> list[tuple[Any, Any]]:
-        return self._expiry.read_all(self._mapping())
+    def _read(self) -> dict[Any, Any]:
+        return dict(self._expiry.read_all(self._mapping()))

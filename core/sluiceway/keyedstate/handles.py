@@ -7,7 +7,17 @@ Only the lookup of the key stands in a ``try``: an error of the user's own funct
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import (
+    Callable,
+    Hashable,
+    ItemsView,
+    Iterable,
+    Iterator,
+    KeysView,
+    Mapping,
+    MutableMapping,
+    ValuesView,
+)
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Final
 
@@ -153,6 +163,10 @@ class TableListState(_EntryHandle, ListState[Any]):
         found = self._lookup()
         return [] if found is MISSING else list(found)
 
+    def __len__(self) -> int:
+        found = self._lookup()
+        return 0 if found is MISSING else len(found)
+
     def add(self, value: Any) -> None:
         self._extend([value])
 
@@ -256,14 +270,14 @@ class TableMapState(BulkState, MapState[Any, Any]):
     def contains(self, key: Any) -> bool:
         return key in self._mapping()
 
-    def items(self) -> Iterator[tuple[Any, Any]]:
-        return iter(self._mapping().items())
+    def items(self) -> ItemsView[Any, Any]:
+        return self._mapping().items()
 
-    def keys(self) -> Iterator[Any]:
-        return iter(self._mapping())
+    def keys(self) -> KeysView[Any]:
+        return self._mapping().keys()
 
-    def values(self) -> Iterator[Any]:
-        return iter(self._mapping().values())
+    def values(self) -> ValuesView[Any]:
+        return self._mapping().values()
 
     def is_empty(self) -> bool:
         return not self._mapping()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Generic, TypeVar, overload
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, MutableMapping, ValuesView
+from typing import Any, Final, Generic, SupportsIndex, TypeVar, overload
 
 __all__ = ["AggregatingState", "ListState", "MapState", "ReducingState", "ValueState"]
+
+_MISSING: Final[Any] = object()
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -37,7 +39,11 @@ class ValueState(ABC, Generic[T]):
 
 
 class ListState(ABC, Generic[T]):
-    """A list. Change it through these methods, not through what :meth:`get` returns."""
+    """A list. Change it through these methods, not through what :meth:`get` returns.
+
+    Beside Flink's methods it has a list's ``append`` and ``extend``, and it can be iterated over, indexed and
+    asked for its length. Each of these reads the whole list of the key.
+    """
 
     @abstractmethod
     def get(self) -> list[T]:
@@ -59,9 +65,38 @@ class ListState(ABC, Generic[T]):
     def clear(self) -> None:
         """Forget the list of the current key."""
 
+    def append(self, value: T) -> None:
+        """Append one element, as :meth:`add` does."""
+        self.add(value)
 
-class MapState(ABC, Generic[K, V]):
-    """A mapping; reads and writes go to single entries."""
+    def extend(self, values: Iterable[T]) -> None:
+        """Append several elements, as :meth:`add_all` does."""
+        self.add_all(values)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.get())
+
+    def __len__(self) -> int:
+        return len(self.get())
+
+    def __contains__(self, value: object) -> bool:
+        return value in self.get()
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> T | list[T]:
+        return self.get()[index]
+
+
+class MapState(MutableMapping[K, V]):
+    """A mapping of the current key's; reads and writes go to single entries.
+
+    It is a ``MutableMapping``, with all that a dict can do: ``state[key]``, ``del state[key]``, ``key in state``,
+    ``len(state)``, ``for key in state``, ``state.setdefault(key, value)``. Flink's names stand beside that.
+    ``len(state)`` counts the entries. Changing the state ends the right to go on iterating.
+    """
 
     @overload
     def get(self, key: K) -> V | None: ...
@@ -88,15 +123,15 @@ class MapState(ABC, Generic[K, V]):
         """Whether there is such an entry."""
 
     @abstractmethod
-    def items(self) -> Iterator[tuple[K, V]]:
-        """The entries in insertion order. Changing the state ends the right to go on iterating."""
+    def items(self) -> ItemsView[K, V]:
+        """The entries in insertion order."""
 
     @abstractmethod
-    def keys(self) -> Iterator[K]:
+    def keys(self) -> KeysView[K]:
         """The keys of the entries."""
 
     @abstractmethod
-    def values(self) -> Iterator[V]:
+    def values(self) -> ValuesView[V]:
         """The values of the entries."""
 
     @abstractmethod
@@ -106,6 +141,36 @@ class MapState(ABC, Generic[K, V]):
     @abstractmethod
     def clear(self) -> None:
         """Forget the mapping of the current key."""
+
+    def update(self, other: Any = (), /, **more: Any) -> None:
+        """Set several entries, as ``dict.update`` does."""
+        self.put_all(dict(other, **more))
+
+    def __getitem__(self, key: K) -> V:
+        value = self.get(key, _MISSING)
+        if value is _MISSING:
+            raise KeyError(key)
+        return value
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self.put(key, value)
+
+    def __delitem__(self, key: K) -> None:
+        if not self.contains(key):
+            raise KeyError(key)
+        self.remove(key)
+
+    def __contains__(self, key: object) -> bool:
+        return self.contains(key)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self.keys())
+
+    def __len__(self) -> int:
+        return len(self.keys())
+
+    def __bool__(self) -> bool:
+        return not self.is_empty()
 
 
 class ReducingState(ABC, Generic[T]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from sluiceway.elements import Batch
@@ -12,7 +13,19 @@ from sluiceway.instants import Instant, instant_ms
 from sluiceway.isolation import isolated
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.operators.windows.tables import BoundState, WindowTables, refuse_state_of_merging_windows
-from sluiceway.state import ReducingState, ReducingStateDescriptor, ValueState, ValueStateDescriptor
+from sluiceway.state import (
+    AggregatingState,
+    AggregatingStateDescriptor,
+    ListState,
+    ListStateDescriptor,
+    MapState,
+    MapStateDescriptor,
+    ReducingState,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueState,
+    ValueStateDescriptor,
+)
 from sluiceway.windowing import (
     GLOBAL_WINDOW,
     AssignerContext,
@@ -51,6 +64,31 @@ class Times(AssignerContext, EvictorContext):
 
     def __init__(self, operator: WindowOperator) -> None:
         self._operator = operator
+
+    @cached_property
+    def _state(self) -> BoundState:
+        store = self._operator.store
+        return BoundState(store, WindowTables(store, "assigner"))
+
+    def get_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
+        """Value state of the key."""
+        return self._state.get_state(descriptor)
+
+    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+        """List state of the key."""
+        return self._state.get_list_state(descriptor)
+
+    def get_map_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        """Map state of the key."""
+        return self._state.get_map_state(descriptor)
+
+    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+        """Reducing state of the key."""
+        return self._state.get_reducing_state(descriptor)
+
+    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
+        """Aggregating state of the key."""
+        return self._state.get_aggregating_state(descriptor)
 
     def current_watermark(self) -> int:
         """The operator's watermark."""
@@ -119,10 +157,22 @@ class TriggerAccess(TriggerContext):
         """Reducing state of the key and the window."""
         return self._tables.reducing_state(descriptor, namespace_of(self.window))
 
-    def merge_reducing_state(self, descriptor: ReducingStateDescriptor) -> None:
-        """Reduce the state of the windows that merge into that of the result."""
+    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+        """List state of the key and the window."""
+        return self._tables.list_state(descriptor, namespace_of(self.window))
+
+    def get_map_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        """Map state of the key and the window."""
+        return self._tables.map_state(descriptor, namespace_of(self.window))
+
+    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
+        """Aggregating state of the key and the window."""
+        return self._tables.aggregating_state(descriptor, namespace_of(self.window))
+
+    def merge_state(self, descriptor: StateDescriptor) -> None:
+        """Merge the state of the windows that merge into that of the result."""
         if self.merged is None:
-            raise StateError("merge_reducing_state() is for on_merge() alone: no windows are being merged now")
+            raise StateError("merge_state() is for on_merge() alone: no windows are being merged now")
         self._tables.merge(descriptor, namespace_of(self.window), map(namespace_of, self.merged))
 
 

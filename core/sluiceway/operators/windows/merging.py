@@ -224,7 +224,7 @@ class MergingWindowOperator(WindowOperator):
         for window in windows:
             access.window = window
             self._trigger.clear(window, access)
-            self._trigger_tables.release(window[:], all_keys_done=False)
+            self._trigger_tables.release(window[:], all_keys_done=True)
             timers.delete(self.cleanup_time(window), key, window)
 
     def _retire(self, key: Any, window: TimeWindow) -> None:
@@ -251,7 +251,7 @@ class MergingWindowOperator(WindowOperator):
         if over:
             self._clear(key, own, entries)
             self._retire(key, own)
-            self._trigger_tables.release(own[:], all_keys_done=False)
+            self._trigger_tables.release(own[:], all_keys_done=True)
         if key not in entries:
             self._release(place, entries)
 

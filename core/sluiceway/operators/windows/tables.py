@@ -73,15 +73,52 @@ class WindowTables:
         named = self._table(descriptor, self._store.aggregating_state)[0]
         return self._store.aggregating_state(named, namespace)
 
-    def merge(self, descriptor: ReducingStateDescriptor, target: Hashable, sources: Iterable[Hashable]) -> None:
-        """Reduce what the current key has in ``sources`` into what it has in ``target``."""
-        into = self.reducing_state(descriptor, target)
+    def merge(self, descriptor: StateDescriptor, target: Hashable, sources: Iterable[Hashable]) -> None:
+        """Merge what the current key has in ``sources`` into what it has in ``target``.
+
+        Raises:
+            StateError: it cannot be merged: value state, or an aggregate function without ``merge``.
+        """
+        if isinstance(descriptor, ReducingStateDescriptor):
+            into = self.reducing_state(descriptor, target)
+            for state in (self.reducing_state(descriptor, namespace) for namespace in sources):
+                if (value := state.get()) is not None:
+                    into.add(value)
+                    state.clear()
+        elif isinstance(descriptor, ListStateDescriptor):
+            to = self.list_state(descriptor, target)
+            for items in (self.list_state(descriptor, namespace) for namespace in sources):
+                to.add_all(items.get())
+                items.clear()
+        elif isinstance(descriptor, MapStateDescriptor):
+            entries = self.map_state(descriptor, target)
+            for mapping in (self.map_state(descriptor, namespace) for namespace in sources):
+                entries.put_all(dict(mapping.items()))
+                mapping.clear()
+        elif isinstance(descriptor, AggregatingStateDescriptor):
+            self._merge_accumulators(descriptor, target, sources)
+        else:
+            raise StateError(
+                f"merge_state() of {descriptor.name!r}: a {type(descriptor).__name__} does not say how values are "
+                "merged; use a ReducingStateDescriptor"
+            )
+
+    def _merge_accumulators(
+        self, descriptor: AggregatingStateDescriptor, target: Hashable, sources: Iterable[Hashable]
+    ) -> None:
+        # As it is kept, an accumulator is the value of the key in a table of values.
+        named, table, _ = self._table(descriptor, self._store.aggregating_state)
+        if named.expires:
+            raise StateError(
+                f"merge_state() of {descriptor.name!r}: accumulators with a time to live are not merged"
+            )
+        key = self._store.current_key
+        into = table.entries(target)
         for namespace in sources:
-            state = self.reducing_state(descriptor, namespace)
-            value = state.get()
-            if value is not None:
-                into.add(value)
-                state.clear()
+            accumulator = table.entries(namespace).pop(key, MISSING)
+            if accumulator is not MISSING:
+                kept = into.get(key, MISSING)
+                into[key] = accumulator if kept is MISSING else named.aggregate.merge(kept, accumulator)
 
     def release(self, namespace: Hashable, *, all_keys_done: bool) -> None:
         """Drop the window where no key has anything in it.

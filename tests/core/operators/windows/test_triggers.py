@@ -361,7 +361,7 @@ def test_state_is_merged_only_when_windows_are() -> None:
 
     with triggered(EventTimeSessionWindows(10), Hasty(1)) as h:
         h.process_batch(["a1", "a2"], [0, 5])
-        with pytest.raises(StateError, match=r"merge_reducing_state\(\) is for on_merge\(\) alone"):
+        with pytest.raises(StateError, match=r"merge_state\(\) is for on_merge\(\) alone"):
             h.process("a!", 5)
 
 
