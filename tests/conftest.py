@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import signal
 import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -173,3 +175,22 @@ def refusing_port() -> Iterator[int]:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         yield s.getsockname()[1]
+
+
+class _NoDescriptors:
+    """No file can be opened in this process."""
+
+    def __enter__(self) -> None:
+        self._before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        free = os.dup(0)
+        os.close(free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, self._before[1]))
+
+    def __exit__(self, *_: object) -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, self._before)
+
+
+@pytest.fixture
+def no_descriptors() -> AbstractContextManager[None]:
+    """As long as it is entered, this process has no descriptors left."""
+    return _NoDescriptors()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from sluiceway.accepting import Later
 from sluiceway.buffers import Buffer
 
 __all__ = ["Carrier", "CarrierContext", "Link", "LinkLostError", "Payload"]
@@ -75,6 +76,10 @@ class CarrierContext:
             What is sent in a turn can go out together then.
         accepted: to be called with each link that a peer has made, when the peer has proved that it belongs to
             the cluster.
+        later: ``later(action, after_s)`` has something called once, after a delay in seconds, and returns the
+            call, which can be cancelled. For deadlines of handshakes, and pauses where descriptors are short:
+            :class:`~sluiceway.accepting.AcceptLoop` does both.
+        warn: logs a warning, a whole sentence.
     """
 
     worker: str
@@ -84,6 +89,8 @@ class CarrierContext:
     unwatch: Callable[[int, bool], None]
     soon: Callable[[Callable[[], None]], None]
     accepted: Callable[[Link], None]
+    later: Later
+    warn: Callable[[str], None]
 
 
 class Carrier(ABC):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from sluiceway.buffers import NetworkBufferPool
 from sluiceway.carrier import CarrierContext, Link, Payload
 from sluiceway.runtime.cluster.messages import Heartbeat, encode
+from sluiceway.runtime.worker import Scheduled
 from sluiceway.testing.simulation.background import SimulatedBackground
 from sluiceway.testing.simulation.carrier import SimulatedCarrier
 from sluiceway.testing.simulation.errors import SimulationError
@@ -151,7 +153,7 @@ def free_before_release(seed: int) -> int:
         link.on_frame = lambda header, payload: came.append(payload)
 
     for name in ("worker-1", "worker-2"):
-        context = CarrierContext(name, "", b"", _nothing, _nothing, _nothing, accept)
+        context = CarrierContext(name, "", b"", _nothing, _nothing, _nothing, accept, _never, _nothing)
         SimulatedCarrier(Node(here, name), carriers).start(context)
     one = carriers["worker-1"]
     pool = NetworkBufferPool(one.segments(1, 64))
@@ -175,6 +177,10 @@ def free_before_release(seed: int) -> int:
 
 
 def _nothing(*arguments: object) -> None: ...
+
+
+def _never(action: Callable[[], None], after_s: float) -> Scheduled:
+    return Scheduled(action)
 
 
 def test_work_beside_a_loop_is_told_of_later_and_never_to_the_dead() -> None:

@@ -103,8 +103,13 @@ class ConsumerLink:
                 return
             receiver.frame(header, payload, self._load_error)
         except struct.error:
-            self._link.close()
-            self._link_lost(LinkLostError(f"worker {self.peer!r} sent a frame that is too short: {header[:40]!r}"))
+            self._break(f"a frame that is too short: {header[:40]!r}")
+        except Exception as error:  # whatever it sent ends this link, and not the worker
+            self._break(f"a frame that cannot be read: {type(error).__name__}: {error}: {header[:40]!r}")
+
+    def _break(self, what: str) -> None:
+        self._link.close()
+        self._link_lost(LinkLostError(f"worker {self.peer!r} sent {what}"))
 
     def _link_lost(self, error: LinkLostError) -> None:
         self._lost(self)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import struct
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Protocol
-
-import msgspec
 
 from sluiceway.buffers import Buffer, ChannelBuffers, PartitionBuffers
 from sluiceway.carrier import Link, LinkLostError, Payload
@@ -93,9 +90,10 @@ class ProducerLink:
             payload.release()
         try:
             self._understand(header)
-        except (struct.error, msgspec.MsgspecError, TypeError, ValueError, IndexError) as error:
+        except Exception as error:  # whatever it sent ends this link, and not the worker
             self._link.close()
-            self._lost(LinkLostError(f"worker {self._link.peer!r} sent what is no frame: {error}"))
+            why = f"worker {self._link.peer!r} sent what is no frame: {type(error).__name__}: {error}"
+            self._lost(LinkLostError(why))
 
     def _understand(self, header: bytes) -> None:
         kind = header[0]

@@ -19,6 +19,7 @@ from threading import get_ident
 
 from sluiceway.clock import Clock
 from sluiceway.connector import Wait
+from sluiceway.runtime.enginelog import ERROR, log
 from sluiceway.runtime.poller import Poller
 
 __all__ = ["Progress", "Scheduled", "Tasklet", "Worker", "acting_for", "stepping"]
@@ -235,6 +236,10 @@ class Worker:
     def forget(self, tasklet: Tasklet) -> None:
         """Stop watching files for a tasklet; it may close them now."""
         self._poller.forget(tasklet)
+
+    def defect(self, where: str, error: Exception) -> None:
+        """Log an exception that was contained where it has come from, so that it ends no more than that."""
+        log(ERROR, "workers", f"{type(error).__name__} {where}", error=error)
 
     def next_deadline(self) -> float | None:
         """The earliest deadline in monotonic seconds, or None."""

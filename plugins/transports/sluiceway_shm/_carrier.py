@@ -6,8 +6,10 @@ import os
 import socket
 import struct
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
+from sluiceway.accepting import AcceptLoop
 from sluiceway.carrier import Carrier, CarrierContext, Link
 from sluiceway_shm._link import CHUNK_BYTES, ShmLink, greeting
 from sluiceway_shm._memory import Memory
@@ -31,6 +33,7 @@ class ShmCarrier(Carrier):
     def __init__(self) -> None:
         self._context: CarrierContext | None = None
         self._listener: socket.socket | None = None
+        self._accepting: AcceptLoop | None = None
         self._path = ""
         self._memfd = -1
         self._memory: Memory | None = None
@@ -49,7 +52,15 @@ class ShmCarrier(Carrier):
         listener.bind(self._path)
         os.chmod(self._path, 0o600)
         listener.listen(_BACKLOG)
-        context.watch(listener.fileno(), False, self._accept)
+        self._accepting = AcceptLoop(
+            listener,
+            self._accept,
+            watch=context.watch,
+            unwatch=context.unwatch,
+            later=context.later,
+            warn=context.warn,
+            what="the transport 'shm'",
+        )
         return self._path
 
     def segments(self, count: int, size: int) -> list[memoryview]:
@@ -77,7 +88,8 @@ class ShmCarrier(Carrier):
             link.close()
         self._links.clear()
         if self._listener is not None:
-            self._started().unwatch(self._listener.fileno(), False)
+            assert self._accepting is not None
+            self._accepting.close()
             self._listener.close()
             self._listener = None
             with suppress(FileNotFoundError):
@@ -89,22 +101,37 @@ class ShmCarrier(Carrier):
             self._memory.close()
             self._memory = None
 
-    def _accept(self) -> None:
-        assert self._listener is not None
-        while True:
-            try:
-                sock, _ = self._listener.accept()
-            except (BlockingIOError, InterruptedError):
-                return
-            except OSError:  # the peer has gone again
-                continue
-            sock.setblocking(False)
-            if _uid_of_peer(sock) != os.getuid():
-                sock.close()
-                continue
-            link = ShmLink(sock, self._started(), self._hello(), self._chunk, self._links.discard, accepted=True)
-            self._links.add(link)
-            link.watch()
+    def _accept(self, sock: socket.socket) -> ShmLink | None:
+        assert self._accepting is not None
+        sock.setblocking(False)
+        uid = _uid_of_peer(sock)
+        if uid != os.getuid():
+            sock.close()
+            self._accepting.refused(f"its peer runs as user {uid}")
+            return None
+        link = ShmLink(
+            sock,
+            replace(self._started(), accepted=self._proved),
+            self._hello(),
+            self._chunk,
+            self._forget,
+            accepted=True,
+            refused=self._accepting.refused,
+        )
+        self._links.add(link)
+        link.watch()
+        return link
+
+    def _proved(self, link: Link) -> None:
+        assert self._accepting is not None
+        assert isinstance(link, ShmLink)
+        self._accepting.forget(link)
+        self._started().accepted(link)
+
+    def _forget(self, link: ShmLink) -> None:
+        assert self._accepting is not None
+        self._accepting.forget(link)
+        self._links.discard(link)
 
     def _hello(self) -> tuple[bytes, int]:
         """What is said first, and the file that goes with it."""

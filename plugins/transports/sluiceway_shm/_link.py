@@ -34,6 +34,7 @@ CHUNK_BYTES: Final = 1 << 16
 """How much is read at a time: hundreds of frames, whose payloads are elsewhere."""
 
 _LONGEST: Final = 1 << 24
+_LONGEST_BEFORE_PROOF: Final = 1024
 _ENOUGH_BYTES: Final = 1 << 17
 """So much payload has the peer told at once, so that both are at work; less waits for the end of the turn."""
 
@@ -74,6 +75,7 @@ class ShmLink(Link):
         hello: what to say first, and the file that goes with it; -1: none.
         chunk: where to read to; nothing is left in it afterwards.
         forget: told when the link is over.
+        refused: told why, when a peer that has made the link has not proved itself.
         accepted: whether the peer has made the link.
     """
 
@@ -86,6 +88,7 @@ class ShmLink(Link):
         forget: Callable[[ShmLink], None],
         *,
         accepted: bool = False,
+        refused: Callable[[str], None] = lambda why: None,
     ) -> None:
         self.peer = ""
         self.on_frame = _no_frame
@@ -96,6 +99,7 @@ class ShmLink(Link):
         self._chunk = chunk
         self._forget = forget
         self._accepted = accepted
+        self._refused = refused
         self._out = bytearray()
         self._in = bytearray()
         self._fds: deque[int] = deque()
@@ -138,6 +142,13 @@ class ShmLink(Link):
         if not self._closed:
             self._flush()
             self._end()
+
+    def turn_away(self, why: str) -> None:
+        """Close at once, unless the peer has proved itself: what it has sent until now is read first."""
+        if not self._closed and not self._greeted:
+            self._readable()
+        if not self._closed and not self._greeted:
+            self._lose(f"a peer was turned away: {why}")
 
     # ---- coming up ------------------------------------------------------------------------------------------
 
@@ -242,8 +253,8 @@ class ShmLink(Link):
             else:
                 came = self._chunk[:size]
                 self._in += came[self._take_frames(came) :]
-        except (struct.error, ValueError, OSError) as error:
-            self._lose(f"worker {self.peer!r} sent what is no frame: {error}")
+        except Exception as error:  # whatever it sent ends this link, and not the worker
+            self._lose(f"worker {self.peer!r} sent what is no frame: {type(error).__name__}: {error}")
 
     def _receive_with_files(self) -> int:
         size, ancillary, _, _ = self._socket.recvmsg_into([self._chunk], socket.CMSG_SPACE(4 * 4))
@@ -252,6 +263,8 @@ class ShmLink(Link):
                 files = array.array("i")
                 files.frombytes(body[: len(body) - len(body) % files.itemsize])
                 self._fds.extend(files)
+        if len(self._fds) > 1:  # they are closed with the link
+            raise OSError(f"{len(self._fds)} files came with the greeting")
         return size
 
     def _take_frames(self, data: bytearray | memoryview) -> int:
@@ -262,10 +275,12 @@ class ShmLink(Link):
             size, kind = _HEAD.unpack_from(data, at)
             begin = at + _HEAD.size
             end = begin + size
-            if end > len(data):
-                if size > _LONGEST:
-                    raise ValueError(f"a header of {size} bytes")
-                break
+            if end > len(data) or not self._greeted:
+                longest = _LONGEST if self._greeted else _LONGEST_BEFORE_PROOF
+                if size > longest:
+                    raise ValueError(f"a header of {size} bytes, where {longest} is the limit")
+                if end > len(data):
+                    break
             at = end
             if kind == _WITH_PAYLOAD and self._greeted:
                 if size < _PLACE.size:
@@ -329,6 +344,8 @@ class ShmLink(Link):
     def _lose(self, why: str) -> None:
         if not self._closed:
             self._end()
+            if self._accepted and not self._greeted:
+                self._refused(why)
             self.on_lost(LinkLostError(why))
 
     def _end(self) -> None:

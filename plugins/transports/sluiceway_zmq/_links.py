@@ -76,7 +76,10 @@ class _ZmqLink(Link):
         """A message from the peer, who has proved who it is."""
         kind = said[:1]
         if kind == _FRAMES and parts <= 2:
-            self._frames(said, payload)
+            try:
+                self._frames(said, payload)
+            except Exception as error:  # whatever it sent ends this link, and not the worker
+                self.lose(f"sent what cannot be processed: {type(error).__name__}: {error}")
         elif kind == BYE:
             self.lose("has closed the connection")
         else:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import struct
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -69,3 +73,77 @@ class TestShmCarrier(CarrierConformance):
         with pytest.raises(ConnectionError):
             receiver.receive()
         assert accepted == []
+
+    def works(self, a: Party, b: Party) -> None:
+        sender, receiver = self.channel(a, b, edge=f"edge {len(a.warnings)}")
+        sender.send(Batch(["still"]))
+        assert self.receive(receiver, 1) == [Batch(["still"])]
+        sender.close()
+        receiver.close()
+        self.settle()
+
+    def is_closed(self, stranger: socket.socket) -> Callable[[], bool]:
+        stranger.setblocking(False)
+
+        def is_closed() -> bool:
+            try:
+                return not stranger.recv(65536)
+            except BlockingIOError:
+                return False
+            except ConnectionResetError:
+                return True
+
+        return is_closed
+
+    @pytest.mark.parametrize(
+        ("data", "files", "says"),
+        [
+            (struct.pack("<IB", 2000, 4) + b"x" * 2000, 0, "a header of 2000 bytes, where 1024 is the limit"),
+            (struct.pack("<IB", 1 << 20, 4), 0, "a header of 1048576 bytes, where 1024 is the limit"),
+            (struct.pack("<IB", 3, 4) + b"abc", 0, "unpack_from requires a buffer of at least 10 bytes"),
+            (struct.pack("<IB", 1, 1) + b"x", 0, "kind 1 before the greeting"),
+            (struct.pack("<IB", 100, 4), 3, "3 files came with the greeting"),
+        ],
+    )
+    def test_what_a_stranger_says_is_bounded(self, data: bytes, files: int, says: str) -> None:
+        a, b = self.worker("a"), self.worker("b")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger, open(os.devnull) as file:
+            stranger.connect(a.address)
+            socket.send_fds(stranger, [data], [file.fileno()] * files)
+            self.settle(self.is_closed(stranger))
+        assert len(a.warnings) == 1
+        assert a.warnings[0].startswith("the transport 'shm' closed a connection: ")
+        assert says in a.warnings[0]
+        self.works(a, b)
+
+    def test_an_idle_stranger_is_turned_away(self) -> None:
+        a, b = self.worker("a"), self.worker("b")
+        a.carrier._accepting._proof_s = 0.05  # type: ignore[attr-defined]
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
+            stranger.connect(a.address)
+            closed = self.is_closed(stranger)
+            self.settle(lambda: bool(a.carrier._accepting.strangers))  # type: ignore[attr-defined]
+            until = time.monotonic() + 30
+            while not closed():
+                a.turn(0.01)
+                assert time.monotonic() < until
+        a.carrier._accepting._proof_s = 30.0  # type: ignore[attr-defined]
+        self.works(a, b)
+        assert a.carrier._accepting.strangers == 0  # type: ignore[attr-defined]
+
+    def test_a_worker_without_descriptors_waits_for_some(
+        self, no_descriptors: AbstractContextManager[None]
+    ) -> None:
+        a, b = self.worker("a"), self.worker("b")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
+            stranger.connect(a.address)
+            with no_descriptors:
+                turns, until = 0, time.monotonic() + 1
+                while time.monotonic() < until:
+                    a.turn(0.2)
+                    turns += 1
+                assert turns < 50, "it does not spin"
+            (warning,) = a.warnings
+            assert warning.startswith("the transport 'shm' cannot accept connections for now: ")
+            self.settle(lambda: a.turn(0.05) or bool(a.carrier._accepting.strangers))  # type: ignore[attr-defined, func-returns-value]
+            self.works(a, b)

@@ -20,6 +20,7 @@ from sluiceway.carrier import Carrier, CarrierContext, LinkLostError
 from sluiceway.elements import Batch
 from sluiceway.errors import ConfigurationError
 from sluiceway.runtime.poller import SelectorPoller
+from sluiceway.runtime.worker import Scheduled
 from sluiceway.testing.conformance import carrier as suite
 from sluiceway.testing.conformance.carrier import CarrierConformance
 
@@ -213,10 +214,16 @@ class TestZmqCarrierOverTcp(_Suite):
         assert self.worker("a").carrier._router.mechanism == zmq.CURVE  # type: ignore[attr-defined]
 
 
+NEVER = Scheduled(lambda: None)
+
+
+def nothing(*arguments: object) -> None: ...
+
+
 def alone(directory: Path) -> CarrierContext:
     """For a carrier that never gets so far that anything would be watched for it."""
     return CarrierContext(
-        "w", str(directory), b"s" * 32, lambda *a: None, lambda *a: None, lambda call: None, lambda link: None
+        "w", str(directory), b"s" * 32, nothing, nothing, nothing, nothing, lambda action, after_s: NEVER, nothing
     )
 
 
@@ -289,7 +296,7 @@ def test_a_peer_that_answers_nothing_any_more_is_lost(tmp_path: Path, monkeypatc
         "from sluiceway_zmq._carrier import ZmqCarrier\n"
         "p, soon = SelectorPoller(), []\n"
         "took = lambda link: print('accepted', flush=True)\n"
-        "context = CarrierContext('a', sys.argv[1], b's' * 32, p.keep, p.drop, soon.append, took)\n"
+        "context = CarrierContext('a', sys.argv[1], b's' * 32, p.keep, p.drop, soon.append, took, took, print)\n"
         "print(ZmqCarrier('').start(context), flush=True)\n"
         "while True:\n"
         "    while soon: soon.pop(0)()\n"
@@ -304,7 +311,15 @@ def test_a_peer_that_answers_nothing_any_more_is_lost(tmp_path: Path, monkeypatc
             address = process.stdout.readline().strip()
             soon: list[Any] = []
             context = CarrierContext(
-                "b", str(tmp_path), b"s" * 32, poller.keep, poller.drop, soon.append, lambda link: None
+                "b",
+                str(tmp_path),
+                b"s" * 32,
+                poller.keep,
+                poller.drop,
+                soon.append,
+                nothing,
+                lambda action, after_s: NEVER,
+                nothing,
             )
             carrier.start(context)
             link = carrier.connect("a", address)

@@ -7,25 +7,36 @@ import secrets
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
-
 from sluiceway.connector import Wait
 from sluiceway.errors import SluicewayError
-from sluiceway.runtime.cluster.messages import PROTOCOL_VERSION, Hello, Message, Proof, decode, encode
+from sluiceway.runtime.cluster.messages import (
+    PROTOCOL_VERSION,
+    Hello,
+    MalformedMessageError,
+    Message,
+    Proof,
+    decode,
+    encode,
+)
 from sluiceway.runtime.cluster.platform import Stream
 from sluiceway.runtime.worker import Progress, Tasklet, Worker
 
-__all__ = ["Connection", "ConnectionLostError"]
+__all__ = ["BrokenProtocolError", "Connection", "ConnectionLostError"]
 
 _HEADER: Final = 4
 _LONGEST_BEFORE_PROOF: Final = 1024
 _LONGEST: Final = 1 << 30
 _CHUNK: Final = 1 << 18
+_CHUNK_BEFORE_PROOF: Final = 4096
 _READS_PER_STEP: Final = 8
 
 
 class ConnectionLostError(SluicewayError):
-    """The peer is gone, is not one of ours, or does not speak our language."""
+    """The peer closed, failed authentication, or speaks another protocol version."""
+
+
+class BrokenProtocolError(ConnectionLostError):
+    """The peer did not prove itself, or sent what is not to be sent."""
 
 
 class Connection(Tasklet):
@@ -34,7 +45,8 @@ class Connection(Tasklet):
     Each side signs the nonce of the other with the cluster's secret (HMAC-SHA-256, with its own role and both
     nonces, so that a signature cannot be sent back to where it came from). Until the peer has proved that it
     knows the secret, frames of more than 1 KiB and messages other than the two of the handshake end the
-    connection, and nothing that was sent goes out.
+    connection, and nothing that was sent goes out. After that, too, a frame that is no message, and a message that
+    cannot be processed, end this connection and nothing else.
 
     All calls from the loop's thread, in which also the callbacks come.
 
@@ -84,6 +96,11 @@ class Connection(Tasklet):
         loop.add(self)
 
     @property
+    def proved(self) -> bool:
+        """Whether the peer has proved itself, also if the connection is closed by now."""
+        return self._proved
+
+    @property
     def open(self) -> bool:
         """Whether the peer has proved itself and the connection stands."""
         return self._proved and not self._closing and not self._closed
@@ -114,6 +131,14 @@ class Connection(Tasklet):
         self._closed = True
         self._socket.close()
 
+    def turn_away(self, why: str) -> None:
+        """Close at once, unless the peer has proved itself: what it has sent until now is read first."""
+        if not self._closed and not self._proved:
+            self.step()
+        if not self._closed and not self._proved:
+            self._end(BrokenProtocolError(f"{self._peer_name()} was turned away: {why}"))
+        self._loop.wake(self)
+
     def step(self) -> Progress:
         """Read and write what can be read and written now."""
         if self._closed:
@@ -125,6 +150,9 @@ class Connection(Tasklet):
             return self._end(error)
         except OSError as error:
             return self._end(ConnectionLostError(f"connection to {self._peer_name()} lost: {error}"))
+        except Exception as error:
+            self._loop.defect(f"in the connection to {self._peer_name()}, which is closed", error)
+            return self._end(ConnectionLostError(f"{type(error).__name__}: {error}"))
         if self._closing and not self._out:
             return self._end(None)
         if more:
@@ -142,7 +170,7 @@ class Connection(Tasklet):
         """Take what has come; whether there may be more."""
         for _ in range(_READS_PER_STEP):
             try:
-                data = self._socket.recv(_CHUNK)
+                data = self._socket.recv(_CHUNK if self._proved else _CHUNK_BEFORE_PROOF)
             except BlockingIOError:
                 return False
             if not data:
@@ -158,16 +186,22 @@ class Connection(Tasklet):
         data = self._in
         while len(data) - at >= _HEADER:
             size = int.from_bytes(data[at : at + _HEADER], "big")
-            if size > (_LONGEST if self._proved else _LONGEST_BEFORE_PROOF):
-                raise ConnectionLostError(f"{self._peer_name()} sent a frame of {size} bytes: not one of ours")
+            longest = _LONGEST if self._proved else _LONGEST_BEFORE_PROOF
+            if size > longest:
+                when = "" if self._proved else " before authentication"
+                raise BrokenProtocolError(
+                    f"{self._peer_name()} sent a frame of {size} bytes, which exceeds the limit{when}, {longest}"
+                )
             end = at + _HEADER + size
             if len(data) < end:
                 break
             try:
-                message = decode(bytes(data[at + _HEADER : end]))
-            except (msgspec.DecodeError, msgspec.ValidationError) as error:
-                raise ConnectionLostError(
-                    f"{self._peer_name()} sent what is no message of protocol {PROTOCOL_VERSION}: {error}"
+                message = decode(bytes(data[at + _HEADER : end]), handshake=not self._proved)
+            except MalformedMessageError as error:
+                kind = "message" if self._proved else "message of the handshake"
+                raise BrokenProtocolError(
+                    f"{self._peer_name()} sent a frame of {size} bytes that is no {kind} of protocol "
+                    f"{PROTOCOL_VERSION}: {error}"
                 ) from error
             at = end
             self._take(message)
@@ -193,25 +227,34 @@ class Connection(Tasklet):
     def _take(self, message: Message) -> None:
         if self._proved:
             if isinstance(message, Hello | Proof):
-                raise ConnectionLostError(f"{self._peer_name()} began anew in the middle")
-            self._on_message(self, message)
+                raise BrokenProtocolError(f"{self._peer_name()} began anew in the middle")
+            try:
+                self._on_message(self, message)
+            except ConnectionLostError:
+                raise
+            except Exception as error:
+                kind = type(message).__name__
+                self._loop.defect(f"{kind} of {self._peer_name()} failed; the connection is closed", error)
+                raise ConnectionLostError(
+                    f"{self._peer_name()} sent {kind}, which failed with {type(error).__name__}: {error}"
+                ) from error
         elif isinstance(message, Hello) and not self._peer_nonce:
             self._greeted(message)
         elif isinstance(message, Proof) and self._peer_nonce:
             self._check(message)
         else:
-            raise ConnectionLostError(f"{self._peer_name()} sent a message before it had proved who it is")
+            raise BrokenProtocolError(f"{self._peer_name()} sent a message before it had proved who it is")
 
     def _greeted(self, hello: Hello) -> None:
         if hello.version != PROTOCOL_VERSION:
-            raise ConnectionLostError(
+            raise BrokenProtocolError(
                 f"a {hello.role} speaks protocol {hello.version}, this {self._role} {PROTOCOL_VERSION}: run the"
                 " same version of Sluiceway on both sides"
             )
         if hello.role == self._role or (self._peer_role is not None and hello.role != self._peer_role):
-            raise ConnectionLostError(f"a {hello.role!r:.40} has no business with this {self._role}")
+            raise BrokenProtocolError(f"a {hello.role!r:.40} has no business with this {self._role}")
         if len(hello.nonce) < 16 or hello.nonce == self._nonce:
-            raise ConnectionLostError(f"{self._peer_name()} sent a nonce that is none")
+            raise BrokenProtocolError(f"{self._peer_name()} sent a nonce that is none")
         self.peer = hello.role
         self._peer_nonce = hello.nonce
         self._write(Proof(_sign(self._secret, self._role, hello.nonce, self._nonce)))
@@ -219,7 +262,7 @@ class Connection(Tasklet):
     def _check(self, proof: Proof) -> None:
         expected = _sign(self._secret, self.peer, self._nonce, self._peer_nonce)
         if not hmac.compare_digest(proof.signature, expected):
-            raise ConnectionLostError(f"a {self.peer} does not know this cluster's secret")
+            raise BrokenProtocolError(f"a {self.peer} does not know this cluster's secret")
         self._proved = True
         for held in self._held:
             self._write(held)

@@ -9,10 +9,11 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
+from sluiceway.accepting import AcceptLoop
 from sluiceway.config import Settings
 from sluiceway.engine import Services
 from sluiceway.graph import JobGraph, slots_required
-from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
+from sluiceway.runtime.cluster.connection import BrokenProtocolError, Connection, ConnectionLostError
 from sluiceway.runtime.cluster.directories import worker_numbers
 from sluiceway.runtime.cluster.fence import Fence
 from sluiceway.runtime.cluster.jobrun import JobRun
@@ -30,7 +31,7 @@ from sluiceway.runtime.cluster.messages import (
     Results,
     StopWorker,
 )
-from sluiceway.runtime.cluster.platform import Platform
+from sluiceway.runtime.cluster.platform import Platform, Stream
 from sluiceway.runtime.cluster.processes import WorkerConfig, WorkerHandle, start_worker
 from sluiceway.runtime.cluster.resources import ResourceManager, WorkerLostError
 from sluiceway.runtime.cluster.toldlines import show_lines
@@ -163,7 +164,16 @@ class JobManager:
             epoch=epoch,
         )
         self._listener = self._platform.listen(directory)
-        self._poller.keep(self._listener.fileno(), False, self._accept)
+        self._connections: set[Connection] = set()
+        self._accepting = AcceptLoop(
+            self._listener,
+            self._accept,
+            watch=self._poller.keep,
+            unwatch=self._poller.drop,
+            later=lambda action, after_s: self.loop.at(self._clock.monotonic() + after_s, action),
+            warn=lambda text: log(WARNING, "workers", text),
+            what="the job manager",
+        )
         if fence is not None:
             self.loop.soon(lambda: self._look_beyond(fence))
 
@@ -193,7 +203,10 @@ class JobManager:
         self._stopping = True
         self.resources.end_processes(0)
         if self._listener.fileno() >= 0:
-            self._poller.drop(self._listener.fileno(), False)
+            self._accepting.close()
+            for connection in self._connections:
+                connection.abandon()
+            self._connections.clear()
             self._background.close()
             self._listener.close()
             self._poller.close()
@@ -386,20 +399,18 @@ class JobManager:
 
     # ---- connections ----------------------------------------------------------------------------------------
 
-    def _accept(self) -> None:
-        try:
-            sock, _ = self._listener.accept()
-        except (BlockingIOError, InterruptedError):
-            return
-        Connection(
+    def _accept(self, sock: Stream) -> Connection:
+        connection = Connection(
             sock,
             self.loop,
             self._secret,
             "manager",
-            on_open=lambda connection: None,
+            on_open=self._accepting.forget,
             on_message=self._message,
             on_closed=self._closed,
         )
+        self._connections.add(connection)
+        return connection
 
     def _message(self, connection: Connection, message: Message) -> None:
         if connection.peer != "worker":
@@ -412,6 +423,8 @@ class JobManager:
             self.loop.soon(lambda: show_lines(message.lines, self._logs.style))
             return
         if isinstance(message, Register):
+            if message.slots != self._slots_per_worker and message.epoch == self.epoch:
+                raise BrokenProtocolError(f"worker {message.worker!r:.80} offers {message.slots} slots")
             if message.epoch == self.epoch:
                 self.resources.register(connection, message)
             elif message.line and message.epoch < self.epoch and self._could_start(message):
@@ -429,5 +442,12 @@ class JobManager:
         return (message.slots, message.transport) == (self._slots_per_worker, self._transport)
 
     def _closed(self, connection: Connection, why: ConnectionLostError | None) -> None:
-        if connection.peer == "worker":
-            self.resources.closed(connection, why)
+        self._accepting.forget(connection)
+        self._connections.discard(connection)
+        if not connection.proved:
+            if isinstance(why, BrokenProtocolError):
+                self._accepting.refused(str(why))
+        elif connection.peer == "worker":
+            self.resources.closed(connection, why)  # which says why the worker is lost
+        elif isinstance(why, BrokenProtocolError):
+            log(WARNING, "workers", f"closed a connection: {why}")

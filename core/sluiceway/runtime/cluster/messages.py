@@ -11,6 +11,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from sluiceway.errors import SluicewayError
+
 __all__ = [
     "PROTOCOL_VERSION",
     "AcknowledgeCheckpoint",
@@ -34,6 +36,7 @@ __all__ = [
     "JobEnded",
     "JobInfo",
     "Logged",
+    "MalformedMessageError",
     "Message",
     "NoMoreSplits",
     "Proof",
@@ -62,6 +65,10 @@ __all__ = [
 
 PROTOCOL_VERSION: Final = 2
 """Raised when a message changes its meaning. Peers of different versions part at once."""
+
+
+class MalformedMessageError(SluicewayError):
+    """Bytes that are no message of this protocol."""
 
 
 class _Message(msgspec.Struct, frozen=True, tag=True):
@@ -470,6 +477,7 @@ Message: TypeAlias = (
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(Message)
+_HANDSHAKE: Final = msgspec.msgpack.Decoder(Hello | Proof)
 
 
 def encode(message: Message) -> bytes:
@@ -477,7 +485,19 @@ def encode(message: Message) -> bytes:
     return _ENCODER.encode(message)
 
 
-def decode(data: bytes | bytearray | memoryview) -> Message:
-    """The message. Raises msgspec.DecodeError or msgspec.ValidationError for anything else."""
-    message: Message = _DECODER.decode(data)
+def decode(data: bytes | bytearray | memoryview, *, handshake: bool = False) -> Message:
+    """Return the message.
+
+    Args:
+        data: its bytes.
+        handshake: take the two messages of the handshake only, as long as the peer has proved nothing.
+
+    Raises:
+        MalformedMessageError: anything else, whatever the decoder raises: invalid UTF-8 and deep nesting are no
+            errors of msgspec's own.
+    """
+    try:
+        message: Message = (_HANDSHAKE if handshake else _DECODER).decode(data)
+    except Exception as error:
+        raise MalformedMessageError(f"{type(error).__name__}: {error}") from error
     return message

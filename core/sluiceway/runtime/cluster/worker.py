@@ -53,6 +53,7 @@ from sluiceway.runtime.cluster.processes import WorkerConfig
 from sluiceway.runtime.cluster.routing import RoutingTransport
 from sluiceway.runtime.cluster.shipping import dump, dump_error, load, load_error
 from sluiceway.runtime.cluster.toldlines import ToldLog
+from sluiceway.runtime.enginelog import WARNING, log
 from sluiceway.runtime.failure import add_note, contained
 from sluiceway.runtime.localcopies import keep_copies, with_local_copies
 from sluiceway.runtime.localtransport import LocalTransport
@@ -189,6 +190,8 @@ class WorkerProcess:
                 unwatch=self._poller.drop,
                 soon=self._loop.soon,
                 accepted=lambda link: self.network.accepted(link),
+                later=lambda action, after_s: self._loop.at(self._clock.monotonic() + after_s, action),
+                warn=lambda text: log(WARNING, "workers", f"{config.name}: {text}"),
             )
         )
         segments = self._carrier.segments(config.segments, config.segment_bytes)

@@ -31,12 +31,14 @@ from hypothesis import strategies as st
 
 from sluiceway.buffers import NetworkBufferPool
 from sluiceway.carrier import Carrier, CarrierContext, Link
+from sluiceway.clock import SystemClock
 from sluiceway.credit import GateCredits
 from sluiceway.elements import Batch, CancelCheckpointMarker, CheckpointBarrier, Element
 from sluiceway.errors import CorruptStreamError, NoResourceAvailableError
 from sluiceway.network import NetworkTransport
 from sluiceway.network.frames import OPEN, pack_open
 from sluiceway.runtime.poller import SelectorPoller
+from sluiceway.runtime.worker import Worker as Loop
 from sluiceway.testing.conformance.channels import SERIALIZER, ChannelConformance, Moves, Worker
 from sluiceway.transport import ChannelId
 
@@ -66,6 +68,8 @@ class Party:
     Attributes:
         listens: whether its transport is told of the links that peers make; if not, this is:
         opened: links by which a peer has opened a channel, and its number.
+        timers: the calls that its carrier has asked for.
+        warnings: what its carrier has warned of.
     """
 
     def __init__(
@@ -73,6 +77,9 @@ class Party:
     ) -> None:
         self.name = name
         self.poller = SelectorPoller()
+        self.clock = SystemClock()
+        self.timers = Loop(self.clock, self.poller)
+        self.warnings: list[str] = []
         self.opened: list[tuple[Link, bytes]] = []
         self.listens = True
         self._soon: deque[Callable[[], None]] = deque()
@@ -86,6 +93,8 @@ class Party:
                 unwatch=self.poller.drop,
                 soon=self._soon.append,
                 accepted=lambda link: self.accepted(link),
+                later=lambda action, after_s: self.timers.at(self.clock.monotonic() + after_s, action),
+                warn=self.warnings.append,
             )
         )
         addresses[name] = self.address
@@ -110,6 +119,7 @@ class Party:
         soon = self._soon
         while soon:
             soon.popleft()()
+        self.timers.run_ready()
         self.poller.poll(timeout_s)
         while soon:
             soon.popleft()()

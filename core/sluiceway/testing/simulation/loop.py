@@ -171,6 +171,10 @@ class SimulatedLoop(Worker):
         super().soon(action)
         self._node.stir()
 
+    def defect(self, where: str, error: Exception) -> None:
+        """Raise it: what is contained in a process must not stay hidden in a simulation."""
+        raise error
+
     def wake(self, tasklet: Tasklet) -> None:
         """As it says."""
         super().wake(tasklet)

@@ -46,6 +46,8 @@ class End:
             **more,
         )
 
+        stage.ends.append(self)
+
     def _open(self, connection: Connection) -> None:
         self.opened += 1
 
@@ -55,6 +57,7 @@ class Stage:
 
     def __init__(self) -> None:
         self.poller = SelectorPoller()
+        self.ends: list[End] = []
         self.loop = Worker(SystemClock(), self.poller)
 
     def settle(self) -> None:
@@ -68,6 +71,8 @@ class Stage:
 def stage() -> Iterator[Stage]:
     made = Stage()
     yield made
+    for end in made.ends:
+        end.connection.abandon()
     made.poller.close()
 
 
@@ -122,23 +127,31 @@ def test_a_mirror_is_no_peer(stage: Stage) -> None:
     assert len(manager.closed) == 1
 
 
-def frame(message: Message) -> bytes:
-    data = encode(message)
+def framed(data: bytes) -> bytes:
     return len(data).to_bytes(4, "big") + data
+
+
+def frame(message: Message) -> bytes:
+    return framed(encode(message))
 
 
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (frame(Register("w", 1, 1, "")), "sent a message before it had proved who it is"),
+        (frame(Register("w", 1, 1, "")), "that is no message of the handshake of protocol 2: "),
         (frame(Proof(b"x" * 32)), "sent a message before it had proved who it is"),
-        ((1 << 20).to_bytes(4, "big"), "sent a frame of 1048576 bytes: not one of ours"),
-        (b"\0\0\0\3abc", "sent what is no message of protocol 2"),
+        (
+            (1 << 20).to_bytes(4, "big"),
+            "of 1048576 bytes, which exceeds the limit before authentication, 1024",
+        ),
+        (b"\0\0\0\3abc", "sent a frame of 3 bytes that is no message of the handshake of protocol 2: "),
         (
             frame(Hello("worker", b"n" * 32, version=99)),
             "a worker speaks protocol 99, this manager 2: run",
         ),
         (frame(Hello("worker", b"short")), "sent a nonce that is none"),
+        (framed(b"\x83\xa4type\xa5Hello\xa4role\xa3\xff\xfe\xfd\xa5nonce\xc4\1a"), "UnicodeDecodeError: "),
+        (framed(b"\x82\xa4type\xa5Hello\xa1x" + b"\x91" * 1000), "RecursionError: "),
     ],
 )
 def test_strangers_are_told_from_peers(stage: Stage, data: bytes, says: str) -> None:
@@ -150,6 +163,77 @@ def test_strangers_are_told_from_peers(stage: Stage, data: bytes, says: str) -> 
         assert says in str(manager.closed[0])
         assert manager.opened == 0
         assert manager.got == []
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (framed(b"\x82\xa4type\xa9CancelJob\xa3job\xa3\xff\xfe\xfd"), "UnicodeDecodeError: "),
+        (framed(b"\x82\xa4type\xa9Heartbeat\xa1x" + b"\x91" * 2000), "RecursionError: "),
+        (framed(b"\x82\xa4type\xabDeployTasks\xa8attempts\xdd\xff\xff\xff\xff\xa1a"), "DecodeError: "),
+        (frame(Hello("worker", b"n" * 32)), "began anew in the middle"),
+        ((1 << 31).to_bytes(4, "big"), "which exceeds the limit, 1073741824"),
+    ],
+)
+def test_what_a_peer_sends_that_is_no_message_ends_its_connection_alone(
+    stage: Stage, data: bytes, says: str
+) -> None:
+    left, right = socket.socketpair()
+    worker, manager = End(stage, left, "worker", peer_role="manager"), End(stage, right, "manager")
+    others = [
+        End(stage, sock, role) for sock, role in zip(socket.socketpair(), ("worker", "manager"), strict=True)
+    ]
+    stage.settle()
+    worker.connection._out += data
+    stage.loop.wake(worker.connection)
+    stage.settle()
+    assert says in str(manager.closed[0])
+    assert str(manager.closed[0]).startswith("the worker sent") or "began anew" in says
+    assert len(worker.closed) == 1
+    others[0].connection.send(Heartbeat(1))
+    stage.settle()
+    assert others[1].got == [Heartbeat(1)]
+
+
+def test_a_message_that_cannot_be_processed_ends_its_connection_alone(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    left, right = socket.socketpair()
+    worker, manager = End(stage, left, "worker", peer_role="manager"), End(stage, right, "manager")
+    stage.settle()
+
+    def fail(connection: Connection, message: Message) -> None:
+        raise ValueError("'nonsense' is not a valid ExecutionState")
+
+    manager.connection._on_message = fail
+    worker.connection.send(Heartbeat(1))
+    stage.settle()
+    said = "the worker sent Heartbeat, which failed with ValueError: 'nonsense' is not a valid ExecutionState"
+    assert [str(why) for why in manager.closed] == [said]
+    assert "ValueError Heartbeat of the worker failed; the connection is closed" in caplog.text
+    assert "Traceback" in caplog.text
+    assert len(worker.closed) == 1
+
+
+def test_who_is_turned_away_is_closed_unless_its_proof_has_come(stage: Stage) -> None:
+    left, right = socket.socketpair()
+    with right:
+        idle = End(stage, left, "manager")
+        stage.settle()
+        idle.connection.turn_away("it is late")
+        stage.settle()
+        assert [str(why) for why in idle.closed] == ["the peer was turned away: it is late"]
+        assert not stage.loop.alive()
+    left, right = socket.socketpair()
+    worker, manager = End(stage, left, "worker", peer_role="manager"), End(stage, right, "manager")
+    while not worker.connection.proved:
+        stage.loop.run_ready(1)
+        stage.poller.poll(0)
+    manager.connection.turn_away("it is late")
+    stage.settle()
+    assert (worker.opened, manager.opened, manager.closed) == (1, 1, [])
+    manager.connection.turn_away("it is known by now")
+    assert manager.connection.open
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))

@@ -1,0 +1,169 @@
+"""A job manager that listens on TCP, and those who connect to it without the secret."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluiceway.accepting import MOST_STRANGERS
+from sluiceway.clock import SystemClock
+from sluiceway.plugins import default_manager
+from sluiceway.runtime.cluster.connection import Connection
+from sluiceway.runtime.cluster.hosting import HostedPlatform, connect
+from sluiceway.runtime.cluster.manager import JobManager
+from sluiceway.runtime.cluster.messages import AskStatus, Done, Hello, Message, encode
+
+SECRET = b"s" * 32
+
+
+class Site:
+    """A job manager whose time can be put forward, and clients of it in the same loop."""
+
+    def __init__(self, directory: Path) -> None:
+        self.clock = Ahead()
+        self.sockets: list[socket.socket] = []
+        self.asked: list[Message] = []
+        platform = HostedPlatform("127.0.0.1")
+        self.manager = JobManager(
+            directory,
+            SECRET,
+            default_manager().services(self.clock),
+            transport="zmq",
+            slots_per_worker=1,
+            max_workers=1,
+            heartbeat_timeout_s=50.0,
+            platform=platform,
+            on_client=self._asked,
+        )
+        self.address = platform.address(directory, self.manager._listener)
+
+    def _asked(self, client: Connection, message: Message) -> None:
+        self.asked.append(message)
+        assert isinstance(message, AskStatus)
+        client.send(Done(message.request))
+
+    def stranger(self) -> socket.socket:
+        sock = connect(self.address)
+        self.sockets.append(sock)
+        return sock
+
+    def turn_until(self, done: Callable[[], Any], within_s: float = 30.0) -> None:
+        until = time.monotonic() + within_s
+        while not done():
+            assert time.monotonic() < until
+            self.manager.loop.at(self.clock.monotonic() + 0.01, lambda: None)
+            self.manager.turn()
+
+    def serves(self) -> None:
+        """Somebody who knows the secret is answered."""
+        answers: list[Message] = []
+        client = Connection(
+            connect(self.address),
+            self.manager.loop,
+            SECRET,
+            "client",
+            peer_role="manager",
+            on_open=lambda connection: None,
+            on_message=lambda connection, message: answers.append(message),
+            on_closed=lambda connection, why: None,
+        )
+        client.send(AskStatus(7))
+        self.turn_until(lambda: answers)
+        assert answers == [Done(7)]
+        client.close()
+        self.turn_until(lambda: client._closed)
+
+    def close(self) -> None:
+        for sock in self.sockets:
+            sock.close()
+        self.manager.close()
+
+
+class Ahead(SystemClock):
+    ahead_s = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.ahead_s
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    directory = tmp_path / "cluster"
+    directory.mkdir()
+    made = Site(directory)
+    yield made
+    made.close()
+
+
+def closed(sock: socket.socket) -> Callable[[], bool]:
+    sock.setblocking(False)
+
+    def closed() -> bool:
+        try:
+            return not sock.recv(65536)
+        except BlockingIOError:
+            return False
+        except ConnectionResetError:
+            return True
+
+    return closed
+
+
+HOSTILE = {
+    "invalid UTF-8": b"\x83\xa4type\xa5Hello\xa4role\xa3\xff\xfe\xfd\xa5nonce\xc4\1a",
+    "deep nesting": b"\x82\xa4type\xa5Hello\xa1x" + b"\x91" * 1000,
+    "a huge list": b"\x82\xa4type\xabDeployTasks\xa8attempts\xdd\xff\xff\xff\xff\xa1a",
+    "a message of others": encode(AskStatus(1)),
+    "a short nonce": encode(Hello("worker", b"")),
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_frame_of_a_stranger_ends_its_connection_and_nothing_else(
+    site: Site, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    sock = site.stranger()
+    data = HOSTILE[kind]
+    sock.sendall(len(data).to_bytes(4, "big") + data)
+    site.turn_until(closed(sock))
+    assert "the job manager closed a connection: " in caplog.text
+    site.serves()
+
+
+def test_idle_strangers_are_closed_and_keep_nobody_out(site: Site) -> None:
+    idle = []
+    for number in range(1, MOST_STRANGERS + 11):
+        idle.append(site.stranger())
+        site.turn_until(lambda n=number: site.manager._accepting.strangers == min(n, MOST_STRANGERS))  # type: ignore[misc]
+    site.turn_until(closed(idle[9]))
+    site.serves()
+    site.clock.ahead_s = 40.0
+    site.turn_until(lambda: not site.manager._accepting.strangers)
+    site.turn_until(closed(idle[-1]))
+    site.serves()
+
+
+def test_a_process_without_descriptors_waits_for_some(
+    site: Site, caplog: pytest.LogCaptureFixture, no_descriptors: AbstractContextManager[None]
+) -> None:
+    waiting = site.stranger()
+    with no_descriptors:
+        turns, until = 0, time.monotonic() + 1.2
+        while time.monotonic() < until:
+            site.manager.turn()
+            turns += 1
+        assert turns < 100, "it does not spin"
+        assert caplog.text.count("the job manager cannot accept connections for now: ") == 1
+        assert os.strerror(errno.EMFILE) in caplog.text
+    waiting.sendall(b"\0\0\0\3abc")
+    site.turn_until(closed(waiting))
+    site.serves()
