@@ -88,6 +88,53 @@ def test_the_same_command_line_goes_on_after_each_kill(start: Any, write: Any, p
     assert written(place) == ALL, "what has ended stays ended"
 
 
+def test_checkpoints_of_earlier_runs_are_pruned_and_savepoints_kept(
+    start: Any, write: Any, place: Path, sluiceway: Any
+) -> None:
+    nothing = sluiceway("checkpoints", "prune", "kept")
+    assert (nothing.exit_code, nothing.stdout) == (0, "0 checkpoints of earlier runs, with 0 B of state.\n")
+    write("job.py", COUNTING)
+    write("other.py", COUNTING.replace('"counting"', '"other"').replace('"out"', '"elsewhere"'))
+    for number, end in enumerate((signal.SIGKILL, signal.SIGTERM, signal.SIGKILL)):
+        before = completed(place)
+        process = start(*RUN, "--savepoint", "kept", "job.py")
+        until(lambda before=before: completed(place) - before)
+        process.send_signal(end)
+        process.communicate(timeout=60)
+        if number == 0:
+            process = start(*RUN, "other.py")
+            until(lambda: list(place.glob("kept/other-*/chk-*/metadata.json")))
+            process.kill()
+            process.communicate()
+    runs = sorted(
+        place.glob("kept/counting-*"),
+        key=lambda run: max(p.stat().st_mtime for p in run.glob("chk-*/metadata.json")),
+    )
+    damaged = runs[0] / "chk-1000" / "metadata.json"
+    damaged.parent.mkdir()
+    damaged.write_text("{")
+    earlier = {
+        str(p.parent.relative_to(place / "kept")) for run in runs[:-1] for p in run.glob("chk-*/metadata.json")
+    }
+    earlier.discard(str(damaged.parent.relative_to(place / "kept")))
+    assert len(earlier) == 2
+    there = completed(place)
+    would = json.loads(sluiceway("checkpoints", "prune", "kept", "--dry-run", "--json").stdout)
+    assert (would["deleted"], set(would["earlier"])) == ([], earlier)
+    assert completed(place) == there
+    done = sluiceway("checkpoints", "prune", "kept")
+    assert done.exit_code == 0
+    assert set(done.stdout.splitlines()[:-1]) == {f"deleted {name}" for name in earlier}
+    assert f"{damaged}" in done.stderr
+    assert completed(place) == there - {place / "kept" / name / "metadata.json" for name in earlier}
+    assert len(list(place.glob("kept/savepoint-counting-*/metadata.json"))) == 1
+    damaged.unlink()
+    last = start(*RUN, "job.py")
+    _, said = last.communicate(timeout=120)
+    assert last.returncode == 0, said
+    assert written(place) == ALL
+
+
 def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(
     start: Any, write: Any, place: Path
 ) -> None:

@@ -8,11 +8,12 @@ from typing import Any
 
 import click
 
+from sluiceway.cli.errors import warn
 from sluiceway.cli.groups import Group
 from sluiceway.cli.history import history, is_place, shown_size, shown_time
 from sluiceway.cli.manager import manager
 from sluiceway.cli.tables import print_table
-from sluiceway.errors import ConfigurationError
+from sluiceway.errors import CheckpointError, ConfigurationError
 
 __all__ = ["checkpoints"]
 
@@ -205,6 +206,50 @@ def gc(place: str, older_than: str, dry_run: bool, as_json: bool) -> None:
         click.echo(f"{'would delete' if dry_run else 'deleted'} {file.name} ({shown_size(file.size)})")
     kept = f"; {len(found.kept)} more may be of a checkpoint that is under way" if found.kept else ""
     click.echo(f"{len(found.files)} files, {shown_size(found.size)}{kept}.")
+
+
+@checkpoints.command()
+@click.argument("place")
+@click.option("--dry-run", is_flag=True, help="Delete nothing, only say what would be.")
+@_json_flag
+def prune(place: str, dry_run: bool, as_json: bool) -> None:
+    """Delete the checkpoints of earlier runs in PLACE: of each job, those of all runs but the newest.
+
+    The newest run of a job is the one with its newest complete checkpoint, from which --resume begins; nothing of
+    that run is deleted, and no savepoint is. Checkpoints that cannot be read stay, with a warning.
+    """
+    from sluiceway.checkpoints import CHECKPOINT, CheckpointDirectory, find_checkpoints, load_metadata
+
+    storage = manager().checkpoint_storage(place)
+    # By job, and by directory of the run: the number, time of completion and size of each checkpoint.
+    runs: dict[str, dict[str, list[tuple[int, int, int]]]] = {}
+    for directory in find_checkpoints(storage):
+        try:
+            metadata = load_metadata(storage, directory)
+        except CheckpointError as error:
+            warn(f"{error}; it is left as it is")
+            continue
+        run, _, name = directory.rpartition("/")
+        if metadata.kind == CHECKPOINT and name == f"chk-{metadata.checkpoint_id}":
+            found = (metadata.checkpoint_id, metadata.completed_ms, metadata.size)
+            runs.setdefault(metadata.job_name, {}).setdefault(run, []).append(found)
+    deleted, size = [], 0
+    for of_job in runs.values():
+        newest = max(of_job, key=lambda run: max(completed_ms for _, completed_ms, _ in of_job[run]))
+        for run, of_run in of_job.items():
+            if run == newest:
+                continue
+            for number, _, bytes_ in sorted(of_run):
+                deleted.append(f"{run}/chk-{number}" if run else f"chk-{number}")
+                size += bytes_
+                if not dry_run:
+                    CheckpointDirectory(storage, run).discard(number)
+    if as_json:
+        click.echo(json.dumps({"deleted": [] if dry_run else deleted, "earlier": deleted, "size": size}, indent=2))
+        return
+    for directory in deleted:
+        click.echo(f"{'would delete' if dry_run else 'deleted'} {directory}")
+    click.echo(f"{len(deleted)} checkpoints of earlier runs, with {shown_size(size)} of state.")
 
 
 def _states(vertex: Any) -> list[tuple[str, str, str, str, str, str]]:
