@@ -203,7 +203,6 @@ def _calibrate() -> tuple[int, int, int]:
     return _references(mine), _references_of_parts(mine), _references_while_read(mine)
 
 
-_COUNTED: Final = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
 # How many references are counted where there is no other: of an argument, of a part, of a list in a loop over it.
 # Measured, since versions of Python differ in what a call itself adds.
 _ALONE, _ALONE_IN_PARENT, _ALONE_WHILE_READ = _calibrate()
@@ -241,7 +240,7 @@ def isolated(value: Any, holders: int = 0) -> Any:
     """Return ``value`` if nobody but the caller can change it, else a deep copy of it.
 
     Args:
-        value: the caller has it in one local variable.
+        value: the caller has it in one local variable, not in an expression alone: references are counted.
         holders: in how many other places the caller has it.
 
     Raises:
@@ -290,6 +289,24 @@ def copied(value: Any) -> Any:
             "its function, or another record or consumer, still refers to it: emit an object of its own for each "
             "record, without what cannot be copied, or run with the option object-reuse, which shares records"
         ) from error
+
+
+def _counts_are_exact() -> bool:
+    """Try it: a version of Python may count otherwise."""
+    if sys.implementation.name != "cpython" or not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return False
+    alone: list[object] = [[]]
+    shared: list[object] = [[]]
+    others = [shared]
+    part: list[object] = []
+    of_others: list[object] = [part]
+    others.append(part)
+    found = [isolated(alone) is alone, isolated(shared) is shared, isolated(of_others) is of_others]
+    return found == [True, False, False]
+
+
+_COUNTED = True
+_COUNTED = _counts_are_exact()
 
 
 # ---- records of a batch --------------------------------------------------------------------------------------

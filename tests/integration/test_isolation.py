@@ -316,3 +316,34 @@ class TestCheck:
         named = [f.node for f in flow.check(object_reuse=True) if f.code == "shared-records"]
         assert len(named) == 2
         assert not [f for f in flow.check() if f.code == "shared-records"]
+
+
+class TestFunctionsOfBatches:
+    def test_what_is_kept_is_copied(self) -> None:
+        class Keeps(sw.BatchProcessFunction[int, Any]):
+            def open(self, context: sw.RuntimeContext) -> None:
+                self.rows: list[dict[str, int]] = [{"n": 0}]
+
+            def process_batch(self, values: Any, ctx: Any) -> Any:
+                for row in self.rows:
+                    row["n"] += sum(values)
+                return self.rows
+
+        flow = sw.Pipeline("batches")
+        results = flow.from_collection([1, 2, 3]).process(Keeps()).collect()
+        flow.run(batch_size=1)
+        assert results == [{"n": 1}, {"n": 3}, {"n": 6}]
+
+    def test_what_is_made_anew_is_not(self) -> None:
+        made: list[int] = []
+
+        class Makes(sw.BatchProcessFunction[int, Any]):
+            def process_batch(self, values: Any, ctx: Any) -> Any:
+                rows = [{"n": value} for value in values]
+                made.extend(map(id, rows))
+                return rows
+
+        flow = sw.Pipeline("batches")
+        results = flow.from_collection([1, 2, 3]).process(Makes()).collect()
+        flow.run()
+        assert list(map(id, results)) == made

@@ -63,7 +63,17 @@ class _Context(BatchProcessFunction.Context):
         for name, batch in sides:
             self._operator.output.side(name, batch)
 
-    def batch_of(self, given: Any, what: str) -> Batch[Any]:
+    def returned(self, given: Any) -> Batch[Any] | None:
+        """The batch of what the function returned."""
+        if given is None:
+            return None
+        values: list[Any] | None = None
+        if type(given) is list:
+            values = []
+            self._operator.extend(values, given)  # from here, since references to the list are counted
+        return self.batch_of(given if values is None else values, "returned", isolated=values is not None)
+
+    def batch_of(self, given: Any, what: str, *, isolated: bool = False) -> Batch[Any]:
         """The batch of what the function gave; timestamps are those of the records where it gave none."""
         said = f"the batch function of step {self._operator.step_name!r} {what}"
         if isinstance(given, Batch):
@@ -77,7 +87,7 @@ class _Context(BatchProcessFunction.Context):
             raise FunctionContractError(
                 f"{said} {given!r:.100} ({type(given).__name__}); it takes an iterable of records, or a Batch"
             )
-        values = self._records(given)
+        values = list(given) if isolated else self._records(given)
         if self._timestamps is not None and values and len(values) != self._count:
             raise FunctionContractError(
                 f"{said} {len(values)} records for {self._count}, so that it cannot be told which timestamps they "
@@ -110,8 +120,8 @@ class BatchProcessOperator(FunctionOperator):
     @record_loop
     def _made(self, values: list[Any], ctx: _Context) -> Batch[Any] | None:
         # By itself, so that a message names this step and no other one in the chain.
-        given = self._fn.process_batch(values, ctx)
-        return None if given is None else ctx.batch_of(given, "returned")
+        # In no variable here: what the function keeps is found by counting references.
+        return ctx.returned(self._fn.process_batch(values, ctx))
 
 
 class _KeyedContext(_Context, KeyedBatchProcessFunction.Context):
@@ -179,9 +189,8 @@ class KeyedBatchProcessOperator(KeyedProcessOperator):
 
     @record_loop
     def _made(self, values: list[Any], ctx: _KeyedContext) -> Batch[Any] | None:
-        given = self._fn.process_batch(values, ctx)
         # A generator runs here, while there may be a current key.
-        return None if given is None else ctx.batch_of(given, "returned")
+        return ctx.returned(self._fn.process_batch(values, ctx))
 
     def _keys_of(self, values: list[Any]) -> list[Any]:
         try:

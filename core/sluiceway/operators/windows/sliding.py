@@ -140,7 +140,8 @@ class SlidingOperator(SlicedWindowOperator):
             older = before.pop(key, MISSING)
             if older is not MISSING:
                 accumulator = merge(older, accumulator)
-            made = self.isolate(accumulator if result is None else result(accumulator))
+            made = accumulator if result is None else result(accumulator)
+            made = self.isolate(made)
             out.append((key, made) if with_key else made)
         return out
 
