@@ -20,6 +20,7 @@ from threading import get_ident
 from sluiceway.clock import Clock
 from sluiceway.connector import Wait
 from sluiceway.runtime.enginelog import ERROR, log
+from sluiceway.runtime.forks import generation, leave_if_forked
 from sluiceway.runtime.poller import Poller
 
 __all__ = ["Progress", "Scheduled", "Tasklet", "Worker", "acting_for", "stepping"]
@@ -144,6 +145,7 @@ class Worker:
 
     def __init__(self, clock: Clock, poller: Poller) -> None:
         self.thread = get_ident()
+        self._generation = generation()
         self._clock = clock
         self._monotonic = clock.monotonic
         self._poller = poller
@@ -282,6 +284,7 @@ class Worker:
             while self._mails:
                 ran = True
                 self._mails.popleft()()
+                leave_if_forked(self._generation)
             if self._deadlines:
                 self._fire_deadlines()
             ready = self._ready
@@ -323,6 +326,7 @@ class Worker:
                 progress = tasklet.step()
                 ended = self._monotonic()
         finally:
+            leave_if_forked(self._generation)
             stepping.reset(before)
         tasklet.busy_s += ended - started
         tasklet.rest_since = ended
