@@ -545,8 +545,10 @@ def test_whatever_tasks_say_every_checkpoint_ends_and_the_latest_is_the_highest(
     assert job.discarded == complete[:-1]
 
 
-class Watched(TaskSnapshot):
-    """A snapshot that a weak reference can watch."""
+def acknowledged(job: Job, checkpoint_id: int) -> weakref.ref[Any]:
+    state = type("Watched", (TaskSnapshot,), {})(())  # without slots, so that it can be watched
+    job.coordinator.acknowledge("source", checkpoint_id, state)
+    return weakref.ref(state)
 
 
 @pytest.mark.parametrize("how", ["completed", "declined", "its task failed", "savepoint"])
@@ -557,10 +559,7 @@ def test_the_timer_of_a_checkpoint_that_is_over_keeps_nothing(how: str) -> None:
         if how == "savepoint":
             job.ask_for_savepoint()
         job.until_triggered(checkpoint_id)
-        state = Watched(())
-        states.append(weakref.ref(state))
-        job.coordinator.acknowledge("source", checkpoint_id, state)
-        del state
+        states.append(acknowledged(job, checkpoint_id))
         if how == "declined":
             job.coordinator.decline("sink", checkpoint_id, ValueError("no"))
         elif how == "its task failed":
@@ -577,16 +576,11 @@ def test_the_timer_of_a_checkpoint_that_is_over_keeps_nothing(how: str) -> None:
 def test_a_job_that_has_ended_keeps_neither_state_nor_timers() -> None:
     job = Job().started()
     job.until_triggered(1)
-    state = Watched((), drained=True)
-    kept = weakref.ref(state)
-    job.coordinator.acknowledge("source", 1, state)
-    job.acknowledge(1, "sink", drained=True)
-    job.completed_ones.clear()
+    kept = acknowledged(job, 1)
+    job.acknowledge(1, "sink")
     job.ask_for_savepoint()
-    job.coordinator.stop()
-    job.coordinator.forget()
-    job.stored = None  # of the test alone: it refers to the checkpoint
-    del state
+    job.coordinator.stop(), job.coordinator.forget()
+    job.completed_ones, job.stored = {}, None  # of the test alone
     gc.collect()
     assert kept() is None
     assert job.timers.next_deadline() is None
@@ -599,11 +593,8 @@ def test_what_is_still_being_stored_at_the_end_of_the_job_takes_the_place_of_the
     job.stores_at_once = False
     job.until_triggered(2)
     job.acknowledge(2)
-    job.coordinator.stop()
-    job.coordinator.forget()
-    assert job.discarded == []
-    assert job.stored is not None
-    job.stored(None)
-    assert job.discarded == [1]
-    assert job.coordinator.latest is None
+    job.coordinator.stop(), job.coordinator.forget()
+    assert (job.discarded, job.stored is not None) == ([], True)
+    job.stored(None)  # type: ignore[misc]
+    assert (job.discarded, job.coordinator.latest) == ([1], None)
     assert job.timers.next_deadline() is None
