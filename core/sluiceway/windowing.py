@@ -48,6 +48,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class TimeWindow(NamedTuple):
@@ -113,23 +115,23 @@ class AssignerContext(ABC):
     def current_processing_time(self) -> int:
         """Wall-clock time in ms."""
 
-    def get_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
+    def get_state(self, descriptor: ValueStateDescriptor[T]) -> ValueState[T]:
         """Value state of the key. Raises StateError where there is none, as in a test without an operator."""
         raise _no_state()
 
-    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+    def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
         """List state of the key."""
         raise _no_state()
 
-    def get_map_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+    def get_map_state(self, descriptor: MapStateDescriptor[K, T]) -> MapState[K, T]:
         """Map state of the key."""
         raise _no_state()
 
-    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+    def get_reducing_state(self, descriptor: ReducingStateDescriptor[T]) -> ReducingState[T]:
         """Reducing state of the key."""
         raise _no_state()
 
-    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
+    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor[T, V]) -> AggregatingState[T, V]:
         """Aggregating state of the key."""
         raise _no_state()
 
@@ -218,23 +220,23 @@ class TriggerContext(Hinting, ABC):
         """Take a timer back; harmless if there is none."""
 
     @abstractmethod
-    def get_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
+    def get_state(self, descriptor: ValueStateDescriptor[T]) -> ValueState[T]:
         """State of this key and window."""
 
     @abstractmethod
-    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+    def get_reducing_state(self, descriptor: ReducingStateDescriptor[T]) -> ReducingState[T]:
         """Reducing state of this key and window."""
 
     @abstractmethod
-    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+    def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
         """List state of this key and window."""
 
     @abstractmethod
-    def get_map_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+    def get_map_state(self, descriptor: MapStateDescriptor[K, T]) -> MapState[K, T]:
         """Map state of this key and window."""
 
     @abstractmethod
-    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
+    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor[T, V]) -> AggregatingState[T, V]:
         """Aggregating state of this key and window."""
 
     @abstractmethod

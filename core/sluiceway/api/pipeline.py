@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from inspect import isasyncgenfunction
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, Unpack, overload
 
 from sluiceway.api.arguments import check_arity, check_count, check_function, check_text, to_ms
 from sluiceway.api.later import answer
 from sluiceway.api.location import caller_location
 from sluiceway.api.resolution import resolve_source
+from sluiceway.api.runoptions import RunOptions
 from sluiceway.api.stream import DataStream
 from sluiceway.api.timestamps import check_strategy
 from sluiceway.config import Settings, resolve
@@ -287,7 +288,7 @@ class Pipeline(metaclass=HintingType):
         services = services or default_manager().services()
         return self._make_job(lambda graph, effective: prepare(engine, graph, effective, services), settings)
 
-    def run(self, **options: Any) -> JobResult:
+    def run(self, **options: Unpack[RunOptions]) -> JobResult:
         """Run the pipeline to its end, in the calling thread. Ctrl-C cancels it; a second one ends it at once.
 
         Args:
@@ -306,7 +307,7 @@ class Pipeline(metaclass=HintingType):
         with cancel_on_sigint(job):
             return job.run()
 
-    async def start(self, **options: Any) -> JobHandle:
+    async def start(self, **options: Unpack[RunOptions]) -> JobHandle:
         """Start the pipeline in a thread of its own, and return at once.
 
         Args:
@@ -324,7 +325,7 @@ class Pipeline(metaclass=HintingType):
     def explain(
         self,
         format: Literal["text", "mermaid", "json", "html"] = "text",  # noqa: A002 (as the flag is called)
-        **options: Any,
+        **options: Unpack[RunOptions],
     ) -> str:
         """Show the plan: the steps, which of them share a task, and how records travel between them.
 
@@ -343,7 +344,7 @@ class Pipeline(metaclass=HintingType):
         default_manager().register_serializers()
         return explain(self._unfinished_graph(resolve(options).settings), format)
 
-    def check(self, **options: Any) -> list[Finding]:
+    def check(self, **options: Unpack[RunOptions]) -> list[Finding]:
         """Look for what is wrong or doubtful, without running anything; an empty list if all is well.
 
         What steps and options ask for that the engine does not have is an error, what it has in a way of its own

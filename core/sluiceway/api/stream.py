@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from datetime import timedelta
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack, overload
 
 from sluiceway.api.arguments import check_count, check_function, check_text, describe
 from sluiceway.api.later import KEYED_ONLY, answer
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from sluiceway.api.keyed import KeyedStream
     from sluiceway.api.pipeline import Pipeline
     from sluiceway.api.results import CloseableIterator
+    from sluiceway.api.runoptions import RunOptions
     from sluiceway.api.sink import DataStreamSink
     from sluiceway.api.windowed import AllWindowedStream
     from sluiceway.api.windowjoins import CoGroupedStreams, JoinedStreams
@@ -428,7 +429,7 @@ class DataStream(StepSettings, Generic[T]):
 
     # ---- ends ---------------------------------------------------------------------------------------------
 
-    def sink(self, sink: Sink[T] | Sink[Any] | str, /, **options: Any) -> DataStreamSink:
+    def sink(self, sink: Sink[T] | str, /, **options: Any) -> DataStreamSink:
         """Write the records to a sink.
 
         Args:
@@ -456,7 +457,9 @@ class DataStream(StepSettings, Generic[T]):
         self._pipeline._collected.append(sink.collected)
         return sink.collected
 
-    def execute_and_collect(self, job_name: str | None = None, **options: Any) -> CloseableIterator[T]:
+    def execute_and_collect(
+        self, job_name: str | None = None, **options: Unpack[RunOptions]
+    ) -> CloseableIterator[T]:
         """Run what this stream is made of, beside the program, and give its records one after another.
 
         The records of a subtask keep their order, at any parallelism of the pipeline.
@@ -482,7 +485,7 @@ class DataStream(StepSettings, Generic[T]):
         name = None if job_name is None else check_text("execute_and_collect(job_name=)", job_name)
         return collect_from(self, resolve(options).settings, name)
 
-    def take(self, n: int, **options: Any) -> list[T]:
+    def take(self, n: int, **options: Unpack[RunOptions]) -> list[T]:
         """The first ``n`` records, or all if there are fewer. Runs what this stream is made of, as far as that.
 
         For a look at a stream, also one without end, in a notebook or at a prompt. Steps before this one may have

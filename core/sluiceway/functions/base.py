@@ -24,6 +24,8 @@ from sluiceway.state import (
 __all__ = ["Function", "FunctionObject", "OutputTag", "RuntimeContext"]
 
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True)
@@ -87,23 +89,23 @@ class RuntimeContext(Hinting, ABC):
         """The function's own counters, gauges and histograms."""
 
     @abstractmethod
-    def get_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
+    def get_state(self, descriptor: ValueStateDescriptor[T]) -> ValueState[T]:
         """Keyed value state. Raises StateError in a step that is not keyed; so do the other four."""
 
     @abstractmethod
-    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+    def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
         """Keyed list state."""
 
     @abstractmethod
-    def get_map_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+    def get_map_state(self, descriptor: MapStateDescriptor[K, T]) -> MapState[K, T]:
         """Keyed map state."""
 
     @abstractmethod
-    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+    def get_reducing_state(self, descriptor: ReducingStateDescriptor[T]) -> ReducingState[T]:
         """Keyed reducing state."""
 
     @abstractmethod
-    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
+    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor[T, V]) -> AggregatingState[T, V]:
         """Keyed aggregating state."""
 
 

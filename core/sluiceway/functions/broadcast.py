@@ -81,7 +81,7 @@ class BroadcastProcessFunction(Function, ABC, Generic[IN1, IN2, OUT]):
         """What is known while a record of the stream is processed."""
 
         @abstractmethod
-        def get_broadcast_state(self, descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState[Any, Any]:
+        def get_broadcast_state(self, descriptor: MapStateDescriptor[K, V]) -> ReadOnlyBroadcastState[K, V]:
             """The state of that name. Writing to it raises StateError.
 
             Raises:
@@ -92,7 +92,7 @@ class BroadcastProcessFunction(Function, ABC, Generic[IN1, IN2, OUT]):
         """What is known while a broadcast record is processed."""
 
         @abstractmethod
-        def get_broadcast_state(self, descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
+        def get_broadcast_state(self, descriptor: MapStateDescriptor[K, V]) -> BroadcastState[K, V]:
             """The state of that name.
 
             Raises:
@@ -118,7 +118,7 @@ class KeyedBroadcastProcessFunction(Function, ABC, Generic[KEY, IN1, IN2, OUT]):
         """What is known while a record of the keyed stream is processed."""
 
         @abstractmethod
-        def get_broadcast_state(self, descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState[Any, Any]:
+        def get_broadcast_state(self, descriptor: MapStateDescriptor[K, V]) -> ReadOnlyBroadcastState[K, V]:
             """The state of that name. Writing to it raises StateError.
 
             Raises:
@@ -129,7 +129,7 @@ class KeyedBroadcastProcessFunction(Function, ABC, Generic[KEY, IN1, IN2, OUT]):
         """What is known while a timer fires. ``timestamp()`` is when it was set to fire."""
 
         @abstractmethod
-        def get_broadcast_state(self, descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState[Any, Any]:
+        def get_broadcast_state(self, descriptor: MapStateDescriptor[K, V]) -> ReadOnlyBroadcastState[K, V]:
             """The state of that name. Writing to it raises StateError.
 
             Raises:

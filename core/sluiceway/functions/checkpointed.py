@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 from sluiceway.functions.base import FunctionObject, RuntimeContext
 from sluiceway.state import ListState, ListStateDescriptor
@@ -17,6 +17,8 @@ __all__ = [
     "OperatorStateStore",
 ]
 
+T = TypeVar("T")
+
 
 class OperatorStateStore(ABC):
     """Where a function gets its operator state. A name belongs to one state of the step.
@@ -26,7 +28,7 @@ class OperatorStateStore(ABC):
     """
 
     @abstractmethod
-    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+    def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
         """A list of this subtask. After a restore with another parallelism, all elements are dealt out in turn.
 
         Raises:
@@ -34,7 +36,7 @@ class OperatorStateStore(ABC):
         """
 
     @abstractmethod
-    def get_union_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+    def get_union_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
         """A list of this subtask. After a restore, each subtask has the elements of all.
 
         A function that keeps only its own part has to put that in place of the list before the next snapshot;

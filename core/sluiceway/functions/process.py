@@ -5,13 +5,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic
 
 from sluiceway.elsewhere import Hinting
 from sluiceway.functions.base import Function, OutputTag
 from sluiceway.instants import Instant
 
 __all__ = ["KeyedProcessFunction", "ProcessFunction", "TimeDomain", "TimerService"]
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    KEY = TypeVar("KEY", default=Any)
+else:
+    from typing import TypeVar
+
+    KEY = TypeVar("KEY")
 
 K = TypeVar("K")
 IN = TypeVar("IN")
@@ -92,18 +101,18 @@ class ProcessFunction(Function, ABC, Generic[IN, OUT]):
 class KeyedProcessFunction(Function, ABC, Generic[K, IN, OUT]):
     """A process function with state per key."""
 
-    class Context(ProcessFunction.Context):
-        """What is known while one record of a keyed stream is processed."""
+    class Context(ProcessFunction.Context, Generic[KEY]):
+        """What is known while one record of a keyed stream is processed. ``Context[str]``: its key is a str."""
 
         @abstractmethod
-        def get_current_key(self) -> Any:
+        def get_current_key(self) -> KEY:
             """The record's key."""
 
         @abstractmethod
         def timer_service(self) -> TimerService:
             """Time, and the key's timers."""
 
-    class OnTimerContext(Context):
+    class OnTimerContext(Context[KEY]):
         """What is known while a timer fires. ``timestamp()`` is when it was set to fire.
 
         What a timer of event time gives has its timestamp, what one of processing time gives has none.

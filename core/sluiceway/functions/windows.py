@@ -31,6 +31,8 @@ __all__ = [
 ]
 
 K = TypeVar("K")
+T = TypeVar("T")
+V = TypeVar("V")
 IN = TypeVar("IN")
 OUT = TypeVar("OUT")
 
@@ -39,23 +41,23 @@ class WindowState(ABC):
     """Gives handles of state: of the current key, or of the current key and window."""
 
     @abstractmethod
-    def get_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
+    def get_state(self, descriptor: ValueStateDescriptor[T]) -> ValueState[T]:
         """One value."""
 
     @abstractmethod
-    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+    def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
         """A list."""
 
     @abstractmethod
-    def get_map_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+    def get_map_state(self, descriptor: MapStateDescriptor[K, T]) -> MapState[K, T]:
         """A mapping."""
 
     @abstractmethod
-    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+    def get_reducing_state(self, descriptor: ReducingStateDescriptor[T]) -> ReducingState[T]:
         """One value, into which others are reduced."""
 
     @abstractmethod
-    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
+    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor[T, V]) -> AggregatingState[T, V]:
         """An accumulator with a result."""
 
 

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, overload
 
 from sluiceway.elsewhere import Hinting
 from sluiceway.state_ttl import StateTtlConfig
 
 if TYPE_CHECKING:
+    from types import UnionType
+
+    from typing_extensions import TypeVar
+
     from sluiceway.functions import AggregateFunction, ReduceFunction
+
+    # Who names no type has Any, without having to say so.
+    T = TypeVar("T", default=Any)
+    K = TypeVar("K", default=Any)
+    OUT = TypeVar("OUT", default=Any)
+else:
+    from typing import TypeVar
+
+    T, K, OUT = TypeVar("T"), TypeVar("K"), TypeVar("OUT")
 
 __all__ = [
     "VOID_NAMESPACE",
@@ -67,29 +80,111 @@ class StateDescriptor(Hinting):
 
 
 @dataclass(frozen=True)
-class ValueStateDescriptor(StateDescriptor):
+class ValueStateDescriptor(StateDescriptor, Generic[T]):
     """One value per key. ``default`` is what :meth:`ValueState.value` gives before the first update."""
 
     default: Any = None
 
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self,
+            name: str,
+            type: type[T],
+            default: Any = None,
+            *,
+            ttl: StateTtlConfig | None = None,
+            migrate: Callable[[Any], Any] | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self,
+            name: str,
+            type: Any = None,
+            default: Any = None,
+            *,
+            ttl: StateTtlConfig | None = None,
+            migrate: Callable[[Any], Any] | None = None,
+        ) -> None: ...
+        def __init__(self, *args: Any, **more: Any) -> None: ...
+
 
 @dataclass(frozen=True)
-class ListStateDescriptor(StateDescriptor):
+class ListStateDescriptor(StateDescriptor, Generic[T]):
     """A list per key; ``type`` is the type of an element."""
 
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self,
+            name: str,
+            type: type[T],
+            *,
+            ttl: StateTtlConfig | None = None,
+            migrate: Callable[[Any], Any] | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self,
+            name: str,
+            type: Any = None,
+            *,
+            ttl: StateTtlConfig | None = None,
+            migrate: Callable[[Any], Any] | None = None,
+        ) -> None: ...
+        def __init__(self, *args: Any, **more: Any) -> None: ...
+
 
 @dataclass(frozen=True)
-class MapStateDescriptor(StateDescriptor):
+class MapStateDescriptor(StateDescriptor, Generic[K, T]):
     """A mapping per key; ``key_type`` is the type of its keys, ``type`` that of its values."""
 
     key_type: Any = field(default=None, kw_only=True)
 
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self,
+            name: str,
+            type: type[T],
+            *,
+            key_type: type[K],
+            ttl: StateTtlConfig | None = None,
+            migrate: Callable[[Any], Any] | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self,
+            name: str,
+            type: Any = None,
+            *,
+            key_type: Any = None,
+            ttl: StateTtlConfig | None = None,
+            migrate: Callable[[Any], Any] | None = None,
+        ) -> None: ...
+        def __init__(self, *args: Any, **more: Any) -> None: ...
+
 
 @dataclass(frozen=True)
-class ReducingStateDescriptor(StateDescriptor):
+class ReducingStateDescriptor(StateDescriptor, Generic[T]):
     """One value per key, into which each added value is reduced: ``reduce(old, new) -> value``."""
 
     reduce: Callable[[Any, Any], Any] | ReduceFunction[Any] = field(default=None)  # type: ignore[assignment]
+
+    if TYPE_CHECKING:
+        # Without overloads, of which one would take a lambda for a function of anything.
+        def __init__(
+            self,
+            name: str,
+            type: type[T] | UnionType | None = None,  # noqa: A002 (the name of the field)
+            reduce: Callable[[T, T], T] | ReduceFunction[T] = ...,
+            *,
+            ttl: StateTtlConfig | None = None,
+            migrate: Callable[[Any], Any] | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -98,10 +193,22 @@ class ReducingStateDescriptor(StateDescriptor):
 
 
 @dataclass(frozen=True)
-class AggregatingStateDescriptor(StateDescriptor):
+class AggregatingStateDescriptor(StateDescriptor, Generic[T, OUT]):
     """One accumulator per key; ``type`` is the type of the accumulator."""
 
     aggregate: AggregateFunction[Any, Any, Any] = field(default=None)  # type: ignore[arg-type]
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            name: str,
+            type: Any = None,  # noqa: A002
+            aggregate: AggregateFunction[T, Any, OUT] = ...,
+            *,
+            ttl: StateTtlConfig | None = None,
+            migrate: Callable[[Any], Any] | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -7,9 +7,10 @@ import pickle
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
 from sluiceway.api import Pipeline
+from sluiceway.api.runoptions import RunOptions
 from sluiceway.clock import VirtualClock
 from sluiceway.config import Settings, resolve
 from sluiceway.engine import JobResult, JobStatus
@@ -262,7 +263,7 @@ class PipelineHarness:
         )
 
 
-def run_pipeline(flow: Pipeline, **options: Any) -> JobResult:
+def run_pipeline(flow: Pipeline, **options: Unpack[RunOptions]) -> JobResult:
     """Run a pipeline to its end in virtual time: what waits, waits no real time.
 
     Arguments and errors are those of :class:`PipelineHarness`.

@@ -294,7 +294,7 @@ class ProcessingTimeoutTrigger(Trigger):
         should_clear_on_timeout: whether a timeout makes the other trigger begin anew.
     """
 
-    _TIMEOUT = ValueStateDescriptor("timeout", int)
+    _TIMEOUT: ValueStateDescriptor[int | None] = ValueStateDescriptor("timeout", int)
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
 from sluiceway.connector import (
     Boundedness,
@@ -46,7 +46,18 @@ __all__ = ["FilesSource"]
 _SPLIT_SIZE: Final = 32 * 1024 * 1024
 
 
-class FilesSource(Source[Any]):
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=Any)
+    R = TypeVar("R")
+else:
+    from typing import TypeVar
+
+    T, R = TypeVar("T"), TypeVar("R")
+
+
+class FilesSource(Source[T]):
     """The records in files, once each. Made by one of its class methods, one per format.
 
     Paths are files, directories (read with all below them) or globs, local or with the scheme of a filesystem
@@ -110,7 +121,7 @@ class FilesSource(Source[Any]):
         max_line_length: int = DEFAULT_MAX_LINE_LENGTH,
         watch: timedelta | int | str | None = None,
         storage_options: Mapping[str, Any] | None = None,
-    ) -> FilesSource:
+    ) -> FilesSource[str]:
         """The lines of text files, as strings without the line feed and a carriage return before it.
 
         Args:
@@ -134,7 +145,7 @@ class FilesSource(Source[Any]):
         _check_length(max_line_length)
         LineDecoder("\n", encoding, errors, "")
         form = Text(max_line_length, encoding, errors)
-        return cls(
+        lines: FilesSource[Any] = cls(
             paths,
             form,
             compression=compression,
@@ -142,7 +153,36 @@ class FilesSource(Source[Any]):
             watch=watch,
             storage_options=storage_options,
         )
+        return lines
 
+    @overload
+    @classmethod
+    def json_lines(
+        cls,
+        paths: Paths,
+        *,
+        type: type[R],
+        on_error: OnError = "fail",
+        compression: Literal["infer"] | Compression | None = "infer",
+        split_size: int = _SPLIT_SIZE,
+        max_line_length: int = DEFAULT_MAX_LINE_LENGTH,
+        watch: timedelta | int | str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> FilesSource[R]: ...
+    @overload
+    @classmethod
+    def json_lines(
+        cls,
+        paths: Paths,
+        *,
+        type: Any = None,
+        on_error: OnError = "fail",
+        compression: Literal["infer"] | Compression | None = "infer",
+        split_size: int = _SPLIT_SIZE,
+        max_line_length: int = DEFAULT_MAX_LINE_LENGTH,
+        watch: timedelta | int | str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> FilesSource[Any]: ...
     @classmethod
     def json_lines(
         cls,
@@ -155,7 +195,7 @@ class FilesSource(Source[Any]):
         max_line_length: int = DEFAULT_MAX_LINE_LENGTH,
         watch: timedelta | int | str | None = None,
         storage_options: Mapping[str, Any] | None = None,
-    ) -> FilesSource:
+    ) -> FilesSource[Any]:
         """The JSON values in files with one per line. Blank lines are passed over.
 
         Args:
@@ -186,6 +226,42 @@ class FilesSource(Source[Any]):
             storage_options=storage_options,
         )
 
+    @overload
+    @classmethod
+    def csv(
+        cls,
+        paths: Paths,
+        *,
+        header: bool | Sequence[str] = True,
+        delimiter: str = ",",
+        quotechar: str = '"',
+        type: type[R],
+        encoding: str = "utf-8",
+        errors: EncodingErrors = "strict",
+        on_error: OnError = "fail",
+        compression: Literal["infer"] | Compression | None = "infer",
+        max_line_length: int = DEFAULT_MAX_LINE_LENGTH,
+        watch: timedelta | int | str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> FilesSource[R]: ...
+    @overload
+    @classmethod
+    def csv(
+        cls,
+        paths: Paths,
+        *,
+        header: bool | Sequence[str] = True,
+        delimiter: str = ",",
+        quotechar: str = '"',
+        type: Any = None,
+        encoding: str = "utf-8",
+        errors: EncodingErrors = "strict",
+        on_error: OnError = "fail",
+        compression: Literal["infer"] | Compression | None = "infer",
+        max_line_length: int = DEFAULT_MAX_LINE_LENGTH,
+        watch: timedelta | int | str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> FilesSource[Any]: ...
     @classmethod
     def csv(
         cls,
@@ -202,7 +278,7 @@ class FilesSource(Source[Any]):
         max_line_length: int = DEFAULT_MAX_LINE_LENGTH,
         watch: timedelta | int | str | None = None,
         storage_options: Mapping[str, Any] | None = None,
-    ) -> FilesSource:
+    ) -> FilesSource[Any]:
         """The rows of CSV files: dicts of strings by column name, or tuples of strings.
 
         Blank lines are passed over. A quoted field may hold line ends; therefore a file is read by one reader.
@@ -242,6 +318,30 @@ class FilesSource(Source[Any]):
         form = Csv(delimiter, quotechar, names, type, encoding, errors, on_error, max_line_length)
         return cls(paths, form, compression=compression, watch=watch, storage_options=storage_options)
 
+    @overload
+    @classmethod
+    def parquet(
+        cls,
+        paths: Paths,
+        *,
+        columns: Iterable[str] | None = None,
+        type: type[R],
+        on_error: OnError = "fail",
+        watch: timedelta | int | str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> FilesSource[R]: ...
+    @overload
+    @classmethod
+    def parquet(
+        cls,
+        paths: Paths,
+        *,
+        columns: Iterable[str] | None = None,
+        type: Any = None,
+        on_error: OnError = "fail",
+        watch: timedelta | int | str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> FilesSource[Any]: ...
     @classmethod
     def parquet(
         cls,
@@ -252,7 +352,7 @@ class FilesSource(Source[Any]):
         on_error: OnError = "fail",
         watch: timedelta | int | str | None = None,
         storage_options: Mapping[str, Any] | None = None,
-    ) -> FilesSource:
+    ) -> FilesSource[Any]:
         """The rows of Parquet files, as dicts; needs pyarrow. Readers take a row group at a time.
 
         Args:
@@ -274,7 +374,7 @@ class FilesSource(Source[Any]):
         return cls(paths, form, compression=None, watch=watch, storage_options=storage_options)
 
     @classmethod
-    def of(cls, paths: Paths, format: str = "text", **options: Any) -> FilesSource:  # noqa: A002
+    def of(cls, paths: Paths, format: str = "text", **options: Any) -> FilesSource[Any]:  # noqa: A002
         """By the name of a format: ``text``, ``csv``, ``json_lines`` or ``parquet``."""
         formats: dict[str, Callable[..., FilesSource]]
         formats = {"text": cls.text, "csv": cls.csv, "json_lines": cls.json_lines, "parquet": cls.parquet}

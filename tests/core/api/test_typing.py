@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from sluiceway.api.runoptions import RunOptions
+from sluiceway.options import OPTIONS
+
 FOLDER = Path(__file__).parent / "typing"
 ROOT = Path(__file__).parents[3]
 
@@ -55,6 +58,21 @@ def test_mistakes_are_found(errors: list[tuple[str, int, str, str]]) -> None:
     assert sorted(found) == sorted(expected)
     for number, error in found.items():
         assert error[3] in expected[number], error
+
+
+def test_mistakes_of_a_first_pipeline_are_found() -> None:
+    """Records, state, keys, times, sinks and options of the wrong type; each line that is marked, and no other."""
+    program = FOLDER / "wrong_programs.py"
+    marked = {
+        number for number, line in enumerate(program.read_text().splitlines(), 1) if "  # an error: " in line
+    }
+    assert len(marked) >= 17
+    assert {line for _, line, _, _ in mypy(program)} == marked
+
+
+def test_every_option_of_a_run_is_typed() -> None:
+    names = {"from_checkpoint" if name == "from" else name.replace("-", "_") for name in OPTIONS}
+    assert RunOptions.__annotations__.keys() == names
 
 
 def test_the_examples_are_typed() -> None:

@@ -2,9 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, assert_type
 
 import sluiceway as sw
+from sluiceway_files import FilesSource
 
 
 @dataclass
@@ -224,3 +227,44 @@ assert_type(flow.generate(count=3), sw.DataStream[int])
 assert_type(flow.generate(lambda n: str(n), count=3, rate=10), sw.DataStream[str])
 assert_type(flow.from_function(lambda: iter([1.0])), sw.DataStream[float])
 assert_type(flow.run(parallelism=2), sw.JobResult)
+
+
+# ---- state, options and sources -----------------------------------------------------------------------------
+
+
+class Counts(sw.KeyedProcessFunction[str, Order, int]):
+    COUNT = sw.ValueStateDescriptor("count", int, default=0)
+    ANYTHING = sw.ValueStateDescriptor("anything")
+    LAST: sw.ValueStateDescriptor[int | None] = sw.ValueStateDescriptor("last", int)
+
+    def open(self, context: sw.RuntimeContext) -> None:
+        self.count = assert_type(context.get_state(self.COUNT), sw.ValueState[int])
+        self.anything = assert_type(context.get_state(self.ANYTHING), sw.ValueState[Any])
+        self.last = assert_type(context.get_state(self.LAST), sw.ValueState[int | None])
+        self.items = assert_type(
+            context.get_map_state(sw.MapStateDescriptor("items", float, key_type=str)), sw.MapState[str, float]
+        )
+        self.texts = assert_type(context.get_list_state(sw.ListStateDescriptor("texts", str)), sw.ListState[str])
+        self.most = assert_type(
+            context.get_reducing_state(sw.ReducingStateDescriptor("most", int, reduce=lambda a, b: a + b)),
+            sw.ReducingState[int],
+        )
+        self.mean = assert_type(
+            context.get_aggregating_state(sw.AggregatingStateDescriptor("mean", aggregate=Mean())),
+            sw.AggregatingState[Order, float],
+        )
+
+    def process_element(self, value: Order, ctx: sw.KeyedProcessFunction.Context[str]) -> Iterator[int]:
+        self.count.update(self.count.value() + 1)
+        self.items[value.user] = self.items.get(value.user, 0.0) + value.amount
+        self.texts.append(assert_type(ctx.get_current_key(), str))
+        ctx.timer_service().register_event_time_timer(datetime.now(UTC))
+        yield sum(len(text) for text in self.texts)
+
+
+settings: dict[str, Any] = {"parallelism": 2}
+flow.run(parallelism=2, checkpoint_interval=timedelta(seconds=10), checkpoints=Path("here"), **settings)
+assert_type(flow.source(FilesSource.json_lines("orders", type=Order)), sw.DataStream[Order])
+assert_type(flow.source(FilesSource.csv("orders", type=dict[str, str])), sw.DataStream[dict[str, str]])
+assert_type(flow.source(FilesSource.json_lines("orders")), sw.DataStream[Any])
+assert_type(flow.source(FilesSource.text("lines")), sw.DataStream[str])
