@@ -54,6 +54,7 @@ class Settings:
             beginning if the job has left none there.
         allow_dropped_state: whether state of that checkpoint may be left behind for which there is no step any
             more.
+        allow_pickles: whether the job may begin with a checkpoint that somebody else may have written.
         checkpoint_retained: how many completed ones are kept.
         checkpoint_mode: ``exactly-once``, or ``at-least-once``: no channel waits for others meanwhile, and what it
             brings is processed a second time after a failure.
@@ -100,6 +101,7 @@ class Settings:
     from_checkpoint: str | None = None
     resume: bool = False
     allow_dropped_state: bool = False
+    allow_pickles: bool = False
     checkpoint_retained: int = 1
     checkpoint_mode: str = "exactly-once"
     checkpoint_unaligned: bool = False

@@ -215,6 +215,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
         Option("from", "from_checkpoint", "a path or URL", _place),
         Option("resume", "resume", "true or false", _truth),
         Option("allow-dropped-state", "allow_dropped_state", "true or false", _truth),
+        Option("allow-pickles", "allow_pickles", "true or false", _truth),
         Option("checkpoint-retained", "checkpoint_retained", "a whole number >= 1", _whole(1)),
         Option(
             "checkpoint-mode",

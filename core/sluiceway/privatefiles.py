@@ -7,7 +7,7 @@ import stat
 
 from sluiceway.errors import ConfigurationError
 
-__all__ = ["check_private", "make_private_directory", "private_opener"]
+__all__ = ["check_private", "make_private_directory", "other_writers", "private_opener"]
 
 
 def private_opener(path: str, flags: int) -> int:
@@ -31,6 +31,31 @@ def make_private_directory(path: str | os.PathLike[str]) -> None:
     except FileExistsError:
         if not os.path.isdir(path):
             raise
+
+
+def other_writers(path: str, top: str) -> str:
+    """Return who else than this user, or root, may have written a file, for messages; empty: nobody.
+
+    A group that may write counts as nobody else: with the umask of many systems that is the user's own group.
+
+    Args:
+        path: of the file.
+        top: directory, down to which those that it is in are looked at.
+
+    Raises:
+        OSError: one of them is not there, or cannot be looked at.
+    """
+    inside = None
+    while True:
+        told = os.stat(path)
+        if told.st_uid not in (os.getuid(), 0):
+            return f"{path} belongs to another user (uid {told.st_uid})"
+        # In a directory with the sticky bit, such as /tmp, others cannot replace what is not theirs.
+        if told.st_mode & stat.S_IWOTH and not (inside is not None and told.st_mode & stat.S_ISVTX):
+            return f"every user may write to {path}"
+        if path == top or path == os.path.dirname(path):
+            return ""
+        inside, path = path, os.path.dirname(path)
 
 
 def check_private(path: str | os.PathLike[str], what: str, why: str) -> None:

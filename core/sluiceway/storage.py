@@ -134,6 +134,14 @@ class CheckpointStorage(ABC):
                 " process may write, or correct what is in the way"
             ) from error
 
+    def other_writers(self, name: str) -> str | None:
+        """Return who else than this user may have written a file, for messages, as "it belongs to user ann".
+
+        Returns:
+            empty: nobody; None: the storage cannot know.
+        """
+        return None
+
     def distrust(self, name: str) -> bool:
         """What was read of a file is damaged: drop what this storage has kept of it elsewhere.
 

@@ -83,6 +83,11 @@ _SETTINGS: Final = (
         default=None,
         help="Whether state may be left behind for which there is no step any more (it may not).",
     ),
+    click.Option(
+        ["--allow-pickles/--no-allow-pickles"],
+        default=None,
+        help="Whether a checkpoint may be restored that other users may have written (it may not).",
+    ),
     click.Option(["--checkpoint-retained"], metavar="N", help="Completed checkpoints that are kept."),
     click.Option(["--checkpoint-mode"], metavar="MODE", help="exactly-once, or at-least-once."),
     click.Option(

@@ -66,6 +66,7 @@ OPTION_FEATURES: Final[Mapping[str, Feature | None]] = {
     "from": Feature.BEGINNING_FROM,
     "resume": Feature.BEGINNING_FROM,
     "allow-dropped-state": Feature.DROPPED_STATE,
+    "allow-pickles": Feature.BEGINNING_FROM,
     "checkpoint-retained": Feature.CHECKPOINT_TIMING,
     "checkpoint-mode": Feature.AT_LEAST_ONCE,
     "checkpoint-unaligned": Feature.UNALIGNED,

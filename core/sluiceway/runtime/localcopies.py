@@ -54,6 +54,10 @@ class LocalCopies(CheckpointStorage):
         """It is there that files must be written."""
         self._storage.check()
 
+    def other_writers(self, name: str) -> str | None:
+        """As the storage knows."""
+        return self._storage.other_writers(name)
+
     def create(self, name: str, parts: Iterable[bytes]) -> bool:
         """Write it there alone."""
         return self._storage.create(name, parts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sluiceway.checkpoints import (
+    METADATA,
     CheckpointMetadata,
     read_enumerators,
     read_in_flight,
@@ -13,11 +14,12 @@ from sluiceway.checkpoints import (
 )
 from sluiceway.config import Settings
 from sluiceway.engine import Services
-from sluiceway.errors import SluicewayError, StateError
+from sluiceway.errors import ConfigurationError, SluicewayError, StateError
 from sluiceway.graph import JobGraph
-from sluiceway.runtime.enginelog import INFO, log
+from sluiceway.runtime.enginelog import INFO, WARNING, log
 from sluiceway.runtime.resuming import find_newest, find_resumable
 from sluiceway.runtime.snapshots import JobSnapshot
+from sluiceway.storage import CheckpointStorage
 
 __all__ = ["check_place", "refusals", "restore_from", "saved_key_groups", "wrong_key_groups"]
 
@@ -45,6 +47,7 @@ def restore_from(settings: Settings, graph: JobGraph, services: Services) -> Job
 
     Raises:
         CheckpointError: there is no checkpoint there, or it cannot be read.
+        ConfigurationError: somebody else may have written it, and ``allow_pickles`` does not allow that.
         IncompatibleStateError: a state is of another type than its step declares, or its step is of another kind
             now and knows nothing of it, unless that is allowed; as far as that can be seen before the job runs.
         StateError: it has state that no step of the job goes by, unless that is allowed; or keyed state of
@@ -62,6 +65,7 @@ def restore_from(settings: Settings, graph: JobGraph, services: Services) -> Job
     parent, name = split_location(location)
     storage = services.checkpoint_storage(parent)
     directory, metadata = find_newest(storage, name)
+    _check_origin(storage, directory, settings, graph.job_name)
     restored = JobSnapshot(
         read_operators(storage, directory, metadata),
         read_enumerators(storage, directory, metadata),
@@ -77,6 +81,34 @@ def restore_from(settings: Settings, graph: JobGraph, services: Services) -> Job
 
     check_states(saved_metadata(storage, directory, metadata, services), graph, settings, services)
     return restored
+
+
+def _check_origin(storage: CheckpointStorage, directory: str, settings: Settings, job_name: str) -> None:
+    """Refuse a checkpoint that somebody else may have written, or log that this cannot be known."""
+    if settings.allow_pickles:
+        return
+    name = f"{directory}/{METADATA}" if directory else METADATA
+    who = storage.other_writers(name)
+    shown = storage.shown(directory) if directory else storage.location
+    why = "it may hold pickled objects, and these run code when they are loaded"
+    if who:
+        raise ConfigurationError(
+            f"the checkpoint {shown} is not restored: {why}, and {who}. If you trust whoever may have written it,"
+            " say so with --allow-pickles (allow-pickles = true); else restore a checkpoint of your own, or take"
+            " the right to write there from others (chmod o-w)"
+        )
+    if who is None and not _is_below(shown, settings.checkpoints):
+        log(
+            WARNING,
+            "jobs",
+            f"restores {shown}: {why}, so it must come from somebody you trust. allow-pickles = true leaves this"
+            " warning out",
+            job=job_name,
+        )
+
+
+def _is_below(location: str, place: str | None) -> bool:
+    return place is not None and f"{location.rstrip('/')}/".startswith(f"{place.rstrip('/')}/")
 
 
 def saved_key_groups(metadata: CheckpointMetadata) -> dict[str, int]:

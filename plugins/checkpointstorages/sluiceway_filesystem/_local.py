@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Final, TypeVar
 
 from sluiceway.errors import CheckpointError
-from sluiceway.privatefiles import private_opener
+from sluiceway.privatefiles import other_writers, private_opener
 from sluiceway.storage import CheckpointStorage, StoredFile, check_name
 
 __all__ = ["LocalStorage"]
@@ -40,6 +40,11 @@ class LocalStorage(CheckpointStorage):
                 f"checkpoints cannot be kept in {self.location}: {place} is not a directory. Name another place"
             )
         super().check()
+
+    def other_writers(self, name: str) -> str | None:
+        """Look at owners and modes."""
+        with self._failing("look at", name):
+            return other_writers(self._path(name), self.location)
 
     def write(self, name: str, parts: Iterable[bytes]) -> int:
         """Write beside it, sync, rename, sync the directory."""
