@@ -133,3 +133,20 @@ def test_a_reader_without_a_file_is_idle_after_a_while() -> None:
     source = Watched([[1, 2, 3], [11]])
     options = {"batch_size": 10, "parallelism": 3, "auto_watermark_interval": "1h"}
     assert windows_of(source, idleness_ms=50, after_ms=100, **options) == [(0, 3)]
+
+
+class Listed(Watched):
+    """Files that are all there are."""
+
+    @property
+    def boundedness(self) -> Boundedness:
+        return Boundedness.BOUNDED
+
+    def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
+        return SimpleEnumerator(context, self.files if restored is None else restored)
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_small_files_that_overlap_do_not_make_each_other_late(parallelism: int) -> None:
+    fired = windows_of(Listed([[1, 21], [2, 22], [11, 23]]), parallelism=parallelism, batch_size=1000)
+    assert fired == [(0, 2), (10, 1), (20, 3)]

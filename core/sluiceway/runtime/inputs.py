@@ -9,7 +9,7 @@ from typing import Any
 
 from sluiceway.clock import Clock
 from sluiceway.config import Settings
-from sluiceway.connector import END_OF_INPUT, Reader, Source, Wait
+from sluiceway.connector import END_OF_INPUT, Boundedness, Reader, Source, Wait
 from sluiceway.elements import (
     MAX_WATERMARK,
     MIN_WATERMARK,
@@ -281,7 +281,13 @@ class SourceInput(TaskInput):
         strategy = self._strategy
         if strategy is not None:
             self._time = SourceTime(
-                strategy, self._step, self._clock, self._settings, self._held_up_s, reader.waiting_splits
+                strategy,
+                self._step,
+                self._clock,
+                self._settings,
+                self._held_up_s,
+                reader.waiting_splits,
+                bounded=self._source.boundedness is Boundedness.BOUNDED,
             )
             if strategy.alignment is not None:
                 self._member = AlignedReader(strategy.alignment, self._time, reader, self._clock, self._report)

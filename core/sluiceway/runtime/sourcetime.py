@@ -40,8 +40,9 @@ class SourceTime:
     The reader's watermark is the lowest of its splits' that are not idle, and never goes back. Splits count
     from when they are given to the reader to when they are read to their end. The generator of a split that ends
     is asked once more. While no split is left that is not idle, the watermark is the highest of those that ended:
-    the same, whichever ended first. A reader that does not say which split a record is from has one generator for
-    all.
+    the same, whichever ended first. Between two splits of a source that ends by itself, it stays where it is: the
+    next split may begin earlier, and the end of the source is the end of time in any case. A reader that does not
+    say which split a record is from has one generator for all.
 
     What methods return is to be sent in that order.
 
@@ -52,6 +53,7 @@ class SourceTime:
         settings: the options of the run.
         held_up_s: for how long the output was blocked so far: no split is idle because of that.
         waiting: the splits that the reader has not come to; these are not idle, either.
+        bounded: whether the source ends by itself.
 
     Attributes:
         watermark: the highest that was given out, in ms.
@@ -67,6 +69,8 @@ class SourceTime:
         settings: Settings,
         held_up_s: Callable[[], float] = float,
         waiting: Callable[[], Collection[str]] = tuple,
+        *,
+        bounded: bool = False,
     ) -> None:
         self.watermark = MIN_WATERMARK
         self.active = True
@@ -77,6 +81,7 @@ class SourceTime:
         self._monotonic = clock.monotonic
         self._held_up_s = held_up_s
         self._waiting = waiting
+        self._bounded = bounded
         self._interval_ms = settings.auto_watermark_interval_ms
         self._many = settings.batch_size
         self._idleness_ms = strategy.idleness_ms
@@ -333,7 +338,8 @@ class SourceTime:
             self._rise(min(marks), out)
             return
         # As if the fastest of those that ended had been the last to do so.
-        self._rise(self._ended_at, out)
+        if self._splits or not self._bounded:
+            self._rise(self._ended_at, out)
         if self._splits or self._without_splits_too_long:
             self._set_active(False, out)
 

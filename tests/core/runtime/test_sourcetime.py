@@ -26,13 +26,23 @@ def bounded(ms: int = 0) -> WatermarkStrategy[Any]:
 class Rig:
     """A SourceTime with a clock, and what it gave out."""
 
-    def __init__(self, strategy: WatermarkStrategy[Any], *splits: str, interval_ms: int = 0) -> None:
+    def __init__(
+        self, strategy: WatermarkStrategy[Any], *splits: str, interval_ms: int = 0, bounded: bool = False
+    ) -> None:
         self.clock = VirtualClock()
         self.held_up_s = 0.0
         self.waiting: Collection[str] = ()
         self.out: list[Element] = []
         settings = Settings(auto_watermark_interval_ms=interval_ms, batch_size=10)
-        self.time = SourceTime(strategy, "src", self.clock, settings, lambda: self.held_up_s, lambda: self.waiting)
+        self.time = SourceTime(
+            strategy,
+            "src",
+            self.clock,
+            settings,
+            lambda: self.held_up_s,
+            lambda: self.waiting,
+            bounded=bounded,
+        )
         self.time.add(splits)
 
     def take(self, split: str | None, *values: Any) -> list[Element]:
@@ -94,6 +104,18 @@ def test_a_split_that_ends_before_its_generator_was_asked_does_not_lose_its_wate
     rig.take("b", 20)
     assert rig.remove("b") == [Watermark(19)]
     assert rig.wait(1000) == []
+
+
+def test_between_two_splits_of_a_bounded_source_time_stands_still() -> None:
+    rig = Rig(bounded(), "a", interval_ms=200, bounded=True)
+    rig.take("a", 10)
+    assert rig.remove("a") == []
+    assert rig.wait(1000) == []
+    rig.time.add(["b"])
+    rig.take("b", 5)
+    assert rig.wait(1000) == [Watermark(4)]
+    rig.remove("b")
+    assert rig.time.end() == [Watermark(MAX_WATERMARK)]
 
 
 @pytest.mark.parametrize("ends", ["ab", "ba"])
