@@ -401,6 +401,10 @@ def _files_of(operator: OperatorEntry) -> set[str]:
     return found
 
 
+_UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+"""What decoding raises: for invalid UTF-8 and deep nesting that is no error of msgspec's own."""
+
+
 class _Envelope(msgspec.Struct, frozen=True):
     format: str
     version: int
@@ -427,7 +431,7 @@ def decode_metadata(data: bytes, where: str) -> CheckpointMetadata:
     """
     try:
         envelope = msgspec.json.decode(data, type=_Envelope)
-    except msgspec.MsgspecError as error:
+    except _UNREADABLE as error:
         raise CheckpointError(f"{where} is not the metadata of a checkpoint, or it is damaged: {error}") from error
     if envelope.format != FORMAT:
         raise CheckpointError(f"{where} is of format {envelope.format!r}, not {FORMAT!r}: it is no checkpoint")
@@ -441,5 +445,5 @@ def decode_metadata(data: bytes, where: str) -> CheckpointMetadata:
         raise CheckpointError(f"{where} is damaged: its checksum is {found}, {envelope.crc32} was written")
     try:
         return msgspec.json.decode(envelope.content, type=CheckpointMetadata)
-    except msgspec.MsgspecError as error:
+    except _UNREADABLE as error:
         raise CheckpointError(f"{where} is not what its format says: {error}") from error

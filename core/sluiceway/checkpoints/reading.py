@@ -89,7 +89,7 @@ class StateReader:
         """A section, decoded."""
         try:
             return decoder.decode(self.bytes_of(section))
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise CheckpointError(f"{self.shown(section.file)} is not what its format says: {error}") from error
 
     def operator(self, entry: OperatorEntry) -> OperatorSnapshot:

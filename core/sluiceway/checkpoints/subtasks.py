@@ -187,7 +187,7 @@ def decode_subtask(data: bytes) -> SubtaskEntry:
     """What :func:`encode_subtask` was given. Raises SerializationError."""
     try:
         return msgspec.msgpack.decode(data, type=SubtaskEntry)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise SerializationError(f"{len(data)} bytes are no entry of a subtask: {error}") from error
 
 

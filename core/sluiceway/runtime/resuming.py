@@ -149,7 +149,7 @@ def _last_stop(storage: CheckpointStorage, job_name: str) -> tuple[int, str] | N
                 content = json.loads(storage.read(file.name))
                 if content["job_name"] == job_name:
                     stops.append((int(content["stopped_ms"]), str(content["savepoint"])))
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise CheckpointError(f"{storage.shown(file.name)} is damaged: {error}") from error
     return max(stops, default=None)
 

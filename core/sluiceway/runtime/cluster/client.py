@@ -11,11 +11,14 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from typing import Final, NoReturn
+
+import msgspec
 
 from sluiceway.clock import SystemClock
 from sluiceway.config import Settings
@@ -278,14 +281,43 @@ def _config(
 def _awaited(kept: ExitStack) -> tuple[Path, str] | None:
     """The directory and the secret of the cluster before, where workers of it wait for another job manager."""
     try:
-        known = json.loads(cluster_file().read_text())
-        directory, secret = Path(known["directory"]), str(known["secret"])
+        known = _read_cluster_file()
+        directory = Path(known.directory)
         if not is_awaited(directory):
             return None
         kept.enter_context(stay(directory))
-    except (OSError, ValueError, KeyError):
+    except (OSError, ConnectorError):
         return None
-    return directory, secret
+    return directory, known.secret
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """What is written down of a cluster that runs."""
+
+    directory: str
+    secret: str
+    pid: int
+    log: str
+
+
+def _read_cluster_file() -> _Known:
+    """Return what is written down of this user's cluster.
+
+    Raises:
+        OSError: nothing is, or it cannot be read.
+        ConnectorError: the file is damaged.
+    """
+    file = cluster_file()
+    try:
+        known = msgspec.json.decode(file.read_bytes(), type=_Known)
+        bytes.fromhex(known.secret)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ConnectorError(
+            f"{file} is damaged, and without it the cluster cannot be reached: {error}. End the processes of "
+            "sluiceway.processes.jobmanager, if there are any, and run sluiceway cluster start: jobs in the job "
+            "store go on"
+        ) from error
+    return known
 
 
 def _next_epoch() -> int:
@@ -293,8 +325,10 @@ def _next_epoch() -> int:
     file = cluster_file().with_name("epoch")
     try:
         last = int(file.read_text())
-    except (OSError, ValueError):
+    except FileNotFoundError:
         last = 0
+    except (OSError, ValueError):  # damaged: it has to be higher, and there are not as many as seconds
+        last = int(time.time())
     _write_privately(file, f"{last + 1}\n")
     return last + 1
 
@@ -339,18 +373,17 @@ class ClusterClient:
     def __init__(self) -> None:
         _check_home()
         try:
-            known = json.loads(cluster_file().read_text())
-            directory, pid = Path(known["directory"]), known["pid"]
-        except (OSError, ValueError, KeyError) as error:
+            known = _read_cluster_file()
+        except OSError as error:
             raise ConnectorError("no cluster is running: start one with sluiceway cluster start") from error
         try:
-            sock = _connected(directory / "manager")
+            sock = _connected(Path(known.directory) / "manager")
         except OSError as error:
             raise ConnectorError(
-                f"no cluster is running: its job manager (process {pid}) is gone. Start it again with sluiceway "
-                "cluster start, and its jobs go on"
+                f"no cluster is running: its job manager (process {known.pid}) is gone. Start it again with "
+                "sluiceway cluster start, and its jobs go on"
             ) from error
-        self.log = Path(known["log"])
+        self.log = Path(known.log)
         self._poller = SelectorPoller()
         self._clock = SystemClock()
         self._loop = Worker(self._clock, self._poller)
@@ -360,7 +393,7 @@ class ClusterClient:
         self._connection = Connection(
             sock,
             self._loop,
-            bytes.fromhex(known["secret"]),
+            bytes.fromhex(known.secret),
             "client",
             peer_role="manager",
             on_open=lambda connection: None,

@@ -19,6 +19,7 @@ from typing import Final
 __all__ = ["Fence", "hold"]
 
 _SUFFIX: Final = ".lock"
+_DIGITS: Final = 10
 
 
 def hold(file: str) -> FileIO:
@@ -71,7 +72,7 @@ def _held_by(file: Path) -> int | None:
                 fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 said = opened.readall().split()
-                pid = int(said[0]) if said and said[0].isdigit() else 0
+                pid = int(said[0]) if said and said[0].isdigit() and len(said[0]) <= _DIGITS else 0
                 # What has inherited the file from a worker that has ended is no worker.
                 return pid if not pid or _lives(pid) else None
             return None

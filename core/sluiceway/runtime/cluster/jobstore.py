@@ -141,7 +141,7 @@ class JobStore:
                 jobs.append(self._load(place))
             except FileNotFoundError:
                 shutil.rmtree(place, ignore_errors=True)  # it was never acknowledged
-            except (OSError, msgspec.MsgspecError, JobStoreError) as error:
+            except (OSError, msgspec.MsgspecError, ValueError, RecursionError, JobStoreError) as error:
                 problems.append(f"{place / _TOLD} cannot be read, and is left alone: {error}")
         jobs.sort(key=lambda job: job.number)
         return _Loaded(jobs, problems)

@@ -183,7 +183,7 @@ def _read(storage: CheckpointStorage, directory: str) -> Run:
             for v in content.pop("vertices")
         )
         return Run(directory=directory, vertices=vertices, **content)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{storage.shown(name)} does not describe a run: {error}") from error
 
 

@@ -171,4 +171,7 @@ class SideFiles:
             raise
         if not data.startswith(_MAGIC):
             raise CheckpointError(f"{self.storage.shown(name)} is no file of a batch that this version can read")
-        return pickle.loads(data[len(_MAGIC) :])
+        try:
+            return pickle.loads(data[len(_MAGIC) :])
+        except Exception as error:
+            raise CheckpointError(f"{self.storage.shown(name)} is damaged: {error!r}") from error
