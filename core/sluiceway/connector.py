@@ -397,6 +397,15 @@ class Source(ABC, Generic[T_co]):
         return True
 
     @property
+    def gives_timestamps(self) -> bool:
+        """Whether its records may come with timestamps, so that windows of event time need no other ones.
+
+        False for a source that never gives any: a job is refused then that has such windows behind it, with no
+        step in between that assigns timestamps.
+        """
+        return True
+
+    @property
     def needs_program(self) -> bool:
         """Whether its enumerator works only in the process of the program, as with a session that is there.
 

@@ -22,7 +22,7 @@ from sluiceway.elsewhere import HintingType, hint_for
 from sluiceway.engine import Job, JobResult, Services
 from sluiceway.errors import GraphError
 from sluiceway.eventtime import WatermarkStrategy
-from sluiceway.graph import MAX_PARALLELISM_LIMIT, Finding, InputRef, Transformation, build_stream_graph
+from sluiceway.graph import MAX_PARALLELISM_LIMIT, Finding, InputRef, Level, Transformation, build_stream_graph
 from sluiceway.instants import Instant
 from sluiceway.steps import SourceStep, Step
 from sluiceway.streamgraph import StreamGraph
@@ -347,8 +347,10 @@ class Pipeline(metaclass=HintingType):
     def check(self, **options: Unpack[RunOptions]) -> list[Finding]:
         """Look for what is wrong or doubtful, without running anything; an empty list if all is well.
 
-        What steps and options ask for that the engine does not have is an error, what it has in a way of its own
-        is a warning.
+        An error is what :meth:`run` refuses before the job begins, in the same words: in the code of the finding,
+        ``refused`` stands for what the engine says, and ``unavailable`` for a plugin, a checkpoint or something
+        else outside the pipeline that cannot be used. What steps and options ask for that the engine has in a way
+        of its own is a warning, and so is, with workers in mind, a function that only this process can call.
 
         Args:
             options: as for :meth:`run`.
@@ -357,6 +359,7 @@ class Pipeline(metaclass=HintingType):
             UnknownNameError: there is no such engine.
             PluginError: a serializer that a plugin offers is broken.
         """
+        from sluiceway.api.preparing import find_refusal
         from sluiceway.graph.check import check
         from sluiceway.plugins import default_manager
 
@@ -364,13 +367,16 @@ class Pipeline(metaclass=HintingType):
         manager.register_serializers()
         settings = self._effective(resolve(options).settings)
         engine = manager.engine(settings.engine)
-        return check(
+        findings = check(
             self._transformations,
             settings,
             job_name=self._name,
             max_parallelism=self._max_parallelism,
             capabilities=lambda bounded: engine.capabilities(settings, bounded=bounded),
         )
+        if not any(finding.level is Level.ERROR for finding in findings):
+            findings += find_refusal(engine, self.graph(settings), settings, manager.services())
+        return findings
 
     def _repr_html_(self) -> str:
         from html import escape

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 from sluiceway.config import Settings
 from sluiceway.engine import Engine, Job, Services
-from sluiceway.graph.enginecheck import refuse_what_is_lacking
+from sluiceway.errors import CheckpointError, ConnectorError, PluginError, SluicewayError
+from sluiceway.graph.check import refuse
 from sluiceway.graph.features import is_bounded
+from sluiceway.graph.findings import Finding, Level
 from sluiceway.streamgraph import StreamGraph
 
-__all__ = ["prepare"]
+__all__ = ["find_refusal", "prepare"]
 
 
 def prepare(engine: Engine, graph: StreamGraph, settings: Settings, services: Services) -> Job:
-    """Make a job of a graph, if the engine has all that it asks for.
+    """Make a job of a graph, if nothing is wrong with that and the engine has all that it asks for.
 
     Raises:
-        GraphError: the graph asks for something that the engine does not have, or it cannot run there.
+        GraphError: a step of the graph is wrong, or asks for something that the engine does not have.
         ConfigurationError: an option does.
     """
-    refuse_what_is_lacking(graph, settings, engine.capabilities(settings, bounded=is_bounded(graph)))
+    refuse(graph, settings, engine.capabilities(settings, bounded=is_bounded(graph)))
     return engine.prepare(graph, settings, services)
+
+
+def find_refusal(engine: Engine, graph: StreamGraph, settings: Settings, services: Services) -> list[Finding]:
+    """Return what :func:`prepare` would raise, as a finding; an empty list if it makes a job."""
+    try:
+        prepare(engine, graph, settings, services)
+    except (PluginError, ConnectorError, CheckpointError) as error:
+        return [Finding(Level.ERROR, "unavailable", str(error))]
+    except SluicewayError as error:
+        return [Finding(Level.ERROR, "refused", str(error))]
+    return []

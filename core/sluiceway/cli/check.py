@@ -25,7 +25,8 @@ __all__ = ["check"]
 def check(request: Request, as_json: bool) -> None:
     """Find what is wrong with the pipeline in TARGET, before anything runs.
 
-    Exits with 2 if there are errors, with 0 if there are none, or warnings only.
+    Errors are what 'sluiceway run' would refuse. Exits with 2 if there are any, with 3 if it is something outside
+    the pipeline that cannot be used, such as a plugin or a checkpoint, and with 0 if there are only warnings.
     """
     with load_pipeline(request.target, request.arguments) as pipeline:
         findings = pipeline.check(**request.keywords)
@@ -42,7 +43,8 @@ def check(request: Request, as_json: bool) -> None:
             click.echo(str(finding))
         click.echo(_verdict(f"pipeline {pipeline.name!r}{where}", errors, len(findings) - errors))
     if errors:
-        click.get_current_context().exit(exitcodes.USAGE)
+        outside = any(f.code == "unavailable" for f in findings)
+        click.get_current_context().exit(exitcodes.OUTSIDE if outside else exitcodes.USAGE)
 
 
 def _verdict(name: str, errors: int, warnings: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -190,12 +191,17 @@ def submit(request: Request) -> None:
     get from one to another, was said when the cluster was started.
     """
     from sluiceway.cli.manager import manager
+    from sluiceway.graph.check import refuse
+    from sluiceway.graph.features import is_bounded
     from sluiceway.runtime.cluster.client import ClusterClient
-    from sluiceway.runtime.local import job_graph_of
+    from sluiceway.runtime.local import LocalEngine, job_graph_of
 
     with ClusterClient() as client, load_pipeline(request.target, request.arguments) as pipeline:
         settings = request.resolved.settings
-        graph = job_graph_of(pipeline.graph(settings), manager().services())
+        wanted = pipeline.graph(settings)
+        on_workers = replace(settings, workers=max(1, settings.workers))
+        refuse(wanted, on_workers, LocalEngine().capabilities(on_workers, bounded=is_bounded(wanted)))
+        graph = job_graph_of(wanted, manager().services())
         if settings.resume:
             _refuse_running(client, graph.job_name)
             settings = resumed(settings, graph.job_name)

@@ -9,6 +9,7 @@ from sluiceway.errors import (
     ConfigurationError,
     ConnectorError,
     GraphError,
+    IncompatibleStateError,
     JobCancelledError,
     NotBuiltYetError,
     PluginError,
@@ -45,7 +46,7 @@ def of(error: BaseException) -> int:
             return CANCELLED
         case PluginError() | ConnectorError() | CheckpointError():
             return OUTSIDE
-        case ConfigurationError() | GraphError() | NotBuiltYetError():
+        case ConfigurationError() | GraphError() | IncompatibleStateError() | NotBuiltYetError():
             return USAGE
         case SluicewayError() | _:
             return FAILED

@@ -108,6 +108,11 @@ class CollectionSource(Source[T]):
             return False
         return not all_unchangeable(self._values[:: max(1, len(self._values) // _LOOKED_INTO)])
 
+    @property
+    def gives_timestamps(self) -> bool:
+        """Whether a function for them was given."""
+        return self._timestamp is not None
+
     def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
         """Cut the collection into one part per reader."""
         if restored is None:

@@ -115,6 +115,11 @@ class FunctionSource(Source[T]):
         """No: it begins from the start and passes over what lies before."""
         return False
 
+    @property
+    def gives_timestamps(self) -> bool:
+        """Whether a function for them was given."""
+        return self._timestamp is not None
+
     def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
         """One split: everything."""
         return SimpleEnumerator(context, [_Taken(0)] if restored is None else restored)

@@ -111,6 +111,11 @@ class GeneratorSource(Source[T]):
         """As given; int where the numbers are the records."""
         return self._type
 
+    @property
+    def gives_timestamps(self) -> bool:
+        """Whether a function for them was given."""
+        return self._timestamp is not None
+
     def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
         """Deal the numbers out to as many lanes as there are readers."""
         if restored is None:

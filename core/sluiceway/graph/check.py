@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
-from sluiceway.capabilities import Capabilities
+from sluiceway.capabilities import Capabilities, Feature
 from sluiceway.config import Settings
+from sluiceway.errors import ConfigurationError
 from sluiceway.functions import DEAD_LETTERS, KeySelector
 from sluiceway.graph.builder import assemble
 from sluiceway.graph.enginecheck import check_engine
 from sluiceway.graph.features import is_bounded
-from sluiceway.graph.findings import Finding, Level
+from sluiceway.graph.findings import Finding, Level, graph_error
 from sluiceway.graph.identity import function_name
 from sluiceway.graph.serializercheck import check_serializers
 from sluiceway.graph.transformations import Transformation
-from sluiceway.graph.watermarkcheck import check_watermarks
+from sluiceway.graph.watermarkcheck import check_timestamps, check_watermarks
 from sluiceway.isolation import unchangeable_type
 from sluiceway.keygroups import unstable_type
 from sluiceway.operators.closed import changes_nothing
@@ -37,7 +39,7 @@ from sluiceway.types import is_assignable, members, parameter_type, type_name
 if TYPE_CHECKING:
     from sluiceway.graph.jobgraph import JobGraph
 
-__all__ = ["check", "find_unshippable"]
+__all__ = ["check", "find_unshippable", "refuse"]
 
 
 def check(
@@ -57,7 +59,8 @@ def check(
         job_name: the pipeline's name, for messages.
         max_parallelism: the program's own number of key groups.
         capabilities: from whether all sources end to what the engine has that it is to run on; None: it has
-            everything.
+            everything. What cannot be sent to a worker is an error, but a warning where the engine works inside
+            this process.
 
     Returns:
         all findings: first those about the shape of the program, then those about each step in order, then those
@@ -69,11 +72,37 @@ def check(
     assembly = assemble(job_name, program, settings, max_parallelism=max_parallelism)
     findings = list(assembly.findings)
     if assembly.graph is not None:
-        findings += _check_graph(assembly.graph)
+        has = None if capabilities is None else capabilities(is_bounded(assembly.graph))
+        sends = has is None or Feature.PROCESS_OBJECTS in has.lacks
+        findings += _check_graph(assembly.graph, Level.ERROR if sends else Level.WARNING)
         findings += _check_object_reuse(assembly.graph, settings)
-        if capabilities is not None:
-            findings += check_engine(assembly.graph, settings, capabilities(is_bounded(assembly.graph)))
+        if has is not None:
+            findings += check_engine(assembly.graph, settings, has)
     return findings
+
+
+def refuse(graph: StreamGraph, settings: Settings, capabilities: Capabilities) -> None:
+    """Refuse to run a graph with what :func:`check` calls an error, in the same words.
+
+    What cannot be sent to workers is left to those who send it.
+
+    Args:
+        graph: the job.
+        settings: the options of the run.
+        capabilities: what the engine has in a run with these options.
+
+    Raises:
+        GraphError: names everything that is wrong.
+        ConfigurationError: only options are wrong.
+    """
+    entering = _entering(graph)
+    findings = [finding for node in graph.nodes for finding in _check_step(graph, node, entering)]
+    findings += check_engine(graph, settings, capabilities)
+    wrong = [finding for finding in findings if finding.level is Level.ERROR]
+    if any(finding.node for finding in wrong):
+        raise graph_error(graph.job_name, wrong)
+    if wrong:
+        raise ConfigurationError(str(graph_error(graph.job_name, wrong)))
 
 
 def find_unshippable(graph: JobGraph) -> list[Finding]:
@@ -86,21 +115,35 @@ def find_unshippable(graph: JobGraph) -> list[Finding]:
     ]
 
 
-def _check_graph(graph: StreamGraph) -> Iterator[Finding]:
+def _entering(graph: StreamGraph) -> dict[int, list[StreamEdge]]:
     entering: dict[int, list[StreamEdge]] = {n.id: [] for n in graph.nodes}
     for edge in graph.edges:
         entering[edge.target].append(edge)
+    return entering
+
+
+def _check_graph(graph: StreamGraph, unsent: Level = Level.ERROR) -> Iterator[Finding]:
+    entering = _entering(graph)
     for node in graph.nodes:
-        yield from _check_function(node)
-        yield from _check_pickling(node, entering[node.id])
+        for finding in _check_pickling(node, entering[node.id]):
+            yield replace(finding, level=unsent)
         yield from _check_uid(node)
-        for edge in entering[node.id]:
-            yield from _check_types(graph, edge)
-        yield from _check_key_type(node, entering[node.id])
-        yield from _check_same_key_type(node)
+        yield from _check_step(graph, node, entering)
         yield from check_watermarks(graph, node, entering)
         yield from _check_dead_letters(graph, node)
     yield from check_serializers(graph)
+
+
+def _check_step(
+    graph: StreamGraph, node: StreamNode, entering: Mapping[int, Sequence[StreamEdge]]
+) -> Iterator[Finding]:
+    """What makes a run fail however its records come."""
+    yield from _check_function(node)
+    for edge in entering[node.id]:
+        yield from _check_types(graph, edge)
+    yield from _check_key_type(node, entering[node.id])
+    yield from _check_same_key_type(node)
+    yield from check_timestamps(graph, node, entering)
 
 
 def _finding(level: Level, code: str, node: StreamNode, message: str) -> Finding:

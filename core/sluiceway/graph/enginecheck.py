@@ -8,10 +8,10 @@ from sluiceway.capabilities import Capabilities, Feature
 from sluiceway.config import Settings
 from sluiceway.errors import ConfigurationError
 from sluiceway.graph.features import Use, uses
-from sluiceway.graph.findings import Finding, Level, graph_error
+from sluiceway.graph.findings import Finding, Level
 from sluiceway.streamgraph import StreamGraph
 
-__all__ = ["check_engine", "refuse_command", "refuse_what_is_lacking"]
+__all__ = ["check_engine", "refuse_command"]
 
 
 def check_engine(graph: StreamGraph, settings: Settings, capabilities: Capabilities) -> list[Finding]:
@@ -24,20 +24,6 @@ def check_engine(graph: StreamGraph, settings: Settings, capabilities: Capabilit
     """
     told = {*capabilities.lacks, *capabilities.otherwise}
     return [finding for use in uses(graph, settings, told) for finding in _about(use, capabilities)]
-
-
-def refuse_what_is_lacking(graph: StreamGraph, settings: Settings, capabilities: Capabilities) -> None:
-    """See to it that an engine has all that a job asks for, before anything is started for it.
-
-    Raises:
-        GraphError: a step asks for something that it does not have; names all that are wrong.
-        ConfigurationError: only options do.
-    """
-    findings = [f for f in check_engine(graph, settings, capabilities) if f.level is Level.ERROR]
-    if any(f.node for f in findings):
-        raise graph_error(graph.job_name, findings)
-    if findings:
-        raise ConfigurationError(str(graph_error(graph.job_name, findings)))
 
 
 def refuse_command(flag: str, feature: Feature, capabilities: Capabilities) -> None:

@@ -1,17 +1,29 @@
-"""Whether steps that wait for watermarks will get any."""
+"""Whether steps that go by event time will get timestamps and watermarks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from sluiceway.connector import Boundedness
 from sluiceway.eventtime import NoWatermarks, WatermarkStrategy
 from sluiceway.graph.findings import Finding, Level
-from sluiceway.steps import SourceStep, TimestampsStep
+from sluiceway.steps import (
+    FilterStep,
+    FlatMapStep,
+    KeyedAggregateStep,
+    KeyedReduceStep,
+    MapStep,
+    SourceStep,
+    TimestampsStep,
+    WindowStep,
+    without_timestamps,
+)
 from sluiceway.streamgraph import StreamEdge, StreamGraph, StreamNode
 
-__all__ = ["check_watermarks"]
+__all__ = ["check_timestamps", "check_watermarks"]
+
+_KEEP_TIMESTAMPS: Final = (FilterStep, FlatMapStep, KeyedAggregateStep, KeyedReduceStep, MapStep)
 
 
 def check_watermarks(
@@ -46,6 +58,36 @@ def check_watermarks(
                 node.name,
                 node.location,
             )
+
+
+def check_timestamps(
+    graph: StreamGraph, node: StreamNode, entering: Mapping[int, Sequence[StreamEdge]]
+) -> Iterator[Finding]:
+    """Look upstream of windows of event time for a source whose records have no timestamps, and never get any.
+
+    Only steps that pass timestamps on as they are are looked through: others may set them.
+
+    Args:
+        graph: the whole graph.
+        node: the step.
+        entering: the edges into each step, by its id.
+    """
+    if not (isinstance(node.step, WindowStep) and node.step.event_time):
+        return
+    seen: set[int] = set()
+    upstream = [edge.source for edge in entering[node.id]]
+    while upstream:
+        id_ = upstream.pop()
+        step = graph.node(id_).step
+        if id_ in seen:
+            continue
+        seen.add(id_)
+        if isinstance(step, _KEEP_TIMESTAMPS):
+            upstream += [edge.source for edge in entering[id_] if edge.tag is None]
+        elif isinstance(step, SourceStep) and step.strategy is None and not step.source.gives_timestamps:
+            message = without_timestamps(_label(node))
+            yield Finding(Level.ERROR, "no-timestamps", message, node.name, node.location)
+            return
 
 
 def _makes_watermarks(strategy: WatermarkStrategy[Any] | None) -> bool:

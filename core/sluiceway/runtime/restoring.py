@@ -14,7 +14,7 @@ from sluiceway.checkpoints import (
 )
 from sluiceway.config import Settings
 from sluiceway.engine import Services
-from sluiceway.errors import ConfigurationError, SluicewayError, StateError
+from sluiceway.errors import ConfigurationError, IncompatibleStateError, SluicewayError
 from sluiceway.graph import JobGraph
 from sluiceway.runtime.enginelog import INFO, WARNING, log
 from sluiceway.runtime.resuming import find_newest, find_resumable
@@ -49,9 +49,9 @@ def restore_from(settings: Settings, graph: JobGraph, services: Services) -> Job
         CheckpointError: there is no checkpoint there, or it cannot be read.
         ConfigurationError: somebody else may have written it, and ``allow_pickles`` does not allow that.
         IncompatibleStateError: a state is of another type than its step declares, or its step is of another kind
-            now and knows nothing of it, unless that is allowed; as far as that can be seen before the job runs.
-        StateError: it has state that no step of the job goes by, unless that is allowed; or keyed state of
-            another number of key groups than was chosen, or in files of a state backend that is missing.
+            now and knows nothing of it, unless that is allowed, as far as that can be seen before the job runs;
+            or there is state that no step of the job goes by, unless that is allowed; or keyed state of another
+            number of key groups than was chosen, or in files of a state backend that is missing.
     """
     location = settings.from_checkpoint
     if location is None and settings.resume and settings.checkpoints is not None:
@@ -74,7 +74,7 @@ def restore_from(settings: Settings, graph: JobGraph, services: Services) -> Job
     )
     wrong = refusals(metadata, services) | wrong_key_groups(restored.key_groups, restored.fit(graph))
     for problem in wrong.values():
-        raise StateError(problem)
+        raise IncompatibleStateError(problem)
     if not settings.allow_dropped_state:
         restored.check_known(graph)
     from sluiceway.runtime.comparing import check_states, saved_metadata  # which looks for checkpoints, too

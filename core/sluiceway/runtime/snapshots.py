@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace as replace_struct
 
 from sluiceway.checkpoints import SubtaskEntry
-from sluiceway.errors import StateError
+from sluiceway.errors import IncompatibleStateError
 from sluiceway.graph import JobEdge, JobGraph, JobVertex
 from sluiceway.inflight import EdgeName, InFlight, Overtaken
 from sluiceway.keygroups import KeyGroupRange
@@ -156,12 +156,12 @@ class JobSnapshot:
         """Refuse state that no step of the job would get.
 
         Raises:
-            StateError: names the uids.
+            IncompatibleStateError: names the uids.
         """
         edges = set(edge_names(graph).values())
         lost_on = sorted({str(p.edge) for p in self.in_flight if p.edge not in edges})
         if lost_on:
-            raise StateError(
+            raise IncompatibleStateError(
                 f"the checkpoint was unaligned and has records that were in flight {', '.join(lost_on)}, and job "
                 f"{graph.job_name!r} has no such edge between two tasks: go on with the pipeline that it was "
                 "taken of and take a savepoint of that, or leave the records behind, with allow-dropped-state"
@@ -171,7 +171,7 @@ class JobSnapshot:
         undealt = {uid for uid, state in self.enumerators.items() if state}
         lost = (_stateful(self.operators) | listed | undealt) - known
         if lost:
-            raise StateError(
+            raise IncompatibleStateError(
                 f"the snapshot has state of {', '.join(map(repr, sorted(lost)))}, which no step of job "
                 f"{graph.job_name!r} goes by: give its step that uid, with .uid(...), or leave the state behind, "
                 "with allow-dropped-state"

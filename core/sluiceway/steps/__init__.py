@@ -25,7 +25,7 @@ from sluiceway.steps.keyed import (
 )
 from sluiceway.steps.stateless import FilterStep, FlatMapStep, MapStep, ProcessStep
 from sluiceway.steps.time import TimestampsStep
-from sluiceway.steps.windows import WindowContents, WindowStep
+from sluiceway.steps.windows import WindowContents, WindowStep, without_timestamps
 
 __all__ = [
     "AsOfJoinStep",
@@ -59,4 +59,5 @@ __all__ = [
     "WindowContents",
     "WindowStep",
     "key_type",
+    "without_timestamps",
 ]

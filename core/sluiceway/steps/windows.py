@@ -23,7 +23,7 @@ from sluiceway.steps.keyed import key_type
 from sluiceway.types import element_type, is_known, parameter_type, return_type
 from sluiceway.windowing import Evictor, Trigger, WindowAssigner
 
-__all__ = ["WindowContents", "WindowStep"]
+__all__ = ["WindowContents", "WindowStep", "without_timestamps"]
 
 
 class WindowContents(Enum):
@@ -153,3 +153,11 @@ def _method(window_function: object) -> str | None:
     if isinstance(window_function, ProcessWindowFunction | ProcessAllWindowFunction):
         return "process"
     return "apply" if isinstance(window_function, WindowFunction | AllWindowFunction) else None
+
+
+def without_timestamps(step: str) -> str:
+    """What is said of windows of event time whose records have no timestamps; ``step`` is the name to be shown."""
+    return (
+        f"step {step} has windows of event time, but its records have no timestamps: put "
+        "assign_timestamps_and_watermarks(...) before it"
+    )

@@ -398,6 +398,11 @@ class FilesSource(Source[T]):
         """Strings for text; else what was asked for."""
         return self._format.output_type
 
+    @property
+    def gives_timestamps(self) -> bool:
+        """No."""
+        return False
+
     def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
         """Make the enumerator, which lists the files when it is started."""
         if self._watch_ms is None:

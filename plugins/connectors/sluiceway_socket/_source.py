@@ -117,6 +117,11 @@ class SocketSource(Source[str]):
         """No."""
         return False
 
+    @property
+    def gives_timestamps(self) -> bool:
+        """No."""
+        return False
+
     def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
         """One split: the stream."""
         return SimpleEnumerator(context, [_Stream(str(self._endpoint))] if restored is None else restored)

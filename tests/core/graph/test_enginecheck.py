@@ -17,7 +17,8 @@ from sluiceway.connector import DeliveryGuarantee
 from sluiceway.connectors import CollectionSource, CollectSink, DiscardSink, PrintSink
 from sluiceway.errors import ConfigurationError, GraphError
 from sluiceway.graph import Level
-from sluiceway.graph.enginecheck import check_engine, refuse_what_is_lacking
+from sluiceway.graph.check import refuse
+from sluiceway.graph.enginecheck import check_engine
 from sluiceway.graph.features import OPTION_FEATURES, is_bounded, uses
 from sluiceway.runtime.local import LocalEngine
 from sluiceway.state_ttl import StateTtlConfig
@@ -252,12 +253,12 @@ def test_what_is_lacking_is_an_error_and_what_is_otherwise_a_warning() -> None:
 
 def test_all_that_is_lacking_is_refused_at_once() -> None:
     with pytest.raises(GraphError, match=r"(?s)'p' has 2 problems:.*1\. 'ask' .*2\. checkpoint-unaligned is true"):
-        refuse_what_is_lacking(program().graph(), Settings(checkpoint_unaligned=True), LACKING)
+        refuse(program().graph(), Settings(checkpoint_unaligned=True), LACKING)
     plain = replace(LACKING, lacks={Feature.UNALIGNED: LACKING.lacks[Feature.UNALIGNED]})
     with pytest.raises(ConfigurationError, match=r"^checkpoint-unaligned is true: engine 'half' does not have"):
-        refuse_what_is_lacking(program().graph(), Settings(checkpoint_unaligned=True), plain)
-    refuse_what_is_lacking(program().graph(), Settings(), plain)
-    refuse_what_is_lacking(program().graph(), Settings(checkpoint_unaligned=True), EVERYTHING)
+        refuse(program().graph(), Settings(checkpoint_unaligned=True), plain)
+    refuse(program().graph(), Settings(), plain)
+    refuse(program().graph(), Settings(checkpoint_unaligned=True), EVERYTHING)
 
 
 def test_the_local_engine_refuses_what_is_for_others() -> None:

@@ -19,7 +19,7 @@ from sluiceway.operators.windows.contents import Entries, contents_for
 from sluiceway.operators.windows.contexts import FunctionContext, Times, TriggerAccess, namespace_of
 from sluiceway.operators.windows.kept import Kept, windows
 from sluiceway.operators.windows.tables import WindowTables
-from sluiceway.steps import WindowContents, WindowStep
+from sluiceway.steps import WindowContents, WindowStep, without_timestamps
 from sluiceway.timers import Timer, TimerQueue
 from sluiceway.windowing import GLOBAL_WINDOW, MergingWindowAssigner, TimeWindow, TriggerResult, Window
 from sluiceway.windows import EventTimeTrigger
@@ -112,10 +112,7 @@ class WindowOperator(TimedKeyedOperator):
         """Add the records to their windows, and evaluate those for which the trigger wants it."""
         stamps = batch.timestamps
         if stamps is None and self._event_time:
-            raise StateError(
-                f"step {self.step_name!r} has windows of event time, but its records have no timestamps: put "
-                "assign_timestamps_and_watermarks(...) before it"
-            )
+            raise StateError(without_timestamps(repr(self.step_name)))
         try:
             self._loop(batch.values, stamps, batch.keys)
         finally:

@@ -27,7 +27,7 @@ from sluiceway.operators.windows.parts import END_OF_TIME, NEVER, Entries, Item
 from sluiceway.operators.windows.slices import Slices
 from sluiceway.operators.windows.tables import WindowTables
 from sluiceway.state import StateTable
-from sluiceway.steps import WindowContents, WindowStep
+from sluiceway.steps import WindowContents, WindowStep, without_timestamps
 from sluiceway.windowing import TimeWindow
 
 __all__ = ["BURST", "SlicedWindowOperator"]
@@ -145,10 +145,7 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
     def _timed(self, batch: Batch[Any]) -> Batch[Any]:
         """The batch with the time that its records' windows go by."""
         if batch.timestamps is None:
-            raise StateError(
-                f"step {self.step_name!r} has windows of event time, but its records have no timestamps: put "
-                "assign_timestamps_and_watermarks(...) before it"
-            )
+            raise StateError(without_timestamps(repr(self.step_name)))
         return batch
 
     def _where(self, batch: Batch[Any]) -> tuple[Literal["any", "one", "two", "few"], Any]:
