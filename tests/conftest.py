@@ -10,6 +10,7 @@ import os
 import resource
 import signal
 import socket
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -48,6 +49,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, lambda number, frame: None)
+    # Messages say "pip" where a shell finds that of this Python.
+    os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")])
     # Tests bind Unix sockets in their directories, and such a path has at most 107 bytes.
     if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_PLACE:
         tempfile.tempdir = os.environ["TMPDIR"] = "/tmp"

@@ -41,6 +41,8 @@ class Offer:
         requires: import names of the third-party modules without which ``load`` would fail.
         extra: what installs them: an extra of ``sluiceway`` (``rocksdb``), or from a plugin of another
             distribution a requirement for pip (``my-plugin[fast]``).
+        libraries: import names of the third-party modules that are needed when the thing is used, and not for
+            loading it: options can be checked without them.
     """
 
     name: str
@@ -48,3 +50,4 @@ class Offer:
     summary: str = ""
     requires: tuple[str, ...] = ()
     extra: str = ""
+    libraries: tuple[str, ...] = ()

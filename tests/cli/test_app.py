@@ -199,10 +199,46 @@ def test_plugins_as_json(sluiceway: Any, manager: PluginManager) -> None:
         "available": False,
         "requires": ["no_such_library"],
         "missing": ["no_such_library"],
+        "broken": "",
         "install": 'pip install "deep-plugin[all]"',
         "rivals": [],
     }
     assert facts["problems"] == []
+
+
+def test_what_is_there_but_broken_is_listed_with_reason_and_command(
+    sluiceway: Any, manager: PluginManager, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "broken_library.py").write_text("raise ImportError('libfoo.so.1: cannot open shared object file')")
+    monkeypatch.syspath_prepend(place)
+
+    class Broken:
+        @hookimpl
+        def sluiceway_state_backends(self) -> list[Offer]:
+            return [
+                Offer("native", lambda: None, "a native one", ("broken_library",), "native-plugin[all]"),
+                Offer("young", lambda: 1 // 0, "an unfinished one"),
+                Offer("lazy", lambda: None, "one that loads", (), "lazy-plugin[all]", ("no_such_library",)),
+            ]
+
+    manager.register(Broken(), "broken")
+    told = sluiceway("plugins", "list")
+    assert told.exit_code == 0, told.output
+    native = (
+        "broken: broken_library cannot be imported (ImportError: libfoo.so.1: cannot open shared object file): "
+        "pip install --force-reinstall broken_library"
+    )
+    (line,) = [line for line in told.stdout.splitlines() if " native " in line]
+    assert line.endswith(native)
+    (line,) = [line for line in told.stdout.splitlines() if " young " in line]
+    assert "broken: state backend 'young' of plugin 'broken'" in line
+    assert "ZeroDivisionError" in line
+    assert f"state:      {native}\n" in sluiceway("plugins", "show", "native").stdout
+    facts = {o["name"]: o for o in json.loads(sluiceway("plugins", "list", "--json").stdout)["offers"]}
+    assert not any(facts[name]["available"] for name in ("native", "young", "lazy"))
+    (line,) = [line for line in told.stdout.splitlines() if " lazy " in line]
+    assert line.endswith('needs no_such_library: pip install "lazy-plugin[all]"')
+    assert facts["socket"]["available"] is True
 
 
 def test_one_offer_is_shown_and_tried(sluiceway: Any, manager: PluginManager) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from sluiceway.plugins import PluginManager
+
 HEAD = """
 import threading
 import sluiceway as sw
@@ -156,6 +158,7 @@ def test_submit_refuses_it_too(cluster: Any, write: Any, place: Path) -> None:
 def test_a_missing_library_is_3_in_both(
     sluiceway: Any, write: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.setattr("sluiceway.plugins.manager._default", PluginManager())
     monkeypatch.setitem(sys.modules, "rocksdict", None)
     write("job.py", HEAD + SOUND, head="")
     checked = sluiceway("check", "--state-backend", "rocksdb", "job.py")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
+from importlib.metadata import packages_distributions
 from typing import Any
 
 import click
@@ -11,6 +13,7 @@ from sluiceway.cli.groups import Group
 from sluiceway.cli.manager import manager
 from sluiceway.cli.tables import print_table
 from sluiceway.errors import PluginError, choose
+from sluiceway.installing import install_command
 from sluiceway.plugins import Offered, Plugin
 
 __all__ = ["plugins"]
@@ -24,13 +27,40 @@ def plugins() -> None:
 def _state(offered: Offered) -> str:
     if offered.rivals:
         return "offered more than once"
-    if missing := offered.missing:
+    if missing := offered.absent:
         how = f": {offered.install}" if offered.install else ""
         return f"needs {' and '.join(missing)}{how}"
-    return "available"
+    return f"broken: {broken}" if (broken := _why_broken(offered)) else "available"
+
+
+def _why_broken(offered: Offered) -> str:
+    """Why an offer cannot be used although the libraries that it needs are there; empty if it can."""
+    if offered.absent or offered.rivals:
+        return ""
+    for module in (*offered.offer.requires, *offered.offer.libraries):
+        try:
+            import_module(module)
+        except Exception as error:  # a library may raise anything, or be built for another Python
+            what = _distributions_of(module) or [module.partition(".")[0]]
+            return f"{module} cannot be imported ({_short(error)}): {install_command('--force-reinstall', *what)}"
+    return _short(_try(offered) or "")
+
+
+def _distributions_of(module: str) -> list[str]:
+    """Return the distributions that a module comes from, by their names."""
+    return sorted(set(packages_distributions().get(module.partition(".")[0], [])))
+
+
+def _short(error: object) -> str:
+    """An error in one line."""
+    said = str(error).strip().partition("\n")[0]
+    if isinstance(error, Exception):
+        return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    return said
 
 
 def _facts(offered: Offered) -> dict[str, Any]:
+    broken = _why_broken(offered)
     return {
         "kind": offered.kind.word,
         "name": offered.offer.name,
@@ -39,9 +69,10 @@ def _facts(offered: Offered) -> dict[str, Any]:
         "distribution": offered.plugin.distribution,
         "version": offered.plugin.version,
         "module": offered.plugin.target,
-        "available": not (offered.missing or offered.rivals),
-        "requires": list(offered.offer.requires),
-        "missing": offered.missing,
+        "available": not (offered.absent or offered.rivals or broken),
+        "requires": [*offered.offer.requires, *offered.offer.libraries],
+        "missing": offered.absent,
+        "broken": broken,
         "install": offered.install,
         "rivals": [rival.name for rival in offered.rivals],
     }
@@ -60,7 +91,11 @@ def _plugin_facts(plugin: Plugin) -> dict[str, str]:
 @plugins.command("list")
 @click.option("--json", "as_json", is_flag=True, help="As a JSON object.")
 def list_(as_json: bool) -> None:
-    """List everything that plugins offer: kind, name, version, where it comes from, and whether it can be used."""
+    """List everything that plugins offer: kind, name, version, where it comes from, and whether it can be used.
+
+    Each is loaded, with the libraries that it needs: what is missing or broken is shown with the reason, and with
+    the command that helps.
+    """
     found = manager()
     offers = found.all_offers()
     if as_json:
@@ -122,8 +157,8 @@ def show(name: str, as_json: bool) -> None:
             ("what it is", offered.offer.summary),
             ("plugin", f"{plugin.name} ({plugin.target})"),
             ("comes from", plugin.origin),
-            ("needs", ", ".join(offered.offer.requires)),
-            ("state", f"not available: {error}" if error else "available"),
+            ("needs", ", ".join((*offered.offer.requires, *offered.offer.libraries))),
+            ("state", f"not available: {error}" if error else _state(offered)),
         ):
             if text:
                 click.echo(f"  {label + ':':<12}{text}")

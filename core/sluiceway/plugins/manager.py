@@ -20,6 +20,7 @@ from sluiceway.clock import Clock
 from sluiceway.engine import Engine, Services
 from sluiceway.errors import MissingExtraError, PluginError, UnknownNameError, choose
 from sluiceway.hooks import PROJECT, Offer
+from sluiceway.installing import install_command
 from sluiceway.plugins import hookspecs
 from sluiceway.plugins.discovery import find_plugins
 from sluiceway.plugins.kinds import CHECKPOINT_STORAGE, CONNECTOR, ENGINE, KINDS, SERIALIZER, Kind
@@ -107,12 +108,17 @@ class Offered:
         return [name for name in self.offer.requires if not _installed(name)]
 
     @property
+    def absent(self) -> list[str]:
+        """The third-party modules that are not installed, those too that only its use needs."""
+        return [*self.missing, *(name for name in self.offer.libraries if not _installed(name))]
+
+    @property
     def install(self) -> str:
         """The command that installs what it needs, or nothing where the offer does not say."""
         what = self.offer.extra
         if what and self.plugin.distribution == PROJECT:
             what = f"{PROJECT}[{what}]"
-        return f'pip install "{what}"' if what else ""
+        return install_command(what) if what else ""
 
 
 class PluginManager:
@@ -465,7 +471,7 @@ def _installed(module: str) -> bool:
 
 def _missing(offered: Offered, missing: list[str]) -> MissingExtraError:
     # Without an extra to name, the modules' own names are the best guess there is.
-    command = offered.install or f"pip install {' '.join(m.partition('.')[0] for m in missing)}"
+    command = offered.install or install_command(*(m.partition(".")[0] for m in missing))
     return MissingExtraError(f"{offered} needs {' and '.join(missing)}: {command}")
 
 

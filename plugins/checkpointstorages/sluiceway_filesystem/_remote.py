@@ -11,6 +11,7 @@ from typing import Any, Final
 import fsspec
 
 from sluiceway.errors import CheckpointError, ConfigurationError, MissingExtraError
+from sluiceway.installing import install_command
 from sluiceway.storage import CheckpointStorage, StoredFile, check_name
 
 __all__ = ["RemoteStorage"]
@@ -48,7 +49,7 @@ class RemoteStorage(CheckpointStorage):
                 raise ConfigurationError(f"checkpoints cannot be kept in {location!r}: {error}") from error
             missing = _NEEDS[extra]
             raise MissingExtraError(
-                f'checkpoints in {location!r} need {missing}: pip install "sluiceway[{extra}]"'
+                f"checkpoints in {location!r} need {missing}: {install_command(f'sluiceway[{extra}]')}"
             ) from error
         except ValueError as error:
             known = "file, memory, s3, gs, hdfs and others that fsspec lists"

@@ -11,6 +11,7 @@ import zlib
 from typing import Any, Final, Literal, TypeAlias
 
 from sluiceway.errors import ConfigurationError, MissingExtraError
+from sluiceway.installing import install_command
 
 __all__ = ["SUFFIXES", "Compression", "check", "compressing", "damaged_errors", "decompressing", "of_name"]
 
@@ -77,7 +78,7 @@ def compressing(raw: Any, compression: Compression | None) -> Any:
 
 def _zstandard() -> Any:
     if importlib.util.find_spec("zstandard") is None:
-        raise MissingExtraError('files compressed with zstd need zstandard: pip install "sluiceway[zstd]"')
+        raise MissingExtraError(f"files compressed with zstd need zstandard: {install_command('sluiceway[zstd]')}")
     import zstandard
 
     return zstandard

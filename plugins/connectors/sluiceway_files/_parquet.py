@@ -11,6 +11,7 @@ import msgspec
 
 from sluiceway.connector import END_OF_INPUT, EndOfInput, Wait
 from sluiceway.errors import ConnectorError, MissingExtraError
+from sluiceway.installing import install_command
 from sluiceway_files._compression import Compression
 from sluiceway_files._lined import OnError
 from sluiceway_files._places import Found
@@ -24,7 +25,7 @@ _ROWS_AT_ONCE = 1024
 def need_pyarrow() -> None:
     """Raise MissingExtraError where pyarrow is missing."""
     if importlib.util.find_spec("pyarrow") is None:
-        raise MissingExtraError('Parquet files need pyarrow: pip install "sluiceway[arrow]"')
+        raise MissingExtraError(f"Parquet files need pyarrow: {install_command('sluiceway[arrow]')}")
 
 
 @dataclass(frozen=True)

@@ -75,4 +75,4 @@ def sluiceway_connectors() -> list[Offer]:
         return Connector(source=SparkSource.of, sink=SparkSink.of)
 
     summary = "tables, queries and files of Apache Spark; source, and sink that is exactly-once"
-    return [Offer("spark", load, summary)]
+    return [Offer("spark", load, summary, extra="spark", libraries=("pyspark",))]

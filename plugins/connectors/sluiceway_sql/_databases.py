@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
 from sluiceway.errors import ConfigurationError, ConnectorError, MissingExtraError
+from sluiceway.installing import install_command
 from sluiceway.redaction import redact
 from sluiceway_sql._statements import PARAMSTYLES, Dialect
 
@@ -103,7 +104,7 @@ class _SqliteFile(Database):
 class _Url(Database):
     def __init__(self, url: str) -> None:
         if importlib.util.find_spec("sqlalchemy") is None:
-            raise MissingExtraError('databases by URL need SQLAlchemy: pip install "sluiceway[sql]"')
+            raise MissingExtraError(f"databases by URL need SQLAlchemy: {install_command('sluiceway[sql]')}")
         from sqlalchemy.engine import make_url
         from sqlalchemy.exc import ArgumentError
 

@@ -18,4 +18,5 @@ def sluiceway_engines() -> list[Offer]:
 
         return SparkEngine
 
-    return [Offer("spark", load, "workers on Apache Spark's executors, with --hosted")]
+    summary = "workers on Apache Spark's executors, with --hosted"
+    return [Offer("spark", load, summary, extra="spark", libraries=("pyspark",))]

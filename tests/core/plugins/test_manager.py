@@ -12,6 +12,7 @@ import pytest
 from sluiceway.engine import Engine
 from sluiceway.errors import MissingExtraError, PluginError, UnknownNameError
 from sluiceway.hooks import Offer, hookimpl
+from sluiceway.installing import install_command
 from sluiceway.metrics import MetricsReporter
 from sluiceway.plugins import PluginManager, Problem, default_manager
 from sluiceway.plugins.kinds import CLI_COMMAND, KINDS, METRICS_REPORTER, STATE_BACKEND, TRANSPORT
@@ -356,10 +357,11 @@ def test_a_missing_library_says_what_to_install(site: Any, manage: Any) -> None:
     manager = manage()
     with pytest.raises(MissingExtraError) as caught:
         manager.services().state_backend("deep")
-    assert str(caught.value) == "state backend 'deep' needs deepdict: pip install \"sluiceway[deep]\""
+    command = install_command("sluiceway[deep]")
+    assert str(caught.value) == f"state backend 'deep' needs deepdict: {command}"
     (offered,) = manager.offers(STATE_BACKEND)
     assert offered.missing == ["deepdict"]
-    assert offered.install == 'pip install "sluiceway[deep]"'
+    assert offered.install == command
 
 
 def test_another_distribution_names_its_own_requirement(site: Any, manage: Any) -> None:

@@ -322,7 +322,7 @@ def test_by_the_name_of_the_format(tmp_path: Path) -> None:
 def test_missing_libraries_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "zstandard", None)
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    with pytest.raises(MissingExtraError, match=r'need zstandard: pip install "sluiceway\[zstd\]"$'):
+    with pytest.raises(MissingExtraError, match=r"need zstandard: pip install .*\[zstd\].$"):
         FilesSink.text(tmp_path, compression="zstd")
-    with pytest.raises(MissingExtraError, match=r'need pyarrow: pip install "sluiceway\[arrow\]"$'):
+    with pytest.raises(MissingExtraError, match=r"need pyarrow: pip install .*\[arrow\].$"):
         FilesSink.parquet(tmp_path)

@@ -11,6 +11,7 @@ from sluiceway.checkpoints import StateReader, load_metadata, split_location
 from sluiceway.checkpoints.content import StateRow, content_of
 from sluiceway.checkpoints.metadata import CheckpointMetadata
 from sluiceway.errors import MissingExtraError
+from sluiceway.installing import install_command
 from sluiceway.plugins import PluginManager, default_manager
 
 __all__ = ["StateRows", "read_state"]
@@ -53,7 +54,7 @@ class StateRows:
         try:
             import pyarrow
         except ImportError as error:
-            raise MissingExtraError('Arrow tables need pyarrow: pip install "sluiceway[arrow]"') from error
+            raise MissingExtraError(f"Arrow tables need pyarrow: {install_command('sluiceway[arrow]')}") from error
         rows = list(self)
         names = [field.name for field in fields(StateRow)]
         return pyarrow.table({name: _column(pyarrow, [getattr(row, name) for row in rows]) for name in names})

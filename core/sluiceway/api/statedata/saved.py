@@ -12,6 +12,7 @@ from sluiceway.checkpoints import StateReader, load_metadata, split_location
 from sluiceway.checkpoints.content import Decoder
 from sluiceway.checkpoints.metadata import CheckpointMetadata, ListEntry, OperatorEntry, Section, VertexEntry
 from sluiceway.errors import MissingExtraError, StateError, choose
+from sluiceway.installing import install_command
 from sluiceway.operators.timed import TIMERS
 from sluiceway.plugins import PluginManager, default_manager
 
@@ -333,4 +334,4 @@ def _needed(library: str) -> Any:
     try:
         return import_module(library)
     except ImportError as error:
-        raise MissingExtraError(f"this needs {library}: pip install {library}") from error
+        raise MissingExtraError(f"this needs {library}: {install_command(library)}") from error

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from sluiceway.api.statedata.texts import as_text
 from sluiceway.checkpoints.content import Opaque
+from sluiceway.installing import install_command
 from sluiceway.serializers.schemas import Schema
 
 __all__ = ["Fixed", "Found", "MisfitError", "Moments", "NamespaceFound", "Shape", "Typed", "arrow", "can_be_typed"]
@@ -29,7 +30,9 @@ def arrow() -> Any:
     except ImportError as error:
         from sluiceway.errors import MissingExtraError
 
-        raise MissingExtraError('state as Arrow tables needs pyarrow: pip install "sluiceway[arrow]"') from error
+        raise MissingExtraError(
+            f"state as Arrow tables needs pyarrow: {install_command('sluiceway[arrow]')}"
+        ) from error
     return pyarrow
 
 

@@ -15,7 +15,9 @@ try:
         run_state_machine_as_test,
     )
 except ImportError as error:
-    raise ImportError("the conformance suites need hypothesis: pip install hypothesis") from error
+    from sluiceway.installing import install_command
+
+    raise ImportError(f"the conformance suites need hypothesis: {install_command('hypothesis')}") from error
 
 from sluiceway.state import KeyedSnapshot, KeyedStateBackend, MapStateDescriptor, StateTable, ValueStateDescriptor
 
