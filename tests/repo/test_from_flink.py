@@ -26,8 +26,13 @@ class Entry(NamedTuple):
 
 
 def entries() -> Iterator[Entry]:
+    names = False
     for number, line in enumerate(PAGE.read_text().splitlines(), start=1):
-        if line.startswith("|") and not line.startswith(("|---", "| Flink |")):
+        if not line.startswith("|"):
+            names = False
+        elif line.startswith("| Flink |"):
+            names = True
+        elif names and not line.startswith("|---"):
             cells = [cell.strip() for cell in line.strip("|").split("|")]
             assert len(cells) == 3, f"line {number}: three columns are wanted"
             yield Entry(number, *cells)
@@ -86,6 +91,20 @@ def test_what_is_not_there_is_not(entry: Entry) -> None:
         for owner in (sw, sw.Pipeline, sw.DataStream, sw.KeyedStream, sw.WindowedStream, sw.RuntimeContext):
             for spelled in {name, snake} - {"set_parallelism", "set_max_parallelism"}:
                 assert not hasattr(owner, spelled), f"{owner!r} has {spelled}"
+
+
+@pytest.mark.parametrize("entry", [e for e in ENTRIES if e.here == "not there"], ids=lambda e: f"line {e.line}")
+def test_what_is_not_there_says_what_to_use(entry: Entry) -> None:
+    flow = sw.Pipeline()
+    owners = (sw, flow, flow.from_collection([1]))
+    names = re.findall(r"`(\w+)(?:\(\))?`", entry.flink)
+    for name in names:
+        said = []
+        for owner in owners:
+            with pytest.raises(AttributeError) as caught:
+                getattr(owner, name)
+            said.append(str(caught.value))
+        assert any("; " in text for text in said), said
 
 
 def test_every_method_of_a_stream_is_mentioned_or_is_our_own() -> None:
