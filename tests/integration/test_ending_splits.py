@@ -150,3 +150,14 @@ class Listed(Watched):
 def test_small_files_that_overlap_do_not_make_each_other_late(parallelism: int) -> None:
     fired = windows_of(Listed([[1, 21], [2, 22], [11, 23]]), parallelism=parallelism, batch_size=1000)
     assert fired == [(0, 2), (10, 1), (20, 3)]
+
+
+def test_a_source_without_a_file_does_not_hold_its_alignment_group_back() -> None:
+    strategy = sw.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda v: v)
+    strategy = strategy.with_watermark_alignment("g", 100)
+    flow = sw.Pipeline()
+    flow.source(Watched([[10]]), watermark_strategy=strategy).collect()
+    others = flow.source(Watched([list(range(10, 1000, 10))]), watermark_strategy=strategy).collect()
+    with PipelineHarness(flow, batch_size=1, auto_watermark_interval=0) as harness:
+        harness.advance(5_000)
+        assert len(others) == 99

@@ -138,6 +138,33 @@ def test_a_reader_reports_where_it_is_and_that_it_leaves() -> None:
     assert sent == [10, None]
 
 
+def test_a_reader_without_a_split_is_not_waited_for_unless_it_has_the_next_one_soon() -> None:
+    strategy, clock = aligned(100), VirtualClock()
+    assert strategy.alignment is not None
+    time = SourceTime(strategy, "src", clock, Settings(auto_watermark_interval_ms=0))
+    sent: list[int | None] = []
+    reader = AlignedReader(strategy.alignment, time, Stub(can=True), clock, sent.append)
+    time.add("a")
+    time.take(Batch([11]), "a")
+    assert reader.may_read()
+    time.remove("a")
+    assert reader.may_read()
+    assert (sent, reader.again_at) == ([10], 1.0)
+    time.add("b")
+    time.take(Batch([21]), "b")
+    clock.advance(1000)
+    assert reader.may_read()
+    assert sent == [10, 20]
+    time.remove("b")
+    clock.advance(1000)
+    assert reader.may_read()
+    assert sent == [10, 20, None]
+    time.add("c")
+    time.take(Batch([31]), "c")
+    assert reader.may_read()
+    assert sent == [10, 20, None, 30]
+
+
 def test_a_reader_that_cannot_pause_splits_pauses_when_the_slowest_of_them_is_ahead() -> None:
     reader, time, _, _ = member(can=False, a=500, b=51)
     reader.announced(0)
