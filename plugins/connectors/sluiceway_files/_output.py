@@ -129,9 +129,12 @@ class OutputWriter(SinkWriter[Any]):
             names = self.names()
         earlier = [name for name in names if name.startswith(self.prefix)]
         if earlier and not self.may_have_earlier:
+            resume = ""
+            if self.context.has_checkpoints:
+                resume = ". To go on with that run, start the job with resume, or from its checkpoint"
             raise TakenError(
                 f"{place} already holds {min(earlier)} from an earlier run. Take another directory, or "
-                "append=True to write beside it"
+                f"append=True to write beside it{resume}"
             )
         counted = re.compile(rf"{'[.]?' if self.counts_hidden else ''}{self.prefix}(\d+)")
         numbers = [int(match[1]) for name in names if (match := counted.match(name))]

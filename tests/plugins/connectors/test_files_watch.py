@@ -20,6 +20,7 @@ from sluiceway.clock import VirtualClock
 from sluiceway.connector import Boundedness, EnumeratorContext
 from sluiceway.engine import JobStatus
 from sluiceway.errors import ConfigurationError, ConnectorError
+from sluiceway.runtime.microbatch.splits import DrivenEnumerator
 from sluiceway_files import FilesSink, FilesSource
 from sluiceway_files._watching import Discovered, WatchingEnumerator
 
@@ -230,6 +231,25 @@ def test_files_of_any_filesystem_are_watched(enumerator: Make) -> None:
         assert look(watching, context) == [(0, "a.txt")]
     finally:
         memory.rm("/watched", recursive=True)
+
+
+def test_engines_that_drive_the_enumerator_themselves_are_given_what_comes(tmp_path: Path) -> None:
+    with DrivenEnumerator(FilesSource.text(tmp_path, watch="10ms"), 2) as driven:
+        driven.request(1)
+        assert driven.take() == {}
+        put(tmp_path / "a.txt", "a\n")
+        while not driven.taken(1):
+            assert driven.step(timeout_s=60)
+        ((split,),) = driven.take().values()
+        assert Path(split.path).name == "a.txt"
+        state = driven.snapshot()
+    with DrivenEnumerator(FilesSource.text(tmp_path, watch="10ms"), 2, restored=state) as driven:
+        driven.request(0)
+        put(tmp_path / "b.txt", "b\n")
+        while not driven.taken(0):
+            assert driven.step(timeout_s=60)
+        ((split,),) = driven.take().values()
+        assert Path(split.path).name == "b.txt"
 
 
 # -- in jobs ------------------------------------------------------------------------------------------------
