@@ -16,6 +16,7 @@ from sluiceway.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from sluiceway.api.statedata import SavedTable
+    from sluiceway.api.statedata.getting import KeyValue
 
 __all__ = ["state"]
 
@@ -66,6 +67,94 @@ def show_state(path: str, uid: str | None, name: str | None, limit: int, as_json
         print_table(("UID", "STATE", "KEY", "NAMESPACE", "ENTRY", "VALUE"), cells)
     if more:
         click.echo(f"There is more than these {limit} rows: --limit 0 shows all.", err=True)
+
+
+@state.command("get", short_help="Show what one key has in a state, in a checkpoint or of a running job.")
+@click.argument("source", metavar="JOB|PATH")
+@click.option("--uid", "--operator", "uid", metavar="UID", required=True, help="The step with this uid.")
+@click.option("--state", "name", metavar="NAME", required=True, help="The state of this name.")
+@click.option(
+    "--key", metavar="KEY", required=True, help="The key, as JSON or as text: 7, ann, '\"7\"', '[\"a\", 1]'."
+)
+@click.option("--map-key", metavar="KEY", help="Of a map, this entry alone; given like the key.")
+@click.option("--namespace", metavar="JSON", help="A window or other namespace, as JSON; all where nobody says.")
+@click.option("--live", is_flag=True, help="Ask the running task, not the last checkpoint.")
+@click.option("--timeout", metavar="TIME", help="With --live: how long the task may take to answer. Default: 10s.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON object for each namespace.")
+def get_state(
+    source: str,
+    uid: str,
+    name: str,
+    key: str,
+    map_key: str | None,
+    namespace: str | None,
+    live: bool,
+    timeout: str | None,
+    as_json: bool,
+) -> None:
+    """Show what a key has in a state.
+
+    JOB is the id or name of a job of the cluster: its last completed checkpoint is read, or with --live the task
+    that has the key. PATH is the directory or URL of a checkpoint or savepoint. Nothing is unpickled that could
+    run code. Of reducing and aggregating state the value or accumulator is shown, of windows what they hold by
+    namespace.
+    """
+    from sluiceway.api.statedata.getting import find_last_state, find_live_state, find_state, is_place
+
+    if timeout is not None and not live:
+        raise click.UsageError("--timeout goes with --live")
+    if is_place(source):
+        if live:
+            raise click.UsageError(f"--live takes a job of the cluster, and {source} is a place")
+        with checkpoint_of(source, manager()) as place:
+            values = find_state(place, uid, name, key, namespace=namespace, map_key=map_key, manager=manager())
+    else:
+        from sluiceway.cli.jobs import id_of
+        from sluiceway.runtime.cluster.client import ClusterClient
+
+        with ClusterClient() as client:
+            job = id_of(client, source)
+            if live:
+                within_s = _seconds(timeout or "10s")
+                values = find_live_state(
+                    client, job, uid, name, key, namespace=namespace, map_key=map_key, within_s=within_s
+                )
+            else:
+                place, values = find_last_state(
+                    client, job, uid, name, key, namespace=namespace, map_key=map_key, manager=manager()
+                )
+                click.echo(f"from {place}", err=True)
+    _show_values(values, as_json=as_json)
+
+
+def _seconds(text: str) -> float:
+    from sluiceway.config import duration_ms
+
+    try:
+        return duration_ms(text) / 1000
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--timeout") from None
+
+
+def _show_values(values: list[KeyValue], *, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from sluiceway.api.statedata.texts import as_json as encoded
+
+    if as_json:
+        for value in values:
+            click.echo(encoded(asdict(value) | {"value": _shown(value.value)}))
+    elif [value.namespace for value in values] == [()]:
+        click.echo(encoded(_shown(values[0].value)))
+    else:
+        print_table(("NAMESPACE", "VALUE"), [(encoded(v.namespace), encoded(_shown(v.value))) for v in values])
+
+
+def _shown(value: object) -> object:
+    """Pairs for a map whose keys are no texts, which JSON has no objects for."""
+    if isinstance(value, dict) and not all(isinstance(name, str) for name in value):
+        return [list(pair) for pair in value.items()]
+    return value
 
 
 @state.command()

@@ -12,6 +12,7 @@ from sluiceway.faults import MISSING, record_loop
 from sluiceway.functions import KeySelector, ReduceFunction
 from sluiceway.isolation import ATOMS, copied, separated
 from sluiceway.keyedstate import KeyedStateStore
+from sluiceway.keyedstate.looking import NotedBackend
 from sluiceway.keygroups import stable_hash
 from sluiceway.operators.base import Operator, OperatorContext, OperatorSnapshot
 from sluiceway.operators.claims import check_claimed
@@ -21,7 +22,6 @@ from sluiceway.operators.opened import Opened, may_ask_for_state
 from sluiceway.state import (
     BackendContext,
     KeyedSnapshot,
-    KeyedStateBackend,
     RowsOnDemand,
     StateTable,
     ValueStateDescriptor,
@@ -49,11 +49,11 @@ class KeyedOperator(Operator):
         self._key: Callable[[Any], Any] = key.get_key if isinstance(key, KeySelector) else key
         self._opened = Opened()
         self._dead = DeadLetters(context)
-        self._backend: KeyedStateBackend | None = None
+        self._backend: NotedBackend | None = None
         self._saved: Sequence[KeyedSnapshot] = ()
 
     @property
-    def backend(self) -> KeyedStateBackend:
+    def backend(self) -> NotedBackend:
         """The keyed backend, once the state is initialised."""
         if self._backend is None:
             raise StateError(f"step {self.step_name!r} has no state yet")
@@ -62,12 +62,14 @@ class KeyedOperator(Operator):
     def initialize_state(self, restored: Sequence[OperatorSnapshot]) -> None:
         """Make the backend and load the own key groups."""
         context = self.context
-        self._backend = context.state_backend.create_keyed(
-            BackendContext(
-                operator=context.node.uid,
-                subtask=context.subtask,
-                key_groups=context.key_groups,
-                max_parallelism=context.node.max_parallelism,
+        self._backend = NotedBackend(
+            context.state_backend.create_keyed(
+                BackendContext(
+                    operator=context.node.uid,
+                    subtask=context.subtask,
+                    key_groups=context.key_groups,
+                    max_parallelism=context.node.max_parallelism,
+                )
             )
         )
         keyed = [s.keyed for s in restored if s.keyed is not None]

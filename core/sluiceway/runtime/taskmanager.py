@@ -194,6 +194,14 @@ class TaskManager:
         else:
             task.mail(partial(task.checkpoints.start, barrier))
 
+    def ask(self, attempt_id: str, action: Callable[[Task], None]) -> bool:
+        """Have something look at a task between its batches. False: it is not there, or has ended."""
+        task = self._tasks.get(attempt_id)
+        if task is None or task.ended:
+            return False
+        task.mail(partial(action, task))
+        return True
+
     def checkpoint_completed(self, attempt_ids: Sequence[str], checkpoint_id: int) -> None:
         """Tell tasks, between their batches."""
         self._writer.completed(attempt_ids, checkpoint_id)

@@ -37,15 +37,18 @@ from sluiceway.runtime.cluster.directories import (
 from sluiceway.runtime.cluster.dispatcher import ClusterConfig
 from sluiceway.runtime.cluster.messages import (
     AskCheckpoints,
+    AskState,
     AskStatus,
     CancelJob,
     CheckpointInfo,
     Checkpoints,
     Done,
+    FoundState,
     Message,
     Refused,
     SavepointTaken,
     ShutDown,
+    StateFound,
     Status,
     StopJob,
     SubmitProgram,
@@ -472,6 +475,41 @@ class ClusterClient:
             raise SluicewayError(answer.reason)
         assert isinstance(answer, Checkpoints)
         return answer.checkpoints
+
+    def latest_checkpoint(self, job: str) -> str:
+        """Return the path or URL of a job's last completed checkpoint. Raises SluicewayError: there is none."""
+        answer = self._ask(AskCheckpoints(next(self._requests), job))
+        if isinstance(answer, Refused):
+            raise SluicewayError(answer.reason)
+        assert isinstance(answer, Checkpoints)
+        done = [c.checkpoint for c in answer.checkpoints if c.status == "completed" and not c.savepoint]
+        if not done or not answer.directory:
+            why = "has completed no checkpoint yet" if answer.directory else "keeps no checkpoints in files"
+            raise SluicewayError(f"job {job!r} {why}: --live reads the state of its tasks")
+        return f"{answer.directory}/chk-{done[-1]}"
+
+    def live_state(
+        self, job: str, uid: str, state: str, key: str, *, namespace: str = "", within_s: float = 10.0
+    ) -> FoundState:
+        """Read what a key has in a state of a running job; its task is asked between two batches.
+
+        Args:
+            job: its id.
+            uid: of the step.
+            state: name of the state.
+            key: the key as JSON or as text; of the two, what goes with the type of the step's keys.
+            namespace: such as a window, as JSON; empty: all in which the key has state.
+            within_s: seconds to wait for the answer.
+
+        Raises:
+            SluicewayError: there is no such step, state or key, or the task did not answer; says what there is.
+        """
+        request = AskState(next(self._requests), job, uid, state, key, namespace, within_s)
+        answer = self._ask(request, within_s + _ANSWER_S)
+        if isinstance(answer, Refused):
+            raise SluicewayError(answer.reason)
+        assert isinstance(answer, StateFound)
+        return answer.found
 
     def shut_down(self, keep: bool = False) -> None:
         """End the cluster; returns when all its processes have ended.

@@ -21,16 +21,19 @@ from sluiceway.runtime.cluster.jobstore import JobStore, StoredJob
 from sluiceway.runtime.cluster.manager import JobManager, WorkerLogging
 from sluiceway.runtime.cluster.messages import (
     AskCheckpoints,
+    AskState,
     AskStatus,
     CancelJob,
     CheckpointInfo,
     Checkpoints,
     Done,
+    FoundState,
     JobInfo,
     Message,
     Refused,
     SavepointTaken,
     ShutDown,
+    StateFound,
     Status,
     StopJob,
     SubmitProgram,
@@ -324,7 +327,9 @@ class Dispatcher:
                 if run is None:
                     client.send(Refused(message.request, f"there is no job {message.job!r}"))
                 else:
-                    client.send(Checkpoints(message.request, _checkpoints(run)))
+                    client.send(Checkpoints(message.request, _checkpoints(run), _directory(run)))
+            case AskState():
+                self._read_state(client, message)
             case AskStatus():
                 client.send(self._status(message))
             case ShutDown(keep=True) if self._config.job_store:
@@ -367,6 +372,17 @@ class Dispatcher:
             client.send(Refused(message.request, str(error)))
         else:
             run.savepoint(place, message.stop, done)
+
+    def _read_state(self, client: Connection, message: AskState) -> None:
+        def done(found: FoundState | None, problem: str) -> None:
+            client.send(Refused(message.request, problem) if found is None else StateFound(message.request, found))
+
+        run = self._manager.jobs.get(message.job)
+        if run is None or run.status.ended:
+            what = "is not there" if run is None else f"is {run.status.value}"
+            done(None, f"job {message.job!r} {what}: read what it has left from its last checkpoint")
+        else:
+            run.read_state(message, done)
 
     def _status(self, message: AskStatus) -> Status:
         self._look_after_jobs()  # nobody is told of a job that has ended, and not when
@@ -436,6 +452,11 @@ def _checkpoints(run: JobRun) -> list[CheckpointInfo]:
         )
         for r in run.master.checkpoints.coordinator.history
     ]
+
+
+def _directory(run: JobRun) -> str:
+    place = run.settings.checkpoints
+    return f"{place.rstrip('/')}/{run.checkpoint_path}" if place and run.checkpoint_path else ""
 
 
 def _use_path(path: list[str]) -> None:

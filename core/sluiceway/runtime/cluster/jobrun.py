@@ -18,12 +18,14 @@ from sluiceway.runtime.background import Background
 from sluiceway.runtime.cluster.messages import (
     AcknowledgeCheckpoint,
     AnnounceWatermark,
+    AskState,
     AssignSplits,
     CancelTask,
     CheckpointOver,
     DeclineCheckpoint,
     DeployTasks,
     Drained,
+    FoundState,
     HoldResults,
     JobEnded,
     NoMoreSplits,
@@ -32,12 +34,14 @@ from sluiceway.runtime.cluster.messages import (
     ReportWatermark,
     RequestSplit,
     Results,
+    StateRead,
     StopSource,
     SubmitJob,
     TriggerCheckpoint,
 )
 from sluiceway.runtime.cluster.resources import ResourceManager, WorkerLostError
 from sluiceway.runtime.cluster.shipping import dump, load, load_error
+from sluiceway.runtime.cluster.statereads import StateReads
 from sluiceway.runtime.cluster.worker import Program
 from sluiceway.runtime.deployment import TaskDeployment
 from sluiceway.runtime.jobmanager.keeping import SavepointKeeper, keeper_of
@@ -112,6 +116,7 @@ class JobRun:
         self.rejected = 0
         self.cancelling: dict[str, Scheduled] = {}
         self._held: set[int] = set()
+        self._readers = StateReads(self)
         self._started_at = 0.0
         self._ended_at: float | None = None
         self.program = dump(Program(graph.job_name, settings, tuple(sys.path)))
@@ -159,6 +164,10 @@ class JobRun:
         """Take a savepoint in a place, and perhaps end with it; ``done`` is given where it is, or why not."""
         self.master.savepoint(place, stops, done)
 
+    def read_state(self, message: AskState, done: Callable[[FoundState | None, str], None]) -> None:
+        """Read what a key has now; ``done`` is given that, or why not, once."""
+        self._readers.ask(message, done)
+
     def give_up(self, why: BaseException) -> None:
         """Fail it, whatever its restart strategy says."""
         self.master.fail(why)
@@ -200,7 +209,8 @@ class JobRun:
         | AcknowledgeCheckpoint
         | DeclineCheckpoint
         | Drained
-        | Results,
+        | Results
+        | StateRead,
     ) -> None:
         """A worker says something about the job."""
         if message.epoch != self.epoch:
@@ -225,6 +235,8 @@ class JobRun:
                 self.master.drained(message.attempt)
             case ReportMetrics():
                 self._figures.take(load(message.figures))
+            case StateRead():
+                self._readers.answered(message)
             case Results():
                 self._results(message)
 

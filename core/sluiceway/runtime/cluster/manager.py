@@ -29,6 +29,7 @@ from sluiceway.runtime.cluster.messages import (
     ReportWatermark,
     RequestSplit,
     Results,
+    StateRead,
     StopWorker,
 )
 from sluiceway.runtime.cluster.platform import Platform, Stream
@@ -52,6 +53,7 @@ _OF_JOBS: Final = (
     DeclineCheckpoint,
     Drained,
     Results,
+    StateRead,
 )
 _STOP_S: Final = 5.0
 _BEAT_S: Final = 1.0

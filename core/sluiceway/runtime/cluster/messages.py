@@ -18,6 +18,7 @@ __all__ = [
     "AcknowledgeCheckpoint",
     "AnnounceWatermark",
     "AskCheckpoints",
+    "AskState",
     "AskStatus",
     "AssignSplits",
     "CancelJob",
@@ -30,6 +31,7 @@ __all__ = [
     "Done",
     "Drained",
     "FailureInfo",
+    "FoundState",
     "Heartbeat",
     "Hello",
     "HoldResults",
@@ -40,6 +42,7 @@ __all__ = [
     "Message",
     "NoMoreSplits",
     "Proof",
+    "ReadState",
     "Refused",
     "Register",
     "ReportMetrics",
@@ -49,6 +52,9 @@ __all__ = [
     "Results",
     "SavepointTaken",
     "ShutDown",
+    "StateFound",
+    "StateRead",
+    "StateValue",
     "Status",
     "StopJob",
     "StopSource",
@@ -199,6 +205,49 @@ class Drained(_OfTask, frozen=True):
     """Worker to job manager: a task has come to the end of its input, and waits for a checkpoint."""
 
 
+class ReadState(_OfTask, frozen=True):
+    """Job manager to worker: what a key has in a state, now. ``namespace`` is JSON, or empty for all of them.
+
+    ``keys`` are what the key that was given as ``text`` may stand for, in the order of preference.
+    """
+
+    number: int
+    uid: str
+    state: str
+    text: str
+    keys: list[bytes]
+    namespace: str
+
+
+class StateValue(msgspec.Struct, frozen=True):
+    """What a key has in a namespace; each part as a snapshot has it."""
+
+    namespace: bytes
+    key: bytes
+    values: list[bytes]
+
+
+class FoundState(msgspec.Struct, frozen=True):
+    """What a key has in a state, and what a :class:`~.state.StateMeta` says of that."""
+
+    name: str
+    kind: str
+    serializer: str
+    version: int
+    type: str
+    expires: bool
+    declared: str
+    values: list[StateValue]
+
+
+class StateRead(_OfTask, frozen=True):
+    """Worker to job manager: the answer to :class:`ReadState`; ``found`` is None where there is a ``problem``."""
+
+    number: int
+    found: FoundState | None
+    problem: str
+
+
 class HoldResults(_OfJob, frozen=True):
     """Job manager to worker: the program that runs the job has enough records for now, or wants more again."""
 
@@ -306,6 +355,25 @@ class AskCheckpoints(_Message, frozen=True):
     job: str
 
 
+class AskState(_Message, frozen=True):
+    """Client to job manager: read what a key has in a state of a job that runs, within so many seconds."""
+
+    request: int
+    job: str
+    uid: str
+    state: str
+    key: str
+    namespace: str
+    within_s: float
+
+
+class StateFound(_Message, frozen=True):
+    """Job manager to client: the answer to :class:`AskState`."""
+
+    request: int
+    found: FoundState
+
+
 class AskStatus(_Message, frozen=True):
     """Client to job manager: what is going on?"""
 
@@ -380,10 +448,14 @@ class CheckpointInfo(msgspec.Struct, frozen=True):
 
 
 class Checkpoints(_Message, frozen=True):
-    """Job manager to client: the last checkpoints and savepoints of a job, oldest first."""
+    """Job manager to client: the last checkpoints and savepoints of a job, oldest first.
+
+    ``directory`` is the path or URL of the directory that the job's checkpoints are in; empty: they are in memory.
+    """
 
     request: int
     checkpoints: list[CheckpointInfo]
+    directory: str = ""
 
 
 class JobInfo(msgspec.Struct, frozen=True):
@@ -453,6 +525,8 @@ Message: TypeAlias = (
     | AcknowledgeCheckpoint
     | DeclineCheckpoint
     | Drained
+    | ReadState
+    | StateRead
     | HoldResults
     | JobEnded
     | StopWorker
@@ -468,6 +542,8 @@ Message: TypeAlias = (
     | SavepointTaken
     | AskCheckpoints
     | Checkpoints
+    | AskState
+    | StateFound
     | AskStatus
     | ShutDown
     | Done

@@ -31,18 +31,21 @@ from sluiceway.runtime.cluster.messages import (
     DeclineCheckpoint,
     DeployTasks,
     Drained,
+    FoundState,
     Heartbeat,
     HoldResults,
     JobEnded,
     Logged,
     Message,
     NoMoreSplits,
+    ReadState,
     Register,
     ReportMetrics,
     ReportTask,
     ReportWatermark,
     RequestSplit,
     Results,
+    StateRead,
     StopSource,
     StopWorker,
     SubmitJob,
@@ -52,6 +55,7 @@ from sluiceway.runtime.cluster.platform import Platform, Stream
 from sluiceway.runtime.cluster.processes import WorkerConfig
 from sluiceway.runtime.cluster.routing import RoutingTransport
 from sluiceway.runtime.cluster.shipping import dump, dump_error, load, load_error
+from sluiceway.runtime.cluster.statereads import read_state
 from sluiceway.runtime.cluster.toldlines import ToldLog
 from sluiceway.runtime.enginelog import WARNING, log
 from sluiceway.runtime.failure import add_note, contained
@@ -77,6 +81,7 @@ _OF_JOBS: Final = (
     TriggerCheckpoint,
     CheckpointOver,
     HoldResults,
+    ReadState,
     JobEnded,
 )
 
@@ -323,9 +328,12 @@ class WorkerProcess:
         | TriggerCheckpoint
         | CheckpointOver
         | HoldResults
+        | ReadState
         | JobEnded,
     ) -> None:
         match message:
+            case ReadState():
+                self._read_state(job, message)
             case DeployTasks():
                 self._addresses.update(message.peers)
                 self._deploy(job, message)
@@ -364,6 +372,12 @@ class WorkerProcess:
                 job.master.report(attempt, ExecutionState.FAILED, error)
         else:
             job.tasks.deploy(deployments)
+
+    def _read_state(self, job: _JobHere, message: ReadState) -> None:
+        def done(found: FoundState | None, problem: str) -> None:
+            self.send(StateRead(message.job, message.epoch, message.attempt, message.number, found, problem))
+
+        read_state(job.tasks, message, done)
 
     def _assign(self, job: _JobHere, message: AssignSplits) -> None:
         try:

@@ -64,7 +64,7 @@ class Told(EventTimeTrigger):
 def held(harness: OperatorHarness) -> list[Any]:
     """What the operator has in its tables, and its timers."""
     operator: Any = harness._subtasks[0].operators[0]
-    tables = operator.backend._tables
+    tables = operator.backend._backend._tables
     return [
         *((name, namespace) for name, table in tables.items() for namespace in table._namespaces if namespace),
         *((name, namespace) for name, table in tables.items() for namespace in table.namespaces()),

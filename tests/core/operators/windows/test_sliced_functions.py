@@ -128,7 +128,7 @@ def run(assigner: Any, finish: Finish, kind: type, seed: int, *, restores: bool 
 
 
 def window_state(harness: OperatorHarness) -> list[tuple[str, Any]]:
-    tables = harness._subtasks[0].operators[0].backend._tables  # type: ignore[attr-defined]
+    tables = harness._subtasks[0].operators[0].backend._backend._tables  # type: ignore[attr-defined]
     return [(name, namespace) for name, table in tables.items() for namespace in table._namespaces]
 
 

@@ -78,7 +78,7 @@ def timers(h: OperatorHarness) -> list[tuple[int, str]]:
 
 def empty(h: OperatorHarness) -> bool:
     operator: Any = h._subtasks[0].operators[0]
-    names = [n for table in operator.backend._tables.values() for n in table._namespaces if n]
+    names = [n for table in operator.backend._backend._tables.values() for n in table._namespaces if n]
     return not timers(h) and not names and all(not s.keyed or not s.keyed.groups for s in h.snapshot().operators)
 
 
