@@ -196,6 +196,17 @@ def _pushs_other_end(directory: str) -> None:
 # ---- the transports ----------------------------------------------------------------------------------------
 
 
+class _Never:
+    """Stands for a call with a delay: no end waits so long here."""
+
+    def cancel(self) -> None:
+        pass
+
+
+def _never(action: Callable[[], None], after_s: float) -> _Never:
+    return _Never()
+
+
 class _End:
     """One end: a carrier, and a loop as small as one can be."""
 
@@ -205,7 +216,15 @@ class _End:
         self.carrier: Carrier = default_manager().services().carrier(transport)
         self.address = self.carrier.start(
             CarrierContext(
-                name, directory, b"s" * 32, self._poller.keep, self._poller.drop, self._soon.append, accepted
+                name,
+                directory,
+                b"s" * 32,
+                self._poller.keep,
+                self._poller.drop,
+                self._soon.append,
+                accepted,
+                _never,
+                print,
             )
         )
 

@@ -48,6 +48,7 @@ OPTION_FEATURES: Final[Mapping[str, Feature | None]] = {
     "state-backend": Feature.STATE_BACKENDS,
     "transport": Feature.TRANSPORTS,
     "chaining": Feature.CHAINING,
+    "object-reuse": None,
     "scheduler": Feature.SCHEDULERS,
     "buffer-timeout": Feature.BUFFER_TIMEOUT,
     "batch-size": Feature.BATCHING,
