@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 from sluiceway.buffers import Buffer, ChannelBuffers, PartitionBuffers
 from sluiceway.carrier import Link, LinkLostError, Payload
 from sluiceway.elements import Batch, CheckpointBarrier, Element
+from sluiceway.errors import SerializationError
 from sluiceway.network.frames import (
     CREDIT,
     DATA,
@@ -334,7 +335,18 @@ class NetworkSender(Sender):
         self._going = None
 
     def _pump(self) -> None:
-        """Something has come that was waited for: go on."""
+        """Something has come that was waited for: go on.
+
+        A record that waited and cannot be serialized fails the channel, as no step of the task is there to fail.
+        """
+        try:
+            self._pump_all()
+        except SerializationError as error:
+            self._pieces.clear()
+            self._going = None
+            self.fail(error)
+
+    def _pump_all(self) -> None:
         if self._gone or self._link is None:
             return
         if self._pieces:

@@ -119,6 +119,9 @@ class NetworkTransport(Transport):
     def forget_sender(self, channel: ChannelId) -> None:
         """The producer is gone."""
         self._senders.pop(channel, None)
+        name = (channel.edge, channel.producer, channel.consumer)
+        if self._latest.get(name) == channel:
+            del self._latest[name]  # names have the job in them: they would be kept for ever
         key = _partition(channel)
         partition = self._partitions.get(key)
         if partition is not None and not partition.channels:

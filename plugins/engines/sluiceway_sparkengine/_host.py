@@ -58,6 +58,7 @@ class SparkHost(WorkerHost):
         self._lock = threading.Lock()
         self._gathered: list[_PlacedWorker] = []
         self._stages: list[_Stage] = []
+        self._first = True
 
     def open(self) -> str:
         """Start Spark, where it does not run yet; the driver's address.
@@ -102,8 +103,10 @@ class SparkHost(WorkerHost):
             if not workers:
                 return
             told = [(asdict(worker.config), self._places.seen, self._silent_s) for worker in workers]
-            stage = _Stage(self, self._session, workers, told, first=not self._stages)
-            self._stages.append(stage)
+            stage = _Stage(self, self._session, workers, told, first=self._first)
+            self._first = False
+            # Those that are over have nothing left to end: a job that is restarted for ever must not keep them.
+            self._stages = [stage for stage in self._stages if not stage.over] + [stage]
         stage.start()
 
 
@@ -129,11 +132,18 @@ class _Stage(threading.Thread):
         self._first = first
         self._given_up = threading.Event()
         self._tag = f"sluiceway-{uuid.uuid4().hex}"
+        self.over = False
         for worker in workers:
             worker.stage = self
 
     def run(self) -> None:
         """Have Spark run the workers until all have ended."""
+        try:
+            self._run()
+        finally:
+            self.over = True
+
+    def _run(self) -> None:
         count = len(self._told)
         how = ""
         try:

@@ -14,7 +14,7 @@ from sluiceway.buffers import Buffer, NetworkBufferPool
 from sluiceway.carrier import Carrier, CarrierContext, Link
 from sluiceway.credit import GateCredits, Unlimited
 from sluiceway.elements import Batch, CancelCheckpointMarker, Watermark
-from sluiceway.errors import CorruptStreamError
+from sluiceway.errors import CorruptStreamError, SerializationError
 from sluiceway.network import NetworkTransport
 from sluiceway.network.frames import (
     CREDIT,
@@ -267,3 +267,28 @@ def test_partitions_give_their_share_back_with_their_last_channel() -> None:
             sender.close()
     pool = near.buffers.create_pool(4, on_available=near.wake)
     assert pool.size == 4
+
+
+def test_a_record_that_waited_and_cannot_be_serialized_fails_its_channel_alone() -> None:
+    near = Near()
+    sender = near.sender(credit=0)
+    for batch in (Batch([1]), Batch([lambda: None]), Batch([3])):
+        sender.send(batch)
+    near.link.frames.clear()
+    near.link.on_frame(struct.pack("<BII", CREDIT, 5, 3), None)
+    assert not near.link.closed, "the link is as good as before"
+    first, second = near.link.frames
+    assert (first[0], second[0]) == (SMALL, FAIL)
+    cause = pickle.loads(second[5:])
+    assert isinstance(cause, SerializationError)
+    assert sender.backlog() == 0
+
+
+def test_nothing_is_remembered_of_channels_that_are_over() -> None:
+    near = Near()
+    for attempt in range(100):
+        channel = ChannelId(f"job-{attempt}/edge", 1, 2, attempt=attempt, producer_at="far", consumer_at="near")
+        sender = near.transport.sender(channel, near.wake, PICKLE)
+        sender.discard()
+    held = (near.transport._latest, near.transport._senders, near.transport._partitions, near.transport._opened)
+    assert not any(held), held

@@ -85,6 +85,15 @@ class ClusterConfig:
     job_store: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """What is told of a job that has ended, besides its record."""
+
+    metrics: JobMetrics
+    checkpoints: list[CheckpointInfo]
+    directory: str
+
+
 class Dispatcher:
     """Takes jobs from clients, gives each to the job manager, and remembers how they ended.
 
@@ -118,7 +127,7 @@ class Dispatcher:
             epoch=config.epoch,
             fence=self._records.fence(),
         )
-        self._ended: dict[str, int] = {}
+        self._ended: dict[str, _Ended] = {}
         self._reporting: dict[str, Reporting] = {}
         self._started_ms = self._clock.now_ms()
         self._stopping: tuple[Connection, int] | None = None
@@ -147,23 +156,21 @@ class Dispatcher:
 
     def _look_after_jobs(self) -> None:
         for job, run in list(self._manager.jobs.items()):
-            if job in self._ended:
-                continue
             if not run.status.ended:
                 self._records.changed(job, run)
                 continue
-            self._ended[job] = self._clock.now_ms()
             if run.failure is not None:
                 log(ERROR, "jobs", "failed", job=job, error=run.failure)
             self._manager.ended(run)
-            self._records.ended(self._info(job, run))
+            # Of the job no more than that is kept: its program and its state may be large.
+            self._ended[job] = _Ended(run.metrics(), _checkpoints(run), _directory(run))
+            self._records.ended(self._info(job, run, self._clock.now_ms()))
             self._close_reporting(job)
             for client, request, location in self._ending.pop(job, ()):
                 self._tell_ended(client, request, location, run)
         for job in self._records.too_many(KEPT):
             self._ended.pop(job, None)
-            self._manager.jobs.pop(job, None)
-        if self._stopping is not None and len(self._ended) == len(self._manager.jobs):
+        if self._stopping is not None and not self._manager.jobs:
             client, request = self._stopping
             client.send(Done(request))
             client.close()
@@ -312,8 +319,8 @@ class Dispatcher:
                     and self._records.give_up(message.job, self._clock.now_ms())
                 ):
                     client.send(Done(message.request, message.job))
-                elif ended := self._records.status(message.job):
-                    client.send(Refused(message.request, f"job {message.job!r} is {ended} already"))
+                elif how := self._records.status(message.job):
+                    client.send(Refused(message.request, f"job {message.job!r} is {how} already"))
                 elif run is None:
                     client.send(Refused(message.request, f"there is no job {message.job!r}"))
                 elif run.status.ended:
@@ -324,10 +331,13 @@ class Dispatcher:
                     self._end_job(client, message, run)
             case AskCheckpoints():
                 run = self._manager.jobs.get(message.job)
-                if run is None:
-                    client.send(Refused(message.request, f"there is no job {message.job!r}"))
-                else:
+                if run is not None:
                     client.send(Checkpoints(message.request, _checkpoints(run), _directory(run)))
+                elif message.job in self._ended:
+                    ended = self._ended[message.job]
+                    client.send(Checkpoints(message.request, ended.checkpoints, ended.directory))
+                else:
+                    client.send(Refused(message.request, f"there is no job {message.job!r}"))
             case AskState():
                 self._read_state(client, message)
             case AskStatus():
@@ -379,7 +389,8 @@ class Dispatcher:
 
         run = self._manager.jobs.get(message.job)
         if run is None or run.status.ended:
-            what = "is not there" if run is None else f"is {run.status.value}"
+            status = self._records.status(message.job) if run is None else run.status.value
+            what = f"is {status}" if status else "is not there"
             done(None, f"job {message.job!r} {what}: read what it has left from its last checkpoint")
         else:
             run.read_state(message, done)
@@ -387,7 +398,10 @@ class Dispatcher:
     def _status(self, message: AskStatus) -> Status:
         self._look_after_jobs()  # nobody is told of a job that has ended, and not when
         resources = self._manager.resources
-        figures = {job: run.metrics() for job, run in self._manager.jobs.items()} if message.figures else {}
+        figures: dict[str, JobMetrics] = {}
+        if message.figures:
+            figures = {job: ended.metrics for job, ended in self._ended.items()}
+            figures |= {job: run.metrics() for job, run in self._manager.jobs.items()}
         return Status(
             request=message.request,
             pid=os.getpid(),
@@ -405,7 +419,7 @@ class Dispatcher:
             problems=self._records.problems,
         )
 
-    def _info(self, job: str, run: JobRun) -> JobInfo:
+    def _info(self, job: str, run: JobRun, ended_ms: int = 0) -> JobInfo:
         stored = self._records.of(job)
         metrics = run.metrics()
         return JobInfo(
@@ -413,7 +427,7 @@ class Dispatcher:
             name=stored.name,
             status="waiting" if self._manager.is_waiting(run) and not run.status.ended else run.status.value,
             submitted_ms=stored.submitted_ms,
-            ended_ms=self._ended.get(job, 0),
+            ended_ms=ended_ms,
             needs_slots=stored.needs_slots,
             records_in=metrics.records_in,
             records_out=metrics.records_out,

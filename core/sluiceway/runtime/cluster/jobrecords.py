@@ -160,6 +160,7 @@ class JobRecords:
         Checkpoints in the store stay only if it has failed, for another try with the option ``from``.
         """
         self._told[told.job] = told
+        self._jobs[told.job].ended = told
         if self._store is not None:
             try:
                 self._store.end(self._jobs[told.job], told)

@@ -48,7 +48,7 @@ from sluiceway.runtime.jobmanager.keeping import SavepointKeeper, keeper_of
 from sluiceway.runtime.jobmanager.master import JobMaster
 from sluiceway.runtime.jobmanager.recovery import Recovered
 from sluiceway.runtime.reporting import JobFigures
-from sluiceway.runtime.snapshots import JobSnapshot
+from sluiceway.runtime.snapshots import JobSnapshot, TaskSnapshot
 from sluiceway.runtime.worker import Scheduled, Worker
 from sluiceway.state import StateBackend
 from sluiceway.storage import CheckpointStorage
@@ -228,7 +228,7 @@ class JobRun:
             case ReportWatermark():
                 self.master.watermark_reported(message.attempt, message.group, message.mark)
             case AcknowledgeCheckpoint():
-                self.master.acknowledge(message.attempt, message.checkpoint, load(message.snapshot))
+                self._acknowledged(message)
             case DeclineCheckpoint():
                 self.master.decline(message.attempt, message.checkpoint, load_error(message.cause))
             case Drained():
@@ -240,11 +240,26 @@ class JobRun:
             case Results():
                 self._results(message)
 
+    def _acknowledged(self, message: AcknowledgeCheckpoint) -> None:
+        try:
+            snapshot: TaskSnapshot = load(message.snapshot)
+        except Exception as error:
+            error.add_note("while the job manager unpickled what a task has acknowledged the checkpoint with")
+            self.master.decline(message.attempt, message.checkpoint, error)
+        else:
+            self.master.acknowledge(message.attempt, message.checkpoint, snapshot)
+
     def _results(self, message: Results) -> None:
         handle = living(message.number)
         if handle is None:
             return
-        handle._extend(load(message.records))
+        try:
+            records = load(message.records)
+        except Exception as error:
+            error.add_note("while the program unpickled results of the job")
+            self.master.fail(error)
+            return
+        handle._extend(records)
         if handle.full and message.number not in self._held:
             self._held.add(message.number)
             self._hold(message.number, True)

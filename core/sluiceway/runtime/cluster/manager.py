@@ -284,8 +284,13 @@ class JobManager:
         return run
 
     def ended(self, run: JobRun) -> None:
-        """A job has come to its end: the workers forget it."""
+        """A job has come to its end: it is forgotten, here and by the workers."""
         run.forget()
+        self.jobs.pop(run.job, None)
+        if run in self._waiting:
+            self._waiting.remove(run)
+        if self._spread is run:
+            self._spread = None
         self.loop.soon(self._start_what_can)
 
     def is_waiting(self, run: JobRun) -> bool:

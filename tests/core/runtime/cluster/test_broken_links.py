@@ -10,11 +10,12 @@ import pytest
 import sluiceway as sw
 from sluiceway.carrier import LinkLostError
 from sluiceway.config import Settings
+from sluiceway.connectors.collecting import Collected
 from sluiceway.engine import JobStatus
 from sluiceway.plugins import PluginManager
 from sluiceway.runtime.background import Inline
 from sluiceway.runtime.cluster.jobrun import JobRun
-from sluiceway.runtime.cluster.messages import ReportTask
+from sluiceway.runtime.cluster.messages import AcknowledgeCheckpoint, ReportTask, Results
 from sluiceway.runtime.cluster.resources import ResourceManager, WorkerLostError
 from sluiceway.runtime.cluster.shipping import dump_error
 from sluiceway.runtime.local import job_graph_of
@@ -132,3 +133,27 @@ def test_a_job_that_is_cancelled_meanwhile_is_cancelled(job: Job) -> None:
         job.run.take(ReportTask("job", 1, vertex.current.attempt_id, "canceled"))
     job.passes(1)
     assert job.run.status is JobStatus.CANCELED
+
+
+# ---- what a worker sends that cannot be read ---------------------------------------------------------------
+
+
+def test_an_acknowledgement_that_cannot_be_read_is_none(job: Job) -> None:
+    for subtask in job.run.master.executions.subtasks():
+        for state in ("initializing", "running"):
+            job.run.take(ReportTask("job", 1, subtask.current.attempt_id, state))
+    coordinator = job.run.master.checkpoints.coordinator
+    answers: list[tuple[str, BaseException | None]] = []
+    job.run.savepoint("memory://place", False, lambda where, why: answers.append((where, why)))
+    (number,) = coordinator.pending
+    job.run.take(AcknowledgeCheckpoint("job", 1, job.at(0), number, b"nonsense"))
+    ((_, why),) = answers
+    assert "while the job manager unpickled what a task has acknowledged" in "".join(getattr(why, "__notes__", ()))
+    assert job.run.status is JobStatus.RUNNING
+
+
+def test_results_that_cannot_be_read_fail_their_job(job: Job) -> None:
+    results: Collected[int] = Collected()
+    job.run.take(Results("job", 1, results.number, b"nonsense"))
+    assert job.run.failure is not None
+    assert job.run.failure.__notes__ == ["while the program unpickled results of the job"]

@@ -1,0 +1,97 @@
+"""A dispatcher tells of jobs that have ended, and keeps nothing else of them."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sluiceway as sw
+from sluiceway.config import Settings
+from sluiceway.plugins import default_manager
+from sluiceway.runtime.cluster.dispatcher import KEPT, ClusterConfig, Dispatcher
+from sluiceway.runtime.cluster.messages import (
+    AskCheckpoints,
+    AskStatus,
+    CancelJob,
+    Checkpoints,
+    Done,
+    Message,
+    Refused,
+    Status,
+    SubmitProgram,
+)
+from sluiceway.runtime.cluster.shipping import dump
+from sluiceway.runtime.local import job_graph_of
+
+
+class Client:
+    """A connection that notes what is sent on it."""
+
+    def __init__(self) -> None:
+        self.answers: list[Message] = []
+
+    def send(self, message: Message) -> None:
+        self.answers.append(message)
+
+
+class Site:
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self.dispatcher = dispatcher
+        services = default_manager().services()
+        flow = sw.Pipeline("job")
+        flow.from_collection(range(10)).print()
+        self.program = dump((job_graph_of(flow.graph(), services), Settings()))
+
+    def ask(self, message: Message) -> Any:
+        client: Any = Client()
+        self.dispatcher._message(client, message)
+        (answer,) = client.answers
+        return answer
+
+    def submit(self) -> str:
+        answer = self.ask(SubmitProgram(1, "job", self.program, sys.path))
+        assert isinstance(answer, Done), answer
+        return answer.job
+
+
+@pytest.fixture(params=[False, True], ids=["no store", "store"])
+def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
+    (tmp_path / "cluster").mkdir()
+    store = str(tmp_path / "jobs") if request.param else ""
+    config = ClusterConfig(str(tmp_path / "cluster"), "00" * 32, 1, 1, "shm", job_store=store)
+    dispatcher = Dispatcher(config, default_manager().services())
+    yield Site(dispatcher)
+    dispatcher._manager.abandon()
+    dispatcher._records.close()
+
+
+def test_nothing_but_what_is_told_is_kept_of_a_job_that_has_ended(site: Site) -> None:
+    jobs = [site.submit() for _ in range(3)]
+    runs = [weakref.ref(run) for run in site.dispatcher._manager.jobs.values()]
+    for job in jobs:
+        assert site.ask(CancelJob(2, job)) == Done(2, job)
+    status: Status = site.ask(AskStatus(3, figures=True))
+    assert [(told.job, told.status) for told in status.jobs] == [(job, "canceled") for job in jobs]
+    assert all(told.ended_ms for told in status.jobs)
+    assert status.figures
+    site.dispatcher._manager.loop.run_ready(1)
+    gc.collect()
+    assert [run() for run in runs] == [None] * 3
+    assert site.ask(AskCheckpoints(4, jobs[0])) == Checkpoints(4, [])
+    assert site.ask(CancelJob(5, jobs[0])) == Refused(5, f"job {jobs[0]!r} is canceled already")
+    assert site.ask(AskCheckpoints(6, "none")) == Refused(6, "there is no job 'none'")
+
+
+def test_of_many_jobs_the_last_are_told_of(site: Site) -> None:
+    for _ in range(KEPT + 5):
+        site.ask(CancelJob(1, site.submit()))
+        site.dispatcher._look_after_jobs()
+    assert len(site.dispatcher._ended) == KEPT
+    assert len(site.ask(AskStatus(2)).jobs) == KEPT
+    assert site.ask(AskCheckpoints(3, "job-1")) == Refused(3, "there is no job 'job-1'")
