@@ -20,6 +20,7 @@ __all__ = [
     "EndOfPartition",
     "LatencyMarker",
     "QuietProbe",
+    "Rejected",
     "Watermark",
     "WatermarkStatus",
 ]
@@ -168,6 +169,17 @@ class EndOfPartition:
     """The last element of a channel."""
 
 
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Records that a source skips because its timestamp assigner raised. It never leaves the source's task.
+
+    Attributes:
+        records: each with the exception and the event time (ms) that it had before, or None.
+    """
+
+    records: list[tuple[Any, Exception, int | None]]
+
+
 Element: TypeAlias = (
     Batch[Any]
     | Watermark
@@ -179,4 +191,5 @@ Element: TypeAlias = (
     | QuietProbe
     | EndOfData
     | EndOfPartition
+    | Rejected
 )

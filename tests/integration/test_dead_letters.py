@@ -192,3 +192,68 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     flow.from_collection(["x"]).map(parsed).on_error("skip").print()
     with pytest.raises(sw.ConnectorError, match=r"dead letters cannot be kept in .*file"):
         flow.run(dead_letters=tmp_path / "file")
+
+
+# ---- timestamp assigners ------------------------------------------------------------------------------------
+
+
+def stamped_source(flow: sw.Pipeline, values: list[Any]) -> sw.DataStream[Any]:
+    strategy = sw.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda v: 10 // v)
+    return flow.from_collection(values, watermark_strategy=strategy)
+
+
+def test_a_source_skips_records_on_which_its_timestamp_assigner_raises() -> None:
+    flow = sw.Pipeline()
+    source = stamped_source(flow, [1, 0, 5, 0]).on_error("skip")
+    kept, letters = source.collect(), source.dead_letters().collect()
+    flow.run(batch_size=2)
+    assert list(kept) == [1, 5]
+    assert [letter.value() for letter in letters] == [0, 0]
+    assert letters[0].error.startswith("ZeroDivisionError")
+    assert letters[0].step == "source(CollectionSource)"
+
+
+def test_a_source_may_skip_all_of_them() -> None:
+    flow = sw.Pipeline()
+    source = stamped_source(flow, [0, 0, 0])
+    kept, letters = source.collect(), source.dead_letters().collect()
+    flow.run(on_error="skip")
+    assert (list(kept), len(letters)) == ([], 3)
+
+
+def test_a_source_skips_no_more_than_it_may_and_names_the_record() -> None:
+    flow = sw.Pipeline()
+    source = stamped_source(flow, ["a", 0, 1]).on_error("skip", max=1)
+    source.collect()
+    with pytest.raises(ZeroDivisionError) as caught:
+        flow.run()
+    assert "record: 0" in caught.value.__notes__
+    assert "in step 'source(CollectionSource)'" in " ".join(caught.value.__notes__)
+
+
+def test_without_it_the_job_fails_with_step_and_record() -> None:
+    flow = sw.Pipeline()
+    stamped_source(flow, [1, 0]).collect()
+    with pytest.raises(ZeroDivisionError) as caught:
+        flow.run()
+    assert "record: 0" in caught.value.__notes__
+
+
+def test_a_source_without_an_assigner_cannot_skip() -> None:
+    source = sw.Pipeline().from_collection([1])
+    with pytest.raises(sw.GraphError, match="cannot skip records"):
+        source.on_error("skip")
+
+
+def test_what_a_source_has_skipped_can_be_replayed() -> None:
+    flow = sw.Pipeline()
+    source = stamped_source(flow, [1, 0, 0]).on_error("skip")
+    letters = source.dead_letters().collect()
+    source.sink(DiscardSink())
+    flow.run()
+    repaired = sw.Pipeline()
+    strategy = sw.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda v: 10 + v)
+    again = repaired.from_collection([1, 2, 3], watermark_strategy=strategy).on_error("skip")
+    kept = again.map(lambda v: v + 1).collect()
+    replaying(repaired, list(letters), Settings()).run()
+    assert list(kept) == [1, 1]

@@ -14,7 +14,7 @@ from sluiceway.connectors import CollectionSource
 from sluiceway.errors import GraphError
 from sluiceway.functions import DeadLetter
 from sluiceway.graph import InputRef, Transformation
-from sluiceway.steps import MapStep, SourceStep
+from sluiceway.steps import MapStep, SourceStep, TimestampsStep
 
 __all__ = ["replaying"]
 
@@ -51,7 +51,7 @@ def replaying(pipeline: Pipeline, letters: Sequence[DeadLetter], settings: Setti
     for t, uid in uids.items():
         inputs = [replace(ref, upstream=kept[ref.upstream]) for ref in t.inputs if ref.upstream in kept]
         if t in by_step:
-            inputs += _feeds(replica, t, by_step[t])
+            inputs += _feeds(replica, t, by_step[t], uid)
         elif not inputs:
             continue
         fed = {ref.port for ref in inputs}
@@ -60,7 +60,9 @@ def replaying(pipeline: Pipeline, letters: Sequence[DeadLetter], settings: Setti
                 f"dead letters cannot be replayed: {t.label()} takes two streams, and none of the records gets "
                 f"into its input {next(port for port in range(t.step.ports) if port not in fed) + 1}"
             )
-        kept[t] = replace(t, inputs=inputs, uid=uid)
+        # What a source has skipped had no timestamp so far.
+        step = TimestampsStep(t.step.strategy) if isinstance(t.step, SourceStep) and t.step.strategy else t.step
+        kept[t] = replace(t, step=step, inputs=inputs, uid=uid)
         replica._transformations.append(kept[t])
     for t in uids:
         if any((ref.upstream in kept) != (t in kept) for ref in t.feedback):
@@ -83,26 +85,29 @@ def _step_of(letter: DeadLetter, pipeline: Pipeline, uids: Mapping[Transformatio
     )
 
 
-def _feeds(replica: Pipeline, t: Transformation, letters: Sequence[DeadLetter]) -> list[InputRef]:
+def _feeds(replica: Pipeline, t: Transformation, letters: Sequence[DeadLetter], uid: str) -> list[InputRef]:
     """Sources of records in front of each input of a step, without any where none was skipped there."""
     return [
-        _feed(replica, t, [letter for letter in letters if letter.input == port], port)
+        _feed(replica, t, [letter for letter in letters if letter.input == port], port, uid)
         for port in range(t.step.ports)
     ]
 
 
-def _feed(replica: Pipeline, t: Transformation, letters: Sequence[DeadLetter], port: int) -> InputRef:
+def _feed(replica: Pipeline, t: Transformation, letters: Sequence[DeadLetter], port: int, uid: str) -> InputRef:
     """A source of records and its place in front of an input of a step."""
     records = [(letter.value(), letter.timestamp) for letter in letters]
     stamped = all(timestamp is not None for _, timestamp in records)
     timestamp: Any = itemgetter(1) if stamped else None
     source = SourceStep(CollectionSource(records, timestamp=timestamp, output_type=Any), None)
     name = f"dead letters of {t.name or t.step.kind}"
-    read = Transformation(source, name=name, parallelism=1, location=t.location)
+    # With a uid of its own: in place of a source it would be given that of the source.
+    read = Transformation(
+        source, name=name, parallelism=1, location=t.location, uid=f"dead letters for {uid} at {port}"
+    )
     taken = Transformation(
         MapStep(itemgetter(0)), [InputRef(read)], name="record", parallelism=1, skips_errors=False
     )
     replica._transformations += [read, taken]
-    spec = next(ref.partitioner for ref in t.inputs if ref.port == port)
+    spec = next((ref.partitioner for ref in t.inputs if ref.port == port), None)
     kept = spec if spec is not None and spec.name in _KEPT_PARTITIONERS else None
     return InputRef(taken, partitioner=kept, port=port)

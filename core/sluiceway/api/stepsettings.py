@@ -112,7 +112,7 @@ class StepSettings:
             raise GraphError(
                 f"on_error('skip') at {caller_location()}: {t.label()} cannot skip records; map, flat_map, "
                 "filter, process, async_map, reduce, aggregate and assign_timestamps_and_watermarks can, outside "
-                "of windows"
+                "of windows, and sources with a timestamp assigner"
             )
         t.skips_errors, t.max_dead_letters = action == "skip", max
         return self

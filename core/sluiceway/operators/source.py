@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import TracebackType
 from typing import Any
 
-from sluiceway.elements import Batch
-from sluiceway.operators.base import Operator
+from sluiceway.elements import Batch, Element, Rejected
+from sluiceway.faults import record_loop
+from sluiceway.operators.base import Operator, OperatorContext
+from sluiceway.operators.deadletters import DeadLetters
 
 __all__ = ["SourceOperator"]
 
@@ -13,6 +16,32 @@ __all__ = ["SourceOperator"]
 class SourceOperator(Operator):
     """Stands for the source in its chain; the task does the reading."""
 
+    def __init__(self, context: OperatorContext) -> None:
+        super().__init__(context)
+        self._dead = DeadLetters(context)
+
     def process(self, batch: Batch[Any]) -> None:
         """Pass the batch on."""
         self.output.emit(batch)
+
+    def control(self, element: Element) -> None:
+        """Make dead letters of records that the task has rejected; pass everything else on."""
+        if type(element) is Rejected:
+            self._skip(element)
+            self._dead.give(self.output)
+        else:
+            super().control(element)
+
+    @record_loop
+    def _skip(self, rejected: Rejected) -> None:
+        for value, error, timestamp in rejected.records:
+            if not self._dead.take(error, value, timestamp):
+                # Without the frames of the task, which know another record by now.
+                raise error.with_traceback(_of_user(error))
+
+
+def _of_user(error: Exception) -> TracebackType | None:
+    raised = error.__traceback__
+    while raised is not None and raised.tb_frame.f_globals.get("__name__", "").startswith("sluiceway."):
+        raised = raised.tb_next
+    return raised

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from operator import length_hint
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch
 from sluiceway.errors import FunctionContractError, TimestampUnitWarning
@@ -20,7 +20,7 @@ from sluiceway.eventtime import (
 )
 from sluiceway.faults import MISSING, record_loop, shown
 from sluiceway.instants import WANTED, Instant, instant_ms, look_like_seconds
-from sluiceway.operators.deadletters import DeadLetters, without
+from sluiceway.operators.deadletters import without
 
 __all__ = ["GeneratorWatch", "Stamper", "cut_batch"]
 
@@ -38,6 +38,15 @@ def _are_times(batch: Batch[Any]) -> bool:
         return False
 
 
+class Skipping(Protocol):
+    """Takes records on which an assigner raises."""
+
+    skipping: bool
+
+    def take(self, error: Exception, value: Any, timestamp: int | None, key: Any = MISSING) -> bool:
+        """Keep a record; False: the step fails, so raise the error."""
+
+
 class Stamper:
     """Gives the records of a batch their event times.
 
@@ -47,7 +56,7 @@ class Stamper:
         dead: takes records on which the assigner raises, where the step skips them.
     """
 
-    def __init__(self, strategy: WatermarkStrategy[Any], step: str, dead: DeadLetters | None = None) -> None:
+    def __init__(self, strategy: WatermarkStrategy[Any], step: str, dead: Skipping | None = None) -> None:
         assigner = strategy.assigner
         self.step_name = step
         self._dead = dead if dead is not None and dead.skipping else None
@@ -121,7 +130,7 @@ class Stamper:
         return converted
 
     @record_loop
-    def _carefully(self, batch: Batch[Any], dead: DeadLetters) -> Batch[Any]:
+    def _carefully(self, batch: Batch[Any], dead: Skipping) -> Batch[Any]:
         """Stamp record by record: those on which the assigner raises are left out."""
         assign, extract, before, keys = self._assign, self._extract, batch.timestamps, batch.keys
         stamps: list[int] = []

@@ -223,6 +223,7 @@ class SourceInput(TaskInput):
         step: name of the source's step, for messages.
         held_up_s: for how long the task's output was blocked so far.
         report: tells the other readers of its alignment group how far this one is; None: it does not count.
+        skips: whether records on which the timestamp assigner raises are skipped.
 
     Attributes:
         paused: whether nothing more is to be read for now; what was read already still comes.
@@ -243,6 +244,7 @@ class SourceInput(TaskInput):
         step: str = "source",
         held_up_s: Callable[[], float] = float,
         report: Callable[[int | None], None] = lambda mark: None,
+        skips: bool = False,
     ) -> None:
         self._source = source
         self._make_reader = reader
@@ -262,6 +264,7 @@ class SourceInput(TaskInput):
         self._step = step
         self._held_up_s = held_up_s
         self._report = report
+        self._skips = skips
         self._time: SourceTime | None = None
         self._member: AlignedReader | None = None
         self._before_open: list[Callable[[Reader[Any]], None]] = []
@@ -288,6 +291,7 @@ class SourceInput(TaskInput):
                 self._held_up_s,
                 reader.waiting_splits,
                 bounded=self._source.boundedness is Boundedness.BOUNDED,
+                skips=self._skips,
             )
             if strategy.alignment is not None:
                 self._member = AlignedReader(strategy.alignment, self._time, reader, self._clock, self._report)

@@ -7,7 +7,7 @@ from typing import Any
 
 from sluiceway.clock import Clock
 from sluiceway.config import Settings
-from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Element, Watermark, WatermarkStatus
+from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Element, Rejected, Watermark, WatermarkStatus
 from sluiceway.eventtime import WatermarkStrategy
 from sluiceway.operators import GeneratorWatch, Stamper, cut_batch
 
@@ -34,6 +34,19 @@ class _Split:
         return self.timed_out or self.watch.idle
 
 
+class _Rejects:
+    """The records that were skipped since the last batch."""
+
+    skipping = True
+
+    def __init__(self) -> None:
+        self.records: list[tuple[Any, Exception, int | None]] = []
+
+    def take(self, error: Exception, value: Any, timestamp: int | None, key: Any = None) -> bool:
+        self.records.append((value, error, timestamp))
+        return True
+
+
 class SourceTime:
     """Makes the timestamps and the watermarks of one reader, whose splits have a generator each.
 
@@ -54,6 +67,7 @@ class SourceTime:
         held_up_s: for how long the output was blocked so far: no split is idle because of that.
         waiting: the splits that the reader has not come to; these are not idle, either.
         bounded: whether the source ends by itself.
+        skips: whether records on which the assigner raises are skipped, and given out as Rejected.
 
     Attributes:
         watermark: the highest that was given out, in ms.
@@ -71,13 +85,15 @@ class SourceTime:
         waiting: Callable[[], Collection[str]] = tuple,
         *,
         bounded: bool = False,
+        skips: bool = False,
     ) -> None:
         self.watermark = MIN_WATERMARK
         self.active = True
         self.paused: frozenset[str] = frozenset()
         self._strategy = strategy
         self._step = step
-        self._stamper = Stamper(strategy, step)
+        self._rejects = _Rejects() if skips else None
+        self._stamper = Stamper(strategy, step, self._rejects)
         self._monotonic = clock.monotonic
         self._held_up_s = held_up_s
         self._waiting = waiting
@@ -170,6 +186,11 @@ class SourceTime:
         """The reader gave records of a split; None: it does not say of which."""
         batch = self._stamper.stamp(batch)
         out: list[Element] = []
+        if self._rejects is not None and self._rejects.records:
+            out.append(Rejected(self._rejects.records))
+            self._rejects.records = []
+            if not batch.values:
+                return out
         split = self._split_of(split_id)
         if self._changed:
             self._settle(out)

@@ -128,6 +128,7 @@ def open_source(
         step=deployment.vertex.head.name,
         held_up_s=held_up_s,
         report=lambda mark: report_watermark(deployment.attempt_id, group, mark),
+        skips=deployment.vertex.head.skips_errors,
     )
 
 

@@ -21,6 +21,11 @@ class SourceStep(Step):
     kind: ClassVar[str] = "source"
     stateful: ClassVar[bool] = True
 
+    @property
+    def skips(self) -> bool:  # type: ignore[override]
+        """Whether it has a timestamp assigner, which may raise."""
+        return self.strategy is not None and self.strategy.assigner is not None
+
     def output_type(self, *entering: Any) -> Any:
         """What the source says."""
         return self.source.output_type
