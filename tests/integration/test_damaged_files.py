@@ -13,7 +13,7 @@ from sluiceway.checkpoints import METADATA, load_metadata
 from sluiceway.checkpoints.metadata import FORMAT, decode_metadata
 from sluiceway.errors import CheckpointError, ConnectorError
 from sluiceway.plugins import default_manager
-from sluiceway.runtime.cluster import client
+from sluiceway.runtime.cluster import home
 from sluiceway.runtime.cluster.client import ClusterClient, cluster_file
 from sluiceway.runtime.cluster.fence import Fence, hold
 from sluiceway.runtime.cluster.jobstore import JobStore, StoredJob
@@ -102,10 +102,10 @@ def test_the_number_of_a_job_manager_never_goes_back(
     tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLUICEWAY_HOME", str(tmp_path))
-    first = client._next_epoch()
-    assert (first, client._next_epoch()) == (1, 2)
+    first = home.next_epoch()
+    assert (first, home.next_epoch()) == (1, 2)
     (tmp_path / "epoch").write_bytes(data)
-    assert client._next_epoch() > 1000
+    assert home.next_epoch() > 1000
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff\xfe", b"9" * 5000, b"-1", b"x y"])

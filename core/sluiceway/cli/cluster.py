@@ -85,10 +85,20 @@ def cluster() -> None:
     help="Where jobs are written down, so that they go on if the job manager was killed; or beside its logs.",
 )
 @click.option(
+    "--standby",
+    metavar="N",
+    type=click.IntRange(0, 8),
+    default=0,
+    show_default=True,
+    help="Job managers that stand by, to lead the jobs when the one that leads has died.",
+)
+@click.option(
     "--foreground", is_flag=True, help="Stay in the foreground, and log to standard error; for service managers."
 )
 @click.option("--log-format", metavar="FORMAT", help="Log lines on stderr with --foreground: text or json.")
-def start(slots: int, release_after: str, job_store: str | None, foreground: bool, **given: str | None) -> None:
+def start(
+    slots: int, release_after: str, job_store: str | None, standby: int, foreground: bool, **given: str | None
+) -> None:
     """Start a cluster in the background. Its workers come when there is a job for them.
 
     Jobs that are in the job store, and have not ended, go on: from their last checkpoint, if they take any.
@@ -127,13 +137,20 @@ def start(slots: int, release_after: str, job_store: str | None, foreground: boo
     )
     some = f"up to {workers} worker{'s' * (workers != 1)} of {slots} slot{'s' * (slots != 1)}, over {transport}"
     if foreground:
+        if standby:
+            raise click.UsageError(
+                "--standby is for a cluster in the background: with --foreground the service manager starts the "
+                "job manager again, and its jobs go on"
+            )
         run_cluster(*what, settings.log_format, some)
     if given["log_format"] is not None:
         raise click.UsageError(
             "--log-format goes with --foreground: in the background a cluster logs to files, which sluiceway logs "
             "shows"
         )
-    pid = start_cluster(*what)
+    pid = start_cluster(*what, standby=standby)
+    if standby:
+        some += f", and {standby} job manager{'s' * (standby != 1)} standing by"
     click.echo(f"cluster started (process {pid}), with {some}")
     click.echo(f"sluiceway logs shows its logs, which are in {logs_directory()}")
     with ClusterClient() as client:
@@ -166,6 +183,12 @@ def status(as_json: bool) -> None:
     )
     if told.workers:
         print_table(["worker", "process", "slots"], [[w.name, str(w.pid), str(w.slots)] for w in told.workers])
+    if told.max_standbys:
+        pids = ", ".join(str(standby.pid) for standby in told.standbys) or "none yet"
+        click.echo(
+            f"process {told.pid} leads, with epoch {told.epoch}; standing by, {len(told.standbys)} of "
+            f"{told.max_standbys}: {pids}"
+        )
     for problem in told.problems:
         warn(problem)
 

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
 from typing import Final, NoReturn
@@ -25,16 +25,27 @@ from sluiceway.config import Settings
 from sluiceway.errors import ConfigurationError, ConnectorError, SluicewayError
 from sluiceway.graph import JobGraph
 from sluiceway.metrics import JobMetrics
-from sluiceway.privatefiles import check_private, make_private_directory, private_opener
+from sluiceway.privatefiles import make_private_directory, private_opener
 from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
 from sluiceway.runtime.cluster.directories import (
     is_awaited,
+    is_stood_by,
     make_directory,
     place_of_directories,
     remove_dead,
     stay,
 )
 from sluiceway.runtime.cluster.dispatcher import ClusterConfig
+from sluiceway.runtime.cluster.home import (
+    announce,
+    check_home,
+    cluster_file,
+    job_store_directory,
+    logs_directory,
+    next_epoch,
+    put_logs_aside,
+    read_cluster_file,
+)
 from sluiceway.runtime.cluster.messages import (
     AskCheckpoints,
     AskState,
@@ -70,33 +81,9 @@ __all__ = [
 
 _START_S: Final = 30.0
 _ANSWER_S: Final = 30.0
-
-
-def cluster_file() -> Path:
-    """Where the cluster of this user is written down: in ``$SLUICEWAY_HOME``, else ``~/.sluiceway``."""
-    home = os.environ.get("SLUICEWAY_HOME")
-    return (Path(home) if home else Path.home() / ".sluiceway") / "cluster.json"
-
-
-def _check_home() -> None:
-    """Refuse a home that others may write to: whoever writes the file there is who clients trust.
-
-    Raises:
-        ConfigurationError: others may.
-    """
-    file, why = cluster_file(), "what is written there says to which process secrets and programs are sent"
-    check_private(file.parent, "the home of the cluster (SLUICEWAY_HOME)", why)
-    check_private(file, "the file of the cluster", why)
-
-
-def logs_directory() -> Path:
-    """Where this user's cluster logs; the logs of the cluster before it are in ``logs.1`` beside it."""
-    return cluster_file().parent / "logs"
-
-
-def job_store_directory() -> Path:
-    """Where this user's cluster writes down its jobs, if nobody names another place."""
-    return cluster_file().parent / "jobs"
+_FAILOVER_S: Final = 60.0
+_MOST_LEADERS: Final = 8
+_LOOK_S: Final = 0.02
 
 
 def start_cluster(
@@ -108,10 +95,12 @@ def start_cluster(
     network_buffers: int = 512,
     heartbeat_timeout_s: float = 50.0,
     job_store: str = "",
+    standby: int = 0,
 ) -> int:
     """Start a cluster in the background; returns the process id of its job manager when it answers.
 
-    It goes on with the jobs that are in the job store; empty: in :func:`job_store_directory`.
+    It goes on with the jobs that are in the job store; empty: in :func:`job_store_directory`. It starts
+    ``standby`` job managers that stand by.
 
     Raises:
         ConfigurationError: there is one already.
@@ -124,6 +113,7 @@ def start_cluster(
         config = _config(
             before, workers, slots, transport, idle_s, log_level, network_buffers, heartbeat_timeout_s, job_store
         )
+        config = replace(config, standby=standby)
         ready, says_ready = os.pipe()
         own_log = file.parent / "cluster.log"
         with open(ready, "rb", buffering=0) as line, open(own_log, "wb", opener=private_opener) as log:
@@ -208,21 +198,9 @@ def run_cluster(
         os.execv(sys.executable, [sys.executable, "-m", "sluiceway.processes.jobmanager"])
 
 
-def announce(config: ClusterConfig, pid: int, log: str) -> None:
-    """Write down the cluster of this user, for clients.
-
-    Args:
-        config: of the cluster.
-        pid: process id of its job manager.
-        log: path of the file in which it says what it has to say.
-    """
-    known = {"directory": config.directory, "secret": config.secret, "pid": pid, "log": log}
-    _write_privately(cluster_file(), json.dumps(known))
-
-
 def _make_room(file: Path) -> None:
     """Refuse to start a second cluster, and remove what dead ones have left."""
-    _check_home()
+    check_home()
     try:
         with ClusterClient() as running:
             pid = running.status().pid
@@ -261,7 +239,7 @@ def _config(
         job_store: directory; empty: :func:`job_store_directory`.
     """
     if before is None:
-        directory, secret, logs = make_directory(), secrets.token_hex(32), _put_logs_aside()
+        directory, secret, logs = make_directory(), secrets.token_hex(32), put_logs_aside()
     else:
         (directory, secret), logs = before, logs_directory()
         make_private_directory(logs)
@@ -276,7 +254,7 @@ def _config(
         log_level=log_level,
         network_buffers=network_buffers,
         heartbeat_timeout_s=heartbeat_timeout_s,
-        epoch=_next_epoch(),
+        epoch=next_epoch(),
         job_store=job_store or str(job_store_directory()),
     )
 
@@ -284,7 +262,7 @@ def _config(
 def _awaited(kept: ExitStack) -> tuple[Path, str] | None:
     """The directory and the secret of the cluster before, where workers of it wait for another job manager."""
     try:
-        known = _read_cluster_file()
+        known = read_cluster_file()
         directory = Path(known.directory)
         if not is_awaited(directory):
             return None
@@ -292,67 +270,6 @@ def _awaited(kept: ExitStack) -> tuple[Path, str] | None:
     except (OSError, ConnectorError):
         return None
     return directory, known.secret
-
-
-class _Known(msgspec.Struct, frozen=True):
-    """What is written down of a cluster that runs."""
-
-    directory: str
-    secret: str
-    pid: int
-    log: str
-
-
-def _read_cluster_file() -> _Known:
-    """Return what is written down of this user's cluster.
-
-    Raises:
-        OSError: nothing is, or it cannot be read.
-        ConnectorError: the file is damaged.
-    """
-    file = cluster_file()
-    try:
-        known = msgspec.json.decode(file.read_bytes(), type=_Known)
-        bytes.fromhex(known.secret)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise ConnectorError(
-            f"{file} is damaged, and without it the cluster cannot be reached: {error}. End the processes of "
-            "sluiceway.processes.jobmanager, if there are any, and run sluiceway cluster start: jobs in the job "
-            "store go on"
-        ) from error
-    return known
-
-
-def _next_epoch() -> int:
-    """The number of a new job manager: higher than those of all before it."""
-    file = cluster_file().with_name("epoch")
-    try:
-        last = int(file.read_text())
-    except FileNotFoundError:
-        last = 0
-    except (OSError, ValueError):  # damaged: it has to be higher, and there are not as many as seconds
-        last = int(time.time())
-    _write_privately(file, f"{last + 1}\n")
-    return last + 1
-
-
-def _put_logs_aside() -> Path:
-    """Make room for the logs of a new cluster; those of the one before it are kept."""
-    logs = logs_directory()
-    before = logs.with_name("logs.1")
-    if logs.exists():
-        shutil.rmtree(before, ignore_errors=True)
-        logs.rename(before)
-    make_private_directory(logs)
-    return logs
-
-
-def _write_privately(file: Path, text: str) -> None:
-    part = file.with_suffix(".part")
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(descriptor, "w") as stream:
-        stream.write(text)
-    part.replace(file)
 
 
 def _connected(path: Path) -> socket.socket:
@@ -368,38 +285,63 @@ def _connected(path: Path) -> socket.socket:
 class ClusterClient:
     """Talks to the running cluster of this user. For one thread.
 
+    Where its job manager is gone and another one stands by, it waits for that to lead, for a minute, and asks
+    again what was not answered. Each request is carried out once, but that a savepoint may be taken twice.
+
     Raises:
         ConnectorError: none is running, or it does not answer.
         ConfigurationError: others than this user may write to the home of the cluster.
     """
 
     def __init__(self) -> None:
-        _check_home()
+        check_home()
         try:
-            known = _read_cluster_file()
+            known = read_cluster_file()
         except OSError as error:
             raise ConnectorError("no cluster is running: start one with sluiceway cluster start") from error
-        try:
-            sock = _connected(Path(known.directory) / "manager")
-        except OSError as error:
-            raise ConnectorError(
-                f"no cluster is running: its job manager (process {known.pid}) is gone. Start it again with "
-                "sluiceway cluster start, and its jobs go on"
-            ) from error
-        self.log = Path(known.log)
+        self._directory, self._pid = Path(known.directory), known.pid
+        self._secret, self.log = bytes.fromhex(known.secret), Path(known.log)
+        sock = self._find_leader()
         self._poller = SelectorPoller()
         self._clock = SystemClock()
         self._loop = Worker(self._clock, self._poller)
         self._requests = count(1)
         self._answers: list[Message] = []
         self._lost: ConnectionLostError | None = None
-        self._connection = Connection(
+        self._opened = False
+        self._connection = self._connect(sock)
+
+    def _find_leader(self) -> socket.socket:
+        """Connect to the job manager; where one stands by, wait until it leads."""
+        until = time.monotonic() + _FAILOVER_S
+        while True:
+            try:
+                return _connected(self._directory / "manager")
+            except OSError as error:
+                gone = f"its job manager (process {self._pid}) is gone"
+                if not is_stood_by(self._directory):
+                    raise ConnectorError(
+                        f"no cluster is running: {gone}. Start it again with sluiceway cluster start, and its "
+                        "jobs go on"
+                    ) from error
+                if time.monotonic() > until:
+                    raise ConnectorError(
+                        f"{gone}, and the one that stands by has not come to lead within {_FAILOVER_S:g} s; what "
+                        f"it says is in {self.log}"
+                    ) from error
+                time.sleep(_LOOK_S)
+
+    def _connect(self, sock: socket.socket) -> Connection:
+        self._opened, self._lost = False, None
+        # A connection that is lost may mean a new leader. Then it is too late to ask: nobody stands by any more.
+        self._stood_by = is_stood_by(self._directory)
+        return Connection(
             sock,
             self._loop,
-            bytes.fromhex(known.secret),
+            self._secret,
             "client",
             peer_role="manager",
-            on_open=lambda connection: None,
+            on_open=self._open,
             on_message=self._take,
             on_closed=self._closed,
         )
@@ -441,7 +383,8 @@ class ClusterClient:
         """
         check_shippable(graph)
         program = dump((graph, settings))
-        return self._done(SubmitProgram(next(self._requests), name, program, sys.path))
+        key = secrets.token_hex(16)
+        return self._done(SubmitProgram(next(self._requests), name, program, sys.path, key))
 
     def cancel(self, job: str) -> None:
         """Cancel a job. Raises SluicewayError where that was refused."""
@@ -517,16 +460,17 @@ class ClusterClient:
         Args:
             keep: leave its jobs in the job store, for the next one to go on with; otherwise they are cancelled.
         """
-        process = None
-        with suppress(OSError, AttributeError):  # it has ended; or not Linux, where nothing can be waited for
-            process = os.pidfd_open(self.status().pid)
-        try:
+        told = self.status()
+        with ExitStack() as processes:
+            opened = []
+            for pid in (told.pid, *(standby.pid for standby in told.standbys)):
+                # It has ended; or this is not Linux, where nothing can be waited for.
+                with suppress(OSError, AttributeError):
+                    opened.append(os.pidfd_open(pid))
+                    processes.callback(os.close, opened[-1])
             self._done(ShutDown(next(self._requests), keep))
-            if process is not None:
+            for process in opened:
                 select.select([process], [], [], _START_S)
-        finally:
-            if process is not None:
-                os.close(process)
         cluster_file().unlink(missing_ok=True)
 
     def _done(self, message: Message) -> str:
@@ -538,16 +482,39 @@ class ClusterClient:
 
     def _ask(self, message: Message, within_s: float | None = _ANSWER_S) -> Message:
         self._answers.clear()
+        leaders = 1
         self._connection.send(message)
         until = None if within_s is None else self._clock.monotonic() + within_s
         while not self._answers:
             if self._lost is not None:
-                raise ConnectorError(f"the cluster has gone: {self._lost}") from self._lost
+                leaders += 1
+                if leaders > _MOST_LEADERS:  # it is not that one has died, but that none takes this
+                    raise ConnectorError(f"the cluster has gone: {self._lost}") from self._lost
+                message = self._ask_next_leader(message, self._lost)
+                if until is not None:
+                    until = self._clock.monotonic() + _ANSWER_S
             if until is not None and self._clock.monotonic() > until:
                 raise ConnectorError(f"the cluster has not answered within {within_s:g} s")
             if not self._loop.run_ready(4):
                 self._poller.poll(1.0)
         return self._answers[0]
+
+    def _ask_next_leader(self, message: Message, lost: ConnectionLostError) -> Message:
+        """Send a request again that was not answered. Returns it as it was sent."""
+        if not self._opened and not self._stood_by:
+            raise ConnectorError(f"the cluster has gone: {lost}") from lost
+        try:
+            sock = self._find_leader()
+        except ConnectorError as error:
+            raise ConnectorError(f"the cluster has gone: {lost}. {error}") from lost
+        self._connection = self._connect(sock)
+        if isinstance(message, CancelJob | StopJob | TakeSavepoint):
+            message = msgspec.structs.replace(message, again=True)
+        self._connection.send(message)
+        return message
+
+    def _open(self, connection: Connection) -> None:
+        self._opened = True
 
     def _take(self, connection: Connection, message: Message) -> None:
         self._answers.append(message)

@@ -22,11 +22,13 @@ from sluiceway.privatefiles import private_opener
 
 __all__ = [
     "is_awaited",
+    "is_stood_by",
     "lock_directory",
     "make_directory",
     "place_of_directories",
     "remove_dead",
     "remove_if_dead",
+    "stand_by",
     "stay",
     "worker_numbers",
 ]
@@ -34,6 +36,7 @@ __all__ = [
 PREFIX: Final = "sluiceway-"
 LOCK: Final = "lock"
 WAITING: Final = "waiting"
+STANDBY: Final = "standby"
 _UNLOCKED_S: Final = 300.0
 """A directory without a lock file belongs to a cluster that is being started, unless it is older than that."""
 
@@ -87,6 +90,30 @@ def is_awaited(directory: Path) -> bool:
     """Whether the job manager of a directory is gone, and workers wait there for another one."""
     with suppress(OSError):
         return not _is_locked(directory / LOCK) and _is_locked(directory / WAITING)
+    return False
+
+
+def stand_by(directory: Path) -> list[FileIO]:
+    """For a job manager that stands by: keep the directory, and be seen by clients, until all files are closed.
+
+    Raises:
+        OSError: it is not there any more.
+    """
+    held = [stay(directory)]
+    try:
+        held.append(FileIO(directory / STANDBY, "w", opener=private_opener))
+        fcntl.flock(held[-1], fcntl.LOCK_SH)
+    except BaseException:
+        for file in held:
+            file.close()
+        raise
+    return held
+
+
+def is_stood_by(directory: Path) -> bool:
+    """Whether a job manager stands by in a directory, or is about to lead."""
+    with suppress(OSError):
+        return _is_locked(directory / STANDBY)
     return False
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from sluiceway.config import Settings
+from sluiceway.election import LeaderElection, LeadershipLostError
 from sluiceway.engine import JobStatus, Services
 from sluiceway.errors import NoResourceAvailableError, SluicewayError
 from sluiceway.graph import JobGraph, slots_required
@@ -41,6 +42,7 @@ from sluiceway.runtime.cluster.messages import (
     TakeSavepoint,
 )
 from sluiceway.runtime.cluster.shipping import dump, load
+from sluiceway.runtime.cluster.standbys import Standbys
 from sluiceway.runtime.enginelog import ERROR, INFO, log
 from sluiceway.runtime.loops import check_checkpoints
 from sluiceway.runtime.reporting import Reporting
@@ -48,6 +50,9 @@ from sluiceway.runtime.savepoints import savepoint_place
 
 __all__ = ["ClusterConfig", "Dispatcher"]
 
+EXIT_CODE: Final = 70
+"""Of a job manager that finds that another one leads."""
+_LEADING_S: Final = 1.0
 KEPT: Final = 100
 """Jobs that have ended and are still told of."""
 
@@ -69,6 +74,7 @@ class ClusterConfig:
         log_level: the lowest level that is logged, where a job does not say.
         epoch: higher than that of any job manager before.
         job_store: directory in which jobs are written down, so that the next job manager goes on with them.
+        standby: how many job managers stand by, to lead when this one is gone; needs a job store.
     """
 
     directory: str
@@ -83,6 +89,7 @@ class ClusterConfig:
     log_level: str = "info"
     epoch: int = 1
     job_store: str = ""
+    standby: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,16 +109,19 @@ class Dispatcher:
     Args:
         config: what the cluster was started with.
         services: what plugins give in this process.
+        election: by which this process leads already; None: it becomes the leader here.
 
     Raises:
         ConfigurationError: the job store cannot be used.
     """
 
-    def __init__(self, config: ClusterConfig, services: Services) -> None:
+    def __init__(self, config: ClusterConfig, services: Services, election: LeaderElection | None = None) -> None:
         self._config = config
         self._clock = services.clock
         self._services = services
-        self._records = JobRecords(JobStore(config.job_store) if config.job_store else None)
+        self._store = JobStore(config.job_store, election, config.epoch) if config.job_store else None
+        self._records = JobRecords(self._store)
+        epoch = config.epoch if self._store is None else self._store.election.epoch
         self._manager = JobManager(
             Path(config.directory),
             bytes.fromhex(config.secret),
@@ -123,10 +133,13 @@ class Dispatcher:
             idle_s=config.idle_s,
             network_buffers=config.network_buffers,
             on_client=self._message,
+            on_client_gone=lambda connection: self._standbys.closed(connection),
             logs=WorkerLogging(config.logs, config.log_level),
-            epoch=config.epoch,
+            epoch=epoch,
             fence=self._records.fence(),
         )
+        self._standbys = Standbys(config, epoch, self._manager.loop, self._clock)
+        self._hands_over = False
         self._ended: dict[str, _Ended] = {}
         self._reporting: dict[str, Reporting] = {}
         self._started_ms = self._clock.now_ms()
@@ -138,19 +151,41 @@ class Dispatcher:
     def serve(self) -> None:
         """Work until a client says that it is enough."""
         try:
+            if self._store is not None:
+                self._keep_leading(self._store)
             self._recover()
             while not self._stopped:
                 self._manager.turn()
                 self._look_after_jobs()
             self._manager.loop.run_ready(4)  # the last answer goes out, also where no worker is there to wait for
+            if not self._hands_over:
+                self._standbys.stop()
             self._manager.close()
+        except LeadershipLostError as error:
+            # The workers and the directory are another leader's by now: nothing may be cleaned up.
+            log(ERROR, "jobs", f"this job manager ends at once: {error}")
+            os._exit(EXIT_CODE)
         finally:
+            self._standbys.close()
             self._manager.abandon()
             self._records.close()
 
+    def _keep_leading(self, store: JobStore) -> None:
+        """Look now and then whether this process still leads, and publish where it does."""
+        store.check_leadership()
+        leader = store.election.leader()
+        if leader is None or (leader.pid, leader.address) != (os.getpid(), self._manager.address):
+            with suppress(OSError):
+                store.election.announce(self._manager.address)
+        now = self._clock.monotonic()
+        self._manager.loop.at(now + _LEADING_S, lambda: self._keep_leading(store))
+
     def stop(self) -> None:
-        """End; what is in the job store goes on with the next job manager. From signal handlers, too."""
-        self._manager.loop.mail(self._leave if self._config.job_store else self._stop)
+        """End; what is in the job store goes on with the next job manager. From signal handlers, too.
+
+        If another job manager stands by, it leads from then on.
+        """
+        self._manager.loop.mail(self._hand_over if self._config.job_store else self._stop)
 
     # ---- jobs -----------------------------------------------------------------------------------------------
 
@@ -178,6 +213,8 @@ class Dispatcher:
             self._stopped = True
 
     def _submit(self, message: SubmitProgram) -> str:
+        if known := self._records.submitted_with(message.key):
+            return known  # the job manager before has taken it, and died before the client was answered
         _use_path(message.path)
         graph, settings = load(message.program)
         assert isinstance(graph, JobGraph)
@@ -199,6 +236,7 @@ class Dispatcher:
             submitted_ms=self._clock.now_ms(),
             path=message.path,
             needs_slots=needed,
+            key=message.key,
         )
         run = self._begin(stored.job, graph, settings, None)
         stored.checkpoints = run.checkpoint_path
@@ -293,6 +331,10 @@ class Dispatcher:
         """End the workers; the jobs stay where they are."""
         self._stopped = True
 
+    def _hand_over(self) -> None:
+        self._hands_over = bool(self._standbys.infos())
+        self._leave()
+
     def _tell_ended(self, client: Connection, request: int, location: str, run: JobRun) -> None:
         if run.failure is None:
             client.send(SavepointTaken(request, location))
@@ -304,6 +346,9 @@ class Dispatcher:
     # ---- clients --------------------------------------------------------------------------------------------
 
     def _message(self, client: Connection, message: Message) -> None:
+        if client.peer == "standby":
+            self._standbys.take(client, message)
+            return
         match message:
             case SubmitProgram():
                 try:
@@ -319,6 +364,8 @@ class Dispatcher:
                     and self._records.give_up(message.job, self._clock.now_ms())
                 ):
                     client.send(Done(message.request, message.job))
+                elif message.again and (answer := self._done_before(message)):
+                    client.send(answer)
                 elif how := self._records.status(message.job):
                     client.send(Refused(message.request, f"job {message.job!r} is {how} already"))
                 elif run is None:
@@ -352,6 +399,15 @@ class Dispatcher:
             case _:
                 client.close()
 
+    def _done_before(self, message: CancelJob | StopJob | TakeSavepoint) -> Message | None:
+        """Return the answer to a request that the job manager before carried out and did not answer."""
+        ended = self._records.status(message.job)
+        if isinstance(message, TakeSavepoint):
+            location = self._records.last_savepoint(message.job) if message.stop else ""
+            return SavepointTaken(message.request, location) if location else None
+        wanted = JobStatus.CANCELED if isinstance(message, CancelJob) else JobStatus.FINISHED
+        return Done(message.request, message.job) if ended == wanted.value else None
+
     def _end_job(self, client: Connection, message: CancelJob | StopJob, run: JobRun) -> None:
         wanted = "cancel" if isinstance(message, CancelJob) else "stop"
         try:
@@ -370,6 +426,7 @@ class Dispatcher:
             if problem is not None:
                 client.send(Refused(message.request, f"there is no savepoint of job {message.job!r}: {problem}"))
             elif message.stop:
+                self._records.saved(message.job, location)
                 self._ending.setdefault(message.job, []).append((client, message.request, location))
             else:
                 client.send(SavepointTaken(message.request, location))
@@ -416,7 +473,9 @@ class Dispatcher:
             figures=dump(figures) if figures else b"",
             job_store=self._config.job_store,
             recovered=self._records.went_on,
-            problems=self._records.problems,
+            problems=[*self._records.problems, *([self._standbys.problem] if self._standbys.problem else [])],
+            standbys=self._standbys.infos(),
+            max_standbys=self._config.standby,
         )
 
     def _info(self, job: str, run: JobRun, ended_ms: int = 0) -> JobInfo:

@@ -154,6 +154,21 @@ class JobRecords:
         if self._store is not None:
             self._store.update(self._jobs[job])
 
+    def saved(self, job: str, location: str) -> None:
+        """The savepoint with which a job ends is complete."""
+        self._jobs[job].saved = location
+        self._write(self._jobs[job])
+
+    def last_savepoint(self, job: str) -> str:
+        """The savepoint with which a job has ended; empty: it has not ended, or not with one."""
+        stored = self._jobs.get(job)
+        done = stored is not None and stored.ended is not None and stored.ended.status == JobStatus.FINISHED.value
+        return stored.saved if stored is not None and done else ""
+
+    def submitted_with(self, key: str) -> str:
+        """The job of a submission that came before; empty: there is none."""
+        return next((stored.job for stored in self._jobs.values() if key and stored.key == key), "")
+
     def ended(self, told: JobInfo) -> None:
         """A job has ended, and this is what is to be told of it.
 

@@ -4,30 +4,32 @@ Each job has a directory of its own, with ``job.json``, which makes it known, an
 options as they were submitted. A job is in the store before its submission is acknowledged. When it has ended its
 program goes, and what is to be told of it stays.
 
-``lock`` is held by the job manager that the store belongs to, and ``workers`` has a file for each of its workers,
-which is locked as long as that lives: so a job manager knows whether any of those before it still have tasks.
+``lock`` is held by the job manager that leads, and ``epoch`` is the number of its leadership. ``workers`` has a
+file for each of its workers, which is locked as long as that lives: so a job manager knows whether any of those
+before it still have tasks.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass
-from io import FileIO
 from pathlib import Path
 from typing import Final
 from zlib import crc32
 
 import msgspec
 
+from sluiceway.election import LeaderElection, LeadershipLostError
 from sluiceway.errors import ConfigurationError, SluicewayError
-from sluiceway.privatefiles import check_private, make_private_directory, private_opener
+from sluiceway.privatefiles import check_private, make_private_directory
+from sluiceway.runtime.cluster.election import FileLeaderElection
 from sluiceway.runtime.cluster.messages import FailureInfo, JobInfo
+from sluiceway.runtime.cluster.storefiles import sync_directory, write_file
 
-__all__ = ["JobStore", "JobStoreError", "StoredJob"]
+__all__ = ["JobStore", "JobStoreError", "StoredJob", "prepare_store"]
 
 _VERSION: Final = 1
 _TOLD: Final = "job.json"
@@ -53,6 +55,8 @@ class StoredJob(msgspec.Struct, kw_only=True):
         begun: whether any of its tasks may have been started.
         wanted: what it was asked for: ``cancel``, or ``stop`` to end its sources; empty: to run.
         savepoint: the place of a savepoint with which it is to end; empty: it is not.
+        saved: that savepoint, when it is complete.
+        key: the client's own for the submission, by which it finds the job when it asks again.
         restarts: how often it was begun anew.
         failures: what has gone wrong, oldest first.
         ended: what is to be told of it, if it has ended.
@@ -70,6 +74,8 @@ class StoredJob(msgspec.Struct, kw_only=True):
     begun: bool = False
     wanted: str = ""
     savepoint: str = ""
+    saved: str = ""
+    key: str = ""
     restarts: int = 0
     failures: list[FailureInfo] = []
     ended: JobInfo | None = None
@@ -89,37 +95,60 @@ class _Loaded:
     problems: list[str]
 
 
+def prepare_store(directory: str | os.PathLike[str]) -> Path:
+    """Make the directory of a job store if it is not there; returns its absolute path.
+
+    Raises:
+        ConfigurationError: it cannot be made, or others may write to it.
+    """
+    store = Path(directory).absolute()
+    try:
+        make_private_directory(store)
+    except OSError as error:
+        raise ConfigurationError(f"the job store {store} cannot be made: {error.strerror}") from error
+    check_private(store, "the job store", "programs in it are run")
+    return store
+
+
 class JobStore:
     """The jobs of one job manager, in a directory that nobody else may write to. Methods may block.
 
+    Methods that write raise :class:`~.election.LeadershipLostError` where another job manager leads by now.
+
     Args:
         directory: made if it is not there.
+        election: by which this process leads; None: it becomes the leader here.
+        epoch: the lowest epoch of that leadership.
 
     Attributes:
         directory: absolute.
+        election: by which this process leads.
         workers: directory of the files that workers lock.
         checkpoints: for those of jobs that do not say where theirs are to be.
 
     Raises:
-        ConfigurationError: others may write to the directory, or a job manager uses it already.
+        ConfigurationError: others may write to the directory, this process may not, or a job manager uses it
+            already.
     """
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
-        self.directory = Path(directory).absolute()
-        try:
-            make_private_directory(self.directory)
-        except OSError as error:
-            raise ConfigurationError(f"the job store {self.directory} cannot be made: {error.strerror}") from error
-        check_private(self.directory, "the job store", "programs in it are run")
-        self._lock = FileIO(self.directory / "lock", "w", opener=private_opener)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._lock.close()
-            raise ConfigurationError(f"another job manager uses the job store {self.directory}") from None
+    def __init__(
+        self, directory: str | os.PathLike[str], election: LeaderElection | None = None, epoch: int = 1
+    ) -> None:
+        self.directory = prepare_store(directory)
+        self.election = FileLeaderElection(self.directory, epoch) if election is None else election
         self.workers = self.directory / "workers"
-        self.workers.mkdir(mode=0o700, exist_ok=True)
         self.checkpoints = self.directory / "checkpoints"
+        try:
+            leads = self.election.campaign()
+            if leads:
+                self.workers.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            self.election.close()
+            raise ConfigurationError(
+                f"the job store {self.directory} cannot be written: {error.strerror}"
+            ) from error
+        if not leads:
+            raise ConfigurationError(f"another job manager uses the job store {self.directory}")
 
     def __enter__(self) -> JobStore:
         return self
@@ -129,7 +158,12 @@ class JobStore:
 
     def close(self) -> None:
         """Leave it to others."""
-        self._lock.close()
+        self.election.close()
+
+    def check_leadership(self) -> None:
+        """Raise LeadershipLostError if this process does not lead any more."""
+        if not self.election.is_leader():
+            raise LeadershipLostError(f"another job manager leads the jobs in {self.directory} by now")
 
     def load(self) -> _Loaded:
         """All that is there. What cannot be read is told of, and keeps nothing else from being read."""
@@ -175,20 +209,22 @@ class JobStore:
         Raises:
             JobStoreError: that is not possible.
         """
+        self.check_leadership()
         job.crc32 = crc32(program)
         place = self._place(job.job)
         try:
             place.mkdir(mode=0o700, exist_ok=True)
-            _write(place / _PROGRAM, program)
+            write_file(place / _PROGRAM, program)
             self.update(job)
-            _sync(self.directory)
+            sync_directory(self.directory)
         except OSError as error:
             shutil.rmtree(place, ignore_errors=True)
             raise JobStoreError(f"the job cannot be written into the job store {place}: {error}") from error
 
     def update(self, job: StoredJob) -> None:
         """Something has changed. Raises OSError."""
-        _write(self._place(job.job) / _TOLD, msgspec.json.encode(job))
+        self.check_leadership()
+        write_file(self._place(job.job) / _TOLD, msgspec.json.encode(job))
 
     def end(self, job: StoredJob, told: JobInfo) -> None:
         """It has ended: nothing but what is to be told of it stays. Raises OSError."""
@@ -198,6 +234,7 @@ class JobStore:
 
     def drop_checkpoints(self, job: StoredJob) -> None:
         """A job needs those no more that it has in the store, if any."""
+        self.check_leadership()
         if job.checkpoints:
             shutil.rmtree(self.checkpoints / job.checkpoints, ignore_errors=True)
 
@@ -212,23 +249,3 @@ class JobStore:
     def _place(self, job: str) -> Path:
         safe = re.sub(r"[^\w.-]+", "-", job, flags=re.ASCII)
         return self.directory / f"job-{safe[-120:]}"
-
-
-def _write(file: Path, data: bytes) -> None:
-    """All of it, or nothing, whenever the machine stops."""
-    part = file.with_name(f".{file.name}.part")
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(descriptor, "wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    part.replace(file)
-    _sync(file.parent)
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -104,7 +104,8 @@ class JobManager:
         network_buffers: how many each worker has.
         start: starts a worker process.
         platform: what else comes from the operating system.
-        on_client: given messages of clients, which are none of the workers' business.
+        on_client: given messages of clients and standbys, which are none of the workers' business.
+        on_client_gone: given each connection of theirs that is closed.
         logs: where and what the workers log.
         epoch: higher than that of any job manager of this cluster before; it leads all jobs in it.
         fence: no job is begun while workers live that it knows of; None: there are none.
@@ -125,6 +126,7 @@ class JobManager:
         start: Callable[[WorkerConfig], WorkerHandle] = start_worker,
         platform: Platform | None = None,
         on_client: Callable[[Connection, Message], None] | None = None,
+        on_client_gone: Callable[[Connection], None] | None = None,
         logs: WorkerLogging | None = None,
         epoch: int = 1,
         fence: Fence | None = None,
@@ -143,6 +145,7 @@ class JobManager:
         self._network_buffers = network_buffers
         self._start_process = start
         self._on_client = on_client
+        self._on_client_gone = on_client_gone
         self._logs = logs or WorkerLogging()
         self.epoch = epoch
         # Behind those of a job manager before in the directory: what they have left there is in nobody's way.
@@ -297,6 +300,11 @@ class JobManager:
         """Whether a job waits for slots."""
         return run in self._waiting
 
+    @property
+    def address(self) -> str:
+        """Where workers, clients and standbys reach this job manager."""
+        return self._platform.address(self._directory, self._listener)
+
     def _start_what_can(self) -> None:
         """Give slots to what waits for them, in order, and start workers for the first that finds none.
 
@@ -364,7 +372,7 @@ class JobManager:
         name = f"worker-{next(self._names)}"
         config = WorkerConfig(
             name=name,
-            manager=self._platform.address(self._directory, self._listener),
+            manager=self.address,
             directory=str(self._directory),
             secret=self._secret.hex(),
             slots=self._slots_per_worker,
@@ -451,6 +459,8 @@ class JobManager:
     def _closed(self, connection: Connection, why: ConnectionLostError | None) -> None:
         self._accepting.forget(connection)
         self._connections.discard(connection)
+        if connection.peer != "worker" and self._on_client_gone is not None:
+            self._on_client_gone(connection)
         if not connection.proved:
             if isinstance(why, BrokenProtocolError):
                 self._accepting.refused(str(why))

@@ -12,6 +12,14 @@ from typing import Final, TypeAlias
 import msgspec
 
 from sluiceway.errors import SluicewayError
+from sluiceway.runtime.cluster.infos import (
+    CheckpointInfo,
+    FailureInfo,
+    JobInfo,
+    StandbyInfo,
+    SubtaskInfo,
+    WorkerInfo,
+)
 
 __all__ = [
     "PROTOCOL_VERSION",
@@ -37,6 +45,7 @@ __all__ = [
     "HoldResults",
     "JobEnded",
     "JobInfo",
+    "Leads",
     "Logged",
     "MalformedMessageError",
     "Message",
@@ -45,6 +54,7 @@ __all__ = [
     "ReadState",
     "Refused",
     "Register",
+    "RegisterStandby",
     "ReportMetrics",
     "ReportTask",
     "ReportWatermark",
@@ -52,12 +62,14 @@ __all__ = [
     "Results",
     "SavepointTaken",
     "ShutDown",
+    "StandbyInfo",
     "StateFound",
     "StateRead",
     "StateValue",
     "Status",
     "StopJob",
     "StopSource",
+    "StopStandby",
     "StopWorker",
     "SubmitJob",
     "SubmitProgram",
@@ -129,6 +141,22 @@ class Heartbeat(_Message, frozen=True):
     """Both ways: still here. ``count`` goes up by one each time."""
 
     count: int
+
+
+class RegisterStandby(_Message, frozen=True):
+    """A job manager has come that stands by; ``pid`` is its process id."""
+
+    pid: int
+
+
+class Leads(_Message, frozen=True):
+    """Job manager to standby: it leads, and its loop turns."""
+
+    epoch: int
+
+
+class StopStandby(_Message, frozen=True):
+    """Job manager to standby: end, the cluster is stopped."""
 
 
 class SubmitJob(_OfJob, frozen=True):
@@ -306,12 +334,17 @@ class Logged(_Message, frozen=True):
 
 
 class SubmitProgram(_Message, frozen=True):
-    """Client to job manager: run this. ``path`` is the client's ``sys.path``."""
+    """Client to job manager: run this. ``path`` is the client's ``sys.path``.
+
+    ``key`` is unique to the submission. A client whose job manager has died sends it again to the next one, which
+    may have the job already. For the same reason other requests have ``again``.
+    """
 
     request: int
     name: str
     program: bytes
     path: list[str]
+    key: str = ""
 
 
 class CancelJob(_Message, frozen=True):
@@ -319,6 +352,7 @@ class CancelJob(_Message, frozen=True):
 
     request: int
     job: str
+    again: bool = False
 
 
 class StopJob(_Message, frozen=True):
@@ -326,6 +360,7 @@ class StopJob(_Message, frozen=True):
 
     request: int
     job: str
+    again: bool = False
 
 
 class TakeSavepoint(_Message, frozen=True):
@@ -339,6 +374,7 @@ class TakeSavepoint(_Message, frozen=True):
     job: str
     place: str
     stop: bool
+    again: bool = False
 
 
 class SavepointTaken(_Message, frozen=True):
@@ -405,48 +441,6 @@ class Refused(_Message, frozen=True):
     reason: str
 
 
-class FailureInfo(msgspec.Struct, frozen=True):
-    """One failure in a job's history, as a :class:`~.engine.JobFailure` tells it; ``cause`` in a few lines."""
-
-    at_ms: int
-    task: str
-    subtask: int | None
-    attempt: int | None
-    worker: str
-    cause: str
-    traceback: str
-    restarted: int
-    delay_ms: int | None
-
-
-class SubtaskInfo(msgspec.Struct, frozen=True):
-    """How one subtask took part in a checkpoint, as a :class:`~.runtime.snapshots.TaskSnapshot` tells it."""
-
-    task: str
-    subtask: int
-    start_delay_ms: int
-    alignment_ms: int
-    flush_ms: int
-    sync_ms: int
-    async_ms: int
-    size: int
-    in_flight: int = 0
-
-
-class CheckpointInfo(msgspec.Struct, frozen=True):
-    """What a client is told of a checkpoint. ``duration_ms`` is None while it is under way."""
-
-    checkpoint: int
-    status: str
-    triggered_ms: int
-    duration_ms: int | None
-    size: int
-    reason: str
-    savepoint: str
-    subtasks: list[SubtaskInfo]
-    in_flight: int = 0
-
-
 class Checkpoints(_Message, frozen=True):
     """Job manager to client: the last checkpoints and savepoints of a job, oldest first.
 
@@ -458,37 +452,13 @@ class Checkpoints(_Message, frozen=True):
     directory: str = ""
 
 
-class JobInfo(msgspec.Struct, frozen=True):
-    """What a client is told of a job. Times are in ms since the epoch; 0: not yet."""
-
-    job: str
-    name: str
-    status: str
-    submitted_ms: int
-    ended_ms: int
-    needs_slots: int
-    records_in: int
-    records_out: int
-    failure: str
-    restarts: int
-    failures: list[FailureInfo]
-
-
-class WorkerInfo(msgspec.Struct, frozen=True):
-    """What a client is told of a worker."""
-
-    name: str
-    pid: int
-    slots: int
-    silent_s: float
-
-
 class Status(_Message, frozen=True):
     """Job manager to client: how things are.
 
     ``epoch`` goes up with each job manager. ``figures``, where they were asked for: by job, pickled metrics.
     ``job_store`` is where jobs are written down, ``recovered`` are those that went on when this job manager was
-    started, and ``problems`` tells what could not be read then.
+    started, and ``problems`` tells what could not be read then. ``standbys`` are ready to lead, of as many as
+    ``max_standbys``.
     """
 
     request: int
@@ -505,6 +475,8 @@ class Status(_Message, frozen=True):
     job_store: str = ""
     recovered: list[str] = []
     problems: list[str] = []
+    standbys: list[StandbyInfo] = []
+    max_standbys: int = 0
 
 
 Message: TypeAlias = (
@@ -512,6 +484,9 @@ Message: TypeAlias = (
     | Proof
     | Register
     | Heartbeat
+    | RegisterStandby
+    | Leads
+    | StopStandby
     | SubmitJob
     | DeployTasks
     | CancelTask

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 
 from sluiceway.clock import Clock
 from sluiceway.runtime.background import Background, HelperThread
+from sluiceway.runtime.cluster.directories import is_stood_by
 from sluiceway.runtime.eventloop import EventLoop, LazyEventLoop
 from sluiceway.runtime.poller import Poller, SelectorPoller
 from sluiceway.runtime.worker import Worker
@@ -81,5 +82,6 @@ class Platform:
         return str(directory / "manager")
 
     def remove(self, directory: Path) -> None:
-        """Remove a cluster's directory with all that is in it."""
-        shutil.rmtree(directory, ignore_errors=True)
+        """Remove a cluster's directory with all that is in it, unless a standby leads the cluster from now on."""
+        if not is_stood_by(directory):
+            shutil.rmtree(directory, ignore_errors=True)

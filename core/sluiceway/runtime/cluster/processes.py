@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Final
 
-__all__ = ["BEAT", "UP", "WorkerConfig", "WorkerHandle", "adopt_worker", "start_worker"]
+__all__ = ["BEAT", "UP", "WorkerConfig", "WorkerHandle", "adopt_worker", "is_at_work", "start_worker"]
 
 MODULE: Final = "sluiceway.processes.worker"
 UP: Final = b"\0"
@@ -179,7 +179,7 @@ class _ChildProcess(WorkerHandle):
 
     def is_at_work(self) -> bool:
         """Whether it has used the processor since this was asked last."""
-        at_work, self._used = _is_at_work(self.pid, self._used)
+        at_work, self._used = is_at_work(self.pid, self._used)
         return at_work
 
     def was_killed(self) -> bool:
@@ -265,7 +265,7 @@ class _AdoptedProcess(WorkerHandle):
 
     def is_at_work(self) -> bool:
         """Whether it has used the processor since this was asked last."""
-        at_work, self._used = _is_at_work(self._pid, self._used)
+        at_work, self._used = is_at_work(self._pid, self._used)
         return at_work
 
     def was_killed(self) -> bool:
@@ -290,7 +290,7 @@ def adopt_worker(pid: int, line: str) -> WorkerHandle:
     return _AdoptedProcess(pid, line)
 
 
-def _is_at_work(pid: int, before: str | None) -> tuple[bool, str | None]:
+def is_at_work(pid: int, before: str | None) -> tuple[bool, str | None]:
     """Whether a process has used the processor since it had used so much, and how much it has used by now.
 
     A function in C that keeps Python's lock for long lets nobody send signs of life; it is no hang.

@@ -1,0 +1,202 @@
+"""Leader election by a lock on the job store.
+
+The leader holds the lock of a file until its process ends. The kernel releases it then, however the process ended,
+and not before: a leader that is suspended keeps it. So no leader loses by being slow. A standby that has waited
+long enough for a silent leader kills it, which ends suspended processes, too. A leader that wakes up again has led
+all the time; one that was deposed is dead.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import signal
+import time
+import weakref
+from contextlib import suppress
+from io import FileIO
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from sluiceway.election import Leader, LeaderElection
+from sluiceway.runtime.cluster.storefiles import write_file
+from sluiceway.runtime.enginelog import WARNING, log
+
+__all__ = ["FileLeaderElection"]
+
+LOCK: Final = "lock"
+EPOCH: Final = "epoch"
+_KILL_S: Final = 5.0
+
+_HELD: Final[weakref.WeakSet[FileIO]] = weakref.WeakSet()
+
+
+def _let_go() -> None:
+    """A forked child shares the lock, and would keep it when the leader is dead."""
+    for file in list(_HELD):
+        file.close()
+
+
+os.register_at_fork(after_in_child=_let_go)
+
+
+class _Told(msgspec.Struct):
+    """Content of the lock's file. ``began`` is when the process was started: a later one may have its id."""
+
+    pid: int
+    began: int
+    epoch: int
+    address: str = ""
+
+
+class FileLeaderElection(LeaderElection):
+    """Election on one machine, by ``flock``.
+
+    Args:
+        directory: of the job store; only its user may write there.
+        least: the lowest epoch that this candidate may have.
+    """
+
+    def __init__(self, directory: Path, least: int = 1) -> None:
+        self._directory = directory
+        self._path = directory / LOCK
+        self._least = least
+        self._file: FileIO | None = None
+        self._epoch = 0
+        self._lost = False
+
+    @property
+    def epoch(self) -> int:
+        """Number of this candidate's leadership, from 1; 0 if it has none."""
+        return self._epoch
+
+    def campaign(self) -> bool:
+        """Take the lock if it is free, and the next epoch, which is on the disk before this returns."""
+        if self._file is not None or self._lost:
+            return self.is_leader()
+        file = self._take()
+        if file is None:
+            return False
+        try:
+            epoch = max(self._least, self._stored_epoch() + 1)
+            write_file(self._directory / EPOCH, f"{epoch}\n".encode())
+            self._tell(file, epoch, "")
+        except BaseException:
+            file.close()
+            raise
+        self._file, self._epoch = file, epoch
+        return True
+
+    def is_leader(self) -> bool:
+        """Return whether the lock is held, on the file that others would lock.
+
+        Where somebody has removed the file, the lock of the new one counts, unless another process has led by it.
+        """
+        if self._file is None or self._lost:
+            return False
+        if _is_at(self._path, self._file):
+            return True
+        with suppress(OSError):
+            file = self._take()
+            if file is not None:
+                if self._stored_epoch() <= self._epoch:
+                    self._file.close()
+                    self._file = file
+                    self._tell(file, self._epoch, "")
+                    return True
+                file.close()
+        self.close()
+        return False
+
+    def announce(self, address: str) -> None:
+        """Write the leader's address into the lock's file."""
+        if self._file is not None:
+            self._tell(self._file, self._epoch, address)
+
+    def leader(self) -> Leader | None:
+        """Return who holds the lock, as the file says."""
+        told = self._told()
+        return None if told is None else Leader(told.pid, told.epoch, told.address)
+
+    def depose(self) -> bool:
+        """Kill the process that holds the lock; nobody, where the file names no process that lives since then."""
+        told = self._told()
+        if told is None or told.pid == os.getpid():
+            return False
+        try:
+            process = os.pidfd_open(told.pid)
+        except OSError:
+            return False
+        try:
+            if _began(told.pid) != told.began:
+                return False
+            log(WARNING, "jobs", f"killed job manager {told.pid}: it gives no sign of life")
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+            return bool(select.select([process], [], [], _KILL_S)[0])
+        except OSError:
+            return False
+        finally:
+            os.close(process)
+
+    def close(self) -> None:
+        """Release the lock."""
+        self._lost = True
+        if self._file is not None:
+            self._file.close()
+
+    def _take(self) -> FileIO | None:
+        # Not truncated: until the lock is ours the content is the leader's.
+        file = FileIO(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return None
+        except BaseException:
+            file.close()
+            raise
+        if not _is_at(self._path, file):  # it was removed since it was opened
+            file.close()
+            return None
+        _HELD.add(file)
+        return file
+
+    def _tell(self, file: FileIO, epoch: int, address: str) -> None:
+        pid = os.getpid()
+        data = msgspec.json.encode(_Told(pid, _began(pid), epoch, address)) + b"\n"
+        os.pwrite(file.fileno(), data, 0)
+        os.ftruncate(file.fileno(), len(data))
+
+    def _told(self) -> _Told | None:
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=_Told)
+        except (OSError, msgspec.MsgspecError):
+            return None
+
+    def _stored_epoch(self) -> int:
+        try:
+            return int((self._directory / EPOCH).read_text())
+        except FileNotFoundError:
+            return 0
+        except ValueError:  # damaged: it has to be higher, and there are not as many as seconds
+            return int(time.time())
+
+
+def _is_at(path: Path, file: FileIO) -> bool:
+    try:
+        there, here = os.stat(path), os.fstat(file.fileno())
+    except (OSError, ValueError):
+        return False
+    return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
+
+
+def _began(pid: int) -> int:
+    """Start time of a process, in ticks since the machine was started; 0: not known."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return 0

@@ -1,0 +1,140 @@
+"""The home of this user's cluster: the file by which clients find it, its logs, and the last epoch."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+import msgspec
+
+from sluiceway.errors import ConnectorError
+from sluiceway.privatefiles import check_private, make_private_directory
+from sluiceway.runtime.cluster.dispatcher import ClusterConfig
+
+__all__ = [
+    "Known",
+    "announce",
+    "check_home",
+    "cluster_file",
+    "job_store_directory",
+    "logs_directory",
+    "next_epoch",
+    "put_logs_aside",
+    "read_cluster_file",
+]
+
+
+def cluster_file() -> Path:
+    """Where the cluster of this user is written down: in ``$SLUICEWAY_HOME``, else ``~/.sluiceway``."""
+    home = os.environ.get("SLUICEWAY_HOME")
+    return (Path(home) if home else Path.home() / ".sluiceway") / "cluster.json"
+
+
+def check_home() -> None:
+    """Refuse a home that others may write to: whoever writes the file there is who clients trust.
+
+    Raises:
+        ConfigurationError: others may.
+    """
+    file, why = cluster_file(), "what is written there says to which process secrets and programs are sent"
+    check_private(file.parent, "the home of the cluster (SLUICEWAY_HOME)", why)
+    check_private(file, "the file of the cluster", why)
+
+
+def logs_directory() -> Path:
+    """Where this user's cluster logs; the logs of the cluster before it are in ``logs.1`` beside it."""
+    return cluster_file().parent / "logs"
+
+
+def job_store_directory() -> Path:
+    """Where this user's cluster writes down its jobs, if nobody names another place."""
+    return cluster_file().parent / "jobs"
+
+
+class Known(msgspec.Struct, frozen=True):
+    """What is written down of a cluster that runs."""
+
+    directory: str
+    secret: str
+    pid: int
+    log: str
+
+
+def read_cluster_file() -> Known:
+    """Return what is written down of this user's cluster.
+
+    Raises:
+        OSError: nothing is, or it cannot be read.
+        ConnectorError: the file is damaged.
+    """
+    file = cluster_file()
+    try:
+        known = msgspec.json.decode(file.read_bytes(), type=Known)
+        bytes.fromhex(known.secret)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ConnectorError(
+            f"{file} is damaged, and without it the cluster cannot be reached: {error}. End the processes of "
+            "sluiceway.processes.jobmanager, if there are any, and run sluiceway cluster start: jobs in the job "
+            "store go on"
+        ) from error
+    return known
+
+
+def next_epoch() -> int:
+    """The number of a new job manager: higher than those of all before it."""
+    last = _last_epoch()
+    _write_privately(_epoch_file(), f"{last + 1}\n")
+    return last + 1
+
+
+def _last_epoch() -> int:
+    try:
+        return int(_epoch_file().read_text())
+    except FileNotFoundError:
+        return 0
+    except (OSError, ValueError):  # damaged: it has to be higher, and there are not as many as seconds
+        return int(time.time())
+
+
+def _epoch_file() -> Path:
+    return cluster_file().with_name("epoch")
+
+
+def put_logs_aside() -> Path:
+    """Make room for the logs of a new cluster; those of the one before it are kept."""
+    logs = logs_directory()
+    before = logs.with_name("logs.1")
+    if logs.exists():
+        shutil.rmtree(before, ignore_errors=True)
+        logs.rename(before)
+    make_private_directory(logs)
+    return logs
+
+
+def _write_privately(file: Path, text: str) -> None:
+    part = file.with_suffix(".part")
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "w") as stream:
+        stream.write(text)
+    part.replace(file)
+
+
+def announce(config: ClusterConfig, pid: int, log: str, epoch: int = 0) -> None:
+    """Write down the cluster of this user, for clients.
+
+    Args:
+        config: of the cluster.
+        pid: process id of its job manager.
+        log: path of the file in which it says what it has to say.
+        epoch: of its leadership; the next cluster that is started gets a higher one.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if epoch > _last_epoch():
+        _write_privately(_epoch_file(), f"{epoch}\n")
+    known = {"directory": config.directory, "secret": config.secret, "pid": pid, "log": log}
+    _write_privately(cluster_file(), json.dumps(known))

@@ -1,0 +1,214 @@
+"""The standbys of a job manager: started, watched, and replaced when they have ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final
+
+from sluiceway.clock import Clock
+from sluiceway.runtime.cluster.connection import Connection
+from sluiceway.runtime.cluster.messages import (
+    Heartbeat,
+    Leads,
+    Message,
+    RegisterStandby,
+    StandbyInfo,
+    StopStandby,
+)
+from sluiceway.runtime.enginelog import INFO, WARNING, log
+from sluiceway.runtime.worker import Worker
+
+if TYPE_CHECKING:
+    from sluiceway.runtime.cluster.dispatcher import ClusterConfig
+
+__all__ = ["MODULE", "Standbys", "start_standby"]
+
+MODULE: Final = "sluiceway.processes.jobmanager"
+_BEAT_S: Final = 1.0
+_STOP_S: Final = 5.0
+_START_S: Final = 60.0
+_MOST_DELAY_S: Final = 30.0
+
+
+def start_standby(config: ClusterConfig) -> subprocess.Popen[bytes]:
+    """Start a job manager that stands by, in a session of its own: it outlives this process."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", MODULE], stdin=subprocess.PIPE, stdout=2, start_new_session=True
+    )
+    assert process.stdin is not None
+    with suppress(OSError), process.stdin as told:  # it has ended already, which is found out later
+        told.write(json.dumps({**asdict(config), "stands_by": True}).encode() + b"\n")
+    return process
+
+
+@dataclass(slots=True)
+class _Standby:
+    """A standby that has come. ``process`` is its pidfd."""
+
+    pid: int
+    process: int
+    heard: float
+
+
+class Standbys:
+    """Keeps as many standbys as the cluster is to have. All calls in the job manager's loop.
+
+    Args:
+        config: of the cluster; ``standby`` says how many, and standbys are started with it.
+        epoch: of this leader.
+        loop: runs timers.
+        clock: for them.
+        start: starts one.
+
+    Attributes:
+        problem: why there are fewer than there should be; empty: nothing is known to be wrong.
+    """
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        epoch: int,
+        loop: Worker,
+        clock: Clock,
+        start: Callable[[ClusterConfig], subprocess.Popen[bytes]] = start_standby,
+    ) -> None:
+        self._config = config
+        self._epoch = epoch
+        self._loop = loop
+        self._clock = clock
+        self._start = start
+        self._beat_s = min(_BEAT_S, config.heartbeat_timeout_s / 4)
+        self._here: dict[Connection, _Standby] = {}
+        self._children: dict[int, tuple[subprocess.Popen[bytes], float]] = {}
+        self._failed = 0
+        self._next_start = clock.monotonic()
+        self._checked = clock.monotonic()
+        self._stopping = False
+        self.problem = ""
+        if config.standby:
+            loop.soon(self._beat)
+
+    def infos(self) -> list[StandbyInfo]:
+        """Return what clients are told."""
+        now = self._clock.monotonic()
+        return [StandbyInfo(s.pid, max(0.0, now - s.heard)) for s in self._here.values()]
+
+    def take(self, connection: Connection, message: Message) -> None:
+        """Take a message of a standby."""
+        match message:
+            case RegisterStandby() if not self._stopping and connection not in self._here:
+                try:
+                    process = os.pidfd_open(message.pid)
+                except OSError:  # it has ended by now
+                    connection.close()
+                    return
+                self._here[connection] = _Standby(message.pid, process, self._clock.monotonic())
+                self._failed, self.problem = 0, ""
+                connection.send(Leads(self._epoch))
+                log(INFO, "jobs", f"process {message.pid} stands by")
+            case Heartbeat() if connection in self._here:
+                self._here[connection].heard = self._clock.monotonic()
+            case _:
+                connection.send(StopStandby())
+                connection.close()
+
+    def closed(self, connection: Connection) -> None:
+        """The connection to a standby is gone, and the standby with it."""
+        standby = self._here.pop(connection, None)
+        if standby is None:
+            return
+        # One that has lost only the connection would come again; killed, there is nothing to find out.
+        _kill(standby.process)
+        os.close(standby.process)
+        if not self._stopping:
+            log(WARNING, "jobs", f"the standby (process {standby.pid}) has ended; another one is started")
+            self._keep_up()
+
+    def stop(self) -> None:
+        """End all of them, and wait for that; those that do not are killed."""
+        self._stopping = True
+        for connection in self._here:
+            connection.send(StopStandby())
+        until = self._clock.monotonic() + _STOP_S
+        for pid, (child, _) in self._children.items():
+            if pid not in {s.pid for s in self._here.values()}:
+                child.kill()  # it is on its way, and cannot be told
+        self._loop.run_ready(4)
+        for standby in self._here.values():
+            if not _has_ended(standby.process, max(0.0, until - self._clock.monotonic())):
+                _kill(standby.process)
+        self.close()
+
+    def close(self) -> None:
+        """Forget them; those that live lead from now on. Harmless twice."""
+        self._stopping = True
+        for standby in self._here.values():
+            os.close(standby.process)
+        self._here.clear()
+        for child, _ in self._children.values():
+            child.poll()
+        self._children.clear()
+
+    def _beat(self) -> None:
+        if self._stopping:
+            return
+        now = self._clock.monotonic()
+        slept = max(0.0, now - self._checked - self._beat_s)  # this process was stopped, and could not listen
+        self._checked = now
+        for connection, standby in list(self._here.items()):
+            standby.heard += slept
+            connection.send(Leads(self._epoch))
+            if now - standby.heard > self._config.heartbeat_timeout_s:
+                log(WARNING, "jobs", f"killed the standby (process {standby.pid}): it gives no sign of life")
+                _kill(standby.process)
+        self._keep_up()
+        self._loop.at(now + self._beat_s, self._beat)
+
+    def _keep_up(self) -> None:
+        """Start as many as are missing, at longer and longer intervals if they end before they have come."""
+        now = self._clock.monotonic()
+        here = {s.pid for s in self._here.values()}
+        for pid, (child, since) in list(self._children.items()):
+            code = child.poll()
+            if code is None and pid not in here and now - since > _START_S:
+                child.kill()
+                child.wait()
+                code = child.returncode
+            if code is not None:
+                del self._children[pid]
+                self._not_up(pid, f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}")
+        coming = sum(pid not in here for pid in self._children)
+        if now < self._next_start:
+            return
+        for _ in range(self._config.standby - len(here) - coming):
+            try:
+                child = self._start(self._config)
+            except OSError as error:
+                self._not_up(0, f"cannot be started: {error}")
+                return
+            self._children[child.pid] = child, now
+
+    def _not_up(self, pid: int, how: str) -> None:
+        if self._failed:
+            self.problem = f"there is no standby: process {pid} {how}" if pid else f"the standby {how}"
+            log(WARNING, "jobs", self.problem)
+        self._failed += 1
+        delay_s = 0.0 if self._failed == 1 else min(_MOST_DELAY_S, 2.0 ** (self._failed - 2))
+        self._next_start = self._clock.monotonic() + delay_s
+
+
+def _has_ended(process: int, within_s: float) -> bool:
+    return bool(select.select([process], [], [], within_s)[0])
+
+
+def _kill(process: int) -> None:
+    with suppress(OSError):
+        signal.pidfd_send_signal(process, signal.SIGKILL)
