@@ -18,7 +18,7 @@ __all__ = ["Carrier", "CarrierContext", "Link", "LinkLostError", "Payload"]
 
 
 class LinkLostError(ConnectionError):
-    """A link broke: the peer died, closed it, or sent what is no frame."""
+    """A link broke: the peer died, closed it, or sent what is no frame. The message names the peer by ``repr``."""
 
 
 class Payload(Protocol):
@@ -34,6 +34,9 @@ class Payload(Protocol):
 
 class Link(ABC):
     """A connection between two workers: frames, both ways, in order, none lost while it stands.
+
+    A link that breaks is told to both sides, and another one can be made; other links are not affected. Whatever
+    bytes a peer sends, at the worst its own link is lost.
 
     Attributes:
         peer: name of the worker at the other end.
@@ -106,7 +109,11 @@ class Carrier(ABC):
 
     @abstractmethod
     def connect(self, peer: str, address: str) -> Link:
-        """Make a link to a peer. Frames sent before it stands wait."""
+        """Make a link to a peer. Frames sent before it stands wait.
+
+        A peer that cannot be reached, or does not prove that it belongs to the cluster, is a link that is lost:
+        ``on_lost`` is called, in a later turn of the loop; this does not raise.
+        """
 
     @abstractmethod
     def close(self) -> None:

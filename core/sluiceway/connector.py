@@ -149,7 +149,7 @@ class Reader(ABC, Generic[T_co]):
         """Return what is there, at once.
 
         Args:
-            limit: about how many records to return at the most.
+            limit: about how many records to return at the most; never many times that, for memory is planned so.
 
         Returns:
             a non-empty list or batch, given away to the caller; or a :class:`Wait`; or :data:`END_OF_INPUT`.
@@ -159,7 +159,10 @@ class Reader(ABC, Generic[T_co]):
         """
 
     def finished_splits(self) -> Sequence[str]:
-        """Ids of the splits that were read to their end since this was last called."""
+        """Ids of the splits that were read to their end since this was last called.
+
+        A reader whose records name their split tells the end of each: until then it holds the watermark back.
+        """
         return ()
 
     def waiting_splits(self) -> Collection[str]:
@@ -178,11 +181,15 @@ class Reader(ABC, Generic[T_co]):
 
     @abstractmethod
     def snapshot(self) -> list[Any]:
-        """The splits that are not read to their end, each with the position after the last polled record."""
+        """The splits that are not read to their end, each with the position after the last polled record.
+
+        Another reader that is given them, at any parallelism, loses and repeats no record. Empty when the reader
+        has come to its end: a job that goes on from there reads nothing again.
+        """
 
     @abstractmethod
     def close(self) -> None:
-        """Free files, sockets and threads."""
+        """Free files, sockets and threads: all of them, after any call, also before :meth:`start` or a split."""
 
 
 class EnumeratorContext(ABC):
@@ -230,7 +237,7 @@ class Enumerator(ABC):
 
     @abstractmethod
     def add_splits_back(self, splits: Sequence[Any], reader: int) -> None:
-        """A reader failed; these splits, at these positions, are to be handed out anew."""
+        """A reader failed; these splits, at these positions, are to be handed out anew, to any reader."""
 
     def run(self) -> None:
         """Called after :meth:`EnumeratorContext.wake`: look for new splits."""
@@ -362,7 +369,11 @@ class SimpleReader(Reader[T_co]):
 
 
 class Source(ABC, Generic[T_co]):
-    """Where records come from: a description, picklable, that opens nothing by itself."""
+    """Where records come from: a description that opens nothing by itself.
+
+    It can be pickled with cloudpickle; what that gives is the same source. Every record comes once, whatever the
+    number of readers.
+    """
 
     @property
     @abstractmethod
@@ -381,7 +392,7 @@ class Source(ABC, Generic[T_co]):
 
     @property
     def max_readers(self) -> int | None:
-        """How many readers at most can share the work, or None for any number.
+        """How many readers at most can share the work, at least 1, or None for any number.
 
         The plan refuses a higher parallelism; without one asked for, it takes no more than this.
         """
@@ -479,7 +490,8 @@ class SinkWriter(ABC, Generic[T_contra]):
     def flush(self) -> None:
         """Hand everything on to the outside: at a checkpoint, and when input runs dry.
 
-        What cannot go at once makes :meth:`blocked` return a wait until it has gone.
+        What cannot go at once makes :meth:`blocked` return a wait until it has gone. May come at any time, also
+        before the first record, and twice in a row.
         """
 
     def finish(self) -> None:
@@ -490,7 +502,7 @@ class SinkWriter(ABC, Generic[T_contra]):
         self.flush()
 
     def close(self) -> None:
-        """Free what was opened; what neither :meth:`flush` nor :meth:`finish` handed on may be dropped."""
+        """Free all that was opened; what neither :meth:`flush` nor :meth:`finish` handed on may be dropped."""
 
 
 class CommittingSinkWriter(SinkWriter[T_contra], ABC):
@@ -530,7 +542,7 @@ class CommittingSinkWriter(SinkWriter[T_contra], ABC):
 
 
 class Sink(ABC, Generic[T_contra]):
-    """Where records go: a description, picklable, that opens nothing by itself."""
+    """Where records go: a description that opens nothing by itself. It can be pickled with cloudpickle."""
 
     @property
     def name(self) -> str:
@@ -549,7 +561,7 @@ class Sink(ABC, Generic[T_contra]):
 
     @property
     def max_writers(self) -> int | None:
-        """How many writers at most, or None for any number."""
+        """How many writers at most, at least 1, or None for any number."""
         return None
 
     @property

@@ -98,6 +98,8 @@ class Sender(ABC):
     def overtake(self, barrier: CheckpointBarrier) -> list[Batch[Any]]:
         """Send a barrier ahead of all that waits here: what was sent and has not gone out whole.
 
+        It goes ahead also where the consumer is not there yet, and then is the first that it receives.
+
         If a barrier of the same checkpoint was sent before and waits, it is taken out, and what waits behind it
         was not overtaken.
 
@@ -115,7 +117,10 @@ class Sender(ABC):
 
     @abstractmethod
     def fail(self, cause: BaseException) -> None:
-        """Tell the consumer that the producer failed; nothing follows."""
+        """Tell the consumer that the producer failed; nothing follows.
+
+        :meth:`Receiver.receive` raises ``cause`` when what had come in before is received.
+        """
 
     @abstractmethod
     def close(self) -> None:
@@ -171,7 +176,10 @@ class Receiver(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """The consumer is gone: drop what is queued, let the producer's later elements vanish."""
+        """The consumer is gone: drop what is queued, let the producer's later elements vanish.
+
+        When the producer's end has heard of it, it drops what waits there, and is available for good.
+        """
 
     @abstractmethod
     def queued(self) -> int:
@@ -181,7 +189,9 @@ class Receiver(ABC):
 class Transport(ABC):
     """A way to carry channels: what a plugin offers under a name.
 
-    The two ends may be opened in either order; without its consumer a channel has no credit.
+    The two ends may be opened in either order; without its consumer a channel has no credit, though urgent
+    elements are kept for it. No more batches are under way than credit was granted for; a channel without
+    credit holds up no other. A record may be of any size.
     """
 
     @abstractmethod

@@ -126,6 +126,10 @@ class StateTable(ABC):
     keep a value that can be changed. An entry comes into being by assignment; the
     caller has checked the key's hash by then (:func:`sluiceway.keygroups.key_group`).
 
+    Equal keys of different types, ``1``, ``1.0`` and ``True``, are one key. None is a value like others. Reading
+    makes no state: neither a key, nor an empty mapping, nor a namespace. Asking for the wrong kind,
+    :meth:`entries` of a MAP table or :meth:`mapping` of a VALUE table, may be refused with StateError.
+
     The keys of a namespace may come in another order each time, above all when a snapshot lies between: a backend
     gives them as it has them at hand.
 
@@ -180,15 +184,18 @@ class StateTable(ABC):
 
     @abstractmethod
     def namespaces(self) -> Iterator[Hashable]:
-        """The namespaces that hold state now."""
+        """The namespaces that hold state now: none that is empty."""
 
     @abstractmethod
     def keys(self, namespace: Hashable = VOID_NAMESPACE) -> Iterator[Any]:
-        """The keys that have state in ``namespace`` now."""
+        """The keys that have state in ``namespace`` now. The table may be changed during a walk over them."""
 
     @abstractmethod
     def drop(self, namespace: Hashable) -> None:
-        """Forget everything in ``namespace``. Mappings handed out for it are no longer valid."""
+        """Forget everything in ``namespace``. Mappings handed out for it are no longer valid.
+
+        It may be used again. Other namespaces stay; one that holds nothing is no error.
+        """
 
 
 class KeyedStateBackend(ABC):
@@ -210,30 +217,52 @@ class KeyedStateBackend(ABC):
 
     @abstractmethod
     def table(self, descriptor: StateDescriptor) -> StateTable:
-        """The table for ``descriptor``, created or found by name.
+        """The table for ``descriptor``, created or found by name: the same state each time.
+
+        What was restored under that name is in it, read as :meth:`TableSchema.reader_for
+        <sluiceway.state.TableSchema.reader_for>` says; an entry of a mapping is where it was in its order.
 
         Raises:
-            StateError: a table of that name exists with another kind or type.
+            StateError: a table of that name exists with another kind, type or time to live; or was restored so, or
+                with a serializer or version that is not known. Names the state and both (``check_same`` and
+                ``reader_for`` of a :class:`~sluiceway.state.TableSchema` do). Also if a restored value cannot
+                be decoded.
+            CorruptStreamError: a restored row is of the other kind: one value in a MAP table, a list in a VALUE
+                table.
         """
 
     @abstractmethod
     def snapshot(self) -> KeyedSnapshot:
-        """All state as of now. Later changes do not show in it.
+        """All state as of now. Later changes do not show in it, and it changes nothing, also if nobody reads it.
 
-        Quick: what takes long is left to whoever reads the snapshot, in a thread of its own maybe.
+        Quick: what takes long is left to whoever reads the snapshot, in a thread of its own maybe, while the
+        state changes, or after :meth:`close`. Tables that were restored and never asked for are part of it, others
+        without state add no groups. Snapshots may overlap.
+
+        Raises:
+            SerializationError: a value cannot be written; names state and key. Here, at its assignment, or when
+                the snapshot is read.
+            UnstableKeyError: so with a key that has no stable hash.
+            StateError: so with a key of a key group that is another subtask's.
         """
 
     @abstractmethod
     def restore(self, snapshots: Iterable[KeyedSnapshot]) -> None:
         """Load the own key groups out of snapshots taken by any number of subtasks, at any parallelism.
 
+        Key groups of others are left alone. The snapshots are not read after this returns, unless the groups are
+        kept as they are.
+
         Raises:
-            StateError: called after the first :meth:`table`, or the snapshots disagree about a table.
+            StateError: called a second time, or after the first :meth:`table`; the snapshots disagree about a
+                table (names it); or two of them have the same of the own key groups.
+            CorruptStreamError: a group is no rows, or damaged, as :func:`sluiceway.serializers.decode_rows` tells;
+                or a row refers to a table that its snapshot does not have. At the latest by :meth:`table`.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Free memory and files. Harmless a second time."""
+        """Free memory and files. Harmless a second time. Snapshots stay good until they are released."""
 
 
 class StateBackend(ABC):
@@ -241,4 +270,7 @@ class StateBackend(ABC):
 
     @abstractmethod
     def create_keyed(self, context: BackendContext) -> KeyedStateBackend:
-        """Make the keyed backend of one subtask. Called in the task's thread, before any other call."""
+        """Make the keyed backend of one subtask. Called in the task's thread, before any other call.
+
+        Backends of different operators, or subtasks, share nothing: closing one leaves the others as they are.
+        """
