@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from sluiceway.runtime.cluster.directories import remove_if_dead, stay
 from sluiceway.runtime.cluster.fence import hold
 from sluiceway.runtime.cluster.guard import Guard
 from sluiceway.runtime.cluster.processes import WorkerConfig
-from sluiceway.runtime.cluster.rejoining import find_job_manager
+from sluiceway.runtime.cluster.rejoining import Patience, find_job_manager
 
 __all__ = ["main"]
 
@@ -46,9 +47,14 @@ def main() -> None:
         else:
             log_to_stderr(config.name, config.log_level, config.log_format)
         _collect_garbage_seldom()
+        patience, began = Patience(), time.monotonic()
         worker.run()
         while worker.left and config.rejoin_s:
             guard.part()
+            pause_s = patience.pause_s(time.monotonic() - began)
+            if pause_s is None:
+                break
+            time.sleep(pause_s)
             found = find_job_manager(config)
             if found is None:
                 break
@@ -58,6 +64,7 @@ def main() -> None:
             worker = WorkerProcess(config, sock, services, line=line_path)
             worker.log = log
             guard.up(worker.mail)
+            began = time.monotonic()
             worker.run()
     finally:
         guard.close()

@@ -21,6 +21,8 @@ __all__ = ["ZmqCarrier"]
 _LARGEST: Final = 1 << 26
 _BACKLOG: Final = 1024
 _LONGEST_PATH: Final = 107
+_MOST_STRANGERS: Final = 128
+"""Peers that were challenged and have not answered; one more takes the place of the oldest."""
 
 
 class _Place(NamedTuple):
@@ -265,6 +267,9 @@ class ZmqCarrier(Carrier):
             self._router.send(challenge, zmq.NOBLOCK)
         except zmq.ZMQError:
             return
+        if len(self._strangers) >= _MOST_STRANGERS:
+            oldest = self._strangers.pop(next(iter(self._strangers)))
+            self._at.pop(oldest.place, None)
         self._strangers[sender] = _Stranger(greeting, name, place)
         self._at[place] = sender
 

@@ -26,7 +26,7 @@ from sluiceway.testing.conformance.carrier import CarrierConformance
 
 zmq = pytest.importorskip("zmq", reason="needs pyzmq")
 
-from sluiceway_zmq import _address, _loop  # noqa: E402
+from sluiceway_zmq import _address, _carrier, _loop  # noqa: E402
 from sluiceway_zmq._carrier import ZmqCarrier  # noqa: E402
 from sluiceway_zmq._greeting import Greeting, hello, read_hello  # noqa: E402
 
@@ -146,6 +146,25 @@ class TestZmqCarrier(_Suite):
         peer.close()
         context.term()
         self.settle(lambda: not a.carrier._strangers)  # type: ignore[attr-defined]
+
+    def test_strangers_that_answer_no_challenge_are_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(_carrier, "_MOST_STRANGERS", 3)
+        a, b = self.worker("a"), self.worker("b")
+        context = zmq.Context()
+        peers = []
+        for _ in range(8):
+            peer = context.socket(zmq.DEALER)
+            peer.linger = 0
+            peer.connect(a.address)
+            peer.send(b"H" + hello("b")[0])
+            peers.append(peer)
+            self.settle(lambda peer=peer: bool(peer.getsockopt(zmq.EVENTS) & zmq.POLLIN))  # type: ignore[misc]
+        assert len(a.carrier._strangers) == 3  # type: ignore[attr-defined]
+        self.works(a, b)
+        for peer in peers:
+            peer.close()
+        context.term()
+        self.settle(lambda: not a.carrier._strangers and len(a.carrier._at) <= 1)  # type: ignore[attr-defined]
 
     def test_a_peer_that_breaks_the_rules_later_loses_its_link_alone(self) -> None:
         a, b, c = self.worker("a"), self.worker("b"), self.worker("c")

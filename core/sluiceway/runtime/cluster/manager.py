@@ -58,6 +58,7 @@ _OF_JOBS: Final = (
 _STOP_S: Final = 5.0
 _BEAT_S: Final = 1.0
 _MOST_FAILED_STARTS: Final = 3
+_START_AGAIN_S: Final = 0.5
 _AS_MANY_KILLS: Final = 4
 _SEGMENT_BYTES: Final = 32 * 1024
 _FENCE_S: Final = 10.0
@@ -389,7 +390,14 @@ class JobManager:
             lock="" if self._fence is None else str(self._fence.file(name)),
             rejoin_s=0.0 if self._fence is None else _REJOIN_S,
         )
-        self.resources.expect(config.name, self._start_process(config))
+        try:
+            process = self._start_process(config)
+        except OSError as error:  # no descriptors, no memory, too many processes: that may pass
+            why = WorkerLostError(f"worker {name!r} cannot be started: {error}", started=False, killed=True)
+            log(WARNING, "workers", f"{why}; another one is tried in {_START_AGAIN_S:g} s")
+            self.loop.at(self._clock.monotonic() + _START_AGAIN_S, lambda: self._lost(name, why))
+        else:
+            self.resources.expect(config.name, process)
 
     def _registered(self, worker: str) -> None:
         self._failed_starts = 0

@@ -11,9 +11,31 @@ from typing import Final
 
 from sluiceway.runtime.cluster.processes import WorkerConfig
 
-__all__ = ["find_job_manager"]
+__all__ = ["Patience", "find_job_manager"]
 
 _LOOK_S: Final = 0.05
+_SHORT_S: Final = 5.0
+_MOST_SHORT: Final = 10
+
+
+class Patience:
+    """Bound on how often a worker joins a job manager that does not keep it.
+
+    A job manager that cannot take a worker over, because it has no descriptors left, closes the connection.
+    Without a pause the worker would do nothing but connect again.
+    """
+
+    def __init__(self) -> None:
+        self._short = 0
+
+    def pause_s(self, lasted_s: float) -> float | None:
+        """Return how long to wait before the next attempt; None: there is to be none.
+
+        Args:
+            lasted_s: for how long the last job manager has kept the worker, in seconds.
+        """
+        self._short = self._short + 1 if lasted_s < _SHORT_S else 0
+        return None if self._short > _MOST_SHORT else _LOOK_S * (2**self._short - 1)
 
 
 def find_job_manager(config: WorkerConfig) -> tuple[socket.socket, socket.socket] | None:

@@ -19,7 +19,7 @@ from sluiceway.runtime.cluster.directories import (
 from sluiceway.runtime.cluster.fence import Fence, hold
 from sluiceway.runtime.cluster.guard import Guard
 from sluiceway.runtime.cluster.processes import WorkerConfig, adopt_worker
-from sluiceway.runtime.cluster.rejoining import find_job_manager
+from sluiceway.runtime.cluster.rejoining import Patience, find_job_manager
 
 
 def config(directory: Path, rejoin_s: float) -> WorkerConfig:
@@ -154,3 +154,17 @@ if os.fork() == 0:
     child.wait()
     assert after.alive() == []
     child.communicate()
+
+
+def test_a_job_manager_that_does_not_keep_a_worker_is_not_joined_for_ever() -> None:
+    patience = Patience()
+    assert patience.pause_s(1000.0) == 0, "most have kept it"
+    pauses = [patience.pause_s(0.01) for _ in range(10)]
+    assert pauses[0] == 0.05
+    assert pauses == sorted(pauses, key=float)  # type: ignore[arg-type]
+    assert 60 < sum(filter(None, pauses)) < 120
+    assert patience.pause_s(0.01) is None
+    again = Patience()
+    for _ in range(100):
+        assert again.pause_s(0.01) is not None
+        assert again.pause_s(60.0) == 0

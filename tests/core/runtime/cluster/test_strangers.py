@@ -13,13 +13,16 @@ from typing import Any
 
 import pytest
 
+import sluiceway as sw
 from sluiceway.accepting import MOST_STRANGERS
 from sluiceway.clock import SystemClock
+from sluiceway.config import Settings
 from sluiceway.plugins import default_manager
 from sluiceway.runtime.cluster.connection import Connection
 from sluiceway.runtime.cluster.hosting import HostedPlatform, connect
 from sluiceway.runtime.cluster.manager import JobManager
 from sluiceway.runtime.cluster.messages import AskStatus, Done, Hello, Message, encode
+from sluiceway.runtime.local import job_graph_of
 
 SECRET = b"s" * 32
 
@@ -166,4 +169,19 @@ def test_a_process_without_descriptors_waits_for_some(
         assert os.strerror(errno.EMFILE) in caplog.text
     waiting.sendall(b"\0\0\0\3abc")
     site.turn_until(closed(waiting))
+    site.serves()
+
+
+def test_a_worker_that_cannot_be_started_is_tried_again_and_ends_no_job_manager(
+    site: Site, no_descriptors: AbstractContextManager[None], caplog: pytest.LogCaptureFixture
+) -> None:
+    flow = sw.Pipeline("job")
+    flow.from_collection(range(10)).print()
+    services = default_manager().services(site.clock)
+    run = site.manager.submit("job-1", job_graph_of(flow.graph(), services), Settings())
+    with no_descriptors:
+        site.turn_until(lambda: "cannot be started" in caplog.text)
+        assert not run.status.ended, "that may pass"
+        site.turn_until(lambda: run.status.ended)
+    assert "worker 'worker-12' cannot be started: [Errno 24] " in str(run.failure)
     site.serves()
