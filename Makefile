@@ -43,7 +43,7 @@ format: $(VENV)/.dev ## put the code into the project's style
 bench: $(VENV)/.dev ## measure, and print one table
 	$(BIN)/python -m benchmarks $(ARGS)
 
-docs: $(VENV)/.dev ## build the documentation into site/
+docs: $(VENV)/.docs ## build the documentation into site/
 	$(BIN)/mkdocs build --strict $(ARGS)
 
 clean: ## remove what the other commands made, the virtual environment too
@@ -66,6 +66,11 @@ $(VENV)/.demo: pyproject.toml | $(BIN)/python
 	$(PIP_INSTALL) --editable '.[zmq]' || $(PIP_INSTALL) --editable .
 	@touch $@
 
+# Those who change pages need no more than this.
+$(VENV)/.docs: pyproject.toml | $(BIN)/python
+	$(PIP_INSTALL) --editable '.[docs]'
+	@touch $@
+
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(PIP_INSTALL) --editable '.[dev]'
-	@touch $(VENV)/.demo $@
+	@touch $(VENV)/.demo $(VENV)/.docs $@

@@ -42,7 +42,7 @@ def project(tmp_path: Path) -> Path:
 def set_up(project: Path) -> Path:
     """As after everything was installed."""
     (project / ".venv" / "bin").mkdir(parents=True)
-    for name in ("bin/python", ".demo", ".dev", ".spark"):
+    for name in ("bin/python", ".demo", ".dev", ".docs", ".spark"):
         (project / ".venv" / name).touch()
     os.utime(project / "pyproject.toml", (0, 0))
     return project
@@ -61,7 +61,7 @@ def test_a_fresh_tree_is_set_up_first(project: Path, target: str) -> None:
     steps = make(project, "-n", "PYTHON=python3", target).stdout
     made, installed = steps.partition("python3 -m venv .venv\n")[1:]
     assert made
-    extra = {"demo": "zmq", "demo-spark": "zmq,spark"}.get(target, "dev")
+    extra = {"demo": "zmq", "demo-spark": "zmq,spark", "docs": "docs"}.get(target, "dev")
     assert f"--editable '.[{extra}]'" in installed.splitlines()[0]
     assert len(installed.splitlines()) > 2
 
