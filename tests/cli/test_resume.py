@@ -13,12 +13,15 @@ from typing import Any
 
 import pytest
 
-COUNT = 30_000
+COUNT = 200_000
 COUNTING = f"""
+    import os
     from sluiceway_files import FilesSink
 
     flow = sw.Pipeline("counting", parallelism=2)
-    counts = flow.generate(count={COUNT}, rate=10_000).key_by(lambda v: v % 10).count().uid("counts")
+    # Slow, so that it is killed and stopped on the way; whoever wants its end says so.
+    rate = None if os.path.exists("hurry") else 5_000
+    counts = flow.generate(count={COUNT}, rate=rate).key_by(lambda v: v % 10).count().uid("counts")
     counts.sink(FilesSink.json_lines("out")).uid("out")
 """
 RUN = ("run", "--no-progress", "--checkpoint-interval", "50ms", "--checkpoints", "kept", "--resume")
@@ -75,6 +78,7 @@ def test_the_same_command_line_goes_on_after_each_kill(start: Any, write: Any, p
         assert told.startswith("resuming 'counting' from checkpoint "), told
         assert f": {place}/kept/counting-" in told
 
+    (place / "hurry").touch()
     last = run()
     _, told = last.communicate(timeout=120)
     assert last.returncode == 0, told
@@ -129,6 +133,7 @@ def test_checkpoints_of_earlier_runs_are_pruned_and_savepoints_kept(
     assert completed(place) == there - {place / "kept" / name / "metadata.json" for name in earlier}
     assert len(list(place.glob("kept/savepoint-counting-*/metadata.json"))) == 1
     damaged.unlink()
+    (place / "hurry").touch()
     last = start(*RUN, "job.py")
     _, said = last.communicate(timeout=120)
     assert last.returncode == 0, said
@@ -144,6 +149,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(
     until(lambda: [name for name in os.listdir(place) if name == "out"] and list((place / "out").glob(".part-*")))
     first.send_signal(signal.SIGKILL)
     first.communicate(timeout=60)
+    (place / "hurry").touch()
     again = start(*RUN, "job.py")
     _, said = again.communicate(timeout=120)
     assert again.returncode == 0, said
@@ -167,6 +173,7 @@ def test_a_job_that_was_stopped_resumes_from_its_savepoint(
         line.removeprefix("savepoint: ") for line in said.splitlines() if line.startswith("savepoint: ")
     ]
     assert location.startswith(f"{place}/{savepoints}/savepoint-counting-")
+    (place / "hurry").touch()
     again = start(*command)
     _, said = again.communicate(timeout=120)
     assert again.returncode == 0, said
@@ -220,6 +227,7 @@ def test_a_cluster_resumes_what_was_stopped_and_refuses_what_runs(cluster: Any, 
     assert f"'counting' is running already, as {job}" in told.stderr
     location = cluster("stop", job, "--savepoint", "elsewhere").stdout.strip()
     assert "/elsewhere/savepoint-counting-" in location
+    (place / "hurry").touch()
     again = cluster(*submit)
     assert again.returncode == 0, again.stderr
     assert f": {location}\n" in again.stderr

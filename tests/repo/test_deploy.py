@@ -24,7 +24,9 @@ DEPLOY = ROOT / "examples" / "deploy"
 PAGE = ROOT / "docs" / "howto" / "deploy.md"
 COMMAND = Path(sys.executable).parent / "sluiceway"
 UNITS = ["meters.service", "sluiceway-cluster.service"]
-READINGS = ("40000", "10000")
+READINGS = 200_000
+# Slow, so that it is stopped and killed on the way, and then as fast as it goes.
+SLOWLY, AT_ONCE = (str(READINGS), "5000"), (str(READINGS), "0")
 
 
 @pytest.fixture
@@ -108,24 +110,24 @@ def test_systemd_accepts_the_units(name: str, tmp_path: Path) -> None:
 def resumes_after_everything(begin: Any, command: list[str], place: Path, **environment: str) -> None:
     """Stop it with SIGTERM, kill it, and let it come to its end: each reading is written once."""
     out = place / "readings"
-    stopped = begin(command, **environment)
+    stopped = begin([*command, *SLOWLY], **environment)
     until(lambda: out.is_dir() and any(out.iterdir()))
     stopped.send_signal(signal.SIGTERM)
     _, said = stopped.communicate(timeout=120)
     assert stopped.returncode == 0, said
     assert re.search(r"^savepoint: ", said, re.M), said
 
-    killed = begin(command, **environment)
+    killed = begin([*command, *SLOWLY], **environment)
     assert "resuming 'meters' from savepoint" in killed.stderr.readline()
     until(lambda: any(name.startswith(".part-") for name in os.listdir(out)))
     killed.kill()
     killed.communicate()
 
-    last = begin(command, **environment)
+    last = begin([*command, *AT_ONCE], **environment)
     _, said = last.communicate(timeout=120)
     assert last.returncode == 0, said
     lines = [line for file in out.iterdir() for line in file.read_text().splitlines()]
-    assert len(lines) == len(set(lines)) == int(READINGS[0])
+    assert len(lines) == len(set(lines)) == READINGS
 
 
 def test_the_command_of_the_unit_for_a_job_is_good_for_every_start(begin: Any, tmp_path: Path) -> None:
@@ -151,7 +153,7 @@ def test_the_command_of_the_unit_for_a_job_is_good_for_every_start(begin: Any, t
         tidying = begin(shlex.split(tidies))
         _, said = tidying.communicate(timeout=60)
         assert tidying.returncode == 0, said
-        resumes_after_everything(begin, [*shlex.split(command), *READINGS], tmp_path / "work")
+        resumes_after_everything(begin, shlex.split(command), tmp_path / "work")
         shutil.rmtree(tmp_path / "work" / "readings")
         shutil.rmtree(tmp_path / "state")
     wrong = begin([*shlex.split(command), "--parallelism", "none"])
@@ -211,4 +213,4 @@ def test_the_steps_of_the_dockerfile_make_an_environment_in_which_the_job_runs(b
             subprocess.run(words, check=True, capture_output=True)
     given = dict(rest.split("=", 1) for word, rest in steps if word == "ENV")
     (command,) = [json.loads(here(rest)) for word, rest in steps if word == "CMD"]
-    resumes_after_everything(begin, [*command, *READINGS], tmp_path / "work", **given)
+    resumes_after_everything(begin, command, tmp_path / "work", **given)
