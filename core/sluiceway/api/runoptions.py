@@ -47,6 +47,7 @@ class RunOptions(TypedDict, total=False):
     from_checkpoint: _Place | None
     resume: bool | None
     allow_dropped_state: bool | None
+    allow_pickles: bool | None
     checkpoint_retained: int | None
     checkpoint_mode: Literal["exactly-once", "at-least-once"] | None
     checkpoint_unaligned: bool | None
