@@ -206,6 +206,7 @@ class LocalTransport(Transport):
 
     def __init__(self) -> None:
         self._channels: dict[ChannelId, _LocalChannel] = {}
+        self._latest: dict[tuple[str, int, int], ChannelId] = {}
 
     def receiver(
         self, channel: ChannelId, credit: CreditSource, wake: Callable[[], None], serializer: Serializer
@@ -224,6 +225,17 @@ class LocalTransport(Transport):
     def close(self) -> None:
         """Forget all channels."""
         self._channels.clear()
+        self._latest.clear()
 
     def _channel(self, channel: ChannelId) -> _LocalChannel:
-        return self._channels.setdefault(channel, _LocalChannel())
+        made = self._channels.get(channel)
+        if made is None:
+            made = self._channels[channel] = _LocalChannel()
+            name = (channel.edge, channel.producer, channel.consumer)
+            earlier = self._latest.get(name)
+            if earlier is None or earlier.attempt < channel.attempt:
+                # What earlier attempts have left in their channels would be kept as long as the job is restarted.
+                self._latest[name] = channel
+                if earlier is not None:
+                    self._channels.pop(earlier, None)
+        return made

@@ -95,7 +95,8 @@ class JobRecords:
             stored.restarts += 1
             lost = JobManagerLostError("the job manager ended while it ran")
             stored.failures.append(_of_job(now_ms, lost, restarted=stored.needs_slots, delay_ms=0))
-        self._before[stored.job] = stored.restarts, stored.failures[-_FAILURES:]
+        del stored.failures[:-_FAILURES]
+        self._before[stored.job] = stored.restarts, list(stored.failures)
         self._write(stored)
 
     def lost(self, stored: StoredJob, status: JobStatus, now_ms: int, why: JobManagerLostError) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
@@ -36,6 +37,8 @@ from sluiceway_sparkengine.structured.sourcework import stop_sources
 __all__ = ["StreamJob"]
 
 _ENGINE: Final = "spark"
+_FAILURES: Final = 16
+"""Failures that are remembered, the last ones."""
 
 HOPELESS: Final = (SuppressRestartsError, ConfigurationError, GraphError, PluginError)
 """What no restart helps."""
@@ -61,7 +64,8 @@ class StreamJob(SparkJob):
         self._restarts = restart_strategy(settings.restart)
         self._repeated = RepeatedFailures()
         self._figures = StreamFigures(self.plan)
-        self._failures: list[JobFailure] = []
+        self._failures: deque[JobFailure] = deque(maxlen=_FAILURES)  # with their causes, which may be large
+        self._restarted = 0
         self._stopping = False
         self._pausing = threading.Event()
         self._savepoints = SavepointRequests()
@@ -96,7 +100,7 @@ class StreamJob(SparkJob):
     def metrics(self) -> JobMetrics:
         """The figures of the micro-batches that were committed."""
         now_ms = self.services.clock.now_ms()
-        found = self._figures.metrics(self.name, self.status.value, self.elapsed_s, len(self._failures), now_ms)
+        found = self._figures.metrics(self.name, self.status.value, self.elapsed_s, self._restarted, now_ms)
         if self.status is not JobStatus.RUNNING or found.micro_batches:
             return found
         return replace(found, doing="starting Spark" if self._here is None else "the first micro-batch")
@@ -248,6 +252,7 @@ class StreamJob(SparkJob):
             if self._restarts.reason:
                 cause.add_note(f"job {self.name!r} has given up: {self._restarts.reason}")
             return False
+        self._restarted += 1
         self._failures.append(JobFailure(clock.now_ms(), "", None, None, "", cause, len(self._figures), delay_ms))
         if not self.cancelled.wait(delay_ms / 1000):
             return True
