@@ -199,8 +199,9 @@ def status(as_json: bool) -> None:
 )
 def stop(keep_jobs: bool) -> None:
     """Cancel all jobs and end the cluster."""
-    from sluiceway.runtime.cluster.client import ClusterClient
+    from sluiceway.runtime.cluster.client import ClusterClient, wait_for_start
 
+    wait_for_start()  # a cluster that comes up a moment later would stay
     with ClusterClient() as client:
         client.shut_down(keep_jobs)
     click.echo("cluster stopped")

@@ -43,6 +43,7 @@ def main() -> None:
         _stand_by(ClusterConfig(**told))
         return
     ready = told.pop("ready", None)
+    starting = told.pop("starting", None)
     if ready is not None and os.fork():
         os._exit(0)  # whoever has started this is nobody's parent, and waits for what is said on the line
     config = ClusterConfig(**told)
@@ -56,8 +57,18 @@ def main() -> None:
         sys.exit(1)
     for number in ending_signals():
         signal.signal(number, lambda *_: dispatcher.stop())
+    try:
+        # Here and not by whoever has started this, who may be gone: nobody would find the cluster.
+        announce(config, os.getpid(), str(cluster_file().with_name("cluster.log")))
+    except OSError as error:
+        dispatcher.abandon()
+        os.write(2, f"{cluster_file()} cannot be written: {error}\n".encode())
+        sys.exit(1)
+    if starting is not None:
+        os.close(starting)
     if ready is not None:
-        os.write(ready, f"{os.getpid()}\n".encode())
+        with suppress(OSError):
+            os.write(ready, f"{os.getpid()}\n".encode())
         os.close(ready)
     dispatcher.serve()
     lock.close()
@@ -124,6 +135,7 @@ def _serve_in_foreground(config: ClusterConfig, foreground: dict[str, Any]) -> i
             return exitcodes.OUTSIDE
         end_on_signals(dispatcher.stop)
         announce(config, os.getpid(), str(Path(config.logs) / "jobmanager.jsonl"))
+        os.close(foreground["starting"])
         log(INFO, "jobs", f"cluster started (process {os.getpid()}), with {foreground['told']}")
         notify_service_manager("READY=1")
         try:

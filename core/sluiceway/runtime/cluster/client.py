@@ -7,6 +7,7 @@ import os
 import secrets
 import select
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -37,14 +38,15 @@ from sluiceway.runtime.cluster.directories import (
 )
 from sluiceway.runtime.cluster.dispatcher import ClusterConfig
 from sluiceway.runtime.cluster.home import (
-    announce,
     check_home,
     cluster_file,
+    is_starting,
     job_store_directory,
     logs_directory,
     next_epoch,
     put_logs_aside,
     read_cluster_file,
+    start_lock,
 )
 from sluiceway.runtime.cluster.messages import (
     AskCheckpoints,
@@ -71,15 +73,16 @@ from sluiceway.runtime.worker import Worker
 
 __all__ = [
     "ClusterClient",
-    "announce",
     "cluster_file",
     "job_store_directory",
     "logs_directory",
     "run_cluster",
     "start_cluster",
+    "wait_for_start",
 ]
 
 _START_S: Final = 30.0
+_OTHER_START_S: Final = 60.0
 _ANSWER_S: Final = 30.0
 _FAILOVER_S: Final = 60.0
 _MOST_LEADERS: Final = 8
@@ -106,9 +109,11 @@ def start_cluster(
         ConfigurationError: there is one already.
         ConnectorError: it did not come up.
     """
+    check_home()
     file = cluster_file()
-    _make_room(file)
     with ExitStack() as kept:
+        starting = kept.enter_context(start_lock(_OTHER_START_S))
+        _make_room(file)
         before = _awaited(kept)
         config = _config(
             before, workers, slots, transport, idle_s, log_level, network_buffers, heartbeat_timeout_s, job_store
@@ -123,22 +128,30 @@ def start_cluster(
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=log,
-                    pass_fds=(says_ready,),
+                    # The job manager has the lock of the start, too, until it can be found.
+                    pass_fds=(says_ready, starting.fileno()),
                     start_new_session=True,
                 )
             finally:
                 os.close(says_ready)
             assert process.stdin is not None
-            with suppress(BrokenPipeError), process.stdin as told:  # it has ended already, which the line tells
-                told.write(json.dumps({**asdict(config), "ready": says_ready}).encode() + b"\n")
-            process.wait()  # it leaves its work to a process that is nobody's child
-            said_ready = line.read(100) if select.select([line], [], [], _START_S)[0] else b""
+            said_ready = b""
+            try:
+                # Where it has ended already, the line tells.
+                with suppress(BrokenPipeError), process.stdin as told:
+                    inherited = {"ready": says_ready, "starting": starting.fileno()}
+                    told.write(json.dumps({**asdict(config), **inherited}).encode() + b"\n")
+                process.wait()  # it leaves its work to a process that is nobody's child
+                if select.select([line], [], [], _START_S)[0]:
+                    said_ready = line.read(100)
+            finally:
+                if not said_ready:
+                    # One that came up later would hold the job store, and be known to nobody.
+                    _end_session(process)
+                    if before is None:
+                        shutil.rmtree(config.directory, ignore_errors=True)
         if said_ready:
-            pid = int(said_ready)
-            announce(config, pid, log.name)
-            return pid
-        if before is None:
-            shutil.rmtree(config.directory, ignore_errors=True)
+            return int(said_ready)
         said = Path(log.name).read_text(errors="replace").strip()
         raise ConnectorError(f"the cluster did not come up; what it said is in {log.name}: {said[-2000:]}")
 
@@ -174,8 +187,10 @@ def run_cluster(
     Raises:
         ConfigurationError: there is one already.
     """
-    _make_room(cluster_file())
+    check_home()
     with ExitStack() as kept:
+        starting = kept.enter_context(start_lock(_OTHER_START_S))
+        _make_room(cluster_file())
         before = _awaited(kept)
         config = _config(
             before,
@@ -188,7 +203,13 @@ def run_cluster(
             heartbeat_timeout_s,
             job_store,
         )
-        foreground = {"log_format": log_format, "told": told, "is_new": before is None}
+        os.set_inheritable(starting.fileno(), True)
+        foreground = {
+            "log_format": log_format,
+            "told": told,
+            "is_new": before is None,
+            "starting": starting.fileno(),
+        }
         with tempfile.TemporaryFile() as line:  # which nobody else can read: the secret is in it
             line.write(json.dumps({**asdict(config), "foreground": foreground}).encode() + b"\n")
             line.seek(0)
@@ -198,9 +219,15 @@ def run_cluster(
         os.execv(sys.executable, [sys.executable, "-m", "sluiceway.processes.jobmanager"])
 
 
+def _end_session(process: subprocess.Popen[bytes]) -> None:
+    """Kill a job manager that has not come up, whether it has left its work to a child already or not."""
+    with suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
 def _make_room(file: Path) -> None:
     """Refuse to start a second cluster, and remove what dead ones have left."""
-    check_home()
     try:
         with ClusterClient() as running:
             pid = running.status().pid
@@ -280,6 +307,12 @@ def _connected(path: Path) -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+def wait_for_start() -> None:
+    """Return when no cluster of this user is being started. Raises ConnectorError: that takes too long."""
+    if is_starting():
+        start_lock(_OTHER_START_S).close()
 
 
 class ClusterClient:

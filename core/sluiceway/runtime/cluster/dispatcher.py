@@ -170,6 +170,12 @@ class Dispatcher:
             self._manager.abandon()
             self._records.close()
 
+    def abandon(self) -> None:
+        """End without having served."""
+        self._standbys.close()
+        self._manager.abandon()
+        self._records.close()
+
     def _keep_leading(self, store: JobStore) -> None:
         """Look now and then whether this process still leads, and publish where it does."""
         store.check_leadership()

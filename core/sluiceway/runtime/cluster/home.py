@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import select
 import shutil
 import time
+from io import FileIO
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from sluiceway.errors import ConnectorError
-from sluiceway.privatefiles import check_private, make_private_directory
+from sluiceway.privatefiles import check_private, make_private_directory, private_opener
 from sluiceway.runtime.cluster.dispatcher import ClusterConfig
 
 __all__ = [
@@ -19,18 +23,62 @@ __all__ = [
     "announce",
     "check_home",
     "cluster_file",
+    "is_starting",
     "job_store_directory",
     "logs_directory",
     "next_epoch",
     "put_logs_aside",
     "read_cluster_file",
+    "start_lock",
 ]
+
+_LOOK_S: Final = 0.05
 
 
 def cluster_file() -> Path:
     """Where the cluster of this user is written down: in ``$SLUICEWAY_HOME``, else ``~/.sluiceway``."""
     home = os.environ.get("SLUICEWAY_HOME")
     return (Path(home) if home else Path.home() / ".sluiceway") / "cluster.json"
+
+
+def start_lock(within_s: float) -> FileIO:
+    """Wait until no other process of this user starts a cluster, and keep others from it until the file is closed.
+
+    Raises:
+        ConnectorError: another start takes longer than ``within_s``.
+        OSError: the lock cannot be made.
+    """
+    make_private_directory(cluster_file().parent)
+    file = FileIO(cluster_file().with_name("starting"), "w", opener=private_opener)
+    until = time.monotonic() + within_s
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                file.close()
+                raise ConnectorError(
+                    f"another sluiceway cluster start is under way, for more than {within_s:g} s: see "
+                    f"{cluster_file().with_name('cluster.log')}"
+                ) from None
+            select.select([], [], [], _LOOK_S)
+        except BaseException:
+            file.close()
+            raise
+        else:
+            return file
+
+
+def is_starting() -> bool:
+    """Return whether some process of this user starts a cluster."""
+    try:
+        with FileIO(cluster_file().with_name("starting"), "r") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def check_home() -> None:
