@@ -162,7 +162,7 @@ class ListEntry(_Part, frozen=True, kw_only=True):
 
     Attributes:
         name: the state's name.
-        mode: ``list``, or ``union list``.
+        mode: ``list``, ``union list``; of raw state ``raw list`` or ``raw keyed``.
         serializer: name of the serializer of the elements.
         version: of that serializer.
         type: the declared type of an element as text.

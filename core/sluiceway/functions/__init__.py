@@ -24,6 +24,8 @@ from sluiceway.functions.checkpointed import (
     FunctionInitializationContext,
     FunctionSnapshotContext,
     OperatorStateStore,
+    RawKeyedState,
+    RawOperatorState,
 )
 from sluiceway.functions.co import CoFlatMapFunction, CoMapFunction, CoProcessFunction, KeyedCoProcessFunction
 from sluiceway.functions.deadletters import DEAD_LETTERS, DeadLetter
@@ -88,6 +90,8 @@ __all__ = [
     "ProcessFunction",
     "ProcessJoinFunction",
     "ProcessWindowFunction",
+    "RawKeyedState",
+    "RawOperatorState",
     "ReadOnlyBroadcastState",
     "ReduceFunction",
     "RuntimeContext",

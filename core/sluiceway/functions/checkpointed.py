@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import TypeVar
 
+from sluiceway.errors import StateError
 from sluiceway.functions.base import FunctionObject, RuntimeContext
+from sluiceway.keygroups import KeyGroupRange
 from sluiceway.state import ListState, ListStateDescriptor
 
 __all__ = [
@@ -15,6 +18,8 @@ __all__ = [
     "FunctionInitializationContext",
     "FunctionSnapshotContext",
     "OperatorStateStore",
+    "RawKeyedState",
+    "RawOperatorState",
 ]
 
 T = TypeVar("T")
@@ -65,19 +70,94 @@ class FunctionInitializationContext(ABC):
     def keyed_state_store(self) -> RuntimeContext:
         """Gives handles of keyed state; asking it for one is an error in a step without keys."""
 
+    @property
+    @abstractmethod
+    def raw_operator_state(self) -> list[bytes]:
+        """The chunks that functions of this step have written for the snapshot, as far as this subtask gets them.
+
+        Each goes to one subtask: to the one that has written it, or, after a restore with another parallelism, to
+        one subtask after the other in turn.
+        """
+
+    @property
+    @abstractmethod
+    def raw_keyed_state(self) -> dict[int, bytes]:
+        """By key group of this subtask, in order, what a function has written for it, at whatever parallelism.
+
+        Raises:
+            StateError: the step has no keys.
+        """
+
+
+class RawOperatorState:
+    """Chunks of bytes that belong to a subtask, as a function writes them for one snapshot.
+
+    Args:
+        chunks: what is there already.
+    """
+
+    def __init__(self, chunks: Iterable[bytes] = ()) -> None:
+        self.chunks = list(chunks)
+
+    def write(self, chunk: bytes) -> None:
+        """Append a chunk. It stays whole: after a restore one subtask has all of it."""
+        self.chunks.append(bytes(chunk))
+
+
+class RawKeyedState:
+    """A stream of bytes for each key group of a subtask, as a function writes them for one snapshot.
+
+    Args:
+        step: for messages.
+        key_groups: those of the subtask; None: the step has no keys.
+    """
+
+    def __init__(self, step: str = "", key_groups: KeyGroupRange | None = None) -> None:
+        self._step = step
+        self._key_groups = key_groups
+        self.streams: dict[int, bytearray] = {}
+
+    @property
+    def key_groups(self) -> KeyGroupRange:
+        """The key groups of the subtask. Raises StateError: the step has no keys."""
+        if self._key_groups is None:
+            raise StateError(
+                f"step {self._step!r} has no keys, and so no raw keyed state: use raw_operator_state, or put "
+                "key_by(...) before it"
+            )
+        return self._key_groups
+
+    def write(self, key_group: int, data: bytes) -> None:
+        """Append to the stream of a key group (:func:`sluiceway.keygroups.key_group` tells that of a key).
+
+        Raises:
+            StateError: it is none of the subtask's, or the step has no keys.
+        """
+        start, end = self.key_groups
+        if not start <= key_group < end:
+            raise StateError(
+                f"raw keyed state of step {self._step!r} is written for key group {key_group}, and this subtask "
+                f"has the groups {start} to {end - 1}"
+            )
+        self.streams.setdefault(key_group, bytearray()).extend(data)
+
 
 @dataclass(frozen=True, slots=True)
 class FunctionSnapshotContext:
-    """What is known of a snapshot.
+    """What is known of a snapshot, and where a function writes raw state for it: all of that, each time.
 
     Attributes:
         checkpoint_timestamp: when it is being taken, ms since the epoch.
         checkpoint_id: number of the checkpoint, which goes up from one to the next, also after a restart; 0 for a
             snapshot that no checkpoint was the reason for.
+        raw_operator_state: takes chunks of bytes.
+        raw_keyed_state: takes bytes for key groups.
     """
 
     checkpoint_timestamp: int
     checkpoint_id: int = 0
+    raw_operator_state: RawOperatorState = field(default_factory=RawOperatorState)
+    raw_keyed_state: RawKeyedState = field(default_factory=RawKeyedState)
 
 
 class CheckpointedFunction(FunctionObject, ABC):

@@ -180,6 +180,7 @@ class Operator(ABC):
                 self.checkpointed(context),
                 self.runtime_context(context),
                 restored,
+                context.key_groups if node.step.keyed else None,
             )
             self._function_states[node.uid] = states
             states.initialize()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from enum import Enum
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 from sluiceway.errors import IncompatibleStateError, SerializationError, StateError
 from sluiceway.faults import record_loop
@@ -17,6 +16,9 @@ from sluiceway.functions import (
     OperatorStateStore,
     RuntimeContext,
 )
+from sluiceway.keygroups import KeyGroupRange
+from sluiceway.operators.lists import ListMode, ListSnapshot
+from sluiceway.operators.rawstate import RawStates
 from sluiceway.serializers import serializer_for
 from sluiceway.serializers.evolution import Form, IncompatibleSchemaError, reader_of, schema_of
 from sluiceway.state import ListState, ListStateDescriptor
@@ -28,44 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["FunctionStates", "ListMode", "ListSnapshot", "SubtaskLists", "share_of_lists"]
 
 
-class ListMode(Enum):
-    """Who gets a list's elements when a job is restored."""
-
-    SPLIT = "list"
-    """Each element goes to one subtask."""
-    UNION = "union list"
-    """Every subtask gets all elements."""
-
-
-@dataclass(frozen=True, slots=True)
-class ListSnapshot:
-    """A list of one subtask at one moment.
-
-    Attributes:
-        name: the state's name.
-        mode: how it is dealt out.
-        serializer: name of the serializer that wrote the elements.
-        version: that serializer's version.
-        type_name: the declared type of an element as text, ``""`` where none was declared.
-        subtask: index of the subtask.
-        parallelism: how many subtasks there were.
-        elements: in order, each by itself.
-        schema: of an element; None where it is pickled.
-    """
-
-    name: str
-    mode: ListMode
-    serializer: str
-    version: int
-    type_name: str
-    subtask: int
-    parallelism: int
-    elements: tuple[bytes, ...] = ()
-    schema: Any = field(default=None, hash=False)
-
-    def __str__(self) -> str:
-        content = self.type_name or "values of no declared type"
-        return f"a {self.mode.value} of {content} (serializer {self.serializer!r}, version {self.version})"
+_RAW: Final = (ListMode.RAW, ListMode.RAW_KEYED)
 
 
 def share_of_lists(old: Iterable[ListSnapshot], subtask: int, parallelism: int) -> list[ListSnapshot]:
@@ -78,13 +43,13 @@ def share_of_lists(old: Iterable[ListSnapshot], subtask: int, parallelism: int) 
         subtask: index of the subtask.
         parallelism: how many there are now.
     """
-    by_name: dict[str, list[ListSnapshot]] = {}
+    by_name: dict[tuple[str, bool], list[ListSnapshot]] = {}
     for kept in sorted(old, key=lambda kept: kept.subtask):
-        by_name.setdefault(kept.name, []).append(kept)
+        by_name.setdefault((kept.name, kept.mode in _RAW), []).append(kept)
     share = []
     for parts in by_name.values():
         elements = tuple(element for part in parts for element in part.elements)
-        if parts[0].mode is ListMode.SPLIT:
+        if parts[0].mode in (ListMode.SPLIT, ListMode.RAW):
             if parts[0].parallelism == parallelism:
                 elements = tuple(e for part in parts if part.subtask == subtask for e in part.elements)
             else:
@@ -232,8 +197,9 @@ class SubtaskLists(OperatorStateStore):
 
 
 class _InitializationContext(FunctionInitializationContext):
-    def __init__(self, *, is_restored: bool, lists: SubtaskLists, runtime: RuntimeContext) -> None:
+    def __init__(self, *, is_restored: bool, lists: SubtaskLists, raw: RawStates, runtime: RuntimeContext) -> None:
         self._is_restored = is_restored
+        self._raw = raw
         self._lists = lists
         self._runtime = runtime
 
@@ -249,6 +215,14 @@ class _InitializationContext(FunctionInitializationContext):
     def keyed_state_store(self) -> RuntimeContext:
         return self._runtime
 
+    @property
+    def raw_operator_state(self) -> list[bytes]:
+        return self._raw.restored_chunks()
+
+    @property
+    def raw_keyed_state(self) -> dict[int, bytes]:
+        return self._raw.restored_streams()
+
 
 class FunctionStates:
     """The operator state of one step in one subtask, and the user's objects that have it.
@@ -260,6 +234,7 @@ class FunctionStates:
         objects: the user's objects; those that are no CheckpointedFunction are left alone.
         runtime: what they are given for keyed state.
         restored: what the job goes on from, of all earlier subtasks of this and maybe other steps.
+        key_groups: of the subtask; None: the step has no keys.
     """
 
     def __init__(
@@ -270,17 +245,21 @@ class FunctionStates:
         objects: Iterable[object],
         runtime: RuntimeContext,
         restored: Sequence[OperatorSnapshot],
+        key_groups: KeyGroupRange | None = None,
     ) -> None:
         share = share_of_lists(
             (kept for s in restored if s.uid == operator for kept in s.lists), subtask, parallelism
         )
-        self._lists = SubtaskLists(operator, subtask, parallelism, share)
+        managed = [kept for kept in share if kept.mode not in _RAW]
+        self._lists = SubtaskLists(operator, subtask, parallelism, managed)
+        raw = [kept for kept in share if kept.mode in _RAW]
+        self._raw = RawStates(operator, subtask, parallelism, key_groups, raw)
         self.step_name = runtime.operator_name
         objects = list(objects)
         self._objects = [o for o in objects if isinstance(o, CheckpointedFunction)]
         self._listeners = [o for o in objects if isinstance(o, CheckpointListener)]
         self._context = _InitializationContext(
-            is_restored=any(s.uid == operator for s in restored), lists=self._lists, runtime=runtime
+            is_restored=any(s.uid == operator for s in restored), lists=self._lists, raw=self._raw, runtime=runtime
         )
 
     @property
@@ -297,8 +276,11 @@ class FunctionStates:
     @record_loop
     def prepare(self, checkpoint_id: int, now_ms: int) -> None:
         """Have the objects bring their state up to date."""
+        self._raw.begin()
         for function in self._objects:
-            function.snapshot_state(FunctionSnapshotContext(now_ms, checkpoint_id))
+            function.snapshot_state(
+                FunctionSnapshotContext(now_ms, checkpoint_id, self._raw.chunks, self._raw.streams)
+            )
 
     @record_loop
     def completed(self, checkpoint_id: int) -> None:
@@ -313,5 +295,5 @@ class FunctionStates:
             listener.notify_checkpoint_aborted(checkpoint_id)
 
     def snapshot(self) -> tuple[ListSnapshot, ...]:
-        """The lists as of now."""
-        return self._lists.snapshot()
+        """The lists as of now, and what was written of raw state."""
+        return (*self._lists.snapshot(), *self._raw.snapshot())
