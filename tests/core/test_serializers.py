@@ -2,6 +2,7 @@
 
 import datetime as dt
 import enum
+import threading
 import uuid
 from collections import Counter, OrderedDict, defaultdict, namedtuple
 from dataclasses import InitVar, dataclass, field
@@ -576,3 +577,8 @@ def test_damage_is_described():
 
     with pytest.raises(CorruptStreamError, match="not what their layout says"):
         decode_rows(b"SWR\x01" + crc32(b"\x05").to_bytes(4, "little") + b"\x05")
+
+
+def test_the_first_of_several_values_that_cannot_be_pickled_is_named() -> None:
+    with pytest.raises(SerializationError, match="a value of type lock cannot be pickled"):
+        PickleSerializer().dumps([1, threading.Lock(), lambda: 1])

@@ -68,6 +68,7 @@ class PickleSerializer(Serializer):
                 by_value = _with_its_classes(value)
                 if by_value is not None:
                     return by_value
+            value, error = _culprit(value, error)
             kind = type_name(type(value))
             raise SerializationError(
                 f"a value of type {kind} cannot be pickled: {error}. Keep plain data, or give the class "
@@ -80,6 +81,17 @@ class PickleSerializer(Serializer):
             return pickle.loads(data)
         except Exception as error:
             raise SerializationError(f"{len(data)} bytes cannot be unpickled: {error!r}") from error
+
+
+def _culprit(value: Any, error: Exception) -> tuple[Any, Exception]:
+    """The first of several records that cannot be pickled, and why; the value itself where it is not a list."""
+    if type(value) is list:
+        for each in value:
+            try:
+                pickle.dumps(each, protocol=5)
+            except Exception as its_own:
+                return each, its_own
+    return value, error
 
 
 def _is_about_a_class(reason: str) -> bool:

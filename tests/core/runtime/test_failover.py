@@ -1,6 +1,7 @@
 """A job with a restart strategy goes on after a failure: the region that failed begins anew, and only that."""
 
 import asyncio
+import threading
 import time
 from typing import Any, NoReturn
 
@@ -10,7 +11,14 @@ import sluiceway as sw
 from sluiceway.config import Settings
 from sluiceway.connector import Boundedness
 from sluiceway.engine import JobStatus
-from sluiceway.errors import ConfigurationError, MissingExtraError, SuppressRestartsError
+from sluiceway.errors import (
+    CheckpointFailedError,
+    ConfigurationError,
+    FunctionContractError,
+    MissingExtraError,
+    SerializationError,
+    SuppressRestartsError,
+)
 from sluiceway.runtime.jobmanager.failover import KEPT
 from sluiceway.runtime.jobmanager.repeated import RepeatedFailures
 from sluiceway.runtime.local import LocalJob
@@ -102,6 +110,37 @@ def test_a_record_that_always_fails_ends_the_job_with_its_traceback(
     assert ".on_error" in logged[0]
     assert "runtime/task.py" not in logged[0]
     assert not any("\n" in line for line in logged[1:]), "the traceback comes with the first of its kind"
+
+
+class KeepsLocks(sw.KeyedProcessFunction[int, int, int]):
+    """Has state that cannot be written."""
+
+    def open(self, context: sw.RuntimeContext) -> None:
+        self.kept = context.get_state(sw.ValueStateDescriptor("kept", object))
+
+    def process_element(self, value: int, ctx: sw.KeyedProcessFunction.Context) -> list[int]:
+        self.kept.update(threading.Lock())
+        return []
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_state_that_no_checkpoint_can_hold_ends_the_job(workers: int) -> None:
+    flow = sw.Pipeline("locked")
+    flow.generate(lambda number: number).key_by(lambda value: value % 3).process(KeepsLocks()).print()
+    with pytest.raises(CheckpointFailedError, match=r"state 'kept' .* cannot be pickled") as caught:
+        flow.run(restart="exponential:1ms:1ms:3", checkpoint_interval="5ms", workers=workers)
+    assert "the job is not restarted: this has happened 3 times without progress" in caught.value.__notes__
+
+
+@pytest.mark.slow
+def test_records_that_cannot_be_sent_end_the_job_and_are_named() -> None:
+    flow = sw.Pipeline("locked")
+    numbers = flow.generate(lambda number: threading.Lock() if number == 5 else number)
+    numbers.rebalance().map(lambda value: value).print()
+    kinds = SerializationError, FunctionContractError
+    with pytest.raises(kinds, match="of type lock cannot be") as caught:
+        flow.run(restart="exponential:1ms:1ms:3", checkpoint_interval="1h", workers=2)
+    assert "the job is not restarted: this has happened 3 times without progress" in caught.value.__notes__
 
 
 class OutForAWhile(FailsOnce):

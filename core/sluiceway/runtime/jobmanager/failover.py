@@ -146,9 +146,10 @@ class Failover:
         limit = self._strategy.same_record_limit
         if limit is not None and self._repeated.count(cause, self._completed()) >= limit:
             times = "once" if limit == 1 else f"{limit} times"
-            self.given_up = (
-                f"the job is not restarted: this record has failed {times} without progress. {SKIP_HINT}"
-            )
+            about_record = record_of(cause) is not None
+            what = "this record has failed" if about_record else "this has happened"
+            hint = f". {SKIP_HINT}" if about_record else ""
+            self.given_up = f"the job is not restarted: {what} {times} without progress{hint}"
             add_note(cause, self.given_up)
             return None
         delay_ms = self._strategy.delay_ms(now_ms)

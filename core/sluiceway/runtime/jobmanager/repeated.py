@@ -1,11 +1,17 @@
-"""Failures of the same record, again and again: what no restart helps against."""
+"""Failures of the same record, or of the same state, again and again: what no restart helps against."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-from sluiceway.errors import ConnectorError
+from sluiceway.errors import (
+    CheckpointFailedError,
+    ConnectorError,
+    CorruptStreamError,
+    FunctionContractError,
+    SerializationError,
+)
 from sluiceway.runtime.errortexts import WorkerError
 
 __all__ = ["SKIP_HINT", "RepeatedFailures", "kind_of", "record_of"]
@@ -33,13 +39,13 @@ class RepeatedFailures:
         self._seen: dict[tuple[str, ...], tuple[int, int]] = {}
 
     def count(self, cause: BaseException, completed: int) -> int:
-        """Return how often this failure has come, with this time; 0: it is not about a record.
+        """Return how often this failure has come, with this time; 0: neither a record nor state is at fault.
 
         Args:
             cause: of the failure, with the notes of its task.
             completed: how many checkpoints the job has completed.
         """
-        record = record_of(cause)
+        record = record_of(cause) or _value_of(cause)
         if record is None or isinstance(cause, _OUTSIDE):
             return 0
         times, before = self._seen.pop(record, (0, completed))
@@ -55,6 +61,15 @@ def record_of(cause: BaseException) -> tuple[str, ...] | None:
     notes = [note for note in getattr(cause, "__notes__", ()) if isinstance(note, str)]
     about = [_ADDRESS.sub("0x", n) for n in notes if n.startswith(("record: ", "key: ", "timestamp: "))]
     return (*kind_of(cause), *about) if about else None
+
+
+def _value_of(cause: BaseException) -> tuple[str, ...] | None:
+    """Return what identifies a refusal of values, as of those that cannot be written; None: another failure."""
+    if isinstance(cause, SerializationError | CorruptStreamError | FunctionContractError):
+        return ("value", *kind_of(cause))
+    if isinstance(cause, CheckpointFailedError) and isinstance(cause.__cause__, SerializationError):
+        return "state", _ADDRESS.sub("0x", str(cause.__cause__))
+    return None
 
 
 def kind_of(cause: BaseException) -> tuple[str, str]:
