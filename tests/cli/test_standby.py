@@ -20,6 +20,7 @@ from sluiceway.config import Settings
 from sluiceway.errors import SluicewayError
 from sluiceway.plugins import default_manager
 from sluiceway.runtime.cluster.client import ClusterClient
+from sluiceway.runtime.cluster.election import FileLeaderElection
 from sluiceway.runtime.cluster.messages import CancelJob, StopJob, SubmitProgram
 from sluiceway.runtime.cluster.shipping import dump
 from sluiceway.runtime.local import job_graph_of
@@ -358,3 +359,37 @@ def test_standbys_are_for_clusters_in_the_background(cluster: Any) -> None:
     refused = cluster("cluster", "start", "--standby", "1", "--foreground")
     assert refused.returncode == 2
     assert "--standby is for a cluster in the background" in refused.stderr
+
+
+@pytest.mark.slow
+def test_a_leader_whose_lock_another_process_has_ends_at_once_and_touches_nothing(
+    cluster: Any, place: Path
+) -> None:
+    """Somebody has removed the file of the lock, which is the one way to two leaders."""
+    cluster("cluster", "start")
+    job = submit(cluster, *INTERVAL, "counting.py")
+    last = cluster.until(lambda: completed(cluster, job))[-1]
+    told = cluster.json("cluster", "status")
+    process = os.pidfd_open(told["pid"])
+    store = place / "home" / "jobs"
+    election = FileLeaderElection(store)
+
+    def wins() -> bool:
+        (store / "lock").unlink(missing_ok=True)
+        return election.campaign()
+
+    cluster.until(wins)
+    entry = (store / f"job-{job}" / "job.json").read_bytes()
+    assert election.epoch == told["epoch"] + 1
+    assert select.select([process], [], [], 60)[0]
+    os.close(process)
+    assert (store / f"job-{job}" / "job.json").read_bytes() == entry
+    assert "this job manager ends at once: another job manager leads the jobs in" in cluster_log(place)
+    election.close()
+    assert f"goes on: {job}" in cluster("cluster", "start").stdout
+    now = cluster.json("cluster", "status")
+    assert now["epoch"] == told["epoch"] + 2
+    assert cluster.until(lambda: completed(cluster, job))[0] > last
+    pids = {w["pid"] for w in cluster.json("cluster", "status")["workers"]}
+    assert pids == {w["pid"] for w in told["workers"]}, "they have waited for the next job manager"
+    finish_and_compare(cluster, place, job)
