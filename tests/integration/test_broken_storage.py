@@ -108,7 +108,9 @@ def filled(disk: Path) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("backend", ["memory", "rocksdb"])
-def test_a_full_disk_fails_checkpoints_and_not_the_job(backend: str, small_disk: Path, tmp_path: Path) -> None:
+def test_a_full_disk_fails_checkpoints_and_not_the_job(
+    backend: str, small_disk: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     kept = small_disk / "kept"
 
     flow, _ = flow_of(tmp_path / "out", 10_000)
@@ -117,6 +119,9 @@ def test_a_full_disk_fails_checkpoints_and_not_the_job(backend: str, small_disk:
     failed = [entry for entry in found.history if entry.status == "failed"]
     assert failed
     assert all("No space left on device" in entry.reason for entry in failed), failed
+    assert (
+        "the job goes on without it: checkpoint-tolerated-failures is 1000, and this is failure 1" in caplog.text
+    )
     check(tmp_path / "out", kept)
 
 

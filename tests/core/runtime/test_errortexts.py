@@ -32,6 +32,13 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         thread.join(60)
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time enough on a loaded machine, for exceptions that are large and do not hang."""
+    for module in (errortexts, shipping):
+        monkeypatch.setattr(module, "LIMIT_S", 120.0)
+
+
 class SilentError(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no text")
@@ -123,6 +130,7 @@ def many_notes() -> BaseException:
     return error
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize(
     ("make", "kind", "text"),
     [
