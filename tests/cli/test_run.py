@@ -116,8 +116,8 @@ NOTHING = "there is no Pipeline at the top of the module; write flow = Pipeline(
             "job.py",
             "job.py has no 'flow': the Pipelines there are job.py:a, job.py:b; name one of them, or call",
         ),
-        ("a = sw.Pipeline()", "job.py:b", "job.py has no 'b': the Pipelines there are job.py:a; name one of them"),
-        ("flow = sw.Pipeline()", "job.py:b", "the Pipelines there are job.py:flow; name one of them\n"),
+        ("a = sw.Pipeline()", "job.py:b", "job.py has no 'b': the Pipeline there is job.py:a; name it like that"),
+        ("flow = sw.Pipeline()", "job.py:b", "the Pipeline there is job.py:flow; name it like that\n"),
         (
             "flow = 7",
             "job.py",
@@ -142,22 +142,39 @@ NOTHING = "there is no Pipeline at the top of the module; write flow = Pipeline(
             "flow() in job.py asks for b, c: it may take one argument, the list",
         ),
         ("", "jbo.py", "there is no file jbo.py. Did you mean job.py?"),
-        ("", "far/away.py", "there is no file far/away.py."),
-        ("", "./", "./ cannot be read: Is a directory"),
+        ("", "far/away.py", "there is no file far/away.py. There is no directory far either."),
+        ("", "./", "./ is a directory: name a file in it, such as job.py"),
+        ("", "folder", "folder is a directory: name a file in it\n"),
+        ("", ".", ". is a directory: name a file in it, such as job.py"),
+        (
+            "def build():\n    return sw.Pipeline('a')",
+            "job.py",
+            "build() makes one: have it return that, and name the function: job.py:build",
+        ),
+        (
+            "def main():\n    made = sw.Pipeline('a')\n    made.run()",
+            "job.py",
+            "main() makes one: have it return that instead of running it, and name the function: job.py:main",
+        ),
+        (
+            "if __name__ == '__main__':\n    flow = sw.Pipeline('a')\n    flow.run()",
+            "job.py",
+            'one is made under if __name__ == "__main__":, which does not run here: make it at the top of',
+        ),
         (
             "",
             "absent:flow",
             "there is no module 'absent' here or on sys.path; for a file write its path: absent.py",
         ),
         ("", "absent.module", "there is no module 'absent' here or on sys.path"),
-        ("", ":flow", "'' is neither a file nor the name of a module"),
-        ("", "..:flow", "'..' is neither a file nor the name of a module"),
+        ("", ":flow", "':flow' names no file: write FILE.py:flow or package.module:flow"),
+        ("", "..:flow", ".. is a directory: name a file in it"),
     ],
 )
 def test_what_cannot_be_found_is_told_with_what_is_there(
     write: Any, sluiceway: Any, code: str, target: str, says: str
 ) -> None:
-    write("job.py", code)
+    write("job.py", code).with_name("folder").mkdir()
     result = sluiceway("run", target)
     assert result.exit_code == 2
     assert result.stderr.startswith("error: ")
@@ -188,8 +205,17 @@ def test_a_script_that_runs_its_pipeline_itself_is_told_before_it_runs_twice(
         2,
         "",
         f"error: job.py:{line} runs pipeline 'twice' while it is only to be loaded: "
-        'put that under if __name__ == "__main__":\n',
+        'put that under if __name__ == "__main__":, which does not run here; or start the script by itself, '
+        "with python job.py\n",
     )
+
+
+def test_an_option_that_has_swallowed_the_target_is_named(write: Any, sluiceway: Any) -> None:
+    write("job.py", "flow = sw.Pipeline()\nflow.from_collection([1]).print()")
+    result = sluiceway("run", "-p", "job.py")
+    assert result.exit_code == 2
+    assert "-p takes a value, and job.py was taken for it" in result.stderr
+    assert printed(sluiceway("run", "-p=2", "job.py")) == ["2> 1"]
 
 
 def test_a_function_of_a_pipeline_may_run_another_one(write: Any, sluiceway: Any) -> None:

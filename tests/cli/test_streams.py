@@ -45,7 +45,7 @@ def test_a_failure_is_told_as_ever(write: Any, sluiceway: Any) -> None:
             "--take ends after the first records of a stream, and job.py is the whole of 'squares': name",
         ),
         (["run", "job.py:squares", "--take", "0"], "0 is not in the range x>=1"),
-        (["run", "job.py:square"], "the Pipelines there are job.py:flow"),
+        (["run", "job.py:square"], "the Pipeline there is job.py:flow"),
         (["explain", "job.py:squares"], "job.py:squares is a stream, which only 'sluiceway run' takes: name its"),
         (["check", "job.py:squares"], "job.py:squares is a stream, which only 'sluiceway run' takes: name its"),
     ],

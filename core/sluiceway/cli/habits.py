@@ -92,6 +92,9 @@ def translated(ctx: click.Context, arguments: Sequence[str]) -> list[str]:
                 made[at] = name + equals + value
             elif hint := hint_for(name):
                 raise click.UsageError(f"there is no option {name}: {hint}", ctx)
+        elif equals and takes_value[name] and not name.startswith("--"):
+            made[at : at + 1] = [name, value]  # -p=2, which click takes for -p "=2"
+            equals = ""
         at += 1 if equals or not takes_value.get(name) else 2
     return made
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import wraps
+from itertools import pairwise
 from typing import Any, Final
 
 import click
@@ -165,7 +166,28 @@ def _refusal(option: click.Option, why: str) -> click.Option:
 class _PipelineCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments, with Flink's names for options, too."""
-        return super().parse_args(ctx, translated(ctx, args))
+        given = translated(ctx, args)
+        try:
+            return super().parse_args(ctx, list(given))  # which it empties
+        except click.MissingParameter as error:
+            hint = _taken_for_value(ctx, given)
+            if hint:
+                raise click.UsageError(f"{error.format_message()} {hint}", ctx) from None
+            raise
+
+
+def _taken_for_value(ctx: click.Context, arguments: Sequence[str]) -> str:
+    """What to say where an option has swallowed the target: ``run -p job.py``."""
+    takes_value = {
+        name
+        for option in ctx.command.params
+        if isinstance(option, click.Option) and not option.is_flag
+        for name in option.opts
+    }
+    for option, value in pairwise(arguments):
+        if option in takes_value and value.endswith(".py"):
+            return f"{option} takes a value, and {value} was taken for it."
+    return ""
 
 
 def settings_options(function: Callable[..., None]) -> Callable[..., None]:

@@ -27,6 +27,7 @@ MODULE_NAME: Final = "__sluiceway__"
 """``__name__`` of a file that the command line executes, so that ``if __name__ == "__main__":`` stays quiet."""
 
 _ATTRIBUTE: Final = "flow"
+_LISTED: Final = 5
 
 
 class _Arguments(list[str]):
@@ -80,7 +81,9 @@ def load_target(target: str, arguments: Sequence[str] = ()) -> Iterator[Pipeline
     where, colon, name = target.rpartition(":")
     if not colon:
         where, name = target, ""
-    is_file = where.endswith(".py") or os.sep in where or os.path.isfile(where)
+    if not where:
+        raise ConfigurationError(f"{target!r} names no file: write FILE.py{target} or package.module{target}")
+    is_file = where.endswith(".py") or os.sep in where or os.path.isfile(where) or where in (".", "..")
     script = where if is_file else where.rpartition(".")[2]
     argv = _Arguments([script, *arguments])
     old_argv, old_path = sys.argv, list(sys.path)
@@ -111,7 +114,8 @@ def _refuse_to_run() -> Iterator[None]:
         name = pipeline.name if isinstance(pipeline, Pipeline) else pipeline._pipeline.name
         raise ConfigurationError(
             f"{place} runs pipeline {name!r} while it is only to be loaded: "
-            'put that under if __name__ == "__main__":'
+            'put that under if __name__ == "__main__":, which does not run here; or start the script by itself, '
+            f"with python {sys.argv[0]}"
         )
 
     refused = [(Pipeline, "run"), (Pipeline, "start"), (DataStream, "execute_and_collect"), (DataStream, "take")]
@@ -127,11 +131,15 @@ def _refuse_to_run() -> Iterator[None]:
 
 def _execute(where: str) -> ModuleType:
     path = Path(where)
+    if path.is_dir():
+        raise _directory(where)
     try:
         source = path.read_bytes()
     except FileNotFoundError:
         near = get_close_matches(path.name, _python_files(path.parent), n=1)
         hint = f" Did you mean {path.parent / near[0]}?" if near else ""
+        if not path.parent.is_dir():
+            hint = f" There is no directory {path.parent} either."
         raise ConfigurationError(f"there is no file {where}.{hint}") from None
     except OSError as error:
         raise ConfigurationError(f"{where} cannot be read: {error.strerror or error}") from error
@@ -143,6 +151,12 @@ def _execute(where: str) -> ModuleType:
     return module
 
 
+def _directory(where: str) -> ConfigurationError:
+    files = ", ".join(sorted(_python_files(Path(where)))[:_LISTED])
+    such = f", such as {files}" if files else ""
+    return ConfigurationError(f"{where} is a directory: name a file in it{such}")
+
+
 def _python_files(folder: Path) -> list[str]:
     try:
         return [entry.name for entry in folder.iterdir() if entry.suffix == ".py"]
@@ -152,7 +166,7 @@ def _python_files(folder: Path) -> list[str]:
 
 def _import(where: str) -> ModuleType:
     try:
-        return import_module(where)
+        module = import_module(where)
     except ModuleNotFoundError as error:
         # One that the module itself imports is another matter: that is the user's own traceback.
         if error.name is None or not (where == error.name or where.startswith(f"{error.name}.")):
@@ -163,6 +177,9 @@ def _import(where: str) -> ModuleType:
         ) from None
     except (TypeError, ValueError):  # a relative or an empty name
         raise ConfigurationError(f"{where!r} is neither a file nor the name of a module") from None
+    if getattr(module, "__file__", None) is None and os.path.isdir(where):  # Python takes any for a package
+        raise _directory(where)
+    return module
 
 
 def _pick(
@@ -218,11 +235,48 @@ def _others(module: ModuleType, where: str) -> str:
     if names:
         listed = ", ".join(f"{where}:{name}" for name in names)
         renamed = "" if _ATTRIBUTE in names else f", or call it {_ATTRIBUTE!r}"
+        if len(names) == 1:
+            return f"the Pipeline there is {listed}; name it like that{renamed}"
         return f"the Pipelines there are {listed}; name one of them{renamed}"
+    if elsewhere := _made_elsewhere(module, where):
+        return elsewhere
     return (
         f"there is no Pipeline at the top of the module; write {_ATTRIBUTE} = Pipeline(...), "
         f"or a function {_ATTRIBUTE}() that returns one"
     )
+
+
+def _made_elsewhere(module: ModuleType, where: str) -> str:
+    """What to do where a file makes its Pipeline, but not at the top of the module; empty if it makes none."""
+    import ast
+
+    try:
+        parsed = ast.parse(Path(module.__file__ or "").read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return ""
+    for statement in parsed.body:
+        if isinstance(statement, ast.FunctionDef) and (calls := _calls(statement)) & {"Pipeline"}:
+            name = statement.name
+            run = " instead of running it" if calls & {"run", "start"} else ""
+            return f"{name}() makes one: have it return that{run}, and name the function: {where}:{name}"
+        if (
+            isinstance(statement, ast.If)
+            and "__name__" in ast.dump(statement.test)
+            and "Pipeline" in _calls(statement)
+        ):
+            return (
+                'one is made under if __name__ == "__main__":, which does not run here: make it at the top of the '
+                f"module, as {_ATTRIBUTE} = Pipeline(...), and leave only {_ATTRIBUTE}.run() there"
+            )
+    return ""
+
+
+def _calls(statement: Any) -> set[str]:
+    """The names of all that is called in a statement, without what stands before a dot."""
+    import ast
+
+    called = (node.func for node in ast.walk(statement) if isinstance(node, ast.Call))
+    return {func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "") for func in called}
 
 
 def _article(made: object) -> str:
