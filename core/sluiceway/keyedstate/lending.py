@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, ItemsView, Iterable, Iterator, Mapping, MutableMapping, ValuesView
 from typing import TYPE_CHECKING, Any
 
-from sluiceway.keyedstate.changeable import ATOMS, all_unchangeable, unchangeable, unchangeable_type
+from sluiceway.isolation import ATOMS, all_unchangeable, unchangeable, unchangeable_type
 from sluiceway.keyedstate.handles import MISSING, TableListState, TableValueState
 from sluiceway.keygroups import stable_hash
 from sluiceway.state import VOID_NAMESPACE, MapStateDescriptor, StateDescriptor, StateTable

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from sluiceway.clock import Clock
 from sluiceway.errors import StateError, UnstableKeyError
 from sluiceway.functions import Function, ReduceFunction
-from sluiceway.keyedstate.changeable import unchangeable
+from sluiceway.isolation import unchangeable
 from sluiceway.keyedstate.expiring import ExpiringEntries, ExpiringListState, ExpiringMapState, Expiry
 from sluiceway.keyedstate.handles import (
     TableAggregatingState,

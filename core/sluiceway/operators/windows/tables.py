@@ -9,8 +9,8 @@ from typing import Any
 from sluiceway.errors import StateError
 from sluiceway.faults import MISSING
 from sluiceway.functions import ReduceFunction, WindowState
+from sluiceway.isolation import unchangeable
 from sluiceway.keyedstate import KeyedStateStore
-from sluiceway.keyedstate.changeable import unchangeable
 from sluiceway.keyedstate.handles import TableReducingState, TableValueState
 from sluiceway.state import (
     AggregatingState,
