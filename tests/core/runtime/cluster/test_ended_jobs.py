@@ -33,6 +33,8 @@ from sluiceway.runtime.local import job_graph_of
 class Client:
     """A connection that notes what is sent on it."""
 
+    peer = "client"
+
     def __init__(self) -> None:
         self.answers: list[Message] = []
 
