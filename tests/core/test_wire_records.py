@@ -430,7 +430,7 @@ def test_attributes_without_a_name_are_kept() -> None:
 
 def test_what_cannot_be_sent_is_refused_with_the_reason() -> None:
     with pytest.raises(
-        SerializationError, match="a value of type list cannot be pickled: cannot pickle 'generator'"
+        SerializationError, match="a value of type Order cannot be pickled: cannot pickle 'generator'"
     ):
         ContentSerializer().dumps([Order("u", i, (x for x in ())) for i in range(MANY)])  # type: ignore[arg-type]
 

@@ -12,6 +12,7 @@ import pytest
 
 import sluiceway as sw
 from sluiceway.config import Settings
+from sluiceway.errors import FunctionContractError
 from sluiceway.runtime import asyncioloop
 from sluiceway.testing import PAUSE, TestSource
 
@@ -204,15 +205,15 @@ def test_a_failure_ends_every_other_coroutine_and_names_its_record() -> None:
     assert Cleanup.closed == 2
 
 
-def test_a_coroutine_that_exits_the_program_does() -> None:
+def test_a_coroutine_that_would_exit_the_program_fails_the_job() -> None:
     async def leave(value: int) -> int:
         raise SystemExit(3)
 
     flow = sw.Pipeline("exit")
     flow.from_collection([1]).async_map(leave, timeout=None).print()
-    with pytest.raises(SystemExit) as caught:
+    with pytest.raises(FunctionContractError, match=r"SystemExit\(3\)") as caught:
         flow.run()
-    assert caught.value.code == 3
+    assert "record: 1" in caught.value.__notes__
 
 
 def test_what_swallows_its_cancellation_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
