@@ -136,7 +136,7 @@ def test_a_type_that_does_not_fit(
     before = FUNCTION.format(outside=f"TOTAL = {made}" if seen else "", descriptor="TOTAL" if seen else made)
     options = ("--from", "first", "--restart", "fixed-delay:1000:1h", "--parallelism", "1")
     result = sluiceway("run", "--quiet", *workers, *options, flow("process(Total())", before))
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "state 'total' of operator 'total' cannot be restored" in result.stderr
     assert "the snapshot holds a value table of str" in result.stderr
     assert "the job declares a value table of int" in result.stderr
@@ -174,7 +174,7 @@ def test_a_state_that_a_function_asks_for_no_more(
     new = flow("process(Total())", FUNCTION.format(outside="", descriptor='sw.ValueStateDescriptor("sum", int)'))
     options = ("--from", "kept", "--restart", "fixed-delay:1000:1h")
     result = sluiceway("run", "--quiet", *workers, *options, new)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "'total' of step 'total' would be lost: its function does not ask for it any more" in result.stderr
     assert "leave the state behind with allow-dropped-state" in result.stderr
     done = sluiceway("run", "--quiet", *workers, "--allow-dropped-state", *options, new)
