@@ -26,10 +26,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from sluiceway_spark import SessionConf
 
     try:
-        yield SparkSession.active()  # made by others' tests, who end it
-        return
+        others = SparkSession.active()
     except Exception:  # which class it is depends on whether there is a JVM yet
         pass
+    else:
+        _call_back(others, tmp_path_factory)
+        yield others  # made by others' tests, who end it
+        return
     conf = {
         "spark.sql.shuffle.partitions": 2,
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
@@ -40,13 +43,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session = SessionConf.of("local[2]", None, conf).session()
     # Its Python workers are there now.
     list(session.range(2).mapInArrow(lambda batches: batches, "id long").collect())
-    # And so are the connections by which it calls this process.
+    _call_back(session, tmp_path_factory)
+    yield session
+    session.stop()
+
+
+def _call_back(session: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Have Spark make the connections by which it calls this process: no test is to be taken for their origin."""
     (first := tmp_path_factory.mktemp("first")).joinpath("line.txt").write_text("line\n")
     writer = session.readStream.text(str(first)).writeStream.foreachBatch(lambda frame, batch: None)
     writer = writer.option("checkpointLocation", str(tmp_path_factory.mktemp("kept")))
     writer.trigger(availableNow=True).start().awaitTermination()
-    yield session
-    session.stop()
 
 
 @pytest.fixture
