@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
@@ -36,14 +36,23 @@ def _mentions(given: Any, seen: set[int]) -> bool:
         return _mentions(given.__func__, seen) or _mentions(given.__self__, seen)
     if isinstance(given, FunctionType):
         return any(_mentions(found, seen) for found in _of_function(given))
-    if isinstance(given, Mapping):
-        return any(isinstance(held, OutputTag) for held in chain(given, given.values()))
-    if isinstance(given, Collection) and not isinstance(given, str | bytes):
-        return any(isinstance(held, OutputTag) for held in given)
+    # Python's own containers alone: to iterate over others may do anything.
+    if type(given) is dict:
+        return any(isinstance(held, OutputTag) for held in islice(chain(given, given.values()), _MANY))
+    if type(given) in (list, tuple, set, frozenset):
+        return any(isinstance(held, OutputTag) for held in islice(given, _MANY))
     kind = given if isinstance(given, type) else type(given)
-    held: Iterable[Any] = () if given is kind else getattr(given, "__dict__", {}).values()
+    held: Iterable[Any] = () if given is kind else _attributes(given).values()
     bases = [base for base in kind.__mro__ if base.__module__.partition(".")[0] not in _NO_USERS]
     return any(_mentions(found, seen) for found in chain(held, *(vars(base).values() for base in bases)))
+
+
+def _attributes(given: object) -> dict[str, Any]:
+    try:
+        found = object.__getattribute__(given, "__dict__")  # without any code of its class
+    except AttributeError:
+        return {}
+    return found if type(found) is dict else {}
 
 
 _NO_USERS: Final = frozenset({*sys.stdlib_module_names, "sluiceway"})

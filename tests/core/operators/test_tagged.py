@@ -162,3 +162,33 @@ def test_where_tags_are_looked_for() -> None:
         assert may_yield_tags(function), function
     for function in (nothing, HoldsNone(), len, lambda value, ctx: [value]):
         assert not may_yield_tags(function), function
+
+
+def test_nothing_of_the_users_is_run_to_look_for_tags() -> None:
+    class Touchy(type):
+        def __iter__(cls) -> Iterator[Any]:
+            raise AssertionError("iterated over")
+
+        def __len__(cls) -> int:
+            raise AssertionError("asked for its length")
+
+        def __contains__(cls, _: object) -> bool:
+            raise AssertionError("searched")
+
+    class Rows(list[Any], metaclass=Touchy):
+        def __iter__(self) -> Iterator[Any]:
+            raise AssertionError("iterated over")
+
+        def __getattr__(self, name: str) -> Any:
+            raise AssertionError(f"asked for {name}")
+
+    class Holds(sw.ProcessFunction[int, int]):
+        kind = Touchy
+
+        def __init__(self) -> None:
+            self.rows, self.type = Rows(), Rows
+
+        def process_element(self, value: int, ctx: Any) -> Iterator[int]:
+            yield value
+
+    assert not may_yield_tags(Holds())
