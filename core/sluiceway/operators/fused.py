@@ -265,7 +265,8 @@ class FusedOperator(Operator):
         if self._multiplies:
             # A batch that is much larger than others does not stay in the processor's cache from step to step.
             full = self.context.settings.batch_size
-            self._part = max(1, min(full, len(batch.values) * full // max(1, len(out))))
+            # A little more than a full batch: a smaller one would wait at the output for company, and be copied.
+            self._part = max(1, min(full, len(batch.values) * full * 9 // (8 * max(1, len(out))) + 1))
 
     def close(self) -> None:
         """Close what was opened."""
