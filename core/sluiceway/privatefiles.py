@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
@@ -25,7 +26,10 @@ def make_private_directory(path: str | os.PathLike[str]) -> None:
     if os.path.isdir(path):
         return
     # os.makedirs() gives its mode to the last one alone.
-    make_private_directory(os.path.dirname(path))
+    try:
+        make_private_directory(os.path.dirname(path))
+    except FileExistsError as error:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), error.filename) from None
     try:
         os.mkdir(path, 0o700)
     except FileExistsError:
