@@ -22,8 +22,10 @@ class ValueState(ABC, Generic[T]):
     """One value."""
 
     @abstractmethod
-    def value(self) -> T:
-        """The value of the current key, or the descriptor's default.
+    def value(self) -> T | Any:
+        """The value of the current key, or the descriptor's default, which is None where there is none given.
+
+        To type checkers it is a ``T`` that may be compared with None, since they cannot know of the default.
 
         An object that can be changed may be changed in place until the call of the user's function ends; the
         change is kept without :meth:`update`. The same goes for all other kinds of state.
