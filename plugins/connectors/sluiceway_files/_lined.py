@@ -39,7 +39,10 @@ class _Lined(Format):
     ) -> list[FileSplit]:
         if compression is not None:
             return [FileSplit(file.root, file.path)]
-        return [FileSplit(file.root, file.path, start, end) for start, end in cut(file.size, split_size)]
+        parts = cut(file.size, split_size)
+        if len(parts) > 1 and not _seeks(opener):
+            return [FileSplit(file.root, file.path)]
+        return [FileSplit(file.root, file.path, start, end) for start, end in parts]
 
     def read(self, file: OpenFile, split: FileSplit) -> SplitReader:
         name = file.name if split.start == 0 else f"{file.name}, after byte {split.start}"
@@ -81,6 +84,16 @@ class JsonLines(_Lined):
 
     def decoder(self, name: str) -> _Decoder:
         return _JsonDecoder(self.type, self.on_error, name)
+
+
+def _seeks(opener: Callable[[], Any]) -> bool:
+    """Return whether reading can begin inside the file; some HTTP servers send files from their start only."""
+    with opener() as file:
+        try:
+            file.seek(1)
+        except (OSError, ValueError, NotImplementedError):
+            return False
+    return True
 
 
 class _TextDecoder:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from fsspec.implementations.local import LocalFileSystem
 
 from sluiceway.connector import (
     Boundedness,
@@ -38,13 +40,11 @@ from sluiceway_files._places import (
     paths_of,
     shown,
 )
+from sluiceway_files._sizes import fitting_size
 from sluiceway_files._splits import FileSplit, Format, OpenFile, SplitReader
 from sluiceway_files._watching import Discovered, WatchingEnumerator
 
 __all__ = ["FilesSource"]
-
-_SPLIT_SIZE: Final = 32 * 1024 * 1024
-
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -65,6 +65,13 @@ class FilesSource(Source[T]):
     are left out of directories and globs. Files are listed once, when the job starts, and read in the order
     of their paths; readers take the next file, or part of a file, whenever they are done with one. Compressed
     files are known by their suffix: ``.gz``, ``.bz2``, ``.xz``, ``.zst``. The source ends when all are read.
+
+    Text and JSON lines are read in parts, in the order of the file within each part. With one reader a part is
+    about 32 MiB, and the parts come one after another: the order is that of the file. Several readers read parts
+    of a file at the same time: of what is listed together each gets about eight, of at least 1 MiB (8 MiB where
+    files are not on a local disk) and at most 32 MiB. A ``split_size`` above the size of every file keeps files
+    whole, so that the records of a file keep their order at any parallelism. Whole as well are compressed files,
+    CSV files, and files on a filesystem that cannot seek or does not tell their size.
 
     With ``watch`` it does not end: it looks for new files at this interval, and reads each of them once, those of
     a look in the order of their paths. Paths need not stand for anything yet. A file is taken when two looks find
@@ -91,7 +98,7 @@ class FilesSource(Source[T]):
         form: Format,
         *,
         compression: Literal["infer"] | Compression | None = "infer",
-        split_size: int = _SPLIT_SIZE,
+        split_size: int | None = None,
         watch: timedelta | int | str | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -103,8 +110,8 @@ class FilesSource(Source[T]):
         self._format = form
         _compression.check(compression, "infer")
         self._compression = compression
-        if not isinstance(split_size, int) or split_size < 1:
-            raise ConfigurationError(f"split_size={split_size!r} must be a number of bytes, at least 1")
+        if split_size is not None and (not isinstance(split_size, int) or split_size < 1):
+            raise ConfigurationError(f"split_size={split_size!r} must be a number of bytes, at least 1, or None")
         self._split_size = split_size
         self._watch_ms = _watch_ms(watch)
         self._options = dict(storage_options or {})
@@ -117,7 +124,7 @@ class FilesSource(Source[T]):
         encoding: str = "utf-8",
         errors: DecodeErrors = "strict",
         compression: Literal["infer"] | Compression | None = "infer",
-        split_size: int = _SPLIT_SIZE,
+        split_size: int | None = None,
         max_line_length: int = DEFAULT_MAX_LINE_LENGTH,
         watch: timedelta | int | str | None = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -131,7 +138,8 @@ class FilesSource(Source[T]):
                 U+FFFD for what is wrong, ``ignore`` leaves that out, ``skip`` leaves the line out (and counts
                 it in the metric ``records_skipped``).
             compression: ``infer`` from the suffix, None, or one of ``gzip``, ``bz2``, ``xz``, ``zstd``.
-            split_size: about how many bytes of an uncompressed file make a part that a reader takes at a time.
+            split_size: about how many bytes of an uncompressed file make a part that a reader takes at a time;
+                None: by size and parallelism, see :class:`FilesSource`.
             max_line_length: bytes in a line above which the job fails.
             watch: time between looks for new files: a timedelta, ms, or a text such as ``1s``; None: no looks.
             storage_options: passed to the filesystem.
@@ -164,7 +172,7 @@ class FilesSource(Source[T]):
         type: type[R],
         on_error: OnError = "fail",
         compression: Literal["infer"] | Compression | None = "infer",
-        split_size: int = _SPLIT_SIZE,
+        split_size: int | None = None,
         max_line_length: int = DEFAULT_MAX_LINE_LENGTH,
         watch: timedelta | int | str | None = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -178,7 +186,7 @@ class FilesSource(Source[T]):
         type: Any = None,
         on_error: OnError = "fail",
         compression: Literal["infer"] | Compression | None = "infer",
-        split_size: int = _SPLIT_SIZE,
+        split_size: int | None = None,
         max_line_length: int = DEFAULT_MAX_LINE_LENGTH,
         watch: timedelta | int | str | None = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -191,7 +199,7 @@ class FilesSource(Source[T]):
         type: Any = None,  # noqa: A002 - the word for it everywhere here
         on_error: OnError = "fail",
         compression: Literal["infer"] | Compression | None = "infer",
-        split_size: int = _SPLIT_SIZE,
+        split_size: int | None = None,
         max_line_length: int = DEFAULT_MAX_LINE_LENGTH,
         watch: timedelta | int | str | None = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -205,7 +213,8 @@ class FilesSource(Source[T]):
             on_error: ``fail`` the job for a line that is not JSON or not of the type, or ``skip`` it (counted
                 in the metric ``records_skipped``).
             compression: ``infer`` from the suffix, None, or one of ``gzip``, ``bz2``, ``xz``, ``zstd``.
-            split_size: about how many bytes of an uncompressed file make a part that a reader takes at a time.
+            split_size: about how many bytes of an uncompressed file make a part that a reader takes at a time;
+                None: by size and parallelism, see :class:`FilesSource`.
             max_line_length: bytes in a line above which the job fails.
             watch: time between looks for new files: a timedelta, ms, or a text such as ``1s``; None: no looks.
             storage_options: passed to the filesystem.
@@ -417,7 +426,7 @@ class FilesSource(Source[T]):
         return WatchingEnumerator(
             context,
             partial(find_by_name, self._paths, self._options, must_be=False),
-            self._plan_one,
+            partial(self._planner, context.parallelism),
             self._watch_ms,
             restored or Discovered(),
         )
@@ -426,16 +435,28 @@ class FilesSource(Source[T]):
         """Make a reader of files and parts of files."""
         return _FilesReader(context, self)
 
-    def _plan(self) -> list[FileSplit]:
-        return [split for file in find(self._paths, self._options) for split in self._plan_one(file)]
+    def _plan(self, readers: int = 1) -> list[FileSplit]:
+        files = find(self._paths, self._options)
+        plan = self._planner(readers, files)
+        return [split for file in files for split in plan(file)]
 
-    def _plan_one(self, file: Found) -> list[FileSplit]:
+    def _planner(self, readers: int, files: Sequence[Found]) -> Callable[[Found], list[FileSplit]]:
+        """Return a function that gives the splits of any of ``files``, which are to be read together."""
+        size = self._split_size
+        if size is None:
+            uncompressed = [file for file in files if self._compression_of(file.path) is None]
+            roots = {file.root for file in uncompressed}
+            local = all(isinstance(self._filesystem(root), LocalFileSystem) for root in roots)
+            size = fitting_size((file.size or 0 for file in uncompressed), readers, local=local)
+        return partial(self._plan_one, split_size=size)
+
+    def _plan_one(self, file: Found, *, split_size: int) -> list[FileSplit]:
         filesystem = self._filesystem(file.root)
         name = shown(filesystem, file.path)
         compression = self._compression_of(file.path)
         with failing_with(f"read {name}"):
             opener = partial(filesystem.open, file.path, "rb")
-            return self._format.plan(file, name, opener, compression, self._split_size)
+            return self._format.plan(file, name, opener, compression, split_size)
 
     def _filesystem(self, root: int) -> Any:
         return open_filesystem(self._paths[root], self._options)[0]
@@ -454,7 +475,7 @@ class _FilesEnumerator(SimpleEnumerator):
 
     def start(self) -> None:
         if self._is_new:
-            self._pending = self._source._plan()
+            self._pending = self._source._plan(self._context.parallelism)
 
 
 class _FilesReader(SimpleReader[Any]):

@@ -49,7 +49,8 @@ class WatchingEnumerator(Enumerator):
     Args:
         context: given by the runtime.
         look: lists the files that are there, by name; may block; from any thread.
-        plan: the splits of a file; may block; from the same thread as ``look``.
+        planner: given the files of a look that are new and complete, the function that gives the splits of each;
+            both may block, and are called in the same thread as ``look``.
         interval_ms: from the end of a look to the next one.
         restored: what an earlier enumerator kept.
     """
@@ -58,13 +59,13 @@ class WatchingEnumerator(Enumerator):
         self,
         context: EnumeratorContext,
         look: Callable[[], dict[str, Found]],
-        plan: Callable[[Found], list[FileSplit]],
+        planner: Callable[[Sequence[Found]], Callable[[Found], list[FileSplit]]],
         interval_ms: int,
         restored: Discovered,
     ) -> None:
         self._context = context
         self._look = look
-        self._plan = plan
+        self._planner = planner
         self._interval_ms = interval_ms
         self._pending = list(restored.pending)
         self._known = dict(restored.known)
@@ -138,17 +139,21 @@ class WatchingEnumerator(Enumerator):
         there = self._look()
         now_ms = self._context.clock.now_ms()
         growing: dict[str, Found] = {}
-        splits: list[FileSplit] = []
-        taken: dict[str, _Known] = {}
+        complete: dict[str, Found] = {}
         for name, file in there.items():
             known = self._known.get(name)
             if known is not None and (known[2] is None or known[:2] == (file.size, file.modified)):
                 continue
-            if not self._is_complete(file, self._growing.get(name), now_ms):
+            if self._is_complete(file, self._growing.get(name), now_ms):
+                complete[name] = file
+            else:
                 growing[name] = file
-                continue
+        splits: list[FileSplit] = []
+        taken: dict[str, _Known] = {}
+        plan = self._planner(list(complete.values()))
+        for name, file in complete.items():
             try:
-                splits += self._plan(file)
+                splits += plan(file)
             except ConnectorError as error:
                 if isinstance(error.__cause__, FileNotFoundError):
                     continue  # it was moved away since it was listed

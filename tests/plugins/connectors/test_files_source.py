@@ -479,7 +479,7 @@ def test_without_pyarrow_the_error_says_what_to_install(monkeypatch: pytest.Monk
             {"compression": "rar"},
             "compression='rar' must be one of 'infer', 'gzip', 'bz2', 'xz', 'zstd', or",
         ),
-        ("text", {"split_size": 0}, "split_size=0 must be a number of bytes, at least 1"),
+        ("text", {"split_size": 0}, "split_size=0 must be a number of bytes, at least 1, or None"),
         (
             "text",
             {"encoding": "utf-16"},
