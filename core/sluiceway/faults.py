@@ -13,7 +13,7 @@ from dis import get_instructions
 from functools import lru_cache
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import ref
 
 from sluiceway.isolation import extend_isolated
 
@@ -46,9 +46,10 @@ class Fault:
     innermost: bool
 
 
-Reader = Callable[[FrameType, int], Fault]
+Reader = Callable[[FrameType, int, FrameType | None], Fault]
 
-_loops: WeakKeyDictionary[CodeType, Reader] = WeakKeyDictionary()
+# By identity: code objects are equal where two loops have the same text, whatever their steps are called.
+_loops: dict[int, tuple[ref[CodeType], Reader]] = {}
 
 
 @lru_cache(maxsize=256)  # log lines ask for their step by the same way
@@ -63,7 +64,7 @@ def _set_by(code: CodeType, line: int) -> set[str]:
     return found
 
 
-def _read_plain(frame: FrameType, line: int) -> Fault:
+def _read_plain(frame: FrameType, line: int, called: FrameType | None) -> Fault:
     # What the line itself sets is still that of the record before, as the key where the key selector has failed.
     stale = _set_by(frame.f_code, line)
     names = {name: found for name, found in frame.f_locals.items() if name not in stale}
@@ -80,13 +81,25 @@ def _read_plain(frame: FrameType, line: int) -> Fault:
 
 def record_loop(function: F) -> F:
     """Mark a function whose frame knows the record that is being processed."""
-    _loops[function.__code__] = _read_plain
+    register_loop(function.__code__, _read_plain)
     return function
 
 
 def register_loop(code: CodeType, reader: Reader) -> None:
-    """Register generated code. ``reader(frame, line number)`` tells the fault; kept as long as the code."""
-    _loops[code] = reader
+    """Register the code of a loop.
+
+    Args:
+        code: the loop's; the registration lasts as long as it.
+        reader: ``reader(frame, line, called)`` returns the fault of a frame that runs the code at a line;
+            ``called`` is the frame of the function that the line has called, if it has one.
+    """
+    identity = id(code)
+    _loops[identity] = (ref(code, lambda _: _loops.pop(identity, None)), reader)
+
+
+def _reader_of(code: CodeType) -> Reader | None:
+    known = _loops.get(id(code))
+    return None if known is None else known[1]
 
 
 def locate(traceback: TracebackType | None) -> Fault | None:
@@ -94,18 +107,19 @@ def locate(traceback: TracebackType | None) -> Fault | None:
 
     Where that does not know its step, as one in a sink's writer does not, the next loop around it is asked.
     """
-    found: list[tuple[Reader, FrameType, int]] = []
+    found: list[tuple[Reader, FrameType, int, FrameType | None]] = []
     innermost = False
     while traceback is not None:
         frame = traceback.tb_frame
-        reader = _loops.get(frame.f_code)
+        reader = _reader_of(frame.f_code)
         if reader is not None:
-            found.append((reader, frame, traceback.tb_lineno))
+            called = None if traceback.tb_next is None else traceback.tb_next.tb_frame
+            found.append((reader, frame, traceback.tb_lineno, called))
         innermost = reader is not None or (innermost and frame.f_code is extend_isolated.__code__)
         traceback = traceback.tb_next
     if not found:
         return None
-    faults = (reader(frame, line) for reader, frame, line in reversed(found))
+    faults = (reader(frame, line, called) for reader, frame, line, called in reversed(found))
     fault = next(faults)
     step = fault.step or next((around.step for around in faults if around.step), None)
     return Fault(step, fault.value, fault.key, fault.timestamp, fault.returned, innermost)
@@ -114,8 +128,8 @@ def locate(traceback: TracebackType | None) -> Fault | None:
 def step_around(frame: FrameType | None) -> str | None:
     """Name of the step whose marked loop is the innermost around a frame that is running, or None."""
     while frame is not None:
-        reader = _loops.get(frame.f_code)
-        if reader is not None and (step := reader(frame, frame.f_lineno).step):
+        reader = _reader_of(frame.f_code)
+        if reader is not None and (step := reader(frame, frame.f_lineno, None).step):
             return step
         frame = frame.f_back
     return None

@@ -18,7 +18,8 @@ from sluiceway.operators.broadcast import make_broadcast_operator
 from sluiceway.operators.co import make_co_operator
 from sluiceway.operators.deadletters import dead_letter_output
 from sluiceway.operators.feedback import IterationHeadOperator
-from sluiceway.operators.fused import MAX_FLAT_MAPS, FusedOperator
+from sluiceway.operators.fused import FusedOperator
+from sluiceway.operators.fusedloops import MAX_FLAT_MAPS
 from sluiceway.operators.joins import AsOfJoinOperator, IntervalJoinOperator
 from sluiceway.operators.keyed import KeyedAggregateOperator, KeyedCountOperator, KeyedReduceOperator
 from sluiceway.operators.keyedrecords import KeyedRecordOperator

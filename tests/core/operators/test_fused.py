@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import linecache
 from typing import Any
 
@@ -10,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluiceway.faults import MISSING, locate
-from sluiceway.operators.fused import generate
+from sluiceway.functions import MapFunction
+from sluiceway.operators.fusedloops import called_function, generate
 from sluiceway.steps import FilterStep, FlatMapStep, MapStep, Step
 
 STEPS: list[tuple[str, Step]] = [
@@ -93,3 +95,97 @@ def test_what_cannot_be_iterated_over_is_the_loops_own_failure() -> None:
 def test_a_debugger_can_show_the_loop() -> None:
     loop = generate([MapStep(str)], ["show"], stamped=False)
     assert "f0(v0)" in "".join(linecache.getlines(loop.__code__.co_filename))
+
+
+# ---- maps and filters, whose loop is a comprehension ----------------------------------------------------------
+
+
+def _rebinds(v: int) -> int:
+    v = v - 3
+    return 6 // v
+
+
+class _Divides(MapFunction[int, int]):
+    def map(self, value: int) -> int:
+        return 6 // (value - 3)
+
+
+def _keeps_in_cell(v: int) -> int:
+    return next(6 // (v - 3) for _ in [0])
+
+
+@pytest.mark.parametrize("stamped", [False, True])
+@pytest.mark.parametrize(
+    "failing",
+    [
+        pytest.param(lambda v: 6 // (v - 3), id="lambda"),
+        pytest.param(_rebinds, id="rebinds its argument"),
+        pytest.param(_Divides(), id="map function"),
+        pytest.param(_keeps_in_cell, id="argument in a cell"),
+        pytest.param((6).__mod__, id="built in"),
+        pytest.param(lambda *v: 6 // (v[0] - 3), id="any number of arguments"),
+        pytest.param(lambda v, by=3: 6 // (v - by), id="with a default"),
+    ],
+)
+@pytest.mark.parametrize("place", [0, 1, 2, 3])
+def test_the_record_of_a_call_that_is_an_argument_is_known(failing: Any, place: int, stamped: bool) -> None:
+    fails_at = 0 if failing == (6).__mod__ else 3
+    steps: list[Step] = [MapStep(lambda v: v)] * 3
+    steps.insert(place, MapStep(failing))
+    names = [f"step {i}" for i in range(4)]
+    values = [fails_at + 1, fails_at, fails_at + 2]
+    loop = generate(steps, names, stamped=stamped)
+    with pytest.raises(ZeroDivisionError) as caught:
+        loop(values, [100, 200, 300], [], [], *map(called_function, steps))
+    fault = locate(caught.value.__traceback__)
+    assert fault is not None
+    assert (fault.step, fault.value) == (f"step {place}", fails_at)
+    assert fault.timestamp == (200 if stamped else MISSING)
+
+
+@pytest.mark.parametrize("forget", ["one", "other"])
+def test_loops_of_the_same_text_know_their_own_steps(forget: str) -> None:
+    steps: list[Step] = [MapStep(lambda v: 1 // v)]
+    loops = {name: generate(steps, [name], stamped=False) for name in ("one", "other")}
+    for name, loop in loops.items():
+        with pytest.raises(ZeroDivisionError) as caught:
+            loop([0], None, [], None, *map(called_function, steps))
+        fault = locate(caught.value.__traceback__)
+        assert fault is not None
+        assert fault.step == name
+    del loops[forget], caught, loop
+    gc.collect()
+    ((name, loop),) = loops.items()
+    with pytest.raises(ZeroDivisionError) as caught:
+        loop([0], None, [], None, *map(called_function, steps))
+    fault = locate(caught.value.__traceback__)
+    assert fault is not None
+    assert fault.step == name
+
+
+def test_the_record_of_a_filter_that_fails_is_what_the_map_before_it_returned() -> None:
+    steps: list[Step] = [MapStep(lambda v: v - 2), FilterStep(lambda v: 1 // v), MapStep(str)]
+    loop = generate(steps, ["less", "divide", "show"], stamped=False)
+    with pytest.raises(ZeroDivisionError) as caught:
+        loop([1, 2], None, [], None, *map(called_function, steps))
+    fault = locate(caught.value.__traceback__)
+    assert fault is not None
+    assert (fault.step, fault.value) == ("divide", 0)
+
+
+def test_the_record_of_a_function_that_takes_no_argument_is_known() -> None:
+    steps: list[Step] = [MapStep(lambda v: v), MapStep(lambda: None)]  # type: ignore[arg-type,misc]
+    loop = generate(steps, ["one", "two"], stamped=False)
+    with pytest.raises(TypeError) as caught:
+        loop([1], None, [], None, *map(called_function, steps))
+    fault = locate(caught.value.__traceback__)
+    assert fault is not None
+    assert (fault.step, fault.value) == ("two", 1)
+
+
+def test_more_maps_than_parentheses_nest() -> None:
+    steps: list[Step] = [MapStep(lambda v: v + 1)] * 450
+    out: list[int] = []
+    loop = generate(steps, ["add"] * 450, stamped=False)
+    loop([0, 1], None, out, None, *map(called_function, steps))
+    assert out == [450, 451]

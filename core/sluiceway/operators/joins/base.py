@@ -12,7 +12,7 @@ from sluiceway.errors import StateError
 from sluiceway.faults import MISSING, Fault, record_loop, register_loop
 from sluiceway.functions import KeySelector, OutputTag
 from sluiceway.isolation import all_unchangeable, copied
-from sluiceway.keygroups import stable_hash
+from sluiceway.keygroups import check_key
 from sluiceway.operators.base import Operator
 from sluiceway.operators.closed import keeps_nothing
 from sluiceway.operators.results import check_results
@@ -111,7 +111,7 @@ def pair_loop(function: F) -> F:
     return function
 
 
-def _read_pair(frame: FrameType, line: int) -> Fault:
+def _read_pair(frame: FrameType, line: int, called: FrameType | None) -> Fault:
     names = frame.f_locals
     return Fault(
         step=getattr(names.get("self"), "step_name", None),
@@ -191,7 +191,7 @@ class InputKey:
         if not _SURELY_STABLE.issuperset(map(type, keys)):
             for index, key in enumerate(keys):
                 value = values[index]
-                stable_hash(key)
+                check_key(key)
         return keys
 
     def stamps(self, batch: Batch[Any]) -> Sequence[int]:
