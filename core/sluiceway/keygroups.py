@@ -44,6 +44,7 @@ from sluiceway.errors import UnstableKeyError
 __all__ = [
     "KeyGroupRange",
     "SubtaskCache",
+    "check_key",
     "in_key_groups",
     "key_group",
     "key_groups",
@@ -199,6 +200,19 @@ def stable_hash(key: Hashable) -> int:
     h ^= h >> 13
     h = h * 0xC2B2AE35 & 0xFFFFFFFF
     return h ^ h >> 16
+
+
+_ALWAYS_STABLE: Final = frozenset({str, int, bytes, bool, type(None)})
+
+
+def check_key(key: Hashable) -> None:
+    """Raise what :func:`stable_hash` raises for ``key``; without the hash where the type says enough.
+
+    Raises:
+        UnstableKeyError: the key has no stable hash.
+    """
+    if type(key) not in _ALWAYS_STABLE:
+        stable_hash(key)
 
 
 def register_key_type(cls: type[T], stable_key: Callable[[T], Hashable]) -> None:

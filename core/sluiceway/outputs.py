@@ -60,6 +60,9 @@ class ResultPartition:
         self._at_once = buffer_timeout_ms == 0
         self._hold_s = _AT_ONCE_S if self._at_once else buffer_timeout_ms / 1000
         self._full = full
+        # A piece for a consumer in this process costs nothing to send, and its copy into a larger one would leave
+        # the processor's cache: word count took 10 % longer.
+        self._enough = max(1, full // 2) if self._only is not None and self._only.by_reference else full
         self._overtakes = overtakes
         self._pieces: list[list[Batch[Any]]] = [[] for _ in self._senders]
         self._records = [0] * len(self._senders)
@@ -101,17 +104,20 @@ class ResultPartition:
 
     def emit(self, batch: Batch[Any], now: float) -> None:
         """Partition a batch and send the parts, or have them wait. ``now`` is monotonic seconds."""
-        pieces, records, full = self._pieces, self._records, self._full
+        pieces, records, full, enough = self._pieces, self._records, self._full, self._enough
         waits = False
         for index, part in ((0, batch),) if self._to_all else self._partition(batch):
             held = pieces[index]
             size = len(part.values)
             if not held:
-                if size >= full:
+                if size >= enough:
                     self._give(index, part)
                     continue
-            elif not _alike(held[0], part):
+            elif size >= enough or not _alike(held[0], part):
                 self._send(index)
+                if size >= enough:
+                    self._give(index, part)
+                    continue
             held.append(part)
             records[index] += size
             if records[index] >= full:

@@ -9,7 +9,7 @@ from typing import Any
 from sluiceway.elements import Batch
 from sluiceway.errors import FunctionContractError, GraphError
 from sluiceway.faults import record_loop
-from sluiceway.keygroups import SubtaskCache, stable_hash
+from sluiceway.keygroups import SubtaskCache, check_key
 from sluiceway.partitioner import Distribution, Partitioner
 from sluiceway.streamgraph import PartitionerSpec
 
@@ -176,7 +176,7 @@ class HashPartitioner(_RoutingPartitioner):
             try:
                 append[known[of_value]](value)
             except TypeError:
-                stable_hash(of_value)  # says which key is unhashable
+                check_key(of_value)  # says which key is unhashable
                 raise
 
     @record_loop
@@ -189,7 +189,7 @@ class HashPartitioner(_RoutingPartitioner):
             try:
                 route = known[of_value]
             except TypeError:
-                stable_hash(of_value)
+                check_key(of_value)
                 raise
             routes.append(route)
             append[route](value)

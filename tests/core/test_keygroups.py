@@ -25,6 +25,7 @@ from sluiceway.keygroups import (
     CACHE_LIMIT,
     KeyGroupRange,
     SubtaskCache,
+    check_key,
     key_group,
     stable_hash,
     subtask_for_key_group,
@@ -152,6 +153,18 @@ GOLDEN_OTHERS = [
     2382049576, 3232586074, 136605662, 1852825548, 2839673446, 123371959,
 ]
 # fmt: on
+
+
+@pytest.mark.parametrize("key", ["", 1, b"x", True, None, 1.5, (1, "a"), float("nan"), [], (1, []), object()])
+def test_a_key_is_checked_as_its_hash_would_be(key):
+    def outcome(function):
+        try:
+            function(key)
+        except Exception as error:
+            return type(error), str(error)
+        return None
+
+    assert outcome(check_key) == outcome(stable_hash)
 
 
 def test_golden_values():

@@ -49,6 +49,10 @@ class Sent(Sender):
         return 0
 
 
+class SentByReference(Sent):
+    by_reference = True
+
+
 class Probe:
     """Can be pickled, and watched."""
 
@@ -103,6 +107,20 @@ def test_a_large_piece_does_not_overtake_small_ones() -> None:
     out.emit(Batch([2, 3, 4, 5, 6, 7]), now=5.0)
     out.idle()
     assert values(sent) == [[1, 2, 3, 4, 5, 6, 7]]
+
+
+def test_by_reference_half_a_batch_goes_as_it_is_and_in_order() -> None:
+    spec: Partitioner = make_partitioner(PartitionerSpec("forward", None), 128, lambda name: None)  # type: ignore[arg-type,return-value]
+    spec.setup(0, 1, 0)
+    sent = SentByReference()
+    out = ResultPartition(spec, [sent], 0, 10)
+    half, small = Batch([1, 2, 3, 4, 5]), Batch([6])
+    for piece in (half, small, Batch([7, 8, 9, 10, 11]), Batch([12, 13])):
+        out.emit(piece, now=5.0)
+    assert sent.elements[:2] == [half, small]
+    assert values(sent) == [[1, 2, 3, 4, 5], [6], [7, 8, 9, 10, 11]]
+    out.idle()
+    assert values(sent)[3:] == [[12, 13]]
 
 
 def test_a_piece_without_company_goes_as_it_is() -> None:

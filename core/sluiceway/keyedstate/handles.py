@@ -22,7 +22,7 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Final
 
 from sluiceway.functions import AggregateFunction
-from sluiceway.keygroups import stable_hash
+from sluiceway.keygroups import check_key
 from sluiceway.state import AggregatingState, ListState, MapState, ReducingState, StateTable, ValueState
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class _EntryHandle(BulkState):
     def _insert(self, value: Any) -> None:
         """Store the first value of a key that :meth:`_lookup` did not find."""
         key = self._store.current_key
-        stable_hash(key)
+        check_key(key)
         self._entries[key] = value
 
     def clear(self) -> None:
@@ -108,7 +108,7 @@ class TableValueState(_EntryHandle, ValueState[Any]):
         try:
             key = self._store.current_key
             if key not in self._entries:
-                stable_hash(key)
+                check_key(key)
         except (AttributeError, TypeError) as error:
             raise self._store.explain(self._name, error) from None
         self._entries[key] = value
@@ -137,7 +137,7 @@ class ValueStateWithDefault(TableValueState):
         key = self._store.current_key
         given = self._store.defaults.setdefault((self._name, self._namespace), {})
         if key not in given:
-            stable_hash(key)
+            check_key(key)
             given[key] = deepcopy(self._default)
         return given[key]
 
@@ -261,7 +261,7 @@ class TableMapState(BulkState, MapState[Any, Any]):
 
     def _check_key(self) -> None:
         if not self._last_mapping:
-            stable_hash(self._last_key)
+            check_key(self._last_key)
         self._checked = True
 
     def remove(self, key: Any) -> None:

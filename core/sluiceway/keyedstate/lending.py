@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from sluiceway.isolation import ATOMS, all_unchangeable, unchangeable, unchangeable_type
 from sluiceway.keyedstate.handles import MISSING, TableListState, TableValueState
-from sluiceway.keygroups import stable_hash
+from sluiceway.keygroups import check_key
 from sluiceway.state import VOID_NAMESPACE, MapStateDescriptor, StateDescriptor, StateTable
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ class LentValueState(TableValueState):
         try:
             key = self._store.current_key
             if key not in self._stored:
-                stable_hash(key)
+                check_key(key)
         except (AttributeError, TypeError) as error:
             raise self._store.explain(self._name, error) from None
         self._stored[key] = value
@@ -303,7 +303,7 @@ class LentListState(TableListState):
             self._assign(values, values)
 
     def _insert_list(self, values: list[Any]) -> None:
-        stable_hash(self._store.current_key)
+        check_key(self._store.current_key)
         self._assign(values, values)
 
     def _assign(self, values: list[Any], new: list[Any]) -> None:

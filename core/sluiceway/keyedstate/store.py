@@ -20,7 +20,7 @@ from sluiceway.keyedstate.handles import (
     ValueStateWithDefault,
 )
 from sluiceway.keyedstate.lending import LendingTable, LentEntries, LentListState, LentValueState, must_lend
-from sluiceway.keygroups import stable_hash
+from sluiceway.keygroups import check_key
 from sluiceway.state import (
     VOID_NAMESPACE,
     AggregatingState,
@@ -52,7 +52,7 @@ class KeyedStateStore:
     a user's function, and calls :meth:`clear_current_key` when no record is being processed any more.
 
     A handle checks that a key has a stable hash when the key gets state for the first time. An operator that
-    writes to a table's entries by itself does the same with :func:`sluiceway.keygroups.stable_hash`, where its
+    writes to a table's entries by itself does the same with :func:`sluiceway.keygroups.check_key`, where its
     lookup has missed. Such a table has no time to live, which is an affair of the handles alone.
 
     A value that was handed out may be changed in place until :meth:`clear_current_key`, and the change is kept, on
@@ -198,7 +198,7 @@ class KeyedStateStore:
                 "processed, not in open() or close(), nor for a broadcast record"
             )
         try:
-            stable_hash(key)
+            check_key(key)
         except UnstableKeyError as unstable:
             return unstable
         return error

@@ -15,7 +15,7 @@ from sluiceway.functions import (
     TimerService,
 )
 from sluiceway.keyedstate import BulkState, KeyedStateStore
-from sluiceway.keygroups import stable_hash
+from sluiceway.keygroups import check_key
 from sluiceway.operators.base import Operator, OperatorContext
 from sluiceway.operators.process import KeyedProcessOperator
 from sluiceway.operators.processing import FunctionOperator
@@ -212,4 +212,4 @@ class KeyedBatchProcessOperator(KeyedProcessOperator):
     @record_loop
     def _check(self, values: list[Any], keys: list[Any]) -> None:
         for value, key in zip(values, keys, strict=True):  # noqa: B007 - a fault names the value
-            stable_hash(key)
+            check_key(key)

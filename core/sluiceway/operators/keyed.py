@@ -13,7 +13,7 @@ from sluiceway.functions import KeySelector, ReduceFunction
 from sluiceway.isolation import ATOMS, copied, separated
 from sluiceway.keyedstate import KeyedStateStore
 from sluiceway.keyedstate.looking import NotedBackend
-from sluiceway.keygroups import stable_hash
+from sluiceway.keygroups import check_key
 from sluiceway.operators.base import Operator, OperatorContext, OperatorSnapshot
 from sluiceway.operators.claims import check_claimed
 from sluiceway.operators.closed import changes_nothing
@@ -224,10 +224,10 @@ class KeyedReduceOperator(_RunningOperator):
                 try:
                     reduced = get(key, missing)
                 except TypeError:
-                    stable_hash(key)  # says which key is unhashable
+                    check_key(key)  # says which key is unhashable
                     raise
                 if reduced is missing:
-                    stable_hash(key)
+                    check_key(key)
                     reduced = value
                 else:
                     reduced = reduce(reduced, value)
@@ -258,7 +258,7 @@ class KeyedReduceOperator(_RunningOperator):
                 reduced = get(key, missing)
                 if reduced is missing:
                     if unchecked:
-                        stable_hash(key)
+                        check_key(key)
                     reduced = value
                 else:
                     reduced = reduce(reduced, value)
@@ -326,10 +326,10 @@ class KeyedAggregateOperator(_RunningOperator):
                 try:
                     accumulator = get(key, missing)
                 except TypeError:
-                    stable_hash(key)  # says which key is unhashable
+                    check_key(key)  # says which key is unhashable
                     raise
                 if accumulator is missing:
-                    stable_hash(key)
+                    check_key(key)
                     accumulator = create()
                 accumulator = add(value, accumulator)
                 produced = result(accumulator)
@@ -370,10 +370,10 @@ class KeyedCountOperator(KeyedAggregateOperator):
                 try:
                     count = get(key)
                 except TypeError:
-                    stable_hash(key)  # says which key is unhashable
+                    check_key(key)  # says which key is unhashable
                     raise
                 if count is None:
-                    stable_hash(key)
+                    check_key(key)
                     count = 0
                 entries[key] = count = count + 1
             except Exception as error:
@@ -399,10 +399,10 @@ class KeyedCountOperator(KeyedAggregateOperator):
                 try:
                     count = get(key)
                 except TypeError:
-                    stable_hash(key)
+                    check_key(key)
                     raise
                 if count is None:
-                    stable_hash(key)
+                    check_key(key)
                     count = 0
                 entries[key] = count = count + 1
             except Exception as error:
