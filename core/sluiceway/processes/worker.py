@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import signal
@@ -12,6 +11,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from sluiceway.garbage import freeze_imports, seldom
 from sluiceway.runtime.cluster.directories import remove_if_dead, stay
 from sluiceway.runtime.cluster.fence import hold
 from sluiceway.runtime.cluster.guard import Guard
@@ -46,26 +46,27 @@ def main() -> None:
             worker.log = worker.tell_lines()
         else:
             log_to_stderr(config.name, config.log_level, config.log_format)
-        _collect_garbage_seldom()
-        patience, began = Patience(), time.monotonic()
-        worker.run()
-        while worker.left and config.rejoin_s:
-            guard.part()
-            pause_s = patience.pause_s(time.monotonic() - began)
-            if pause_s is None:
-                break
-            time.sleep(pause_s)
-            found = find_job_manager(config)
-            if found is None:
-                break
-            sock, line = found
-            log, line_path = worker.log, line.getsockname()
-            guard = Guard(config, line, own=False)
-            worker = WorkerProcess(config, sock, services, line=line_path)
-            worker.log = log
-            guard.up(worker.mail)
-            began = time.monotonic()
+        freeze_imports()
+        with seldom():  # a user's module that sets other thresholds comes later, and has its way
+            patience, began = Patience(), time.monotonic()
             worker.run()
+            while worker.left and config.rejoin_s:
+                guard.part()
+                pause_s = patience.pause_s(time.monotonic() - began)
+                if pause_s is None:
+                    break
+                time.sleep(pause_s)
+                found = find_job_manager(config)
+                if found is None:
+                    break
+                sock, line = found
+                log, line_path = worker.log, line.getsockname()
+                guard = Guard(config, line, own=False)
+                worker = WorkerProcess(config, sock, services, line=line_path)
+                worker.log = log
+                guard.up(worker.mail)
+                began = time.monotonic()
+                worker.run()
     finally:
         guard.close()
         if locks:
@@ -74,18 +75,6 @@ def main() -> None:
             for lock in locks:
                 lock.close()
             remove_if_dead(Path(config.directory))
-
-
-def _collect_garbage_seldom() -> None:
-    """Let Python look for cycles less often: that takes up to a seventh of a worker's time otherwise.
-
-    The records of the batches under way are some ten thousand objects, nearly all of which are gone a moment
-    later. By its default, Python looks through the newest after every 700, and through many of them several
-    times. A user's module that sets other thresholds comes later, and has its way.
-    """
-    gc.collect()
-    gc.freeze()  # what has been imported is there for good
-    gc.set_threshold(50_000, 10, 10)
 
 
 def _take_line() -> socket.socket:

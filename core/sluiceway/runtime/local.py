@@ -14,6 +14,7 @@ from sluiceway.config import Settings
 from sluiceway.elements import CheckpointBarrier
 from sluiceway.engine import Engine, Job, JobFailure, JobResult, JobStatus, Services
 from sluiceway.errors import StateError, choose
+from sluiceway.garbage import seldom
 from sluiceway.graph import (
     SCHEDULERS,
     ExecutionState,
@@ -244,7 +245,7 @@ class LocalJob(Job):
     def run(self) -> JobResult:
         """Run it to its end, in this thread."""
         self._check_new()
-        with job_logging(self._settings):
+        with job_logging(self._settings), seldom():
             try:
                 self.begin()
                 self.worker.run(lambda: self.status.ended)

@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 from sluiceway.errors import CorruptStreamError, SerializationError, StateError
+from sluiceway.garbage import settling
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.serializers import KEY_SERIALIZER, Block, Row, Serializer, decode_block, decode_blocks
 from sluiceway.state import (
@@ -22,7 +23,6 @@ from sluiceway.state import (
     TableKind,
     TableSchema,
 )
-from sluiceway.state.heap.calm import settling
 from sluiceway.state.heap.entries import Frozen, HeapEntries
 from sluiceway.state.heap.snapshots import HeapSnapshot, Layer
 from sluiceway.state.mappings import KeyMapping

@@ -11,6 +11,7 @@ from threading import Lock
 from typing import Any, Final, TypeAlias
 
 from sluiceway.errors import SerializationError, StateError
+from sluiceway.garbage import calm
 from sluiceway.keygroups import in_key_groups
 from sluiceway.serializers import (
     KEY_SERIALIZER,
@@ -23,7 +24,6 @@ from sluiceway.serializers import (
     pack,
 )
 from sluiceway.state import BackendContext, TableKind, TableSchema
-from sluiceway.state.heap.calm import calm
 from sluiceway.state.heap.entries import Encode, Frozen, HeapEntries
 
 __all__ = ["PART", "Blocks", "HeapSnapshot", "Layer", "Rows"]
