@@ -92,6 +92,7 @@ class Feature(Enum):
     NETWORK_BUFFERS = _OPERATION, "a number of network buffers"
     LIVENESS = _OPERATION, "timeouts for workers that hang"
     CHAINING = _OPERATION, "steps that share a task or do not"
+    LOCAL_AGGREGATION = _OPERATION, "records of windows that are combined before they are sent"
     PLACEMENT = _OPERATION, "slot sharing groups and co-location"
     SCHEDULERS = _OPERATION, "a choice of scheduling strategies"
     BATCHING = _OPERATION, "batch sizes"

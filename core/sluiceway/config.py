@@ -32,6 +32,8 @@ class Settings:
         chaining: whether neighbouring steps may share a task.
         object_reuse: whether records are handed from step to step as they are, without the copies that keep a
             record as it was when it was emitted.
+        local_aggregation: whether producers combine records of windows before they send them: ``exact``, where
+            that changes no result for certain; ``all``, wherever there is a function to merge with; ``off``.
         scheduler: name of the scheduling strategy.
         buffer_timeout_ms: how long a record may wait for company on its way to another task; 0: while its task
             has more to do at once, for 5 ms at most; -1: until a batch is full.
@@ -83,6 +85,7 @@ class Settings:
     transport: str = "auto"
     chaining: bool = True
     object_reuse: bool = False
+    local_aggregation: str = "exact"
     scheduler: str = "pipelined-region"
     buffer_timeout_ms: int = 0
     batch_size: int = 1024

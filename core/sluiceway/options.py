@@ -197,6 +197,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
         Option("transport", "transport", "the name of a transport", _name),
         Option("chaining", "chaining", "true or false", _truth),
         Option("object-reuse", "object_reuse", "true or false", _truth),
+        Option("local-aggregation", "local_aggregation", "exact, all or off", _one_of("exact", "all", "off")),
         Option("scheduler", "scheduler", "the name of a scheduling strategy", _name),
         Option("buffer-timeout", "buffer_timeout_ms", f"-1 or {_A_DURATION}", _duration(-1)),
         Option("batch-size", "batch_size", "a whole number >= 1", _whole(1)),

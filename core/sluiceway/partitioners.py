@@ -149,6 +149,15 @@ class HashPartitioner(_RoutingPartitioner):
         super().setup(subtask, consumers, seed)
         self._known = SubtaskCache(consumers, self._max_parallelism)
 
+    @property
+    def key(self) -> Callable[[Any], Any]:
+        """Returns the key of a record."""
+        return self._key
+
+    def route(self, key: Any) -> int:
+        """Return the index of the consumer of a key; TypeError for an unhashable one, UnstableKeyError."""
+        return self._known[key]
+
     def carry_keys(self, all_by_reference: bool) -> None:
         """Send the keys along if every consumer gets them; they do not go through a wire."""
         self._with_keys = all_by_reference

@@ -126,6 +126,9 @@ def _set_attribute(name: str, *, frozen: bool) -> Callable[[Any, Any], Any]:
 class SumValues(ReduceFunction[Any]):
     """Adds records up as they are."""
 
+    combines: Final = ("sum", None)
+    """What a producer may do to records before it sends them, and of what: see operators/combining.py."""
+
     def reduce(self, value1: Any, value2: Any) -> Any:
         """Their sum."""
         if value2.__class__ in _NOT_NUMBERS:
@@ -238,6 +241,8 @@ class BestBy(Extreme):
 class Count(AggregateFunction[Any, int, int]):
     """Counts."""
 
+    combines: Final = ("count", None)
+
     def create_accumulator(self) -> int:
         """None seen yet."""
         return 0
@@ -276,6 +281,11 @@ class _Of(AggregateFunction[Any, Any, Any]):
 class SumOf(_Of):
     """The running sum of what a function computes."""
 
+    @property
+    def combines(self) -> tuple[str, Any]:
+        """As :attr:`SumValues.combines`."""
+        return ("sum", self._of)
+
     def merge(self, accumulator1: Any, accumulator2: Any) -> Any:
         """Their sum."""
         return (accumulator1[0] + accumulator2[0],)
@@ -287,6 +297,7 @@ class ExtremeOf(_Of):
     def __init__(self, word: str, of: Callable[[Any], Any]) -> None:
         super().__init__(of)
         self._extreme = Extreme(word)
+        self.combines = (word, of)
 
     def merge(self, accumulator1: Any, accumulator2: Any) -> Any:
         """The better one."""

@@ -29,6 +29,7 @@ class RunOptions(TypedDict, total=False):
     transport: str | None
     chaining: bool | None
     object_reuse: bool | None
+    local_aggregation: Literal["exact", "all", "off"] | None
     scheduler: str | None
     buffer_timeout: _Duration | None
     batch_size: int | None

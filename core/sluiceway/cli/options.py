@@ -43,6 +43,11 @@ _SETTINGS: Final = (
         help="Whether steps share records without copies (they do not).",
     ),
     click.Option(
+        ["--local-aggregation"],
+        metavar="WHICH",
+        help="Which windows' records are combined before they are sent: exact, all, off.",
+    ),
+    click.Option(
         ["--buffer-timeout"],
         metavar="TIME",
         help="How long a record may wait for company on its way: 100ms, 5s; -1: till a batch is full.",

@@ -49,6 +49,7 @@ OPTION_FEATURES: Final[Mapping[str, Feature | None]] = {
     "transport": Feature.TRANSPORTS,
     "chaining": Feature.CHAINING,
     "object-reuse": None,
+    "local-aggregation": Feature.LOCAL_AGGREGATION,
     "scheduler": Feature.SCHEDULERS,
     "buffer-timeout": Feature.BUFFER_TIMEOUT,
     "batch-size": Feature.BATCHING,

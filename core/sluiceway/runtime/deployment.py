@@ -10,6 +10,7 @@ from sluiceway.graph import JobVertex
 from sluiceway.inflight import EdgeName, InFlight
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.serializers import Serializer
+from sluiceway.steps import WindowStep
 from sluiceway.streamgraph import PartitionerSpec
 from sluiceway.transport import ChannelId
 
@@ -56,6 +57,7 @@ class OutputDescriptor:
         record_type: the type of its records where it is known, or None.
         edge: its name in checkpoints.
         overtakes: whether checkpoint barriers may overtake records on it.
+        combined: the window step for which records may be combined before they are sent, or None.
     """
 
     node: int
@@ -66,6 +68,7 @@ class OutputDescriptor:
     record_type: Any = None
     edge: EdgeName = field(default_factory=EdgeName)
     overtakes: bool = False
+    combined: WindowStep | None = None
 
 
 @dataclass(frozen=True, slots=True)

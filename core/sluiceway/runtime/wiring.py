@@ -14,10 +14,12 @@ from sluiceway.gates import InputGate
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.operators import OperatorContext
 from sluiceway.operators.calls import Calls
+from sluiceway.operators.combining import CombiningPartition
 from sluiceway.outputs import ResultPartition
-from sluiceway.partitioners import BroadcastPartitioner, make_partitioner
+from sluiceway.partitioners import BroadcastPartitioner, HashPartitioner, make_partitioner
 from sluiceway.runtime.deployment import OutputDescriptor, TaskDeployment
 from sluiceway.runtime.inputs import SourceInput
+from sluiceway.serializers.content import ContentSerializer
 from sluiceway.serializers.edges import OnceSerializer
 from sluiceway.state import StateBackend
 from sluiceway.steps import SourceStep
@@ -156,6 +158,12 @@ def open_partition(
             sender.discard()
         raise
     node = next(n for n in deployment.vertex.nodes if n.id == output.node)
+    if output.combined is not None and isinstance(partitioner, HashPartitioner):
+        # In one process, with one consumer, records are given on as they are: nothing costs less.
+        far = len(senders) > 1 or not senders[0].by_reference
+        if far and isinstance(serializer, ContentSerializer):
+            timeout_ms, full = node.buffer_timeout_ms, deployment.settings.batch_size
+            return CombiningPartition(partitioner, senders, timeout_ms, full, output.combined)
     return ResultPartition(
         partitioner,
         senders,

@@ -57,6 +57,9 @@ def batch(settings: Settings) -> Capabilities:
         Feature.NETWORK_BUFFERS: Lack("records travel by Spark's shuffle", "leave network-buffers out"),
         Feature.LIVENESS: Lack("Spark watches over its executors", "leave the timeout out"),
         Feature.SCHEDULERS: Lack("Spark schedules its tasks", "leave scheduler out"),
+        Feature.LOCAL_AGGREGATION: Lack(
+            "records travel by Spark's shuffle, one by one", "leave local-aggregation out, or run it with --hosted"
+        ),
         Feature.LATENCY_MARKERS: Lack("a stage ends before the next one begins", "leave latency-interval out"),
         Feature.STAYING_CLUSTER: _NO_CLUSTER,
     }
@@ -94,6 +97,9 @@ def stream(settings: Settings) -> Capabilities:
         Feature.NETWORK_BUFFERS: Lack("records travel by Spark's shuffle", "leave network-buffers out"),
         Feature.LIVENESS: Lack("Spark watches over its executors", "leave the timeout out"),
         Feature.SCHEDULERS: Lack("Spark schedules its tasks", "leave scheduler out"),
+        Feature.LOCAL_AGGREGATION: Lack(
+            "records travel by Spark's shuffle, one by one", "leave local-aggregation out, or run it with --hosted"
+        ),
         Feature.LATENCY_MARKERS: Lack("records wait for their micro-batch", "leave latency-interval out"),
         Feature.STAYING_CLUSTER: _NO_CLUSTER,
     }

@@ -20,16 +20,14 @@ from sluiceway.windows import (
     TumblingProcessingTimeWindows,
 )
 
-__all__ = ["sliced_operator"]
+__all__ = ["sliced_operator", "slices_of"]
 
 _MANY_SLICES = 64
 """A slide that falls into more slices than this gains nothing by them."""
 
 
-def sliced_operator(context: OperatorContext) -> SlicedWindowOperator | None:
-    """The operator that keeps the step's windows in slices, or None if they need the general one."""
-    step = context.node.step
-    assert isinstance(step, WindowStep)
+def slices_of(step: WindowStep) -> Slices | None:
+    """Return the slices in which the step's windows are kept, or None if they need the general operator."""
     assigner: Any = step.assigner
     if step.contents is WindowContents.ELEMENTS or step.evictor is not None:
         return None
@@ -44,16 +42,26 @@ def sliced_operator(context: OperatorContext) -> SlicedWindowOperator | None:
         slices = Slices(assigner.size_ms, assigner.slide_ms, assigner.offset_ms)
     else:
         return None
-    if slices.size == slices.slide:
-        return (TumblingOperator if assigner.event_time else TumblingProcessingTimeOperator)(context, slices)
-    if (
+    if slices.size != slices.slide and (
         slices.slide > slices.size
         or slices.slide > _MANY_SLICES * slices.width
         or step.allowed_lateness_ms
         or not _can_merge(step.fn)
     ):
         return None
-    return (SlidingOperator if assigner.event_time else SlidingProcessingTimeOperator)(context, slices)
+    return slices
+
+
+def sliced_operator(context: OperatorContext) -> SlicedWindowOperator | None:
+    """The operator that keeps the step's windows in slices, or None if they need the general one."""
+    step = context.node.step
+    assert isinstance(step, WindowStep)
+    slices = slices_of(step)
+    if slices is None:
+        return None
+    if slices.size == slices.slide:
+        return (TumblingOperator if step.event_time else TumblingProcessingTimeOperator)(context, slices)
+    return (SlidingOperator if step.event_time else SlidingProcessingTimeOperator)(context, slices)
 
 
 def _can_merge(function: object) -> bool:

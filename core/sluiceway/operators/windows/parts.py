@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from sluiceway.elements import MAX_WATERMARK
 
-__all__ = ["END_OF_TIME", "NEVER", "Entries", "Item"]
+__all__ = ["END_OF_TIME", "NEVER", "Entries", "Item", "Partial"]
 
 END_OF_TIME: Final = 2 * MAX_WATERMARK
 """What the maximum watermark stands for: windows that reach beyond it are over, too."""
@@ -20,3 +20,15 @@ Entries: TypeAlias = MutableMapping[Any, Any]
 
 Item: TypeAlias = tuple[Any, Any]
 """A key and its accumulator."""
+
+
+class Partial(NamedTuple):
+    """What a producer has made of some records of one key and one slice.
+
+    Attributes:
+        key: theirs.
+        accumulator: of these records alone.
+    """
+
+    key: Any
+    accumulator: Any

@@ -21,9 +21,9 @@ from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.operators.results import check_results
 from sluiceway.operators.windows.calls import WindowCall, caller, clear_of, wants_context
 from sluiceway.operators.windows.contexts import FunctionContext, namespace_of
-from sluiceway.operators.windows.kept import Kept
+from sluiceway.operators.windows.kept import Kept, merge_function
 from sluiceway.operators.windows.loops import slicing_loop
-from sluiceway.operators.windows.parts import END_OF_TIME, NEVER, Entries, Item
+from sluiceway.operators.windows.parts import END_OF_TIME, NEVER, Entries, Item, Partial
 from sluiceway.operators.windows.slices import Slices
 from sluiceway.operators.windows.tables import WindowTables
 from sluiceway.state import StateTable
@@ -126,19 +126,24 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
     # ---- records ----------------------------------------------------------------------------------------------
 
     def process(self, batch: Batch[Any]) -> None:
-        """Add the records to their slices."""
+        """Add the records to their slices, or merge what their producer has combined."""
         batch = self._timed(batch)
+        aggregates, first, add = self._aggregates, self._first, self._next
+        if batch.values and type(batch.values[0]) is Partial:
+            keys, accumulators = map(list, zip(*batch.values, strict=True))
+            batch = Batch(accumulators, batch.timestamps, keys)
+            aggregates, first, add = False, None, merge_function(self._step)
         form, slices = self._where(batch)
         arithmetic = self._arithmetic
         loop = slicing_loop(
             arithmetic.width,
             arithmetic.first_start,
             with_keys=batch.keys is not None,
-            aggregate=self._aggregates,
+            aggregate=aggregates,
             slices=form,
         )
         stamps, place = batch.timestamps, self._place_at
-        loop(self, batch.values, stamps, batch.keys, slices, place, self._key, self._first, self._next)
+        loop(self, batch.values, stamps, batch.keys, slices, place, self._key, first, add)
         if self._late[0]:
             self._give_late()
 

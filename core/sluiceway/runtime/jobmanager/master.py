@@ -26,6 +26,7 @@ from sluiceway.graph import (
     scheduling_strategy,
 )
 from sluiceway.inflight import may_overtake
+from sluiceway.operators.combining import combined_step
 from sluiceway.runtime.deployment import InputDescriptor, OutputDescriptor, TaskDeployment
 from sluiceway.runtime.enginelog import DEBUG, INFO, log
 from sluiceway.runtime.failure import add_note, contained
@@ -399,6 +400,7 @@ class JobMaster:
                 record_type=self._record_type(edge),
                 edge=self._edge_names[edge.id],
                 overtakes=may_overtake(edge.edge.partitioner.name) and not edge.feedback,
+                combined=combined_step(edge.edge.partitioner, self.graph.vertex(edge.target).head, self._settings),
             )
             for edge in self.graph.out_edges(job_vertex.id)
         ]
