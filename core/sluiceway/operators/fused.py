@@ -18,6 +18,7 @@ from sluiceway.steps import FlatMapStep
 __all__ = ["FusedOperator"]
 
 _FIRST_PART: Final = 64
+_FEWEST_PARTS: Final = 2
 
 
 class FusedOperator(Operator):
@@ -82,10 +83,11 @@ class FusedOperator(Operator):
     def process(self, batch: Batch[Any]) -> None:
         """Run the loop over the batch, a part at a time where many records come of each."""
         values, stamps, part = batch.values, batch.timestamps, self._part
-        if len(values) <= part:
+        parts = round(len(values) / part)
+        if parts < _FEWEST_PARTS:
             self._run(batch)
             return
-        part = -(-len(values) // -(-len(values) // part))
+        part = -(-len(values) // parts)
         for start in range(0, len(values), part):
             end = start + part
             self._run(Batch(values[start:end], None if stamps is None else stamps[start:end]))

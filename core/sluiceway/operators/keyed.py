@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
 
@@ -118,6 +118,40 @@ class KeyedOperator(Operator):
                 return keys, table.working(keys)
         return batch.keys, entries
 
+    def _run_loop(
+        self,
+        loop: Callable[[Iterator[Any], MutableMapping[Any, Any], list[Any]], None],
+        records: Iterator[Any],
+        entries: MutableMapping[Any, Any],
+        batch: Batch[Any],
+        out: list[Any],
+    ) -> list[int]:
+        """Run a loop over the records of a batch; after a record that is skipped, over the rest of them.
+
+        The loop itself has no ``try`` per record, which a loop of few instructions would feel.
+
+        Args:
+            loop: ``loop(records, entries, out)`` appends one result for each record.
+            records: one item for each record of the batch.
+            entries: the mapping to work on.
+            batch: the batch.
+            out: takes the results.
+
+        Returns:
+            the indices of the records that were skipped.
+        """
+        skipped: list[int] = []
+        while True:
+            try:
+                loop(records, entries, out)
+            except Exception as error:
+                index = len(out) + len(skipped)
+                if not self._skips(error, batch, index):
+                    raise
+                skipped.append(index)
+            else:
+                return skipped
+
     def _emit_results(self, batch: Batch[Any], out: list[Any], skipped: list[int]) -> None:
         """A result for each record of the batch but those at the skipped indices, which are dead letters."""
         stamps = batch.timestamps
@@ -201,13 +235,13 @@ class KeyedReduceOperator(_RunningOperator):
     def process(self, batch: Batch[Any]) -> None:
         """Reduce the batch, record by record."""
         out: list[Any] = []
-        skipped: list[int] = []
         keys, entries = self._looking_ahead(batch, self._table, self._entries)
         try:
             if keys is None:
-                self._loop(batch, out, skipped)
+                skipped = self._run_loop(self._loop, iter(batch.values), entries, batch, out)
             else:
-                self._loop_with_keys(batch, keys, entries, out, skipped)
+                records = zip(keys, batch.values, strict=True)
+                skipped = self._run_loop(self._loop_with_keys, records, entries, batch, out)
         finally:
             self.store.clear_current_key()
         if self._looks_later:
@@ -215,62 +249,41 @@ class KeyedReduceOperator(_RunningOperator):
         self._emit_results(batch, out, skipped)
 
     @record_loop
-    def _loop(self, batch: Batch[Any], out: list[Any], skipped: list[int]) -> None:
-        key_of, reduce, entries, missing = self._key, self._reduce, self._entries, MISSING
-        get, free, atoms = entries.get, self._free, ATOMS
-        for value in batch.values:
-            try:
+    def _loop(self, records: Iterator[Any], entries: MutableMapping[Any, Any], out: list[Any]) -> None:
+        key_of, reduce, missing = self._key, self._reduce, MISSING
+        get, isolates, atoms = entries.get, not self._free, ATOMS
+        key = None
+        try:
+            for value in records:
                 key = key_of(value)
-                try:
-                    reduced = get(key, missing)
-                except TypeError:
-                    check_key(key)  # says which key is unhashable
-                    raise
+                reduced = get(key, missing)
                 if reduced is missing:
                     check_key(key)
-                    reduced = value
+                    entries[key] = reduced = value
                 else:
-                    reduced = reduce(reduced, value)
-                entries[key] = reduced
-                if not free and type(reduced) not in atoms:
+                    entries[key] = reduced = reduce(reduced, value)
+                if isolates and type(reduced) not in atoms:
                     reduced = copied(reduced)  # the one in the state is the function's to change
-            except Exception as error:
-                index = len(out) + len(skipped)
-                if not self._skips(error, batch, index):
-                    raise
-                skipped.append(index)
-                continue
-            out.append(reduced)
+                out.append(reduced)
+        except TypeError:
+            check_key(key)  # says which key is unhashable
+            raise
 
     @record_loop
     def _loop_with_keys(
-        self,
-        batch: Batch[Any],
-        keys: list[Any],
-        entries: MutableMapping[Any, Any],
-        out: list[Any],
-        skipped: list[int],
+        self, records: Iterator[tuple[Any, Any]], entries: MutableMapping[Any, Any], out: list[Any]
     ) -> None:
-        reduce, missing, unchecked = self._reduce, MISSING, batch.keys is None
-        get, free, atoms = entries.get, self._free, ATOMS
-        for key, value in zip(keys, batch.values, strict=True):
-            try:
-                reduced = get(key, missing)
-                if reduced is missing:
-                    if unchecked:
-                        check_key(key)
-                    reduced = value
-                else:
-                    reduced = reduce(reduced, value)
-                entries[key] = reduced
-                if not free and type(reduced) not in atoms:
-                    reduced = copied(reduced)  # the one in the state is the function's to change
-            except Exception as error:
-                index = len(out) + len(skipped)
-                if not self._skips(error, batch, index):
-                    raise
-                skipped.append(index)
-                continue
+        reduce, missing = self._reduce, MISSING
+        get, isolates, atoms = entries.get, not self._free, ATOMS
+        for key, value in records:
+            reduced = get(key, missing)
+            if reduced is missing:
+                check_key(key)
+                entries[key] = reduced = value
+            else:
+                entries[key] = reduced = reduce(reduced, value)
+            if isolates and type(reduced) not in atoms:
+                reduced = copied(reduced)  # the one in the state is the function's to change
             out.append(reduced)
 
 
@@ -352,63 +365,45 @@ class KeyedCountOperator(KeyedAggregateOperator):
     def process(self, batch: Batch[Any]) -> None:
         """Count the batch, record by record."""
         out: list[Any] = []
-        skipped: list[int] = []
         keys, entries = self._looking_ahead(batch, self._table, self._entries)
         if keys is None:
-            self._count(batch, out, skipped)
+            skipped = self._run_loop(self._count, iter(batch.values), entries, batch, out)
         else:
-            self._count_keys(batch, keys, entries, out, skipped)
+            records = zip(keys, batch.values, strict=True)
+            skipped = self._run_loop(self._count_keys, records, entries, batch, out)
         self._emit_results(batch, out, skipped)
 
     @record_loop
-    def _count(self, batch: Batch[Any], out: list[Any], skipped: list[int]) -> None:
-        key_of, entries = self._key, self._entries
-        get = entries.get
-        for value in batch.values:
-            try:
+    def _count(self, records: Iterator[Any], entries: MutableMapping[Any, Any], out: list[Any]) -> None:
+        key_of, get = self._key, entries.get
+        key = None
+        try:
+            for value in records:
                 key = key_of(value)
-                try:
-                    count = get(key)
-                except TypeError:
-                    check_key(key)  # says which key is unhashable
-                    raise
+                count = get(key)
                 if count is None:
                     check_key(key)
                     count = 0
                 entries[key] = count = count + 1
-            except Exception as error:
-                index = len(out) + len(skipped)
-                if not self._skips(error, batch, index):
-                    raise
-                skipped.append(index)
-                continue
-            out.append((key, count))
+                out.append((key, count))
+        except TypeError:
+            check_key(key)  # says which key is unhashable
+            raise
 
     @record_loop
     def _count_keys(
-        self,
-        batch: Batch[Any],
-        keys: list[Any],
-        entries: MutableMapping[Any, Any],
-        out: list[Any],
-        skipped: list[int],
+        self, records: Iterator[tuple[Any, Any]], entries: MutableMapping[Any, Any], out: list[Any]
     ) -> None:
         get = entries.get
-        for key, value in zip(keys, batch.values, strict=True):  # noqa: B007 (for who looks for the record)
-            try:
-                try:
-                    count = get(key)
-                except TypeError:
-                    check_key(key)
-                    raise
+        key = None
+        try:
+            for key, value in records:  # noqa: B007 (for who looks for the record)
+                count = get(key)
                 if count is None:
                     check_key(key)
                     count = 0
                 entries[key] = count = count + 1
-            except Exception as error:
-                index = len(out) + len(skipped)
-                if not self._skips(error, batch, index):
-                    raise
-                skipped.append(index)
-                continue
-            out.append((key, count))
+                out.append((key, count))
+        except TypeError:
+            check_key(key)
+            raise
