@@ -204,13 +204,18 @@ class HeapSnapshot(Mapping[int, bytes]):
         """The values of a part for blocks; None where they have to be rows."""
         if not part.plain or not are_plain(values[:1]):
             return None
-        # Packed first, for to pack them brings them all into the processor's cache faster than to look at them.
         dealt = part.deal(values)
-        contents = [pack(dealt[start:end]) for _, start, end, _ in part.shares]
-        if None in contents or not are_plain(values):
-            return None
+        contents: list[bytes] = []
+        for _, start, end, _ in part.shares:
+            # Packed first, for to pack them brings them all into the processor's cache faster than to look at
+            # them, and looked at at once, while they are there: that takes a third of the time it takes later.
+            some = dealt[start:end]
+            content = pack(some)
+            if content is None or not are_plain(some):
+                return None
+            contents.append(content)
         kind = block_kind(layer.schema.serializer, values)
-        return None if kind is None else (kind, contents)  # type: ignore[return-value]
+        return None if kind is None else (kind, contents)
 
     def _typed(
         self, layer: Layer, namespace: bytes, packed: bytes, keys: Sequence[Any], values: Sequence[Any]
