@@ -11,10 +11,10 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 ARGS ?=
 
-.PHONY: help demo demo-spark test test-all lint format bench docs clean
+.PHONY: help demo demo-spark test test-all lint format bench bench-readme docs clean
 
 help: ## show this
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.demo ## count the words of Python's own sources, streamed over TCP, and check the counts
 	$(BIN)/python examples/demo.py $(ARGS)
@@ -42,6 +42,9 @@ format: $(VENV)/.dev ## put the code into the project's style
 
 bench: $(VENV)/.dev ## measure, and print one table
 	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-readme: $(VENV)/.dev ## measure on a quiet machine, and put the tables into README.md
+	$(BIN)/python -m benchmarks --readme README.md $(ARGS)
 
 docs: $(VENV)/.docs ## build the documentation into site/
 	$(BIN)/mkdocs build --strict $(ARGS)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import sluiceway as sw
-from benchmarks.harness import Comparison, Plan, Row, compare
+from benchmarks.harness import BY_HAND, FUNCTIONS, Comparison, Emit, Job, Loop, Plan, Row, compare
 
 __all__ = ["measure"]
 
@@ -13,13 +13,18 @@ STEPS: tuple[Callable[[int], int], ...] = (lambda x: x + 1, lambda x: x * 3, lam
 
 
 def measure(plan: Plan) -> Iterator[Row]:
-    numbers = range(plan.size(3_000_000, 5_000))
-    yield compare(
+    numbers = range(plan.size(8_000_000, 5_000))
+
+    def chain(flow: sw.Pipeline) -> sw.DataStream[int]:
+        first, second, third, fourth = STEPS
+        return flow.from_collection(numbers).map(first).map(second).map(third).map(fourth)
+
+    yield from compare(
         Comparison(
             "chain of four lambdas",
             len(numbers),
-            loop=lambda: _loop(numbers),
-            ours=lambda: _pipeline(numbers),
+            Job(chain),
+            {FUNCTIONS: Loop(_with_functions, numbers), BY_HAND: Loop(_by_hand, numbers)},
             aim=0.9,
             floor=0.8,
         ),
@@ -27,17 +32,12 @@ def measure(plan: Plan) -> Iterator[Row]:
     )
 
 
-def _loop(numbers: range) -> list[int]:
+def _with_functions(numbers: range, emit: Emit) -> None:
     first, second, third, fourth = STEPS
-    results: list[int] = []
     for number in numbers:
-        results.append(fourth(third(second(first(number)))))
-    return results
+        emit(fourth(third(second(first(number)))))
 
 
-def _pipeline(numbers: range) -> Sequence[int]:
-    first, second, third, fourth = STEPS
-    flow = sw.Pipeline("chain")
-    results = flow.from_collection(numbers).map(first).map(second).map(third).map(fourth).collect()
-    flow.run()
-    return results
+def _by_hand(numbers: range, emit: Emit) -> None:
+    for number in numbers:
+        emit(((number + 1) * 3 - 2) ^ 5)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import sluiceway as sw
-from benchmarks.harness import Comparison, Plan, Row, compare
+from benchmarks.harness import FUNCTIONS, Comparison, Emit, Job, Loop, Plan, Row, compare
 
 __all__ = ["measure"]
 
@@ -31,13 +31,13 @@ def distance(left: Event, right: Event) -> Event:
 
 
 def measure(plan: Plan) -> Iterator[Row]:
-    lefts, rights = (_events(plan.size(100_000, 300), seed) for seed in (1, 2))
-    yield compare(
+    lefts, rights = (_events(plan.size(200_000, 300), seed) for seed in (1, 2))
+    yield from compare(
         Comparison(
             "interval join, two matches per record",
             len(lefts) + len(rights),
-            loop=lambda: _loop(lefts, rights),
-            ours=lambda: _pipeline(lefts, rights),
+            Job(lambda flow: _joined(flow, lefts, rights)),
+            {FUNCTIONS: Loop(_loop, lefts, rights)},
             in_order=False,
         ),
         plan,
@@ -50,21 +50,17 @@ def _events(count: int, seed: int) -> list[Event]:
     return [(drawn.randrange(KEYS), ms - drawn.randrange(OUT_OF_ORDER_MS)) for ms in range(count)]
 
 
-def _pipeline(lefts: list[Event], rights: list[Event]) -> Sequence[Event]:
-    flow = sw.Pipeline("interval join")
+def _joined(flow: sw.Pipeline, lefts: list[Event], rights: list[Event]) -> sw.DataStream[Event]:
     in_time = sw.WatermarkStrategy.for_bounded_out_of_orderness(OUT_OF_ORDER_MS).with_timestamp_assigner(time_of)
     left, right = (
         flow.from_collection(events).assign_timestamps_and_watermarks(in_time).key_by(key_of)
         for events in (lefts, rights)
     )
-    results = left.interval_join(right).between(-NEAR_MS, NEAR_MS).apply(distance).collect()
-    flow.run()
-    return results
+    return left.interval_join(right).between(-NEAR_MS, NEAR_MS).apply(distance)
 
 
-def _loop(lefts: list[Event], rights: list[Event]) -> list[Event]:
+def _loop(lefts: list[Event], rights: list[Event], emit: Emit) -> None:
     """Keeps of each key what is near enough to what may still come, and looks at all of it."""
-    results: list[Event] = []
     left_of: defaultdict[int, deque[Event]] = defaultdict(deque)
     right_of: defaultdict[int, deque[Event]] = defaultdict(deque)
     latest = 0
@@ -78,7 +74,7 @@ def _loop(lefts: list[Event], rights: list[Event]) -> list[Event]:
             others.popleft()
         for other in others:
             if -NEAR_MS <= time_of(other) - time <= NEAR_MS:
-                results.append(distance(left, other))
+                emit(distance(left, other))
         key, time = key_of(right), time_of(right)
         right_of[key].append(right)
         others = left_of[key]
@@ -86,5 +82,4 @@ def _loop(lefts: list[Event], rights: list[Event]) -> list[Event]:
             others.popleft()
         for other in others:
             if -NEAR_MS <= time - time_of(other) <= NEAR_MS:
-                results.append(distance(other, right))
-    return results
+                emit(distance(other, right))

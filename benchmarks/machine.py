@@ -1,35 +1,56 @@
-"""On what it was measured."""
+"""Facts about the machine and the installation that figures depend on."""
 
 from __future__ import annotations
 
 import os
 import platform
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-__all__ = ["facts", "warnings"]
+__all__ = ["facts", "load", "warnings"]
 
 _BUSY = 0.3
+_PACKAGES = ("msgspec", "rocksdict", "pyarrow", "pyzmq")
 
 
 def facts() -> dict[str, Any]:
-    """What decides how fast things go here, and how busy the machine was before it began."""
+    """Versions, the processor, and the load before the first benchmark."""
     return {
         "sluiceway": version("sluiceway"),
         "python": f"{platform.python_implementation()} {platform.python_version()}",
+        **{package: found for package in _PACKAGES if (found := _version(package)) is not None},
         "system": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),
         "cores": _cores(),
-        "load": round(os.getloadavg()[0], 2),
+        "load": load(),
     }
 
 
-def warnings(known: dict[str, Any]) -> list[str]:
-    """Why the figures should not be trusted."""
-    if known["load"] > _BUSY * known["cores"]:
-        return [f"the machine was busy before it began: load {known['load']} on {known['cores']} cores"]
-    return []
+def load() -> float:
+    """Processes that wanted to run, on average over the last minute."""
+    return round(os.getloadavg()[0], 2)
+
+
+def warnings(known: dict[str, Any], later: str = "") -> list[str]:
+    """Reasons not to trust the figures.
+
+    Args:
+        known: the facts, with the load that is judged.
+        later: a benchmark that is not the first one: those before it are part of the load, and may use all cores.
+    """
+    if known["load"] <= (_BUSY + bool(later)) * known["cores"]:
+        return []
+    return [
+        f"the machine was busy before {later or 'it'} began: load {known['load']} on {known['cores']} cores",
+    ]
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def _cores() -> int:

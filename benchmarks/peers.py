@@ -8,9 +8,9 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
-from benchmarks.harness import Comparison, Plan, Row, compare
+from benchmarks.harness import FUNCTIONS, Comparison, Emit, Loop, Plan, Row, Way, compare
 from benchmarks.text import zipf_lines
-from benchmarks.wordcount import Pair, add, reduce_loop, split, word_of
+from benchmarks.wordcount import Pair, add, reduced, split, word_of
 
 __all__ = ["measure"]
 
@@ -20,22 +20,32 @@ Program = Callable[[Lines], Sequence[Pair]]
 
 def measure(plan: Plan) -> Iterator[Row]:
     lines = zipf_lines(plan.size(100_000, 300))
-    yield _row("bytewax", "word count, reduce, by bytewax", lines, reduce_loop, _bytewax, plan)
-    yield _row("pyarrow", "word count, final counts only, by pyarrow", lines, _final_loop, _arrow, plan)
+    yield _row(
+        "bytewax",
+        "word count, reduce, by bytewax",
+        lines,
+        Loop(reduced, lines, split, word_of, add),
+        _bytewax,
+        plan,
+    )
+    yield _row(
+        "pyarrow", "word count, final counts only, by pyarrow", lines, Loop(_final_loop, lines), _arrow, plan
+    )
 
 
-def _row(package: str, name: str, lines: Lines, loop: Program, theirs: Program, plan: Plan) -> Row:
+def _row(package: str, name: str, lines: Lines, loop: Loop, theirs: Program, plan: Plan) -> Row:
     if find_spec(package) is None:
         return Row(name, "x loop", (), note=f"{package} is not installed")
     comparison = Comparison(
         f"{name} {version(package)}",
         len(lines) * 10,
-        loop=lambda: loop(lines),
-        ours=lambda: theirs(lines),
+        Way(lambda: theirs(lines), lambda: theirs(lines)),
+        {FUNCTIONS: loop},
         in_order=False,
     )
     try:
-        return compare(comparison, plan)
+        (row,) = compare(comparison, plan)
+        return row
     except Exception as error:  # their other versions are no reason to show nothing of ours
         return Row(comparison.name, "x loop", (), note=f"failed: {type(error).__name__}: {error}")
 
@@ -58,11 +68,12 @@ def _bytewax(lines: Lines) -> Sequence[Pair]:
     return results
 
 
-def _final_loop(lines: Lines) -> Sequence[Pair]:
+def _final_loop(lines: Lines, emit: Emit) -> None:
     counts: Counter[str] = Counter()
     for line in lines:
         counts.update(line.split())
-    return list(counts.items())
+    for pair in counts.items():
+        emit(pair)
 
 
 def _arrow(lines: Lines) -> Sequence[Pair]:

@@ -6,13 +6,13 @@ the heap, because setting a timer twice is setting it once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from heapq import heappop, heappush
 from random import Random
 
 import sluiceway as sw
-from benchmarks.harness import Comparison, Plan, Row, compare
+from benchmarks.harness import BY_HAND, Comparison, Emit, Job, Loop, Plan, Row, Side, compare
 from sluiceway.timers import TimerQueue
 
 __all__ = ["measure"]
@@ -44,21 +44,26 @@ class SetTimer(sw.KeyedProcessFunction[int, Record, Timer]):
 
 def measure(plan: Plan) -> Iterator[Row]:
     records = _records(plan.size(1_000_000, 3_000))
-    yield from _both("timers of the queue", records, _queue, plan)
-    yield from _both("timers of a keyed process function", records, _pipeline, plan)
+    yield from _both("timers of the queue", records, Loop(_queue, records), plan)
+    function = Job(lambda flow: _fired(flow, records))
+    yield from _both("timers of a keyed process function", records, function, plan)
 
 
-def _both(
-    name: str, records: list[Record], ours: Callable[[list[Record]], Sequence[Timer]], plan: Plan
-) -> list[Row]:
-    comparison = Comparison(
-        name, len(records), loop=lambda: _loop(records), ours=lambda: ours(records), in_order=False
-    )
-    row = compare(comparison, plan)
+def _both(name: str, records: list[Record], ours: Side, plan: Plan) -> list[Row]:
+    heap = {BY_HAND: Loop(_loop, records)}
+    (row,) = compare(Comparison(name, len(records), ours, heap, in_order=False), plan)
     each = tuple(seconds / len(records) * 1e6 for seconds in row.details["ours_s"])
     return [
         row,
-        replace(row, name=f"{name}: each", unit="us", values=each, aim=1e6 / AT_LEAST_PER_SECOND, details={}),
+        replace(
+            row,
+            name=f"{name}: each",
+            unit="us",
+            values=each,
+            aim=1e6 / AT_LEAST_PER_SECOND,
+            details={},
+            against="",
+        ),
     ]
 
 
@@ -70,30 +75,24 @@ def _records(count: int) -> list[Record]:
     return [(key, time, time + random.randrange(1, AHEAD_MS)) for key, time in zip(keys, times, strict=True)]
 
 
-def _pipeline(records: list[Record]) -> Sequence[Timer]:
-    flow = sw.Pipeline("timers")
+def _fired(flow: sw.Pipeline, records: list[Record]) -> sw.DataStream[Timer]:
     strategy = sw.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(time_of)
     stream = flow.from_collection(records).assign_timestamps_and_watermarks(strategy)
-    fired = stream.key_by(key_of).process(SetTimer()).collect()
-    flow.run()
-    return fired
+    return stream.key_by(key_of).process(SetTimer())
 
 
-def _queue(records: list[Record]) -> list[Timer]:
-    fired: list[Timer] = []
+def _queue(records: list[Record], emit: Emit) -> None:
     queue = TimerQueue()
     for first in range(0, len(records), BATCH):
         for key, _, due in records[first : first + BATCH]:
             queue.register(due, key, ())
         for timestamp, key, _ in queue.due(records[min(first + BATCH, len(records)) - 1][1]):
-            fired.append((timestamp, key))
+            emit((timestamp, key))
     for timestamp, key, _ in queue.due(2**63):
-        fired.append((timestamp, key))
-    return fired
+        emit((timestamp, key))
 
 
-def _loop(records: list[Record]) -> list[Timer]:
-    fired: list[Timer] = []
+def _loop(records: list[Record], emit: Emit) -> None:
     heap: list[Timer] = []
     known: set[Timer] = set()
     for first in range(0, len(records), BATCH):
@@ -106,7 +105,6 @@ def _loop(records: list[Record]) -> list[Timer]:
         while heap and heap[0][0] <= now:
             timer = heappop(heap)
             known.remove(timer)
-            fired.append(timer)
+            emit(timer)
     while heap:
-        fired.append(heappop(heap))
-    return fired
+        emit(heappop(heap))

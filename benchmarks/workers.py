@@ -22,6 +22,7 @@ from typing import Any
 
 import sluiceway as sw
 from benchmarks.harness import Plan, Row
+from benchmarks.runs import Taken, timed_run
 from benchmarks.text import zipf_lines
 from benchmarks.wordcount import Pair, add, word_of
 from sluiceway.connector import Sink, SinkWriter, WriterContext
@@ -37,21 +38,6 @@ FEW, MANY = 100, 20_000
 PRODUCERS, CONSUMERS = 10, 20
 SINK_RATE = 1_000
 _MEGABYTE = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """What a run took.
-
-    Attributes:
-        wall: seconds, from when the workers were up.
-        start: seconds before that, and after the end of the job.
-        cpu: seconds of processor time of the processes that did the work, all together.
-    """
-
-    wall: float
-    start: float
-    cpu: float
 
 
 def measure(plan: Plan) -> Iterator[Row]:
@@ -99,7 +85,7 @@ def _counted(
 def _count(line_of: Callable[[int], str], lines: int, workers: int) -> Taken:
     flow, counts = _counted(line_of, lines, max(1, workers))
     counts.sink(DiscardSink())
-    return _taken(flow, workers, lines * WORDS_A_LINE)
+    return timed_run(flow, workers, lines * WORDS_A_LINE)
 
 
 def _word_count(plan: Plan) -> Iterator[Row]:
@@ -163,7 +149,7 @@ def _hops(records: int, workers: int, transport: str) -> Taken:
     pairs = flow.generate(number_of, count=records).map(same)
     pairs.slot_sharing_group("first")
     pairs.map(same).slot_sharing_group("second").sink(DiscardSink())
-    return _taken(flow, workers, records, transport=transport)
+    return timed_run(flow, workers, records, transport=transport)
 
 
 def number_of(number: int) -> Pair:
@@ -196,7 +182,7 @@ def _through_many(lines: int, timeout_ms: int) -> Taken:
     flow = sw.Pipeline("many channels", parallelism=PRODUCERS, buffer_timeout=timeout_ms)
     words = flow.generate(line_of_few, count=lines).flat_map(words_of).map(once)
     words.key_by(word_of).reduce(add).set_parallelism(CONSUMERS).sink(DiscardSink()).set_parallelism(CONSUMERS)
-    return _taken(flow, 2, lines * WORDS_A_LINE)
+    return timed_run(flow, 2, lines * WORDS_A_LINE)
 
 
 def _timeouts(plan: Plan) -> Row:
@@ -304,22 +290,3 @@ def _children_mb() -> float:
         if int(fields[1]) == os.getpid():
             pages += int(fields[21])
     return pages * resource.getpagesize() / _MEGABYTE
-
-
-# ---- runs -----------------------------------------------------------------------------------------------------
-
-
-def _taken(flow: sw.Pipeline, workers: int, records: int, **options: Any) -> Taken:
-    """Run it; checked to have written so many records, where there are enough of them to say."""
-    who = resource.RUSAGE_CHILDREN if workers else resource.RUSAGE_SELF
-    cpu, wall = _cpu(who), time.perf_counter()
-    metrics = flow.run(workers=workers, **options).metrics
-    wall, cpu = time.perf_counter() - wall, _cpu(who) - cpu
-    if metrics.records_out != records:
-        raise RuntimeError(f"{metrics.job_name}: {metrics.records_out} records were written instead of {records}")
-    return Taken(metrics.elapsed_s, wall - metrics.elapsed_s, cpu)
-
-
-def _cpu(who: int) -> float:
-    used = resource.getrusage(who)
-    return used.ru_utime + used.ru_stime

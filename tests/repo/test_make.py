@@ -11,7 +11,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TARGETS = ["demo", "demo-spark", "test", "test-all", "lint", "format", "bench", "docs", "clean", "help"]
+TARGETS = [
+    "demo",
+    "demo-spark",
+    "test",
+    "test-all",
+    "lint",
+    "format",
+    "bench",
+    "bench-readme",
+    "docs",
+    "clean",
+    "help",
+]
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 
