@@ -6,10 +6,12 @@ import copy
 import dataclasses
 import operator
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Final
+from textwrap import indent
+from typing import Any, Final
 
 from sluiceway.errors import FunctionContractError
 from sluiceway.functions import AggregateFunction, ReduceFunction
+from sluiceway.operators.folds import Fold, Folding, Text, first_of
 
 __all__ = [
     "BestBy",
@@ -28,6 +30,78 @@ _NOT_NUMBERS: Final = frozenset({str, bytes, tuple, list, dict, set, frozenset})
 
 _ABSENT: Final = (LookupError, TypeError, AttributeError)
 """What comes of asking a record for a field that it has not got."""
+
+_BETTER: Final[dict[str, Callable[[Any, Any], bool]]] = {"min": operator.lt, "max": operator.gt}
+_SIGN: Final = {"min": "<", "max": ">"}
+
+_SUM_OF: Final = Text("(add(value),)", "held = (held[0] + add(value),)\n")
+
+_RUNNING_SUM: Final = "made = made + add(value)\nentries[key] = (made,)\n"
+
+_EXTREME_OF: Final = "new = add(value)\nif new {sign} held[0]:\n    held = (new,)\n"
+
+_RUNNING_EXTREME: Final = "new = add(value)\nif new {sign} made:\n    made = new\n    entries[key] = (made,)\n"
+
+_SUM_VALUES: Final = Text(
+    "value",
+    """\
+if value.__class__ is int or value.__class__ is float:
+    held = held + value
+else:
+    held = add(held, value)
+""",
+)
+
+# Records of the kinds that are most common: when they can be told, and what is done with them.
+_SUM_ITEM: Final = (
+    "held.__class__ is tuple",
+    """\
+fields = [*held]
+fields[{name}] += value[{name}]
+held = tuple(fields)
+""",
+)
+_SUM_KEY: Final = (
+    "held.__class__ is value.__class__ is dict",
+    "held = {{**held, {name}: held[{name}] + value[{name}]}}\n",
+)
+_EXTREME_ITEM: Final = (
+    "held.__class__ is value.__class__ is tuple",
+    """\
+new = value[{name}]
+if new {sign} held[{name}]:
+    fields = [*held]
+    fields[{name}] = new
+    held = tuple(fields)
+""",
+)
+_EXTREME_KEY: Final = (
+    "held.__class__ is value.__class__ is dict",
+    """\
+new = value[{name}]
+if new {sign} held[{name}]:
+    held = {{**held, {name}: new}}
+""",
+)
+
+# Other records are given to the function.
+_OF_FIELD: Final = """\
+if {common}:
+    try:
+{fast}    except absent as error:
+        raise first(error, held, value) from error
+else:
+    held = add(held, value)
+"""
+
+
+def _text_of_field(name: Any, by_item: tuple[str, str], by_key: tuple[str, str], sign: str = "") -> Text:
+    """The text of a function of one field."""
+    if type(name) not in (int, str):  # a subclass may say anything of itself
+        return Text("value", "held = add(held, value)\n")
+    common, fast = by_item if type(name) is int else by_key
+    body = indent(fast.format(name=repr(name), sign=sign), " " * 8)
+    return Text("value", _OF_FIELD.format(common=common, fast=body))
 
 
 class Field:
@@ -123,7 +197,7 @@ def _set_attribute(name: str, *, frozen: bool) -> Callable[[Any, Any], Any]:
     return replace
 
 
-class SumValues(ReduceFunction[Any]):
+class SumValues(ReduceFunction[Any], Folding):
     """Adds records up as they are."""
 
     combines: Final = ("sum", None)
@@ -138,8 +212,12 @@ class SumValues(ReduceFunction[Any]):
             )
         return value1 + value2
 
+    def fold(self) -> Fold:
+        """Return what is done with two records, as text."""
+        return Fold(_SUM_VALUES, self.reduce)
 
-class SumField(ReduceFunction[Any]):
+
+class SumField(ReduceFunction[Any], Folding):
     """Adds one field up; the other fields stay those of the key's first record."""
 
     def __init__(self, field: int | str) -> None:
@@ -164,22 +242,29 @@ class SumField(ReduceFunction[Any]):
             raise self._field.absent(error, value1, value2) from error
         return self._field.replaced(value1, total)
 
+    def fold(self) -> Fold:
+        """Return what is done with two records, as text."""
+        return Fold(_text_of_field(self._name, _SUM_ITEM, _SUM_KEY), self.reduce, self._field.absent)
 
-class Extreme(ReduceFunction[Any]):
+
+class Extreme(ReduceFunction[Any], Folding):
     """Keeps the smallest or the largest record; the earlier one of two equal ones.
 
     Args:
         word: ``min`` or ``max``.
     """
 
-    _BETTER: ClassVar[dict[str, Callable[[Any, Any], bool]]] = {"min": operator.lt, "max": operator.gt}
-
     def __init__(self, word: str) -> None:
-        self._better = self._BETTER[word]
+        self._word = word
+        self._better = _BETTER[word]
 
     def reduce(self, value1: Any, value2: Any) -> Any:
         """The better of the two."""
         return value2 if self._better(value2, value1) else value1
+
+    def fold(self) -> Fold:
+        """Return what is done with two records, as text."""
+        return Fold(Text("value", f"if value {_SIGN[self._word]} held:\n    held = value\n"), None)
 
 
 class ExtremeField(Extreme):
@@ -204,6 +289,11 @@ class ExtremeField(Extreme):
         except _ABSENT as error:
             raise self._field.absent(error, value1, value2) from error
         return self._field.replaced(value1, mine)
+
+    def fold(self) -> Fold:
+        """Return what is done with two records, as text."""
+        text = _text_of_field(self._arguments[1], _EXTREME_ITEM, _EXTREME_KEY, _SIGN[self._word])
+        return Fold(text, self.reduce, self._field.absent)
 
 
 class BestBy(Extreme):
@@ -237,8 +327,12 @@ class BestBy(Extreme):
                 raise
             raise self._field.absent(error, value1, value2) from error
 
+    def fold(self) -> Fold:
+        """Return what is done with two records, as text."""
+        return Fold(Text("value", "held = add(held, value)\n"), self.reduce)
 
-class Count(AggregateFunction[Any, int, int]):
+
+class Count(AggregateFunction[Any, int, int], Folding):
     """Counts."""
 
     combines: Final = ("count", None)
@@ -257,8 +351,12 @@ class Count(AggregateFunction[Any, int, int]):
         """Both together."""
         return accumulator1 + accumulator2
 
+    def fold(self) -> Fold:
+        """Return what is done with two records, as text."""
+        return Fold(Text("1", "held += 1\n"), None)
 
-class _Of(AggregateFunction[Any, Any, Any]):
+
+class _Of(AggregateFunction[Any, Any, Any], Folding):
     """Folds what a function computes from each record; the accumulator is a tuple of none or one value."""
 
     def __init__(self, of: Callable[[Any], Any]) -> None:
@@ -290,15 +388,25 @@ class SumOf(_Of):
         """Their sum."""
         return (accumulator1[0] + accumulator2[0],)
 
+    def fold(self) -> Fold:
+        """Return what is done with two records, as text."""
+        return Fold(_SUM_OF, self._of, result=first_of, running=_RUNNING_SUM)
+
 
 class ExtremeOf(_Of):
     """The smallest or largest of what a function computes."""
 
     def __init__(self, word: str, of: Callable[[Any], Any]) -> None:
         super().__init__(of)
-        self._extreme = Extreme(word)
+        self._word = word
+        self._better = _BETTER[word]
         self.combines = (word, of)
 
     def merge(self, accumulator1: Any, accumulator2: Any) -> Any:
-        """The better one."""
-        return (self._extreme.reduce(accumulator1[0], accumulator2[0]),)
+        """The better one, the earlier of two equal ones."""
+        return accumulator2 if self._better(accumulator2[0], accumulator1[0]) else accumulator1
+
+    def fold(self) -> Fold:
+        """Return what is done with two records, as text."""
+        text, running = (each.format(sign=_SIGN[self._word]) for each in (_EXTREME_OF, _RUNNING_EXTREME))
+        return Fold(Text("(add(value),)", text), self._of, result=first_of, running=running)

@@ -18,6 +18,7 @@ from sluiceway.operators.base import Operator, OperatorContext, OperatorSnapshot
 from sluiceway.operators.claims import check_claimed
 from sluiceway.operators.closed import changes_nothing
 from sluiceway.operators.deadletters import DeadLetters, without
+from sluiceway.operators.folds import Fold, aggregating_loop, fold_of
 from sluiceway.operators.opened import Opened, may_ask_for_state
 from sluiceway.state import (
     BackendContext,
@@ -298,9 +299,15 @@ class KeyedAggregateOperator(_RunningOperator):
         step = self.context.node.step
         assert isinstance(step, KeyedAggregateStep)
         self._with_key = step.with_key
+        # What a built-in function does is written out in a loop of its own.
+        fold = fold_of(self._fn, aggregates=True)
+        self._fold = fold if self._with_key and fold.running else None
 
     def process(self, batch: Batch[Any]) -> None:
         """Aggregate the batch, record by record."""
+        if self._fold is not None:
+            self._process_built_in(batch, self._fold)
+            return
         out: list[Any] = []
         keys: list[Any] = []
         skipped: list[int] = []
@@ -313,6 +320,17 @@ class KeyedAggregateOperator(_RunningOperator):
             if given is not None:
                 keys = without(given, skipped) if skipped else given
             out = list(zip(keys, out, strict=True))
+        self._emit_results(batch, out, skipped)
+
+    def _process_built_in(self, batch: Batch[Any], fold: Fold) -> None:
+        out: list[Any] = []
+        skipped: list[int] = []
+        keys, entries = self._looking_ahead(batch, self._table, self._entries)
+        loop = aggregating_loop(fold.running, with_keys=keys is not None)
+        try:
+            loop(self, batch, keys, entries, out, skipped, self._key, fold.add)
+        finally:
+            self.store.clear_current_key()
         self._emit_results(batch, out, skipped)
 
     @record_loop

@@ -17,6 +17,7 @@ from sluiceway.faults import MISSING, record_loop
 from sluiceway.functions import ReduceFunction
 from sluiceway.keygroups import stable_hash
 from sluiceway.operators.base import OperatorContext, OperatorSnapshot, TimedOperator
+from sluiceway.operators.folds import calling, fold_of
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.operators.results import check_results
 from sluiceway.operators.windows.calls import WindowCall, caller, clear_of, wants_context
@@ -63,7 +64,6 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         self._lateness = step.allowed_lateness_ms
         self._late_tag = None if step.late_tag is None else step.late_tag.name
         self._late: tuple[list[Any], list[int]] = ([], [])
-        self._aggregates = step.contents is WindowContents.AGGREGATED
         # Slices by their start; by their number those that take records without a further thought.
         self._slices: dict[int, Entries] = {}
         self._open: dict[int, Entries] = {}
@@ -71,11 +71,15 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         self._due_at = NEVER
         self._firing: Iterator[None] = iter(())
         self._held: Watermark | None = None
-        self._result: Callable[[Any], Any] | None = None
-        self._first: Callable[[], Any] | None = None
+        aggregates = step.contents is WindowContents.AGGREGATED
+        # What a built-in function does is written out in the loop.
+        self._fold = fold_of(fn, aggregates=aggregates)
+        self._merging = calling(merge_function(step))
+        self._result = self._fold.result
+        self._first: Callable[[], Any] | None = fn.create_accumulator if aggregates else None
         self._next: Callable[[Any, Any], Any]
-        if self._aggregates:
-            self._first, self._next, self._result = fn.create_accumulator, fn.add, fn.get_result
+        if aggregates:
+            self._next = fn.add
         else:
             self._next = fn.reduce if isinstance(fn, ReduceFunction) else fn
 
@@ -128,22 +132,21 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
     def process(self, batch: Batch[Any]) -> None:
         """Add the records to their slices, or merge what their producer has combined."""
         batch = self._timed(batch)
-        aggregates, first, add = self._aggregates, self._first, self._next
+        arithmetic, fold = self._arithmetic, self._fold
         if batch.values and type(batch.values[0]) is Partial:
             keys, accumulators = map(list, zip(*batch.values, strict=True))
             batch = Batch(accumulators, batch.timestamps, keys)
-            aggregates, first, add = False, None, merge_function(self._step)
+            fold = self._merging
         form, slices = self._where(batch)
-        arithmetic = self._arithmetic
         loop = slicing_loop(
             arithmetic.width,
             arithmetic.first_start,
             with_keys=batch.keys is not None,
-            aggregate=aggregates,
+            text=fold.text,
             slices=form,
         )
         stamps, place = batch.timestamps, self._place_at
-        loop(self, batch.values, stamps, batch.keys, slices, place, self._key, first, add)
+        loop(self, batch.values, stamps, batch.keys, slices, place, self._key, fold.first, fold.add)
         if self._late[0]:
             self._give_late()
 

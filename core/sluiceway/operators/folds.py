@@ -1,0 +1,163 @@
+"""Built-in aggregations as text, for generated loops that do what the function would without calling it.
+
+A call costs more than the sum or comparison that it is made for. So a built-in function gives, besides its
+methods, the statements of its ``add`` or ``reduce``. Both must make the same accumulators, as state moves between
+loops that use the one and operators that use the other.
+"""
+
+from __future__ import annotations
+
+import linecache
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import cache
+from operator import itemgetter
+from textwrap import indent
+from typing import Any, Final, NamedTuple
+
+from sluiceway.faults import MISSING, record_loop
+from sluiceway.functions import ReduceFunction
+from sluiceway.isolation import ATOMS
+from sluiceway.keygroups import stable_hash
+
+__all__ = ["NAMES", "Fold", "Folding", "Text", "aggregating_loop", "calling", "first_of", "fold_of", "made_of"]
+
+NAMES: Final[dict[str, Any]] = {
+    "absent": (LookupError, TypeError, AttributeError),
+    "missing": MISSING,
+    "stable": frozenset({str, int, bytes, bool, type(None)}),  # such keys need no check of their hash
+    "stable_hash": stable_hash,
+}
+"""Names besides the arguments of a loop that texts may use."""
+
+
+class Text(NamedTuple):
+    """Python text for one key and a record ``value``.
+
+    Attributes:
+        first: an expression for the accumulator of the key's first record.
+        next: statements that add the record to the accumulator ``held``. They assign to ``held``, if it changes.
+    """
+
+    first: str
+    next: str
+
+
+class Fold(NamedTuple):
+    """Text of a function, and the objects that it refers to.
+
+    Attributes:
+        text: of the function.
+        add: called ``add`` in the text.
+        first: called ``first`` in the text.
+        result: makes a result of an accumulator; None: the accumulator is the result.
+        running: for accumulators that are tuples of one value: the statements that add the record to the value
+            ``made``, and assign the tuple to ``entries[key]`` behind what may raise, as a record that is skipped
+            must not be added. ``""``: there are none.
+    """
+
+    text: Text
+    add: Any
+    first: Any = None
+    result: Callable[[Any], Any] | None = None
+    running: str = ""
+
+
+class Folding(ABC):
+    """A built-in function that can be written out in a loop."""
+
+    @abstractmethod
+    def fold(self) -> Fold:
+        """Return its text."""
+
+
+_REDUCE: Final = Text("value", "held = add(held, value)\n")
+_AGGREGATE: Final = Text("add(value, first())", "held = add(value, held)\n")
+
+first_of: Final = itemgetter(0)
+"""Return the only value of an accumulator that is a tuple of one."""
+
+
+def fold_of(function: Any, *, aggregates: bool) -> Fold:
+    """Return the fold of a function: its own, or one that calls it.
+
+    Args:
+        function: an aggregate function, or one that reduces.
+        aggregates: whether it is the former.
+    """
+    if isinstance(function, Folding):
+        return function.fold()
+    if aggregates:
+        return Fold(_AGGREGATE, function.add, function.create_accumulator, function.get_result)
+    return calling(function.reduce if isinstance(function, ReduceFunction) else function)
+
+
+def calling(reduce: Callable[[Any, Any], Any]) -> Fold:
+    """Return the fold that calls ``reduce(reduced so far, value)``."""
+    return Fold(_REDUCE, reduce)
+
+
+def made_of(filename: str, source: str, **names: Any) -> Callable[..., Any]:
+    """Return the function ``loop`` of a source text, as one that knows its record.
+
+    Args:
+        filename: shown in tracebacks.
+        source: the text.
+        names: that the text uses besides :data:`NAMES`.
+    """
+    # A debugger that steps into the loop is shown its text.
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    scope: dict[str, Any] = {**NAMES, **names}
+    exec(compile(source, filename, "exec"), scope)
+    loop: Callable[..., Any] = record_loop(scope["loop"])
+    return loop
+
+
+_AGGREGATING: Final = """\
+def loop(self, batch, keys, entries, out, skipped, key_of, add, missing=missing, atoms=atoms):
+    get, append, isolate = entries.get, out.append, self.isolate
+    for {names} in {lists}:
+        try:
+{key}            try:
+                held = get(key, missing)
+            except TypeError:
+                stable_hash(key)  # says which key is unhashable
+                raise
+            if held is missing:
+                if type(key) not in stable:
+                    stable_hash(key)
+                made = add(value)
+                entries[key] = (made,)
+            else:
+                made = held[0]
+{next}            if type(made) not in atoms:
+                made = isolate(made)
+        except Exception as error:
+            index = len(out) + len(skipped)
+            if not self._skips(error, batch, index):
+                raise
+            skipped.append(index)
+            continue
+        append((key, made))
+"""
+
+
+@cache
+def aggregating_loop(running: str, *, with_keys: bool) -> Callable[..., None]:
+    """Return the loop of a running aggregation that emits pairs of key and result.
+
+    Args:
+        running: see :class:`Fold`.
+        with_keys: whether the keys are known already, else they are computed.
+
+    Returns:
+        ``loop(operator, batch, keys, entries, out, skipped, key_of, add)``.
+    """
+    source = _AGGREGATING.format(
+        names="key, value" if with_keys else "value",
+        lists="zip(keys, batch.values, strict=True)" if with_keys else "batch.values",
+        key="" if with_keys else " " * 12 + "key = key_of(value)\n",
+        next=indent(running, " " * 16),
+    )
+    forms = ["keys"] * with_keys + [running.strip().replace("\n", "; ")]
+    return made_of(f"<sluiceway: aggregation, {', '.join(forms)}>", source, atoms=ATOMS)
