@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -135,16 +135,21 @@ def unchangeable(value: Any) -> bool:
     return kind == _ATOM
 
 
-def all_unchangeable(values: Iterable[Any]) -> bool:
-    """Return :func:`unchangeable` for all of them; cheap where they are atoms or tuples of atoms."""
-    others = set(map(type, values)).difference(ATOMS)
+def all_unchangeable(values: Sequence[Any]) -> bool:
+    """Return whether :func:`unchangeable` holds for all of them; cheap where they are frozen and hold atoms."""
+    kinds = set(map(type, values))
+    others = kinds.difference(ATOMS)
     if not others:
         return True
-    if others == {tuple} and ATOMS.issuperset(
-        map(type, chain.from_iterable(v for v in values if type(v) is tuple))
-    ):
+    if not all(_kind(cls) in (_ATOM, _FROZEN) for cls in others):
+        return False
+    if not all(_kind(cls) == _FROZEN for cls in kinds):
+        values = [value for value in values if _kind(type(value)) == _FROZEN]
+    # One call for all that they hold, which is several times as fast as one for each.
+    parts = get_referents(*values)
+    if ATOMS.issuperset(map(type, parts)):
         return True
-    return all(map(unchangeable, values))
+    return all_unchangeable([part for part in parts if type(part) not in ATOMS and not isinstance(part, type)])
 
 
 def unchangeable_type(hint: Any) -> bool:
@@ -251,7 +256,12 @@ def isolated(value: Any, holders: int = 0) -> Any:
         return value
     if _COUNTED:
         alone = sys.getrefcount(value) - holders <= _ALONE
-        if kind != _OPAQUE and (alone or kind == _FROZEN) and _owns_its_parts(value, alone=alone):
+        if (
+            kind != _OPAQUE
+            and (alone or kind == _FROZEN)
+            # Most records hold atoms and nothing else.
+            and (ATOMS.issuperset(map(type, get_referents(value))) or _owns_its_parts(value, alone=alone))
+        ):
             return value
         try:
             return copied(value)
@@ -334,7 +344,7 @@ def separated(values: list[Any]) -> list[Any]:
     others = set(map(type, values)).difference(ATOMS)
     if not others:
         return values
-    if others == {tuple} and look_unchangeable(values):
+    if all(_is_plain_tuple(cls) for cls in others) and look_unchangeable(values):
         try:
             hash(tuple(values))
         except TypeError:
@@ -344,6 +354,10 @@ def separated(values: list[Any]) -> list[Any]:
     out: list[Any] = []
     extend_isolated(out, values)
     return out
+
+
+def _is_plain_tuple(cls: type) -> bool:
+    return cls is tuple or (issubclass(cls, tuple) and _kind(cls) == _FROZEN and cls.__hash__ == tuple.__hash__)
 
 
 def extend_isolated(out: list[Any], returned: Iterable[Any]) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections import namedtuple
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import Enum
 from pathlib import PurePath
-from typing import Any, Literal, NamedTuple, Optional
+from typing import Any, ClassVar, Literal, NamedTuple, Optional
 from uuid import UUID
 
 import msgspec
@@ -317,8 +317,70 @@ def counting() -> Callable[[Any], Any]:
     return lambda value: seen.append(value) or seen
 
 
+class Reading(NamedTuple):
+    meter: str
+    values: list[int]
+
+
+@dataclass
+class Total:
+    meter: str
+    values: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    meter: str
+    mean: float = 0.0
+
+
+@dataclass
+class Registered:
+    meter: str
+
+    def __post_init__(self) -> None:
+        KEPT.append(self)
+
+
+@dataclass
+class Kept:
+    meter: str
+    seen: list[Any] = field(default_factory=lambda: KEPT)
+
+
+class Registry:
+    seen: ClassVar[list[Any]] = []
+
+    def __init__(self, value: Any) -> None:
+        self.seen.append(value)
+
+
+class Numbered(tuple[int, ...]):
+    def __new__(cls, value: Any) -> Numbered:
+        KEPT.append(value)
+        return super().__new__(cls, (1,))
+
+
+@dataclass
+class WithProperty:
+    meter: str
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        KEPT.append(self)
+
+
+def put_into(cls: type[Registry], value: Any) -> None:
+    cls.seen.append(value)
+
+
 @pytest.mark.parametrize(
-    "function", [closed, calls_closed, str.lower, int, len, lambda line: [(word, 1) for word in line.split()]]
+    "function",
+    [
+        *(closed, calls_closed, str.lower, int, len, lambda line: [(word, 1) for word in line.split()]),
+        *(Reading, Total, Mean, lambda v: Reading(v, [v]), lambda v: Total(v[0], v), lambda v: Mean(v).mean),
+        lambda v: isinstance(v, Registry),
+        lambda v: isinstance(v[0], (Registry, Total)) and not isinstance(len(v), Mean),
+    ],
 )
 def test_functions_that_keep_nothing(function: Any) -> None:
     assert keeps_nothing(function)
@@ -329,6 +391,15 @@ def test_functions_that_keep_nothing(function: Any) -> None:
     [
         *(keeps, assigns, with_default, counting(), KEPT.append, Plain, lambda v: keeps(v), lambda v: globals()),
         *(lambda v: [keeps(x) for x in v], lambda v: msgspec.json.decode(v)),
+        *(Registered, Kept, Registry, Numbered, WithProperty, lambda v: Registry(v), lambda v: Registered(v)),
+        *(
+            lambda v: Registry.seen.append(v),
+            lambda v: put_into(Registry, v),
+            lambda v: [Registry][0].seen.append(v),
+        ),
+        lambda v: setattr(Registry, "last", v) or isinstance(v, Registry),
+        lambda v: (lambda cls: cls.seen.append(v))(Registry),
+        lambda v: isinstance(put_into(Registry, v), Registry),
     ],
 )
 def test_functions_that_may_keep_something(function: Any) -> None:

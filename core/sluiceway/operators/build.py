@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from sluiceway.elements import Batch, Element
 from sluiceway.errors import GraphError
 from sluiceway.functions import DEAD_LETTERS, FunctionObject
-from sluiceway.isolation import isolated_all, look_unchangeable, separated
+from sluiceway.isolation import all_unchangeable, isolated_all, look_unchangeable, separated
 from sluiceway.operators.asynchronous import AsyncOperator
 from sluiceway.operators.base import Operator, OperatorContext
 from sluiceway.operators.batches import BatchProcessOperator, KeyedBatchProcessOperator
@@ -117,17 +117,22 @@ class Fanout:
         if len(self.main) == 1:
             self.main[0](batch)
         else:
-            self._to_each(self.main, batch)
+            self._to_each(self.main, batch, free=operator.shares or operator.trusts)
 
     def side(self, tag: str, batch: Batch[Any]) -> None:
         """To all receivers of a side output; dropped if there is none."""
-        self._to_each(self.sides.get(tag, ()), batch)
+        self._to_each(self.sides.get(tag, ()), batch, free=self._operator.shares)
 
-    def _to_each(self, receivers: Sequence[Callable[[Batch[Any]], None]], batch: Batch[Any]) -> None:
-        for receive in receivers[:-1]:
-            # Before anybody has the records: the first may change them, or keep them and change them later.
-            values = batch.values if self._operator.shares else isolated_all(batch.values)
-            receive(batch if values is batch.values else Batch(values, batch.timestamps, batch.keys))
+    def _to_each(
+        self, receivers: Sequence[Callable[[Batch[Any]], None]], batch: Batch[Any], *, free: bool
+    ) -> None:
+        if not free and len(receivers) > 1 and not all_unchangeable(batch.values):
+            for receive in receivers[:-1]:
+                # Before anybody has the records: the first may change them, or keep them and change them later.
+                receive(Batch(isolated_all(batch.values), batch.timestamps, batch.keys))
+        else:
+            for receive in receivers[:-1]:
+                receive(batch)
         for receive in receivers[-1:]:
             receive(batch)
 

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable
-from dis import get_instructions
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorType, ModuleType
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from dis import Instruction, get_instructions
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    MethodDescriptorType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any, Final
 
 from sluiceway.isolation import ATOMS, unchangeable
@@ -55,19 +63,22 @@ def changes_nothing(function: object) -> bool:
 def keeps_nothing(function: object) -> bool:
     """Return whether a function cannot keep an object from one call to the next.
 
-    True for built-in functions and types, and for plain functions that see nothing but their arguments: no
-    closure, and no default and no global variable but what cannot be changed or is again such a function. False
-    where it is not known.
+    True for built-in functions and types, for data classes and named tuples without code of their own, and for
+    plain functions that see nothing but their arguments: no closure, and no default and no global variable but
+    what cannot be changed or is again such a function. A global class may be called, or be tested for with
+    ``isinstance``. False where it is not known.
     """
     return _keeps_nothing(function, set())
 
 
 def _keeps_nothing(function: Any, seen: set[int]) -> bool:
     if isinstance(function, type):
-        return function in ATOMS or function.__module__ == "builtins"
+        return function in ATOMS or function.__module__ == "builtins" or _constructs_only(function, seen)
     if isinstance(function, MethodDescriptorType):  # such as str.lower
         return True
     if isinstance(function, BuiltinFunctionType):
+        if isinstance(function.__self__, type):  # such as tuple.__new__
+            return function.__self__.__module__ == "builtins"
         return function.__self__ in (None, builtins) and function.__name__ not in _REACHING
     if type(function) is not FunctionType or function.__closure__ or function.__dict__:
         return False
@@ -76,20 +87,64 @@ def _keeps_nothing(function: Any, seen: set[int]) -> bool:
     seen.add(id(function))
     defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     known = {**vars(builtins), **function.__globals__}
-
-    def harmless(name: str) -> bool:
-        if name not in known or isinstance(known[name], ModuleType):
-            return False  # what a module has can be anything
-        found = known[name]
-        return _keeps_nothing(found, seen) if callable(found) else unchangeable(found)
-
-    return all(map(unchangeable, defaults)) and _reads_only(function.__code__, harmless)
+    return all(map(unchangeable, defaults)) and _reads_only(function.__code__, known, seen)
 
 
-def _reads_only(code: CodeType, harmless: Callable[[str], bool]) -> bool:
-    for instruction in get_instructions(code):
+def _constructs_only(cls: type, seen: set[int]) -> bool:
+    """Return whether a class runs no code but Python's own when it is called."""
+    if type(cls).__call__ is not type.__call__:
+        return False
+    new, init = cls.__new__, cls.__init__  # type: ignore[misc]
+    if not _keeps_nothing(new, seen):
+        return False
+    if isinstance(init, WrapperDescriptorType):
+        return init.__objclass__.__module__ == "builtins"
+    if not is_dataclass(cls) or init.__code__.co_filename != "<string>" or hasattr(cls, "__post_init__"):
+        return False
+    plain = cls.__setattr__ is object.__setattr__ or cls.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    return plain and all(
+        (field.default is MISSING or unchangeable(field.default))
+        and (field.default_factory is MISSING or _keeps_nothing(field.default_factory, seen))
+        and not isinstance(vars(cls).get(field.name), property)
+        for field in fields(cls)
+    )
+
+
+def _reads_only(code: CodeType, known: Mapping[str, Any], seen: set[int]) -> bool:
+    instructions = list(get_instructions(code))
+    for i, instruction in enumerate(instructions):
         if instruction.opname in _WRITES:
             return False
-        if instruction.opname in _READS and not harmless(str(instruction.argval)):
+        if instruction.opname not in _READS:
+            continue
+        found = known.get(str(instruction.argval), builtins)
+        if isinstance(found, ModuleType):
+            return False  # it is not there, or is a module: what a module has can be anything
+        if isinstance(found, type) and found.__module__ != "builtins" and found not in ATOMS:
+            # What else is done with a class could reach its attributes, which may be a list.
+            called = "NULL" in instruction.argrepr and _keeps_nothing(found, seen)
+            if not called and not _is_tested_for(instructions, i, known):
+                return False
+        elif not (_keeps_nothing(found, seen) if callable(found) else unchangeable(found)):
             return False
-    return all(_reads_only(part, harmless) for part in code.co_consts if isinstance(part, CodeType))
+    return all(_reads_only(part, known, seen) for part in code.co_consts if isinstance(part, CodeType))
+
+
+def _is_tested_for(instructions: Sequence[Instruction], index: int, known: Mapping[str, Any]) -> bool:
+    """Return whether a loaded class is the second argument of ``isinstance``, or one of a tuple that is."""
+    after = index + 1
+    while instructions[after].opname == "LOAD_GLOBAL" and "NULL" not in instructions[after].argrepr:
+        after += 1
+    if instructions[after].opname == "BUILD_TUPLE":
+        after += 1
+    if instructions[after].opname not in ("PRECALL", "CALL"):
+        return False
+    depth = 0
+    for instruction in reversed(instructions[:index]):
+        if instruction.opname == "CALL":
+            depth += 1
+        elif "NULL" in instruction.argrepr or instruction.opname in ("LOAD_METHOD", "PUSH_NULL"):
+            if depth == 0:
+                return instruction.opname == "LOAD_GLOBAL" and known.get(instruction.argval) is isinstance
+            depth -= 1
+    return False
