@@ -97,7 +97,7 @@ def test_a_debugger_can_show_the_loop() -> None:
     assert "f0(v0)" in "".join(linecache.getlines(loop.__code__.co_filename))
 
 
-# ---- maps and filters, whose loop is a comprehension ----------------------------------------------------------
+# ---- maps whose result is the argument of the next call -------------------------------------------------------
 
 
 def _rebinds(v: int) -> int:
