@@ -14,6 +14,8 @@ __all__ = ["stamped"]
 
 T = TypeVar("T")
 
+_WHOLE = frozenset({int})
+
 
 def stamped(values: list[T], timestamp: Callable[[T], Instant] | None) -> list[T] | Batch[T]:
     """The records as they are, or with the event times (ms) that ``timestamp`` gives them.
@@ -26,17 +28,22 @@ def stamped(values: list[T], timestamp: Callable[[T], Instant] | None) -> list[T
 
 @record_loop
 def _timestamps(values: list[Any], fn: Callable[[Any], Instant]) -> list[int]:
-    stamps: list[int] = []
+    stamps: list[Any] = []
     for value in values:
-        stamp: Any = fn(value)
-        if type(stamp) is not int:
-            try:
-                stamp = instant_ms(stamp)
-            except ValueError as error:
-                hint = f"; {error}" if str(error) else ""
-                raise FunctionContractError(
-                    f"timestamp= must return {WANTED}; for {value!r:.100} it returned {stamp!r:.100} "
-                    f"({type(stamp).__name__}){hint}"
-                ) from None
-        stamps.append(stamp)
-    return stamps
+        stamps.append(fn(value))
+    return stamps if _WHOLE.issuperset(map(type, stamps)) else _converted(values, stamps)
+
+
+@record_loop
+def _converted(values: list[Any], stamps: list[Any]) -> list[int]:
+    converted: list[int] = []
+    for value, stamp in zip(values, stamps, strict=True):
+        try:
+            converted.append(instant_ms(stamp))
+        except ValueError as error:
+            hint = f"; {error}" if str(error) else ""
+            raise FunctionContractError(
+                f"timestamp= must return {WANTED}; for {value!r:.100} it returned {stamp!r:.100} "
+                f"({type(stamp).__name__}){hint}"
+            ) from None
+    return converted
