@@ -25,7 +25,7 @@ from sluiceway.connectors import DiscardSink
 from sluiceway.windows import TumblingEventTimeWindows
 from sluiceway_files import FilesSource
 
-__all__ = ["measure"]
+__all__ = ["Work", "event_of", "measure", "windows_from_file", "words_from_file"]
 
 SIZES = (1_000_000, 5_000_000)
 QUICK = (2_000,)
@@ -34,17 +34,19 @@ WORDS_A_LINE = 10
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class Work:
     """One of the two jobs, over one file.
 
     Attributes:
-        name: of the rows.
+        job: without the size.
+        name: of the rows, with the size.
         records: how many words or events the file has.
         build: adds everything but the sink to a pipeline.
         functions: loop that calls the same functions.
         by_hand: loop written out by hand.
     """
 
+    job: str
     name: str
     records: int
     build: Callable[[sw.Pipeline], sw.DataStream[Any]]
@@ -54,7 +56,7 @@ class _Work:
 
 def measure(plan: Plan) -> Iterator[Row]:
     with tempfile.TemporaryDirectory(prefix="sluiceway-bench-") as directory:
-        for make in (_words, _windows):
+        for make in (words_from_file, windows_from_file):
             for number, records in enumerate(QUICK if plan.quick else SIZES):
                 path = Path(directory, f"{make.__name__}{number}.txt")
                 work = make(path, records)
@@ -67,13 +69,14 @@ def measure(plan: Plan) -> Iterator[Row]:
 # ---- the two jobs -----------------------------------------------------------------------------------------------
 
 
-def _words(path: Path, records: int) -> _Work:
+def words_from_file(path: Path, records: int) -> Work:
     path.write_text("".join(f"{line}\n" for line in zipf_lines(records // WORDS_A_LINE)))
 
     def build(flow: sw.Pipeline) -> sw.DataStream[Pair]:
         return flow.source(FilesSource.text(str(path))).flat_map(split).key_by(word_of).reduce(add)
 
-    return _Work(
+    return Work(
+        "word count from a text file",
         f"word count, {records / 1e6:g} M words of a text file",
         records,
         build,
@@ -82,7 +85,7 @@ def _words(path: Path, records: int) -> _Work:
     )
 
 
-def _windows(path: Path, records: int) -> _Work:
+def windows_from_file(path: Path, records: int) -> Work:
     path.write_text("".join(f"{user},{amount},{time}\n" for user, amount, time in events_of(records)))
 
     def build(flow: sw.Pipeline) -> sw.DataStream[int]:
@@ -91,7 +94,8 @@ def _windows(path: Path, records: int) -> _Work:
         windows = TumblingEventTimeWindows.of("10s")
         return lines.map(event_of).key_by(user_of).window(windows).aggregate(SumOfAmounts())
 
-    return _Work(
+    return Work(
+        "tumbling windows from a text file",
         f"tumbling windows, {records / 1e6:g} M lines of numbers",
         records,
         build,
@@ -185,7 +189,7 @@ def _windows_by_hand(path: Path, emit: Emit) -> None:
 # ---- check and measurement --------------------------------------------------------------------------------------
 
 
-def _check(work: _Work) -> None:
+def _check(work: Work) -> None:
     """Raise RuntimeError unless all ways give the same results, in any order."""
     expected = work.by_hand.results()
     check_same(f"{work.name}: the two loops", expected, work.functions.results(), in_order=False)
@@ -196,13 +200,13 @@ def _check(work: _Work) -> None:
         check_same(f"{work.name}: a loop and the pipeline on {workers} workers", expected, got, in_order=False)
 
 
-def _run(work: _Work, workers: int, results: int) -> Taken:
+def _run(work: Work, workers: int, results: int) -> Taken:
     flow = sw.Pipeline("files", parallelism=max(1, workers))
     work.build(flow).sink(DiscardSink())
     return timed_run(flow, workers, results)
 
 
-def _measured(work: _Work, plan: Plan) -> Iterator[Row]:
+def _measured(work: Work, plan: Plan) -> Iterator[Row]:
     results = work.by_hand.count()
     sides = {FUNCTIONS: work.functions, BY_HAND: work.by_hand}
     loops: dict[str, list[float]] = {name: [] for name in sides}
