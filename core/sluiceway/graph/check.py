@@ -76,6 +76,7 @@ def check(
         sends = has is None or Feature.PROCESS_OBJECTS in has.lacks
         findings += _check_graph(assembly.graph, Level.ERROR if sends else Level.WARNING)
         findings += _check_object_reuse(assembly.graph, settings)
+        findings += _check_one_process(assembly.graph, settings)
         if has is not None:
             findings += check_engine(assembly.graph, settings, has)
     return findings
@@ -171,6 +172,27 @@ def _check_object_reuse(graph: StreamGraph, settings: Settings) -> Iterator[Find
             "its results that cannot be changed, or run without object-reuse. every_way(..., object_reuse=True) "
             "tries whether results depend on it",
         )
+
+
+def _check_one_process(graph: StreamGraph, settings: Settings) -> Iterator[Finding]:
+    """The first step whose subtasks exchange records by key and have one core for all of them."""
+    if settings.engine != "local" or settings.workers:
+        return
+    for node in graph.nodes:
+        if node.parallelism > 1 and any(edge.partitioner.name == "hash" for edge in _into(graph, node)):
+            yield _finding(
+                Level.WARNING,
+                "one-process",
+                node,
+                f"{_label(node)} has {node.parallelism} subtasks, which take turns in one process and are sent "
+                "records by key: that takes longer than one subtask. Run it with workers, which use a core each "
+                f"(--workers {node.parallelism}), or with parallelism 1",
+            )
+            return
+
+
+def _into(graph: StreamGraph, node: StreamNode) -> list[StreamEdge]:
+    return [edge for edge in graph.edges if edge.target == node.id]
 
 
 def _label(node: StreamNode) -> str:

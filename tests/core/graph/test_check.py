@@ -127,6 +127,19 @@ class TestAltogether:
         program.sink(counts, sink=drain(None, str))
         assert check(program.steps) == []
 
+    def test_subtasks_that_exchange_records_in_one_process_are_warned_of_once(
+        self, program: Any, numbers: Any, drain: Any
+    ) -> None:
+        source = program.source(numbers(None, int), uid="in")
+        counts = program.reduce(program.map(source, fn=to_str), fn=max, key=text_key, uid="best")
+        program.sink(program.reduce(counts, fn=max, key=text_key, uid="again"), sink=drain(None, str))
+        (finding,) = check(program.steps, Settings(parallelism=3))
+        assert (finding.level, finding.code) == (Level.WARNING, "one-process")
+        assert "3 subtasks, which take turns in one process" in finding.message
+        assert "--workers 3" in finding.message
+        assert check(program.steps, Settings(parallelism=3, workers=3)) == []
+        assert check(program.steps, Settings(parallelism=3, engine="other")) == []
+
     def test_everything_is_found_at_once(self, program: Any, numbers: Any) -> None:
         source = program.source(numbers(1, int), parallelism=2, location="job.py:1")
         program.map(source, fn=to_int, location="job.py:2")
