@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
@@ -17,6 +17,8 @@ from sluiceway_files._places import Found
 from sluiceway_files._splits import FileSplit, Format, OpenFile, SplitReader
 
 __all__ = ["JsonLines", "OnError", "Text"]
+
+_CHUNK: Final = 1 << 20
 
 OnError = Literal["fail", "skip"]
 
@@ -45,8 +47,7 @@ class _Lined(Format):
         return [FileSplit(file.root, file.path, start, end) for start, end in parts]
 
     def read(self, file: OpenFile, split: FileSplit) -> SplitReader:
-        name = file.name if split.start == 0 else f"{file.name}, after byte {split.start}"
-        return _LineReader(Blocks(file, split, self.max_line_length), self.decoder(name), split, file)
+        return _LineReader(Blocks(file, split, self.max_line_length), self.decoder, split, file)
 
     def decoder(self, name: str) -> _Decoder:
         raise NotImplementedError
@@ -155,9 +156,14 @@ class _JsonDecoder:
 
 
 class _LineReader(SplitReader):
-    def __init__(self, blocks: Blocks, decoder: _Decoder, split: FileSplit, file: OpenFile) -> None:
+    def __init__(
+        self, blocks: Blocks, decoder_of: Callable[[str], _Decoder], split: FileSplit, file: OpenFile
+    ) -> None:
+        name = file.name if split.start == 0 else f"{file.name}, after byte {split.start}"
         self._blocks = blocks
-        self._decoder = decoder
+        self._decoder_of = decoder_of
+        self._decoder = decoder = decoder_of(name)
+        self._file = file
         self._skipped = file.metrics.counter("records_skipped")
         self._records: list[Any] = []
         self._split = split  # once a block was read, its offset and line are those of the block
@@ -193,10 +199,39 @@ class _LineReader(SplitReader):
         offset, block = self._blocks.read()
         if not block:
             return self._blocks.ended
-        self._records = self._decoder.decode(block)
+        try:
+            self._records = self._decoder.decode(block)
+        except ConnectorError as error:
+            raise self._in_file(error, block, line) from error.__cause__
         self._skipped.inc(self._decoder.skipped - skipped)
         self._taken = min(self._to_skip, len(self._records))
         self._to_skip -= self._taken
         self._split = replace(self._split, offset=offset, line=line)
         self._begun = True
         return True
+
+    def _in_file(self, error: ConnectorError, block: bytes, line: int) -> ConnectorError:
+        """Return the error with the number that its line has in the file, where it has one in a part of it."""
+        start = self._split.start
+        if start == 0:
+            return error
+        try:
+            before = _count_lines(self._file.raw, start - 1) + 1  # the line that goes over to this part, too
+            decoder = self._decoder_of(self._file.name)
+            decoder.lines = before + line
+            decoder.decode(block)
+        except ConnectorError as numbered:
+            return numbered
+        except (OSError, ValueError):  # the file is gone, or cannot be read again
+            pass
+        return error
+
+
+def _count_lines(raw: Any, end: int) -> int:
+    """Return the number of line feeds before a byte of a file. Moves the position."""
+    raw.seek(0)
+    count = 0
+    while end > 0 and (data := raw.read(min(end, _CHUNK))):
+        count += data.count(LF)
+        end -= len(data)
+    return count

@@ -310,11 +310,20 @@ def test_or_it_is_left_out_and_counted(tmp_path: Path) -> None:
         assert driver.metrics[0].counter("records_skipped").value == 2
 
 
-def test_a_line_in_a_later_part_is_counted_from_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize("split_size", range(1, 60))
+@pytest.mark.parametrize("chunk", [1, 7, 1000])
+def test_a_line_in_a_later_part_is_counted_from_the_start_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split_size: int, chunk: int
+) -> None:
+    monkeypatch.setattr("sluiceway_files._lined._CHUNK", chunk)
+    monkeypatch.setattr("sluiceway_files._blocks._CHUNK", max(chunk, 5))
     path = tmp_path / "a.jsonl"
-    path.write_text('{"a": 1}\n{"a": 2}\n{"a": 3}\noops\n')
-    with pytest.raises(ConnectorError, match=rf"^{path}, after byte \d+, line \d: JSON is malformed"):
-        drive_source(FilesSource.json_lines(path, split_size=10))
+    path.write_text('{"a": 1}\n{"a": 2}\n\n{"a": 3}\n{"a": 3}\noops\n{"a": 4}\n')
+    with pytest.raises(ConnectorError, match=rf"^{path}, line 6: JSON is malformed"):
+        drive_source(FilesSource.json_lines(path, split_size=split_size))
+    path.write_bytes(b"a\nbc\n\nd\n\xff\nlast")
+    with pytest.raises(ConnectorError, match=rf"^{path}, line 5: byte 0xff"):
+        drive_source(FilesSource.text(path, split_size=split_size))
 
 
 # ---- CSV -------------------------------------------------------------------------------------------------------
