@@ -167,12 +167,16 @@ class HashPartitioner(_RoutingPartitioner):
         if self.consumers == 1:
             return ((0, batch),)
         parts: list[list[Any]] = [[] for _ in range(self.consumers)]
-        if not self._with_keys and batch.timestamps is None:
-            self._split(batch.values, parts)
-            return [(i, Batch(part)) for i, part in enumerate(parts) if part]
+        if not self._with_keys:
+            if batch.timestamps is None:
+                self._split(batch.values, parts)
+                return [(i, Batch(part)) for i, part in enumerate(parts) if part]
+            stamps: list[list[int]] = [[] for _ in parts]
+            self._split_stamped(batch.values, batch.timestamps, parts, stamps)
+            return [(i, Batch(part, stamps[i])) for i, part in enumerate(parts) if part]
         keys: list[list[Any]] = [[] for _ in parts]
         routes = self._route(batch.values, parts, keys)
-        return self._batches(parts, batch.timestamps, routes, keys if self._with_keys else None)
+        return self._batches(parts, batch.timestamps, routes, keys)
 
     # One pass each, with as few looks at a record as can be: it is memory that takes the time here.
 
@@ -187,6 +191,22 @@ class HashPartitioner(_RoutingPartitioner):
             except TypeError:
                 check_key(of_value)  # says which key is unhashable
                 raise
+
+    @record_loop
+    def _split_stamped(
+        self, values: list[Any], timestamps: list[int], parts: list[list[Any]], stamps: list[list[int]]
+    ) -> None:
+        key_of, known = self._key, self._known
+        append, append_stamp = [part.append for part in parts], [part.append for part in stamps]
+        for value, timestamp in zip(values, timestamps, strict=True):
+            of_value = key_of(value)
+            try:
+                route = known[of_value]
+            except TypeError:
+                check_key(of_value)
+                raise
+            append[route](value)
+            append_stamp[route](timestamp)
 
     @record_loop
     def _route(self, values: list[Any], parts: list[list[Any]], keys: list[list[Any]]) -> list[int]:
