@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from dis import get_instructions
+from dis import Instruction, get_instructions
 from functools import lru_cache
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, TypeVar
@@ -17,7 +17,7 @@ from weakref import ref
 
 from sluiceway.isolation import extend_isolated
 
-__all__ = ["MISSING", "Fault", "locate", "record_loop", "register_loop", "shown", "step_around"]
+__all__ = ["MISSING", "Fault", "locate", "record_loop", "register_loop", "shown", "step_around", "stored_by"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -58,10 +58,20 @@ def _set_by(code: CodeType, line: int) -> set[str]:
     found: set[str] = set()
     for instruction in get_instructions(code):
         positions = instruction.positions
-        if instruction.opname.startswith("STORE_") and positions is not None and positions.lineno == line:
-            names = instruction.argval
-            found.update(names if isinstance(names, tuple) else [str(names)])
+        if positions is not None and positions.lineno == line:
+            found.update(stored_by(instruction))
     return found
+
+
+def stored_by(instruction: Instruction) -> tuple[str, ...]:
+    """The variables that an instruction sets."""
+    if not instruction.opname.startswith("STORE_"):
+        return ()
+    names = instruction.argval
+    if not isinstance(names, tuple):
+        return (str(names),)
+    # Since Python 3.13 some instructions are two: this one sets the first and reads the second.
+    return names[:1] if instruction.opname == "STORE_FAST_LOAD_FAST" else names
 
 
 def _read_plain(frame: FrameType, line: int, called: FrameType | None) -> Fault:

@@ -13,7 +13,7 @@ from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_VARARGS, 
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any, Final, TypeAlias
 
-from sluiceway.faults import MISSING, Fault, register_loop
+from sluiceway.faults import MISSING, Fault, register_loop, stored_by
 from sluiceway.functions import Function
 from sluiceway.isolation import ATOMS, extend_isolated, isolated
 from sluiceway.steps import FilterStep, FlatMapStep, MapStep, Step
@@ -187,10 +187,8 @@ def argument_of(function: object) -> str | None:
 
 def _binds(code: CodeType, name: str) -> bool:
     for instruction in get_instructions(code):
-        if "STORE" in instruction.opname or "DELETE" in instruction.opname:
-            named = instruction.argval
-            if name == named or (isinstance(named, tuple) and name in named):
-                return True
+        if name in stored_by(instruction) or ("DELETE" in instruction.opname and name == instruction.argval):
+            return True
     return any(isinstance(part, CodeType) and _binds(part, name) for part in code.co_consts)
 
 

@@ -103,7 +103,8 @@ class Stamper:
     def _assigned(self, assign: Callable[[Any], Any], values: list[Any]) -> list[Any]:
         left = iter(values)
         try:
-            return [assign(value) for value in left]
+            # Not named value: since Python 3.12 a variable of a comprehension is one of the function's.
+            return [assign(each) for each in left]
         except Exception:
             value = values[len(values) - length_hint(left) - 1]  # noqa: F841 (for who looks for the record)
             raise
@@ -115,7 +116,7 @@ class Stamper:
         left = iter(values)
         given = [MIN_WATERMARK] * len(values) if before is None else before
         try:
-            return [extract(value, timestamp) for value, timestamp in zip(left, given, strict=True)]
+            return [extract(each, was) for each, was in zip(left, given, strict=True)]
         except Exception:
             value = values[len(values) - length_hint(left) - 1]  # noqa: F841
             raise

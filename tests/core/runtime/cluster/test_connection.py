@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,6 +25,9 @@ from sluiceway.runtime.cluster.messages import (
 )
 from sluiceway.runtime.poller import SelectorPoller
 from sluiceway.runtime.worker import Worker
+
+# Later versions of Python nest deeper than the frames that are read before authentication.
+_TOO_DEEP = "RecursionError: " if sys.version_info < (3, 12) else "DecodeError: "
 
 
 class End:
@@ -151,7 +155,7 @@ def frame(message: Message) -> bytes:
         ),
         (frame(Hello("worker", b"short")), "sent a nonce that is none"),
         (framed(b"\x83\xa4type\xa5Hello\xa4role\xa3\xff\xfe\xfd\xa5nonce\xc4\1a"), "UnicodeDecodeError: "),
-        (framed(b"\x82\xa4type\xa5Hello\xa1x" + b"\x91" * 1000), "RecursionError: "),
+        (framed(b"\x82\xa4type\xa5Hello\xa1x" + b"\x91" * 1000), _TOO_DEEP),
     ],
 )
 def test_strangers_are_told_from_peers(stage: Stage, data: bytes, says: str) -> None:
@@ -169,7 +173,7 @@ def test_strangers_are_told_from_peers(stage: Stage, data: bytes, says: str) -> 
     ("data", "says"),
     [
         (framed(b"\x82\xa4type\xa9CancelJob\xa3job\xa3\xff\xfe\xfd"), "UnicodeDecodeError: "),
-        (framed(b"\x82\xa4type\xa9Heartbeat\xa1x" + b"\x91" * 2000), "RecursionError: "),
+        (framed(b"\x82\xa4type\xa9Heartbeat\xa1x" + b"\x91" * 30_000), "RecursionError: "),
         (framed(b"\x82\xa4type\xabDeployTasks\xa8attempts\xdd\xff\xff\xff\xff\xa1a"), "DecodeError: "),
         (frame(Hello("worker", b"n" * 32)), "began anew in the middle"),
         ((1 << 31).to_bytes(4, "big"), "which exceeds the limit, 1073741824"),
