@@ -11,8 +11,6 @@ import sys
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 __all__ = ["install_command"]
 
@@ -37,6 +35,10 @@ def _from_where_it_was(requirement: str) -> list[str]:
     origin = _origin(name) if extras else {}  # without extras it is not there yet, or too old
     url = str(origin.get("url", ""))
     if "dir_info" in origin and url.startswith("file:"):
+        # Imported here: it needs http and ssl, and every program imports this module.
+        from urllib.parse import urlsplit
+        from urllib.request import url2pathname
+
         path = url2pathname(urlsplit(url).path)
         if os.path.isdir(path):
             editable = ["-e"] if origin["dir_info"].get("editable") else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final
 
 __all__ = ["HIDDEN", "is_secret", "redact", "redact_option", "redact_options", "redact_urls"]
@@ -14,26 +15,27 @@ _WORDS: Final = (
     "password|passwd|passphrase|pwd|secret|token|api[-_.]?key|access[-_.]?key(?:[-_.]?id)?|secret[-_.]?key|private[-_.]?key"
     "|account[-_.]?key|client[-_.]?secret|credentials?|sas[-_.]?token|signature|authorization|sasl[-_.]?jaas[-_.]?config"
 )
-_SOME: Final = re.compile(_WORDS, re.IGNORECASE)
-_NAME: Final = re.compile(rf"(?:^|[-_.\s])(?:{_WORDS})$|(?:password|secret|token)$|^key$", re.IGNORECASE)
-
 # scheme://user:password@host: the password goes up to the last @ before the path; a user alone may be a token. The
 # scheme is bounded: otherwise long texts take time that grows with their square.
-_URL: Final = re.compile(r"\b([a-z][a-z0-9+.-]{0,30}://)([^\s/?#'\"@:]*)(?::([^\s/?#'\"]*))?@", re.IGNORECASE)
+_URL: Final = r"\b([a-z][a-z0-9+.-]{0,30}://)([^\s/?#'\"@:]*)(?::([^\s/?#'\"]*))?@"
 # Secret keys of S3 have slashes; a port has none before the @ of something else.
-_WITH_SLASH: Final = re.compile(
-    r"\b([a-z][a-z0-9+.-]{0,30}://[^\s/?#'\"@:]*):(?!\d{1,5}/)([^\s'\"@?]{0,200})@", re.IGNORECASE
-)
-_PAIR: Final = re.compile(
+_WITH_SLASH: Final = r"\b([a-z][a-z0-9+.-]{0,30}://[^\s/?#'\"@:]*):(?!\d{1,5}/)([^\s'\"@?]{0,200})@"
+_NAME: Final = rf"(?:^|[-_.\s])(?:{_WORDS})$|(?:password|secret|token)$|^key$"
+_PAIR: Final = (
     rf"""((?:^|[?&;,\s({{\[])["']?[\w.-]*?(?:{_WORDS})["']?\s*[=:]\s*)"""
-    r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s&;,)}\]"']+)""",
-    re.IGNORECASE,
+    r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s&;,)}\]"']+)"""
 )
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern when it is used: that takes milliseconds, and most programs have nothing to hide."""
+    return re.compile(pattern, re.IGNORECASE)
 
 
 def is_secret(name: str) -> bool:
     """Whether an option of this name holds a credential, as ``password``, ``sasl.password`` and ``api_key`` do."""
-    return _NAME.search(name) is not None
+    return _compiled(_NAME).search(name) is not None
 
 
 def redact(text: str) -> str:
@@ -42,14 +44,14 @@ def redact(text: str) -> str:
     ``postgresql://ann:hush@db/x?sslpassword=y`` becomes ``postgresql://ann:***@db/x?sslpassword=***``.
     """
     text = redact_urls(text)
-    return _PAIR.sub(_of_pair, text) if _SOME.search(text) else text
+    return _compiled(_PAIR).sub(_of_pair, text) if _compiled(_WORDS).search(text) else text
 
 
 def redact_urls(text: str) -> str:
     """Return a text with ``***`` in place of the passwords of its URLs; for texts that hold users' own code."""
     if "://" in text and "@" in text:
-        text = _WITH_SLASH.sub(rf"\1:{HIDDEN}@", text)
-        text = _URL.sub(_of_url, text)
+        text = _compiled(_WITH_SLASH).sub(rf"\1:{HIDDEN}@", text)
+        text = _compiled(_URL).sub(_of_url, text)
     return text
 
 

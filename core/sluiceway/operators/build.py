@@ -5,29 +5,18 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
+from importlib import import_module
 from typing import Any, Protocol
 
 from sluiceway.elements import Batch, Element
 from sluiceway.errors import GraphError
 from sluiceway.functions import DEAD_LETTERS, FunctionObject
 from sluiceway.isolation import all_unchangeable, isolated_all, look_unchangeable, separated
-from sluiceway.operators.asynchronous import AsyncOperator
 from sluiceway.operators.base import Operator, OperatorContext
-from sluiceway.operators.batches import BatchProcessOperator, KeyedBatchProcessOperator
-from sluiceway.operators.broadcast import make_broadcast_operator
-from sluiceway.operators.co import make_co_operator
 from sluiceway.operators.deadletters import dead_letter_output
-from sluiceway.operators.feedback import IterationHeadOperator
 from sluiceway.operators.fused import FusedOperator
 from sluiceway.operators.fusedloops import MAX_FLAT_MAPS
-from sluiceway.operators.joins import AsOfJoinOperator, IntervalJoinOperator
-from sluiceway.operators.keyed import KeyedAggregateOperator, KeyedCountOperator, KeyedReduceOperator
-from sluiceway.operators.keyedrecords import KeyedRecordOperator
-from sluiceway.operators.process import KeyedProcessOperator, ProcessOperator
-from sluiceway.operators.sink import SinkOperator
-from sluiceway.operators.source import SourceOperator
-from sluiceway.operators.timestamps import TimestampsOperator
-from sluiceway.operators.windows.making import make_window_operator
 from sluiceway.steps import (
     AsOfJoinStep,
     AsyncStep,
@@ -58,30 +47,38 @@ from sluiceway.streamgraph import StreamEdge, StreamNode
 
 __all__ = ["build_operators", "own_copy"]
 
-_OPERATORS: dict[type[Step], Callable[[OperatorContext], Operator]] = {
-    ProcessStep: ProcessOperator,
-    BatchProcessStep: BatchProcessOperator,
-    KeyedBatchProcessStep: KeyedBatchProcessOperator,
-    KeyedMapStep: KeyedRecordOperator,
-    KeyedFlatMapStep: KeyedRecordOperator,
-    KeyedFilterStep: KeyedRecordOperator,
-    KeyedReduceStep: KeyedReduceOperator,
-    KeyedAggregateStep: KeyedAggregateOperator,
-    KeyedCountStep: KeyedCountOperator,
-    KeyedProcessStep: KeyedProcessOperator,
-    IntervalJoinStep: IntervalJoinOperator,
-    AsOfJoinStep: AsOfJoinOperator,
-    BroadcastProcessStep: make_broadcast_operator,
-    CoMapStep: make_co_operator,
-    CoFlatMapStep: make_co_operator,
-    CoProcessStep: make_co_operator,
-    IterationHeadStep: IterationHeadOperator,
-    AsyncStep: AsyncOperator,
-    SinkStep: SinkOperator,
-    SourceStep: SourceOperator,
-    TimestampsStep: TimestampsOperator,
-    WindowStep: make_window_operator,
+# Imported when a job has such a step: a job has few kinds, and all of them take a tenth of the time to start.
+_OPERATORS: dict[type[Step], str] = {
+    ProcessStep: "process:ProcessOperator",
+    BatchProcessStep: "batches:BatchProcessOperator",
+    KeyedBatchProcessStep: "batches:KeyedBatchProcessOperator",
+    KeyedMapStep: "keyedrecords:KeyedRecordOperator",
+    KeyedFlatMapStep: "keyedrecords:KeyedRecordOperator",
+    KeyedFilterStep: "keyedrecords:KeyedRecordOperator",
+    KeyedReduceStep: "keyed:KeyedReduceOperator",
+    KeyedAggregateStep: "keyed:KeyedAggregateOperator",
+    KeyedCountStep: "keyed:KeyedCountOperator",
+    KeyedProcessStep: "process:KeyedProcessOperator",
+    IntervalJoinStep: "joins:IntervalJoinOperator",
+    AsOfJoinStep: "joins:AsOfJoinOperator",
+    BroadcastProcessStep: "broadcast:make_broadcast_operator",
+    CoMapStep: "co:make_co_operator",
+    CoFlatMapStep: "co:make_co_operator",
+    CoProcessStep: "co:make_co_operator",
+    IterationHeadStep: "feedback:IterationHeadOperator",
+    AsyncStep: "asynchronous:AsyncOperator",
+    SinkStep: "sink:SinkOperator",
+    SourceStep: "source:SourceOperator",
+    TimestampsStep: "timestamps:TimestampsOperator",
+    WindowStep: "windows.making:make_window_operator",
 }
+
+
+@cache
+def _maker(place: str) -> Callable[[OperatorContext], Operator]:
+    module, _, name = place.partition(":")
+    made: Callable[[OperatorContext], Operator] = getattr(import_module(f"sluiceway.operators.{module}"), name)
+    return made
 
 
 class EdgeOutput(Protocol):
@@ -202,7 +199,7 @@ def build_operators(
         if step.record_wise:
             operator = FusedOperator([context(n) for n in group])
         elif type(step) in _OPERATORS:
-            operator = _OPERATORS[type(step)](context(group[0]))
+            operator = _maker(_OPERATORS[type(step)])(context(group[0]))
         else:
             raise GraphError(f"step {group[0].name!r}: this engine cannot run a {step.kind!r} step")
         heads[group[0].id] = operator

@@ -14,7 +14,6 @@ from sluiceway.gates import InputGate
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.operators import OperatorContext
 from sluiceway.operators.calls import Calls
-from sluiceway.operators.combining import CombiningPartition
 from sluiceway.outputs import ResultPartition
 from sluiceway.partitioners import BroadcastPartitioner, HashPartitioner, make_partitioner
 from sluiceway.runtime.deployment import OutputDescriptor, TaskDeployment
@@ -163,6 +162,8 @@ def open_partition(
         far = len(senders) > 1 or not senders[0].by_reference
         if far and isinstance(serializer, ContentSerializer):
             timeout_ms, full = node.buffer_timeout_ms, deployment.settings.batch_size
+            from sluiceway.operators.combining import CombiningPartition  # for windows alone
+
             return CombiningPartition(partitioner, senders, timeout_ms, full, output.combined)
     return ResultPartition(
         partitioner,

@@ -26,7 +26,6 @@ from sluiceway.graph import (
     scheduling_strategy,
 )
 from sluiceway.inflight import may_overtake
-from sluiceway.operators.combining import combined_step
 from sluiceway.runtime.deployment import InputDescriptor, OutputDescriptor, TaskDeployment
 from sluiceway.runtime.enginelog import DEBUG, INFO, log
 from sluiceway.runtime.failure import add_note, contained
@@ -41,7 +40,7 @@ from sluiceway.runtime.jobmanager.jobcheckpoints import (
 )
 from sluiceway.runtime.jobmanager.sources import SourceCoordinator
 from sluiceway.runtime.snapshots import JobSnapshot, TaskSnapshot, edge_names
-from sluiceway.steps import SourceStep
+from sluiceway.steps import SourceStep, WindowStep
 from sluiceway.transport import ChannelId
 
 __all__ = ["JobMaster", "WorkerGateway"]
@@ -382,6 +381,12 @@ class JobMaster:
         if deployments:
             self._gateway.submit(deployments)
 
+    def _combined(self, edge: JobEdge) -> WindowStep | None:
+        # Imported here: it needs the operators of windows, and many jobs have neither these nor edges.
+        from sluiceway.operators.combining import combined_step
+
+        return combined_step(edge.edge.partitioner, self.graph.vertex(edge.target).head, self._settings)
+
     def _deployment(self, vertex: ExecutionVertex) -> TaskDeployment:
         job_vertex = vertex.job_vertex
         executions = self.executions
@@ -400,7 +405,7 @@ class JobMaster:
                 record_type=self._record_type(edge),
                 edge=self._edge_names[edge.id],
                 overtakes=may_overtake(edge.edge.partitioner.name) and not edge.feedback,
-                combined=combined_step(edge.edge.partitioner, self.graph.vertex(edge.target).head, self._settings),
+                combined=self._combined(edge),
             )
             for edge in self.graph.out_edges(job_vertex.id)
         ]

@@ -1,0 +1,97 @@
+"""Modules that a program pays for although it does not use them: none, so that jobs start fast."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# What takes long to import, or starts something when it is.
+HEAVY = {
+    "asyncio",
+    "cloudpickle",
+    "concurrent.futures",
+    "ctypes",
+    "http",
+    "logging",
+    "multiprocessing",
+    "numpy",
+    "pandas",
+    "prometheus_client",
+    "pyarrow",
+    "pydantic",
+    "pyspark",
+    "rocksdict",
+    "sqlalchemy",
+    "sqlite3",
+    "ssl",
+    "statistics",
+    "subprocess",
+    "unittest",
+    "urllib.request",
+    "xml",
+    "zmq",
+    "zstandard",
+}
+# What other commands, other engines and other kinds of steps need.
+APART = {
+    "sluiceway.api.statedata",
+    "sluiceway.network",
+    "sluiceway.operators.asynchronous",
+    "sluiceway.operators.broadcast",
+    "sluiceway.operators.co",
+    "sluiceway.operators.joins",
+    "sluiceway.operators.keyed",
+    "sluiceway.operators.process",
+    "sluiceway.operators.windows",
+    "sluiceway.processes",
+    "sluiceway.runtime.asyncioloop",
+    "sluiceway.runtime.cluster",
+    "sluiceway.runtime.embedded",
+    "sluiceway.runtime.microbatch",
+    "sluiceway.runtime.threadedfunction",
+    "sluiceway.templates",
+    "sluiceway.testing",
+}
+
+PROGRAM = """\
+import atexit, json, sys
+import sluiceway as sw
+{early}
+flow = sw.Pipeline("empty")
+flow.from_collection([]).map(abs).filter(bool).print()
+"""
+TELL = 'atexit.register(lambda: print("loaded", json.dumps(sorted(sys.modules))))'
+
+
+def loaded(*arguments: str, cwd: Path) -> set[str]:
+    # Coverage and the like are no part of this; a site's .pth files are, and are subtracted.
+    environment = {n: v for n, v in os.environ.items() if not n.startswith(("SLUICEWAY_", "COV_"))}
+    done = subprocess.run(
+        [sys.executable, *arguments], env=environment, cwd=cwd, check=True, capture_output=True, text=True
+    )
+    line = next(each for each in done.stdout.splitlines() if each.startswith("loaded "))
+    return set(json.loads(line.partition(" ")[2]))
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> set[str]:
+    return loaded("-c", 'import json, sys; print("loaded", json.dumps(sorted(sys.modules)))', cwd=tmp_path)
+
+
+def test_importing_the_package_loads_no_part_of_it(tmp_path: Path, bare: set[str]) -> None:
+    program = 'import json, sys, sluiceway; print("loaded", json.dumps(sorted(sys.modules)))'
+    ours = loaded("-c", program, cwd=tmp_path) - bare
+    assert not ours & (HEAVY | APART)
+    assert len({m for m in ours if m.startswith("sluiceway")}) < 10
+
+
+def test_a_run_in_one_process_loads_what_the_job_needs(tmp_path: Path, bare: set[str]) -> None:
+    (tmp_path / "empty.py").write_text(PROGRAM.format(early=TELL))
+    ours = loaded("-m", "sluiceway", "run", "empty.py", cwd=tmp_path) - bare
+    assert "sluiceway.runtime.local" in ours, "it ran"
+    assert not ours & (HEAVY | APART)
