@@ -63,12 +63,37 @@ def run(
     and ends, and the directory of that is told on standard error; if there turns out to be none, it is cancelled.
     With --checkpoints DIR --resume the same command starts the job for the first time and resumes it later.
     """
+    settings = request.resolved.settings
+    with _workers_ahead(settings):
+        _run(request, settings, no_progress, quiet, take, savepoint, as_json)
+
+
+@contextmanager
+def _workers_ahead(settings: Settings) -> Iterator[None]:
+    """Start what will be workers before anything else: the engine is imported there and here at the same time."""
+    if not settings.workers or settings.engine != "local" or settings.hosted:
+        yield
+        return
+    from sluiceway.runtime.cluster.launching import ahead
+
+    with ahead(settings.workers):
+        yield
+
+
+def _run(
+    request: Request,
+    settings: Settings,
+    no_progress: bool,
+    quiet: bool,
+    take: int | None,
+    savepoint: str | None,
+    as_json: bool,
+) -> None:
     from sluiceway.api import Pipeline
     from sluiceway.api.results import collect_from
     from sluiceway.cli.manager import manager
     from sluiceway.engine import JobStatus
 
-    settings = request.resolved.settings
     plugins = manager()
     engine = plugins.engine(settings.engine)  # a wrong name is told before the pipeline's own code runs
     with load_target(request.target, request.arguments) as target, ExitStack() as stack:

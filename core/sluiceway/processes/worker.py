@@ -4,28 +4,51 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import sys
 import time
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
+from typing import Final
 
 from sluiceway.garbage import freeze_imports, seldom
 from sluiceway.runtime.cluster.directories import remove_if_dead, stay
 from sluiceway.runtime.cluster.fence import hold
 from sluiceway.runtime.cluster.guard import Guard
+from sluiceway.runtime.cluster.launching import AHEAD, WAITS_S
 from sluiceway.runtime.cluster.processes import WorkerConfig
 from sluiceway.runtime.cluster.rejoining import Patience, find_job_manager
 
 __all__ = ["main"]
+
+_NEEDED: Final = (
+    "cloudpickle",
+    "sluiceway.plugins",
+    "sluiceway.plugins.services",
+    "sluiceway.runtime.cluster.hosting",
+    "sluiceway.runtime.cluster.logfiles",
+    "sluiceway.runtime.cluster.worker",
+    "sluiceway.runtime.taskmanager",
+    "sluiceway.runtime.tasklogs",
+)
 
 
 def main() -> None:
     """Connect to the job manager, and work until it says that it is enough, or is gone."""
     # Whoever has started this process decides what becomes of it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    config = WorkerConfig(**json.loads(sys.stdin.readline()))
+    if AHEAD in sys.argv[1:]:
+        del sys.argv[1:]  # users' functions see the same as in any other worker
+        _import_needed()
+        if not select.select([0], [], [], WAITS_S)[0]:
+            return
+    told = sys.stdin.readline()
+    if not told:
+        return  # whoever has started this process wants no worker, or is gone
+    config = WorkerConfig(**json.loads(told))
     guard = Guard(config, _take_line())
     locks = [hold(config.lock), stay(Path(config.directory))] if config.lock else []
     try:
@@ -75,6 +98,17 @@ def main() -> None:
             for lock in locks:
                 lock.close()
             remove_if_dead(Path(config.directory))
+
+
+def _import_needed() -> None:
+    """Import what a worker needs, before it is known which one this is."""
+    if not sys.flags.safe_path:
+        del sys.path[0]  # the working directory, in which the user may have a module of any name
+    for module in _NEEDED:
+        with suppress(
+            ImportError
+        ):  # the path that comes with the configuration has it, or it is missing there, too
+            import_module(module)
 
 
 def _take_line() -> socket.socket:

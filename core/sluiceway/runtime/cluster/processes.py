@@ -20,9 +20,10 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Final
 
+from sluiceway.runtime.cluster.launching import launch
+
 __all__ = ["BEAT", "UP", "WorkerConfig", "WorkerHandle", "adopt_worker", "is_at_work", "start_worker"]
 
-MODULE: Final = "sluiceway.processes.worker"
 UP: Final = b"\0"
 """Says on the line that the worker is up."""
 BEAT: Final = b"."
@@ -309,29 +310,12 @@ def start_worker(config: WorkerConfig) -> WorkerHandle:
 
     It is in a process group of its own: Ctrl-C is for whoever started it.
     """
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    stderr = -1
-    with suppress(OSError):  # a process without standard error
-        stderr = os.dup(2)
-    try:
-        with theirs:
-            process = subprocess.Popen(
-                [sys.executable, "-m", MODULE],
-                stdin=theirs.fileno(),
-                stderr=theirs.fileno(),
-                pass_fds=() if stderr < 0 else (stderr,),
-                process_group=0,
-            )
-    except BaseException:
-        ours.close()
-        raise
-    finally:
-        if stderr >= 0:
-            os.close(stderr)
-    handle = _ChildProcess(process, ours)
-    told = json.dumps(asdict(replace(config, parent=os.getpid(), stderr=stderr))).encode() + b"\n"
-    ours.setblocking(True)
+    launched = launch()
+    line = launched.line
+    handle = _ChildProcess(launched.process, line)
+    told = json.dumps(asdict(replace(config, parent=os.getpid(), stderr=launched.stderr))).encode() + b"\n"
+    line.setblocking(True)
     with suppress(OSError):  # it has ended already; whoever waits for it to register finds out
-        ours.sendall(told)
-    ours.setblocking(False)
+        line.sendall(told)
+    line.setblocking(False)
     return handle
