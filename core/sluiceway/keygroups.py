@@ -211,8 +211,10 @@ def check_key(key: Hashable) -> None:
     Raises:
         UnstableKeyError: the key has no stable hash.
     """
-    if type(key) not in _ALWAYS_STABLE:
-        stable_hash(key)
+    kind = type(key)
+    if kind in _ALWAYS_STABLE or (kind is tuple and _ALWAYS_STABLE.issuperset(map(type, key))):  # type: ignore[call-overload]
+        return
+    stable_hash(key)
 
 
 def register_key_type(cls: type[T], stable_key: Callable[[T], Hashable]) -> None:
