@@ -13,7 +13,7 @@ STEPS: tuple[Callable[[int], int], ...] = (lambda x: x + 1, lambda x: x * 3, lam
 
 
 def measure(plan: Plan) -> Iterator[Row]:
-    numbers = range(plan.size(8_000_000, 5_000))
+    numbers = range(plan.size(6_000_000, 5_000))
 
     def chain(flow: sw.Pipeline) -> sw.DataStream[int]:
         first, second, third, fourth = STEPS

@@ -24,7 +24,7 @@ __all__ = ["checkpoints_in", "is_there", "measure", "missing"]
 
 KEYS = (10_000, 100_000, 1_000_000)
 WINDOWED_KEYS = 100_000
-RECORDS = 5_000_000
+RECORDS = 4_000_000
 AIMS = {"memory": 0.9, "rocksdb": 0.8}
 LATE_MS = 5_000
 

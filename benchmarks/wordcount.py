@@ -61,7 +61,7 @@ class CountWordsInBatches(sw.KeyedBatchProcessFunction[str, Pair, Pair]):
 
 
 def measure(plan: Plan) -> Iterator[Row]:
-    lines = zipf_lines(plan.size(250_000, 300))
+    lines = zipf_lines(plan.size(150_000, 300))
 
     def comparison(
         name: str,
@@ -91,8 +91,7 @@ def measure(plan: Plan) -> Iterator[Row]:
         ),
         plan,
     )
-    for parallelism in (2, 4):
-        yield from compare(_in_parallel(lines, functions, parallelism), plan)
+    yield from compare(_in_parallel(lines, functions, 2), plan)
     yield from compare(
         comparison("count()", lambda words: words.count(), Loop(_counted, lines, split, word_of)), plan
     )

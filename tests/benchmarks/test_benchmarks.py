@@ -38,7 +38,6 @@ ROWS = [
     *(f"word count, reduce{loop}" for loop in LOOPS),
     f"word count, reduce, lambdas without types{LOOPS[0]}",
     f"word count, reduce, parallelism 2 in one process{LOOPS[0]}",
-    f"word count, reduce, parallelism 4 in one process{LOOPS[0]}",
     *(
         f"word count, {way}{loop}"
         for way in ("count()", "process function with state", "process function of batches")
