@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
 from typing import Any, TypeAlias
 
 from sluiceway.elements import Batch
@@ -160,16 +161,16 @@ class KeyedProcessingOperator(ProcessingOperator, TimedKeyedOperator):
     @record_loop
     def _keyed_loop(self, call: Called, key_of: Callable[[Any], Any], batch: Batch[Any], results: Results) -> None:
         ctx, values, made, store = self._ctx, results.values, results.stamps, self.store
-        keys, stamps = batch.keys, batch.timestamps
+        unknown = batch.keys is None
         kind: type = list
         extend = self.extend
-        ctx.stamp = None
-        for index, value in enumerate(batch.values):
-            key = key_of(value) if keys is None else keys[index]
+        keys: Iterable[Any] = repeat(None) if batch.keys is None else batch.keys
+        stamps: Iterable[int | None] = repeat(None) if batch.timestamps is None else batch.timestamps
+        for value, key, timestamp in zip(batch.values, keys, stamps, strict=False):
+            if unknown:
+                key = key_of(value)
             store.current_key = ctx.key = key
-            timestamp = None
-            if stamps is not None:
-                timestamp = ctx.stamp = stamps[index]
+            ctx.stamp = timestamp
             returned = call(value, ctx)
             if returned is None:
                 continue
@@ -177,7 +178,11 @@ class KeyedProcessingOperator(ProcessingOperator, TimedKeyedOperator):
                 kind = check_results(self._said, returned)
             extend(values, returned)  # a generator runs here, while the key is still the record's
             if timestamp is not None:
-                made.extend([timestamp] * (len(values) - len(made)))
+                added = len(values) - len(made)
+                if added == 1:
+                    made.append(timestamp)
+                elif added:
+                    made.extend([timestamp] * added)
 
     @record_loop
     def _careful_keyed_loop(
