@@ -1,0 +1,77 @@
+"""Results of keyed process functions: their timestamps, however many there are for a record, and who is blamed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sluiceway as sw
+
+Record = tuple[str, int, int]  # key, results to emit, event time
+
+
+class Emit(sw.KeyedProcessFunction[str, Record, Record]):
+    """So many results for each record; by turns as a list, from a generator, or None where there are none."""
+
+    def process_element(self, value: Record, ctx: sw.KeyedProcessFunction.Context) -> Iterable[Record] | None:
+        assert ctx.get_current_key() == value[0]
+        if value[1] == 0:
+            return None
+        results = [(value[0], index, ctx.timestamp() or -1) for index in range(value[1] - 1)]
+        return iter(results) if value[1] % 2 else results
+
+
+class Seen(sw.ProcessFunction[Record, tuple[Record, int | None]]):
+    def process_element(
+        self, value: Record, ctx: sw.ProcessFunction.Context
+    ) -> Iterable[tuple[Record, int | None]]:
+        yield value, ctx.timestamp()
+
+
+def outcome(
+    records: list[Record], size: int, *, stamped: bool, parallelism: int
+) -> list[tuple[Record, int | None]]:
+    flow = sw.Pipeline("emit", parallelism=parallelism)
+    stream = flow.from_collection(records, timestamp=(lambda record: record[2]) if stamped else None)
+    seen = stream.key_by(lambda record: record[0]).process(Emit()).process(Seen()).collect()
+    flow.run(batch_size=size)
+    return list(seen)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 4), st.integers(0, 99)), max_size=20),
+    st.sampled_from([1, 3, 100]),
+    st.booleans(),
+    st.sampled_from([1, 2]),
+)
+def test_each_result_has_the_timestamp_of_its_record(
+    records: list[Record], size: int, stamped: bool, parallelism: int
+) -> None:
+    expected = [
+        ((key, index, time if stamped and time else -1), time if stamped else None)
+        for key, number, time in records
+        for index in range(number - 1)
+    ]
+    got = outcome(records, size, stamped=stamped, parallelism=parallelism)
+    assert got == expected if parallelism == 1 else sorted(got, key=repr) == sorted(expected, key=repr)
+
+
+def test_a_key_that_cannot_be_had_is_told_of_its_own_record() -> None:
+    """Neither key nor timestamp are those of the record before."""
+    flow = sw.Pipeline("keys")
+    records = flow.from_collection([4, 2, 0, 1], timestamp=lambda value: value + 100)
+    keyed = records.key_by(lambda value: 12 // value)
+
+    class Nothing(sw.KeyedProcessFunction[int, int, int]):
+        def process_element(self, value: int, ctx: sw.KeyedProcessFunction.Context) -> None:
+            pass
+
+    keyed.process(Nothing()).for_each(print)
+    with pytest.raises(ZeroDivisionError) as raised:
+        flow.run()
+    said = "\n".join(raised.value.__notes__)
+    assert "record: 0\ntimestamp: 100 ms" in said
+    assert "key" not in said.partition("record:")[2]
