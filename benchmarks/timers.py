@@ -1,4 +1,4 @@
-"""A million timers, every one of them another, set and fired: against a loop over a heap.
+"""Timers, 400,000 of them and every one another, set and fired: against a loop over a heap.
 
 Each record sets a timer up to a minute ahead; event time moves on with the records. The loop keeps a set beside
 the heap, because setting a timer twice is setting it once.
@@ -43,7 +43,7 @@ class SetTimer(sw.KeyedProcessFunction[int, Record, Timer]):
 
 
 def measure(plan: Plan) -> Iterator[Row]:
-    records = _records(plan.size(1_000_000, 3_000))
+    records = _records(plan.size(400_000, 3_000))
     yield from _both("timers of the queue", records, Loop(_queue, records), plan)
     function = Job(lambda flow: _fired(flow, records))
     yield from _both("timers of a keyed process function", records, function, plan)
