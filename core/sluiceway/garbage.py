@@ -19,6 +19,9 @@ _SELDOM: Final = 50_000
 # Of CPython 3.11 and 3.12, and of later versions. Any other number was chosen by the program.
 _DEFAULTS: Final = (700, 2000)
 
+# Python 3.12 counts some hundred objects of its own as frozen. A program that freezes has more than ten thousand.
+_FROZEN: Final = 2_000
+
 # Absent outside CPython.
 _get_threshold: Callable[[], tuple[int, ...]] | None = getattr(gc, "get_threshold", None)
 _set_threshold: Callable[..., Any] | None = getattr(gc, "set_threshold", None)
@@ -122,7 +125,7 @@ def settling() -> Iterator[None]:
             yield
         finally:
             # What the program has frozen must stay so, and nothing unfreezes a part.
-            if _freeze is not None and (_imports_are_frozen or not gc.get_freeze_count()):
+            if _freeze is not None and (_imports_are_frozen or gc.get_freeze_count() < _FROZEN):
                 _freeze()  # makes old objects of them
                 gc.unfreeze()
 
