@@ -23,7 +23,6 @@ from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from gc import get_referents
-from itertools import chain
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -287,10 +286,13 @@ def copied(value: Any) -> Any:
     if cls in ATOMS or (cls is tuple and ATOMS.issuperset(map(type, value))):
         return value
     flat = _FLAT.get(cls)
-    if flat is not None and ATOMS.issuperset(map(type, chain(value, value.values()) if cls is dict else value)):
-        return flat(value)
-    if unchangeable(value):
-        return value
+    if flat is None:
+        if unchangeable(value):
+            return value
+    else:
+        parts = [*value, *value.values()] if cls is dict else value
+        if ATOMS.issuperset(map(type, parts)) or all_unchangeable(list(parts)):
+            return flat(value)
     try:
         return deepcopy(value)
     except Exception as error:
