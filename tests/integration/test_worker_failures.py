@@ -21,7 +21,7 @@ import pytest
 import sluiceway as sw
 from sluiceway.engine import JobStatus
 from sluiceway.errors import GraphError, SluicewayError
-from sluiceway.runtime.cluster import processes
+from sluiceway.runtime.cluster import launching
 from sluiceway.testing import CollectingSink
 
 
@@ -257,7 +257,7 @@ def test_what_cannot_be_sent_is_named_before_anything_starts(monkeypatch: pytest
 
 
 def test_a_worker_that_cannot_start_is_told_of_with_what_it_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "MODULE", "sluiceway.processes.nowhere")
+    monkeypatch.setattr(launching, "MODULE", "sluiceway.processes.nowhere")
     flow = sw.Pipeline("nowhere")
     flow.from_collection(range(3)).collect()
     with pytest.raises(SluicewayError) as caught:
