@@ -12,6 +12,7 @@ from sluiceway.faults import MISSING
 from sluiceway.functions import AggregateFunction, ReduceFunction
 from sluiceway.isolation import copied
 from sluiceway.keygroups import stable_hash
+from sluiceway.operators.folds import Fold, Text, fold_of
 from sluiceway.steps import WindowContents, WindowStep
 from sluiceway.windowing import Evictor, EvictorContext, Timestamped, Window
 
@@ -36,6 +37,10 @@ class Contents(ABC):
         """Add a record; whether it is the key's first."""
 
     @abstractmethod
+    def fold(self) -> Fold:
+        """What adding a record to those of its key does."""
+
+    @abstractmethod
     def merge(self, entries: Entries, key: Any, other: Any) -> None:
         """Add what another window has kept of later records."""
 
@@ -50,8 +55,14 @@ class Contents(ABC):
 class _Reduced(Contents):
     """One record, into which the others are reduced."""
 
-    def __init__(self, reduce: Callable[[Any, Any], Any]) -> None:
-        self._reduce = reduce
+    def __init__(self, function: Any) -> None:
+        self._fold = fold_of(function, aggregates=False)
+        self._reduce: Callable[[Any, Any], Any] = (
+            function.reduce if isinstance(function, ReduceFunction) else function
+        )
+
+    def fold(self) -> Fold:
+        return self._fold
 
     def add(self, entries: Entries, key: Any, value: Any, timestamp: int) -> bool:
         kept = _kept(entries, key)
@@ -75,10 +86,14 @@ class _Aggregated(Contents):
     """An accumulator."""
 
     def __init__(self, function: AggregateFunction[Any, Any, Any]) -> None:
+        self._fold = fold_of(function, aggregates=True)
         self._create = function.create_accumulator
         self._add = function.add
         self._merge = function.merge
-        self._result = function.get_result
+        self._result = self._fold.result
+
+    def fold(self) -> Fold:
+        return self._fold
 
     def add(self, entries: Entries, key: Any, value: Any, timestamp: int) -> bool:
         kept = _kept(entries, key)
@@ -94,11 +109,14 @@ class _Aggregated(Contents):
         entries[key] = other if kept is MISSING else self._merge(kept, other)
 
     def evaluate(self, kept: Any, window: Window) -> list[Any]:
-        return [self._result(kept)]
+        return [kept if self._result is None else self._result(kept)]
 
 
 class _Elements(Contents):
     """All records, in the order in which they came."""
+
+    def fold(self) -> Fold:
+        return Fold(Text("[value]", "held.append(value)\n"), None)
 
     def add(self, entries: Entries, key: Any, value: Any, timestamp: int) -> bool:
         kept = _kept(entries, key)
@@ -128,6 +146,9 @@ class _Evicted(_Elements):
         self._context = context
         self._conclude = conclude
         self._left: list[Timestamped[Any]] = []
+
+    def fold(self) -> Fold:
+        return Fold(Text("[add(value, timestamp)]", "held.append(add(value, timestamp))\n"), Timestamped)
 
     def add(self, entries: Entries, key: Any, value: Any, timestamp: int) -> bool:
         return super().add(entries, key, Timestamped(value, timestamp), timestamp)
@@ -160,7 +181,7 @@ def contents_for(step: WindowStep, context: EvictorContext) -> Contents:
     if step.contents is WindowContents.REDUCED:
         reduce: Callable[[Any, Any], Any] = fn.reduce if isinstance(fn, ReduceFunction) else fn
         if step.evictor is None:
-            return _Reduced(reduce)
+            return _Reduced(fn)
         # There is no reducing nothing.
         return _Evicted(step.evictor, context, lambda values: [fold(reduce, values)] if values else [])
     if step.contents is WindowContents.AGGREGATED:

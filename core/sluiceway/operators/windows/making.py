@@ -6,6 +6,7 @@ from sluiceway.operators.base import Operator, OperatorContext
 from sluiceway.operators.windows.choice import sliced_operator
 from sluiceway.operators.windows.general import WindowOperator
 from sluiceway.operators.windows.merging import MergingWindowOperator
+from sluiceway.operators.windows.sessions import SessionWindowOperator, works_on_sessions
 from sluiceway.steps import WindowStep
 from sluiceway.windowing import MergingWindowAssigner
 
@@ -17,5 +18,5 @@ def make_window_operator(context: OperatorContext) -> Operator:
     step = context.node.step
     assert isinstance(step, WindowStep)
     if isinstance(step.assigner, MergingWindowAssigner):
-        return MergingWindowOperator(context)
+        return (SessionWindowOperator if works_on_sessions(step) else MergingWindowOperator)(context)
     return sliced_operator(context) or WindowOperator(context)

@@ -13,7 +13,6 @@ from sluiceway.operators.windows.contents import Entries
 from sluiceway.operators.windows.general import WindowOperator, timers_of
 from sluiceway.operators.windows.kept import MERGING, Held
 from sluiceway.windowing import MergingWindowAssigner, TimeWindow, Window
-from sluiceway.windows import EventTimeSessionWindows
 
 __all__ = ["MergingWindowOperator"]
 
@@ -35,8 +34,6 @@ class MergingWindowOperator(WindowOperator):
         self._merge = assigner.merge
         # The usual way to merge has to do with no others than those that the new window overlaps or touches.
         self._usual = type(assigner).merge is MergingWindowAssigner.merge
-        simple = type(assigner) is EventTimeSessionWindows and self._plain and not self._lateness
-        self._gap = assigner.gap_ms if simple else None  # type: ignore[attr-defined]
 
     def open(self) -> None:
         """Bind the table of windows."""
@@ -63,9 +60,6 @@ class MergingWindowOperator(WindowOperator):
 
     @record_loop
     def _loop(self, values: list[Any], stamps: list[int] | None, given: list[Any] | None) -> None:
-        if self._gap is not None and stamps is not None:
-            self._session_loop(self._gap, values, stamps, given)
-            return
         key_of, store, times = self._key, self.store, self._times
         assign, now = self._assign, times.current_processing_time
         event_time, watermark = self._event_time, self.current_watermark
@@ -78,29 +72,6 @@ class MergingWindowOperator(WindowOperator):
                 if self._add_merging(key, value, timestamp, new, self._of(key)):
                     skipped = False
             if skipped and event_time and timestamp + self._lateness <= watermark:
-                self._too_late(value, timestamp)
-
-    @record_loop
-    def _session_loop(self, gap: int, values: list[Any], stamps: list[int], given: list[Any] | None) -> None:
-        """Sessions with one gap: a record that goes on with its key's only one needs little work."""
-        key_of, store, sets = self._key, self.store, self._sets
-        add, windows = self._contents.add, self._windows
-        for index, value in enumerate(values):
-            key = key_of(value) if given is None else given[index]
-            timestamp = stamps[index]
-            store.current_key = key
-            end = timestamp + gap
-            held = self._of(key)
-            if len(held) == 1:
-                window, place = held[0]
-                if window[0] <= timestamp <= window[1]:
-                    if window[1] < end:
-                        held[0] = (TimeWindow(window[0], end), place)
-                        sets[key] = held
-                    entries = windows.get(place)
-                    add(self._entries_at(place) if entries is None else entries, key, value, timestamp)
-                    continue
-            if not self._add_merging(key, value, timestamp, TimeWindow(timestamp, end), held):
                 self._too_late(value, timestamp)
 
     def _add_merging(self, key: Any, value: Any, timestamp: int, new: Any, held: list[Held]) -> bool:

@@ -47,7 +47,8 @@ def timers(h: OperatorHarness) -> list[tuple[int, Any]]:
 
 
 def places(h: OperatorHarness) -> list[Any]:
-    """Where the operator keeps anything, empty or not."""
+    """Where the operator keeps anything in a snapshot, empty or not."""
+    h.snapshot()
     tables = operator(h).backend._backend._tables
     kept = [n for name, table in tables.items() if name != "merging windows" for n in table._namespaces if n]
     assert set(operator(h)._windows) <= set(kept)
