@@ -369,6 +369,16 @@ class WithProperty:
         KEPT.append(self)
 
 
+class Asking(type):
+    def __instancecheck__(cls, instance: Any) -> bool:
+        KEPT.append(instance)
+        return True
+
+
+class Asked(metaclass=Asking):
+    pass
+
+
 def put_into(cls: type[Registry], value: Any) -> None:
     cls.seen.append(value)
 
@@ -400,6 +410,7 @@ def test_functions_that_keep_nothing(function: Any) -> None:
         lambda v: setattr(Registry, "last", v) or isinstance(v, Registry),
         lambda v: (lambda cls: cls.seen.append(v))(Registry),
         lambda v: isinstance(put_into(Registry, v), Registry),
+        lambda v: isinstance(v, Asked),
     ],
 )
 def test_functions_that_may_keep_something(function: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from abc import ABCMeta
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from dis import Instruction, get_instructions
@@ -25,6 +26,9 @@ _READS: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 # What a function could keep objects with, though it is built in.
 _REACHING: Final = frozenset({"globals", "locals", "vars", "setattr", "eval", "exec", "__import__"})
 
+
+# Tests for a class that run no code of anybody's.
+_PLAIN_TESTS: Final = (type.__instancecheck__, ABCMeta.__instancecheck__)
 
 # What reads, computes and decides. What is not here is not trusted: newer versions of Python have other names.
 _HARMLESS: Final = frozenset(
@@ -123,7 +127,8 @@ def _reads_only(code: CodeType, known: Mapping[str, Any], seen: set[int]) -> boo
         if isinstance(found, type) and found.__module__ != "builtins" and found not in ATOMS:
             # What else is done with a class could reach its attributes, which may be a list.
             called = "NULL" in instruction.argrepr and _keeps_nothing(found, seen)
-            if not called and not _is_tested_for(instructions, i, known):
+            tested = type(found).__instancecheck__ in _PLAIN_TESTS and _is_tested_for(instructions, i, known)
+            if not called and not tested:
                 return False
         elif not (_keeps_nothing(found, seen) if callable(found) else unchangeable(found)):
             return False
