@@ -10,8 +10,11 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 	"$$p" -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
 PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 ARGS ?=
+# One process of pytest per core. A file's tests stay together, so that what they share is made once.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto
+ELSEWHERE := not slow and not soak and not kafka and not spark
 
-.PHONY: help demo demo-spark test test-all lint format bench bench-readme docs clean
+.PHONY: help demo demo-spark test test-docs test-all lint format bench bench-readme docs clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,11 +25,14 @@ demo: $(VENV)/.demo ## count the words of Python's own sources, streamed over TC
 demo-spark: $(VENV)/.spark ## install Apache Spark, and count words in one process, on workers and on Spark
 	$(BIN)/python examples/demo_files.py $(ARGS)
 
-test: $(VENV)/.dev ## run the tests that take seconds
-	$(BIN)/python -m pytest -m "not slow and not soak and not kafka and not spark" $(ARGS)
+test: $(VENV)/.dev ## run the tests of the code, on all cores, in minutes
+	$(PYTEST) --dist loadfile -m "$(ELSEWHERE) and not docs" $(ARGS)
+
+test-docs: $(VENV)/.dev ## run what the documents say, the demo, the wheel, the examples and the benchmarks' tests
+	$(PYTEST) --dist worksteal -m "$(ELSEWHERE) and docs" $(ARGS)
 
 test-all: $(VENV)/.dev ## run all tests; those whose broker or engine is not installed are skipped with the reason
-	$(BIN)/python -m pytest --hypothesis-profile explore $(ARGS)
+	$(PYTEST) --dist loadfile --hypothesis-profile explore $(ARGS)
 
 lint: $(VENV)/.dev ## check style, types, and that no floor imports from above
 	$(BIN)/ruff check .

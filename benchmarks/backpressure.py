@@ -17,9 +17,9 @@ from typing import Any
 
 import sluiceway as sw
 from benchmarks.harness import Plan, Row
-from sluiceway.checkpoints import find_checkpoints, load_metadata
+from sluiceway.checkpoint import find_checkpoints, load_metadata
 from sluiceway.connector import Sink, SinkWriter, Wait, WriterContext
-from sluiceway.connectors import GeneratorSource
+from sluiceway.connector.lib import GeneratorSource
 from sluiceway.errors import CheckpointError
 from sluiceway.plugins import default_manager
 

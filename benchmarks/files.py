@@ -21,7 +21,7 @@ from benchmarks.runs import Taken, timed_run
 from benchmarks.text import zipf_lines
 from benchmarks.windows import LATE_MS, WINDOW_MS, Event, SumOfAmounts, events_of, user_of
 from benchmarks.wordcount import Pair, add, split, word_of
-from sluiceway.connectors import DiscardSink
+from sluiceway.connector.lib import DiscardSink
 from sluiceway.windows import TumblingEventTimeWindows
 from sluiceway_files import FilesSource
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import sluiceway as sw
-from sluiceway.connectors import DiscardSink
+from sluiceway.connector.lib import DiscardSink
 
 __all__ = [
     "BY_HAND",

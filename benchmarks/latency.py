@@ -15,7 +15,7 @@ from pathlib import Path
 import sluiceway as sw
 from benchmarks.harness import Plan, Row
 from benchmarks.lineserver import WORDS
-from sluiceway.connectors import CallbackSink
+from sluiceway.connector.lib import CallbackSink
 from sluiceway_socket import SocketSource
 
 __all__ = ["measure", "quantile"]

@@ -17,7 +17,7 @@ import sluiceway as sw
 from benchmarks.checkpoints import checkpoints_in, is_there, missing
 from benchmarks.harness import Plan, Row
 from benchmarks.latency import quantile
-from sluiceway.checkpoints import load_metadata
+from sluiceway.checkpoint import load_metadata
 from sluiceway.plugins.manager import default_manager
 
 __all__ = ["measure"]

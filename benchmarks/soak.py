@@ -31,7 +31,7 @@ from textwrap import dedent
 from typing import Any, Final
 
 from benchmarks.postgresql import programs, server
-from sluiceway.runtime.cluster.fence import Fence
+from sluiceway.runtime.cluster.epoch_fence import EpochFence
 
 __all__ = ["Counted", "Soak", "main"]
 
@@ -255,7 +255,7 @@ class Soak:
     def left_over(self) -> list[str]:
         """Processes and directories that should be gone."""
         found = [f"directory {path.name}" for path in self.place.glob("sluiceway-*")]
-        return found + [f"process {pid}" for pid in Fence(self.place / "state" / "jobs" / "workers").alive()]
+        return found + [f"process {pid}" for pid in EpochFence(self.place / "state" / "jobs" / "workers").alive()]
 
 
 def _first(rows: Iterable[Any]) -> Iterator[int]:

@@ -25,7 +25,7 @@ import sluiceway as sw
 from benchmarks.harness import Plan, Row
 from benchmarks.wordcount import add, word_of
 from benchmarks.workers import WORDS_A_LINE, line_of_many, once, words_of
-from sluiceway.connectors import DiscardSink
+from sluiceway.connector.lib import DiscardSink
 from sluiceway.functions import BatchProcessFunction, KeyedBatchProcessFunction
 from sluiceway.state import ValueStateDescriptor
 from sluiceway.windows import TumblingEventTimeWindows
@@ -227,13 +227,13 @@ def _sums_by_batches(lines: sw.DataStream[str]) -> sw.DataStream[tuple[str, int,
 def _structured(directory: Path, job: Job, sink: Callable[[sw.DataStream[Any]], Any], records: int) -> Any:
     """Run it as a query that goes on from its checkpoints, in as many micro-batches as the other side's."""
     from sluiceway.runtime.microbatch.planner import BatchLimits
-    from sluiceway_sparkengine.structured import query
+    from sluiceway_spark.structured import streaming_query
 
     flow = sw.Pipeline("benchmark")
     kept = sink(job.ours(flow.source(FilesSource.text(str(directory)))))
     lines = records // job.records_a_line
     limits = BatchLimits(records=lines // FILES + 1, time_s=60.0)  # and one, to see where it ends
-    with tempfile.TemporaryDirectory() as checkpoints, patch.object(query, "LIMITS", limits):
+    with tempfile.TemporaryDirectory() as checkpoints, patch.object(streaming_query, "LIMITS", limits):
         flow.run(engine="spark", checkpoints=checkpoints, parallelism=TOGETHER, batch_size=job.batch_size)
     return kept
 

@@ -21,10 +21,10 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from benchmarks.harness import Plan, Row
-from sluiceway.buffers import NetworkBufferPool
-from sluiceway.carrier import Carrier, CarrierContext, Link, Payload
 from sluiceway.plugins import default_manager
-from sluiceway.runtime.poller import SelectorPoller
+from sluiceway.runtime.loop.poller import SelectorPoller
+from sluiceway.transport.buffers import NetworkBufferPool
+from sluiceway.transport.carrier import Carrier, CarrierContext, Link, Payload
 
 __all__ = ["measure"]
 

@@ -26,7 +26,7 @@ from benchmarks.runs import Taken, timed_run
 from benchmarks.text import zipf_lines
 from benchmarks.wordcount import Pair, add, word_of
 from sluiceway.connector import Sink, SinkWriter, WriterContext
-from sluiceway.connectors import DiscardSink
+from sluiceway.connector.lib import DiscardSink
 
 __all__ = ["measure"]
 

@@ -5,12 +5,12 @@ from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 
-from sluiceway.capabilities import Capabilities, Feature
-from sluiceway.config import Settings
+from sluiceway.config.settings import Settings
 from sluiceway.engine import Engine
+from sluiceway.engine.capabilities import Capabilities, Feature
 from sluiceway.errors import NotBuiltYetError
-from sluiceway.runtime.local import LocalEngine
-from sluiceway_sparkengine._engine import SparkEngine
+from sluiceway.runtime.local.engine import LocalEngine
+from sluiceway_spark.engine.spark_engine import SparkEngine
 
 PAGE = Path(__file__).parent / "reference" / "engines.md"
 BEGIN, END = "<!-- from here on made by docs/engines.py -->\n", "<!-- to here -->\n"

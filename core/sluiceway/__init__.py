@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
+    from sluiceway import savepoint as savepoint
     from sluiceway import state as state
     from sluiceway import windows as windows
     from sluiceway.api import (
@@ -25,13 +26,12 @@ if TYPE_CHECKING:
     from sluiceway.api.handle import JobHandle
     from sluiceway.api.joins import AsOfJoin, IntervalJoin, IntervalJoined
     from sluiceway.api.results import CloseableIterator
-    from sluiceway.api.statedata import StateRows, read_state
+    from sluiceway.api.window_joins import CoGroupedStreams, JoinedStreams, WindowedCoGroup, WindowedJoin
     from sluiceway.api.windowed import AllWindowedStream, WindowedStream
-    from sluiceway.api.windowjoins import CoGroupedStreams, JoinedStreams, WindowedCoGroup, WindowedJoin
-    from sluiceway.committing import IdempotentSink, TwoPhaseCommitSink
-    from sluiceway.config import Settings
+    from sluiceway.config.settings import Settings
     from sluiceway.connector import Sink, Source
-    from sluiceway.connectors import Collected
+    from sluiceway.connector.lib import Collected
+    from sluiceway.connector.two_phase_commit import IdempotentSink, TwoPhaseCommitSink
     from sluiceway.elements import Batch
     from sluiceway.engine import JobFailure, JobResult, JobStatus
     from sluiceway.errors import (
@@ -103,7 +103,8 @@ if TYPE_CHECKING:
         TaggedUnion,
     )
     from sluiceway.metrics import JobMetrics
-    from sluiceway.runtime.tasklogs import TaskLogFilter
+    from sluiceway.runtime.logging.task_logs import TaskLogFilter
+    from sluiceway.savepoint import StateRows, read_state
     from sluiceway.serializers.schemas import RenamedFrom
     from sluiceway.state import (
         AggregatingState,
@@ -117,7 +118,7 @@ if TYPE_CHECKING:
         ValueState,
         ValueStateDescriptor,
     )
-    from sluiceway.state_ttl import StateTtlConfig
+    from sluiceway.state.ttl import StateTtlConfig
 
     __version__: str
 
@@ -239,14 +240,14 @@ _HOMES = {
     "sluiceway.api.asynchronous": "AsyncDataStream",
     "sluiceway.api.handle": "JobHandle",
     "sluiceway.api.results": "CloseableIterator",
-    "sluiceway.api.statedata": "StateRows read_state",
+    "sluiceway.savepoint": "StateRows read_state",
     "sluiceway.api.joins": "AsOfJoin IntervalJoin IntervalJoined",
     "sluiceway.api.windowed": "AllWindowedStream WindowedStream",
-    "sluiceway.api.windowjoins": "CoGroupedStreams JoinedStreams WindowedCoGroup WindowedJoin",
-    "sluiceway.committing": "IdempotentSink TwoPhaseCommitSink",
-    "sluiceway.config": "Settings",
+    "sluiceway.api.window_joins": "CoGroupedStreams JoinedStreams WindowedCoGroup WindowedJoin",
+    "sluiceway.connector.two_phase_commit": "IdempotentSink TwoPhaseCommitSink",
+    "sluiceway.config.settings": "Settings",
     "sluiceway.connector": "Sink Source",
-    "sluiceway.connectors": "Collected",
+    "sluiceway.connector.lib": "Collected",
     "sluiceway.elements": "Batch",
     "sluiceway.engine": "JobFailure JobResult JobStatus",
     "sluiceway.errors": "CheckpointError CheckpointFailedError ConfigurationError ConnectorError "
@@ -265,11 +266,11 @@ _HOMES = {
     "ReduceFunction RuntimeContext TimeDomain TimerService WindowFunction",
     "sluiceway.functions.joins": "CoGroupFunction TaggedUnion",
     "sluiceway.metrics": "JobMetrics",
-    "sluiceway.runtime.tasklogs": "TaskLogFilter",
+    "sluiceway.runtime.logging.task_logs": "TaskLogFilter",
     "sluiceway.serializers.schemas": "RenamedFrom",
     "sluiceway.state": "AggregatingState AggregatingStateDescriptor ListState ListStateDescriptor MapState "
     "MapStateDescriptor ReducingState ReducingStateDescriptor ValueState ValueStateDescriptor",
-    "sluiceway.state_ttl": "StateTtlConfig",
+    "sluiceway.state.ttl": "StateTtlConfig",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
@@ -279,7 +280,7 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         value: Any = version("sluiceway")
-    elif name in ("state", "windows"):
+    elif name in ("savepoint", "state", "windows"):
         from importlib import import_module
 
         value = import_module(f"sluiceway.{name}")
@@ -296,7 +297,7 @@ def __getattr__(name: str) -> Any:
 def _refuse(name: str) -> NoReturn:
     from importlib import import_module
 
-    from sluiceway.elsewhere import refuse_in_module
+    from sluiceway.util.name_hints import refuse_in_module
 
     homes = [] if name.startswith("_") else ["sluiceway.windows", "sluiceway.functions"]
     home = next((home for home in homes if name in import_module(home).__all__), None)

@@ -1,4 +1,4 @@
-"""Time as a thing that is given, never taken: the system's, or a virtual one for tests."""
+"""Clocks: the system's, and virtual ones for tests."""
 
 from __future__ import annotations
 

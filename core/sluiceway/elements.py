@@ -1,4 +1,4 @@
-"""What travels along an edge: batches of records, and control elements between them.
+"""Stream elements: batches of records, watermarks, barriers and other control elements.
 
 A control element never stands inside a batch, so no loop over records checks a type.
 """
@@ -19,8 +19,8 @@ __all__ = [
     "EndOfData",
     "EndOfPartition",
     "LatencyMarker",
-    "QuietProbe",
     "Rejected",
+    "TerminationProbe",
     "Watermark",
     "WatermarkStatus",
 ]
@@ -147,7 +147,7 @@ class CancelCheckpointMarker:
 
 
 @dataclass(frozen=True, slots=True)
-class QuietProbe:
+class TerminationProbe:
     """Sent round a feedback loop after its inputs have ended, to learn whether records are still under way.
 
     Attributes:
@@ -188,7 +188,7 @@ Element: TypeAlias = (
     | CheckpointBarrier
     | BarrierAnnouncement
     | CancelCheckpointMarker
-    | QuietProbe
+    | TerminationProbe
     | EndOfData
     | EndOfPartition
     | Rejected

@@ -1,4 +1,4 @@
-"""Every error that Sluiceway raises on purpose.
+"""Exceptions that Sluiceway raises on purpose.
 
 A message says what was wrong, where, and what to do. An exception that a user's own function raised is
 never wrapped in one of these: it reaches the caller as it is, with notes added.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from sluiceway.redaction import redact
+from sluiceway.util.redaction import redact
 
 __all__ = [
     "CheckpointError",
@@ -38,8 +38,8 @@ __all__ = [
 class SluicewayError(Exception):
     """Base of all errors below. ``str(error)`` is meant to be shown to a person.
 
-    Texts given to it lose the credentials that :func:`sluiceway.redaction.redact` knows: places and options that a
-    message names may hold some, and so may a library's message that is quoted.
+    Texts given to it lose the credentials that :func:`sluiceway.util.redaction.redact` knows: places and options
+    that a message names may hold some, and so may a library's message that is quoted.
     """
 
     def __init__(self, *args: object) -> None:

@@ -1,4 +1,4 @@
-"""Event time: how records get their timestamps, and how a stream knows how far time has come."""
+"""Event time: timestamps, watermark generators and watermark strategies."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
-from sluiceway.config import duration_ms
+from sluiceway.config.settings import duration_ms
 from sluiceway.elements import MIN_WATERMARK
 from sluiceway.errors import ConfigurationError
-from sluiceway.instants import Instant
+from sluiceway.persisted import persisted
+from sluiceway.util.instants import Instant
 
 __all__ = [
     "BoundedOutOfOrderness",
@@ -74,6 +75,7 @@ class WatermarkGenerator(ABC, Generic[T]):
             self.on_event(value, timestamp, output)
 
 
+@persisted("BoundedOutOfOrderness")
 class BoundedOutOfOrderness(WatermarkGenerator[Any]):
     """The highest timestamp so far, less the bound, less 1 ms.
 
@@ -101,6 +103,7 @@ class BoundedOutOfOrderness(WatermarkGenerator[Any]):
         output.emit_watermark(self._highest - self._bound - 1)
 
 
+@persisted("NoWatermarks")
 class NoWatermarks(WatermarkGenerator[Any]):
     """Never says anything: event time stands still until the input ends."""
 

@@ -1,4 +1,4 @@
-"""What a plugin's ``__init__`` needs: the hook marker, and the offers that its hooks return.
+"""Hook marker and offers, all that a plugin's ``__init__`` imports.
 
 ``from sluiceway.hooks import Offer, hookimpl``. A hook is named after its kind in the plural, takes no
 argument and returns a list of offers::

@@ -1,4 +1,4 @@
-"""From a key to a key group to a subtask: the same in every process, on every engine, in every run.
+"""Key groups: a hash of keys that is the same in every process, and the subtask of each group.
 
 A key is encoded to bytes so that equal keys have equal encodings; the hash is the CRC-32 of these bytes,
 put through the 32-bit finaliser of MurmurHash3 so that every bit counts in a modulus. Encodings are part of

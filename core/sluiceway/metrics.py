@@ -1,4 +1,4 @@
-"""Metrics: what a function may count, and what a reporter plugin is given."""
+"""Metrics of functions, and the contract of metrics reporters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from sluiceway.elsewhere import Hinting
+from sluiceway.util.name_hints import Hinting
 
 __all__ = ["Counter", "Histogram", "JobMetrics", "MetricGroup", "MetricsReporter", "SubtaskMetrics"]
 

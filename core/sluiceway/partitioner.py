@@ -1,4 +1,4 @@
-"""How an edge decides which consumer gets a record: the contract, for built-in and plugin partitioners."""
+"""Contract of partitioners: the consumer of each record of an edge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stream graph: what a pipeline says, as data, for plans to show and engines to run."""
+"""Stream graph: a pipeline as data, for plans to show and engines to run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What type hints say about functions, and whether two types go together.
+"""Type hints of functions: what they declare, and whether two types fit.
 
 Everything here is cautious: what is not known is None, what cannot be judged goes together, and no hint,
 however odd, makes anything here raise.

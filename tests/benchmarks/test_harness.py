@@ -17,6 +17,8 @@ if str(ROOT) not in sys.path:
 from benchmarks import harness  # noqa: E402
 from benchmarks.nexmarkloops import LOOPS  # noqa: E402
 
+pytestmark = pytest.mark.docs
+
 LIMIT = 3
 
 

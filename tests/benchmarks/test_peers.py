@@ -17,6 +17,8 @@ from benchmarks import flinkpeer, peers  # noqa: E402
 from benchmarks.flinkpeer import VERSION, Flink, FlinkUnavailableError  # noqa: E402
 from benchmarks.harness import Plan  # noqa: E402
 
+pytestmark = pytest.mark.docs
+
 FILES = ROOT / "benchmarks" / "peerfiles"
 
 

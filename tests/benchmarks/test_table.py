@@ -24,6 +24,8 @@ from benchmarks.table import (  # noqa: E402
     replace_between_markers,
 )
 
+pytestmark = pytest.mark.docs
+
 MEASURED = Measured(
     {"python": "CPython 3", "cores": 2, "load": 0.1},
     ["the machine was busy"],

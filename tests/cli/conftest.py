@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from inspect import signature
 from pathlib import Path
@@ -15,6 +14,7 @@ from subprocess import CompletedProcess
 from textwrap import dedent
 from typing import Any
 
+import patience
 import pytest
 from click.testing import CliRunner, Result
 
@@ -93,13 +93,7 @@ class Cluster:
     def json(self, *arguments: str) -> Any:
         return json.loads(self(*arguments, "--json").stdout)
 
-    def until(self, condition: Callable[[], Any]) -> Any:
-        pause = threading.Event()
-        for _ in range(600):
-            if found := condition():
-                return found
-            pause.wait(0.05)
-        pytest.fail("it never came to that")
+    until = staticmethod(patience.until)
 
     def comes_to_be(self, job: str, *statuses: str) -> dict[str, Any]:
         """Wait until a job has one of these statuses; what is told of it then."""

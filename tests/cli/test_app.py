@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 import pytest
+from patience import PATIENT_S
 
 from sluiceway.cli import exitcodes
 from sluiceway.errors import MissingExtraError
@@ -287,13 +288,13 @@ def test_problems_are_warnings_and_change_nothing_else(start: Any, write: Any) -
     warning = "warning: plugin 'bad' (bad-plugin 1.0) is left out: RuntimeError: boom. "
 
     process = start("run", "-q", "job.py", PYTHONPATH="site")
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENT_S)
     assert (process.returncode, out) == (0, "1\n")
     assert err.startswith(warning)
     assert len(err.splitlines()) == 1
 
     process = start("run", "-q", "job.py", PYTHONPATH="site", SLUICEWAY_DISABLE_PLUGINS="bad")
-    assert process.communicate(timeout=60) == ("1\n", "")
+    assert process.communicate(timeout=PATIENT_S) == ("1\n", "")
 
 
 # -- config -------------------------------------------------------------------------------------------------
@@ -378,7 +379,7 @@ def test_check_names_what_the_engine_does_not_have(sluiceway: Any, write: Any) -
 
 
 OF_A_SESSION = """
-from sluiceway.connectors import CollectionSource
+from sluiceway.connector.lib import CollectionSource
 
 class Orders(CollectionSource):
     needs_program = True

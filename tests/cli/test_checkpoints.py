@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import sluiceway as sw
-from sluiceway.checkpoints import (
+from sluiceway.checkpoint import (
     CHECKPOINT,
     CheckpointDirectory,
     CheckpointMetadata,
@@ -20,13 +20,13 @@ from sluiceway.checkpoints import (
     VertexEntry,
     write_subtask,
 )
-from sluiceway.checkpoints.content import Opaque, StateRow
+from sluiceway.checkpoint.offline_reader import Opaque, StateRow
 from sluiceway.clock import VirtualClock
 from sluiceway.errors import CheckpointError, UnknownNameError
-from sluiceway.keyedstate import KeyedStateStore
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.operators import OperatorSnapshot
-from sluiceway.operators.operatorstate import ListMode, ListSnapshot
+from sluiceway.operators.keyed_state import KeyedStateStore
+from sluiceway.operators.operator_state import ListMode, ListSnapshot
 from sluiceway.state import BackendContext, KeyedStateBackend, StateBackend, StateDescriptor
 from sluiceway_filesystem._local import LocalStorage
 from sluiceway_memory._backend import MemoryStateBackend

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENT_S
 
 COUNTING = """
     import logging
@@ -55,14 +56,14 @@ def test_a_signal_ends_it_in_order_and_its_jobs_go_on_with_the_next(
     told = up(cluster, first)
     assert told["pid"] == first.pid, "what was started is the job manager itself"
     second = start("cluster", "start", "--foreground")
-    assert f"a cluster is running already (process {first.pid})" in second.communicate(timeout=60)[1]
+    assert f"a cluster is running already (process {first.pid})" in second.communicate(timeout=PATIENT_S)[1]
     assert second.returncode == 2
     job = cluster("submit", "--checkpoint-interval", "50ms", "job.py").stdout.strip()
     cluster.until(lambda: written(place))
     workers = [os.pidfd_open(worker["pid"]) for worker in cluster.json("cluster", "status")["workers"]]
     assert len(workers) == 1
     first.send_signal(number)
-    _, said = first.communicate(timeout=60)
+    _, said = first.communicate(timeout=PATIENT_S)
     assert first.returncode == 0, said
     for worker in workers:
         assert select.select([worker], [], [], 0)[0], "it has waited for its workers"
@@ -80,7 +81,7 @@ def test_a_signal_ends_it_in_order_and_its_jobs_go_on_with_the_next(
     cluster("cancel", job)
     cluster.ended(job)
     assert cluster("cluster", "stop").returncode == 0
-    _, said = again.communicate(timeout=60)
+    _, said = again.communicate(timeout=PATIENT_S)
     assert again.returncode == 0, said
     lines = [json.loads(line) for line in said.splitlines()]
     assert any(line["message"].startswith("goes on from") for line in lines), said
@@ -98,7 +99,7 @@ def test_an_ignored_ctrl_c_stays_ignored(cluster: Any, start: Any) -> None:
     process.send_signal(signal.SIGINT)
     assert cluster("cluster", "status").returncode == 0
     process.send_signal(signal.SIGTERM)
-    said = process.communicate(timeout=60)[1]
+    said = process.communicate(timeout=PATIENT_S)[1]
     assert process.returncode == 0, "the second signal would have been 143"
     assert said.splitlines()[-1].endswith("cluster stopped")
 
@@ -106,20 +107,20 @@ def test_an_ignored_ctrl_c_stays_ignored(cluster: Any, start: Any) -> None:
 def test_it_tells_a_service_manager_when_it_is_ready(cluster: Any, start: Any, place: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.bind(str(place / "notify"))
-        sock.settimeout(60)
+        sock.settimeout(PATIENT_S)
         process = start("cluster", "start", "--foreground", NOTIFY_SOCKET=str(place / "notify"))
         assert sock.recv(100) == b"READY=1"
         assert cluster.json("cluster", "status")["pid"] == process.pid
         process.send_signal(signal.SIGTERM)
         assert sock.recv(100) == b"STOPPING=1"
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENT_S)
         assert process.returncode == 0
 
 
 def test_what_keeps_it_from_starting_is_told(cluster: Any, start: Any, place: Path) -> None:
     (place / "store").write_text("a file")
     process = start("cluster", "start", "--foreground", "--job-store", "store")
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=PATIENT_S)
     assert process.returncode == 3, said
     assert said.startswith("error: ")
     assert str(place / "store") in said

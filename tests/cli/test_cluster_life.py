@@ -10,6 +10,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+from patience import PATIENT_S
 
 from sluiceway.runtime.cluster.client import ClusterClient
 
@@ -165,7 +166,7 @@ def test_after_a_cluster_that_was_killed_as_a_whole_the_next_tidies_up(cluster: 
     for pid in everybody:
         process = os.pidfd_open(pid)
         os.kill(pid, signal.SIGKILL)
-        assert select.select([process], [], [], 30)[0]
+        assert select.select([process], [], [], PATIENT_S)[0]
         os.close(process)
     assert cluster("list").returncode == 3
     (left,) = place.glob("sluiceway-*")

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from sluiceway.checkpoints import Section, decode_metadata, encode_metadata
-from sluiceway.checkpoints.metadata import InFlightEntry
+from sluiceway.checkpoint import Section, decode_metadata, encode_metadata
+from sluiceway.checkpoint.metadata import InFlightEntry
 
 COUNT = """
     class Count(sw.KeyedProcessFunction[int, int, int]):

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 import pytest
+from patience import PATIENT_S
 
 from sluiceway.plugins import PluginManager
 
@@ -177,15 +178,15 @@ def test_an_error_on_a_worker_is_told_once_without_the_engines_frames(write: Any
         """,
     )
     run = ("run", "-q", "--workers", "1")
-    _, told = start(*run, "--restart", "fixed-delay:1:0ms", "wrong.py").communicate(timeout=60)
+    _, told = start(*run, "--restart", "fixed-delay:1:0ms", "wrong.py").communicate(timeout=PATIENT_S)
     told = told[told.index("in a worker process") :]
     assert told.count("ZeroDivisionError") == 1
     assert told.count('File "') == 1
     assert "wrong.py" in told
     assert told.count("record: 0") == 1
     assert told.splitlines()[-1].startswith("the job is not restarted: 1 restart")
-    _, told = start(*run, "--traceback", "wrong.py").communicate(timeout=60)
-    assert "runtime" + os.sep + "task.py" in told
+    _, told = start(*run, "--traceback", "wrong.py").communicate(timeout=PATIENT_S)
+    assert os.path.join("runtime", "task", "task.py") in told
 
 
 def test_a_function_that_leaves_with_code_0_fails_the_job(write: Any, sluiceway: Any) -> None:

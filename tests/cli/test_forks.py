@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from patience import PATIENT_S
 
 FORKS = """
 import os
@@ -87,7 +88,7 @@ def test_a_child_that_comes_back_ends(
 ) -> None:
     write("job.py", f"{FORKS}\nnumbers.{steps}.print()\n")
     process = start("run", "--no-progress", "--workers", workers, "job.py")
-    out, told = process.communicate(timeout=240)
+    out, told = process.communicate(timeout=PATIENT_S)
     assert process.returncode == 0, told
     count = 7 if "count_window" in steps else 6
     assert len(out.splitlines()) == count, out
@@ -104,7 +105,7 @@ def test_a_child_does_not_write_what_its_parent_writes(write: Any, start: Any) -
     code = "forked = numbers.map(fork)\nforked.print()\nforked.for_each(fork)\n"
     write("job.py", f"{FORKS}\n{code}")
     process = start("run", "--no-progress", "job.py")
-    out, told = process.communicate(timeout=240)
+    out, told = process.communicate(timeout=PATIENT_S)
     assert process.returncode == 0, told
     assert out.split() == ["0", "1", "2", "3", "4", "5"]
     assert told.count("was forked by a function of step 'map(fork)'") == 6

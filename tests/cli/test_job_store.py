@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sluiceway.runtime.cluster.jobstore import JobStore
+from sluiceway.runtime.cluster.job_store import JobStore
 
 PROGRAMS = {
     "counting": """

@@ -9,6 +9,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+from patience import PATIENT_S
 
 TALKS = """
     import logging
@@ -104,7 +105,7 @@ def test_logs_of_a_cluster_are_put_together_filtered_and_kept(cluster: Any, plac
 
 def test_workers_of_a_run_log_to_its_stderr_and_print_to_its_stdout(start: Any) -> None:
     process = start("run", "--workers", "2", "-q", "--log-format", "json", "talks.py")
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENT_S)
     assert process.returncode == 0
     told = [json.loads(line) for line in err.splitlines() if line.startswith("{")]
     mine = {line["message"]: line for line in told if line["logger"] == "mine"}
@@ -114,7 +115,7 @@ def test_workers_of_a_run_log_to_its_stderr_and_print_to_its_stdout(start: Any) 
     assert mine["warning 1"]["operator"] == "talker"
     assert mine["warning 1"]["process"] in ("worker-1", "worker-2")
     assert "printed 1" in out
-    _, err = start("run", "--workers", "2", "-q", "--log-level", "info", "talks.py").communicate(timeout=60)
+    _, err = start("run", "--workers", "2", "-q", "--log-level", "info", "talks.py").communicate(timeout=PATIENT_S)
     assert "'talker' " in err
     assert "mine: info 1" in err
     assert "debug" not in err

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENT_S
 
 ENDLESS = """
     flow = sw.Pipeline("endless")
@@ -42,7 +43,7 @@ def begin(process: subprocess.Popen[str], first: str) -> None:
 
 def test_python_m_sluiceway_is_the_command(start: Any) -> None:
     process = start("version")
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=PATIENT_S)
     assert out.startswith("sluiceway ")
     assert process.returncode == 0
 
@@ -50,7 +51,9 @@ def test_python_m_sluiceway_is_the_command(start: Any) -> None:
 def test_so_is_the_installed_script(write: Any) -> None:
     write("job.py", "flow = sw.Pipeline()\nflow.from_collection([1]).print()")
     script = Path(sys.executable).with_name("sluiceway")
-    done = subprocess.run([script, "run", "-q", "job.py"], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [script, "run", "-q", "job.py"], capture_output=True, text=True, timeout=PATIENT_S, check=False
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
 
 
@@ -59,7 +62,7 @@ def test_ctrl_c_cancels_says_so_and_is_130(start: Any, write: Any) -> None:
     process = start("run", "job.py")
     begin(process, "0\n")
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENT_S)
     assert process.returncode == 130
     assert err.startswith("cancelling; Ctrl-C again ends at once\nendless: canceled after ")
     assert "Traceback" not in err
@@ -73,7 +76,7 @@ def test_ctrl_c_twice_ends_at_once_whatever_the_user_does(start: Any, write: Any
     assert process.stderr.readline() == "cancelling; Ctrl-C again ends at once\n"
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENT_S)
     assert (process.returncode, err) == (130, "ended at once\n")
 
 
@@ -82,7 +85,7 @@ def test_ctrl_c_while_the_pipeline_is_loaded_is_130_too(start: Any, write: Any) 
     process = start("run", "job.py")
     begin(process, "loading\n")
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENT_S)
     assert (process.returncode, err) == (130, "cancelled\n")
 
 
@@ -97,7 +100,7 @@ def test_an_ignored_ctrl_c_stays_ignored(start: Any, write: Any) -> None:
     process.send_signal(signal.SIGINT)
     begin(process, "1\n")
     process.terminate()
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENT_S)
     assert process.returncode == 143
     assert err.startswith("endless: canceled after "), "of Ctrl-C it says nothing"
 
@@ -107,7 +110,7 @@ def test_sigterm_cancels_and_is_143(start: Any, write: Any) -> None:
     process = start("run", "job.py")
     begin(process, "0\n")
     process.terminate()
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENT_S)
     assert process.returncode == 143
     assert err.startswith("endless: canceled after ")
 
@@ -118,7 +121,7 @@ def test_the_reporter_log_is_seen_and_leaves_a_programs_own_logging_alone(
 ) -> None:
     own = "import logging\nlogging.basicConfig(level='INFO', format='mine %(message)s')\n" if mine else ""
     write("job.py", own + "flow = sw.Pipeline('logged')\nflow.from_collection([1]).print()")
-    out, err = start("run", "--no-progress", "job.py", "--metrics", "log").communicate(timeout=60)
+    out, err = start("run", "--no-progress", "job.py", "--metrics", "log").communicate(timeout=PATIENT_S)
     assert out == "1\n"
     lines = [line for line in err.splitlines() if "1 record in, 1 out" in line and "finished after" not in line]
     pattern = r"mine logged: \w+, " if mine else r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} logged: \w+, "
@@ -133,7 +136,7 @@ def test_a_reader_that_goes_away_ends_the_job_quietly(start: Any, write: Any, un
     begin(process, "0\n")
     process.stdout.close()
     process.stdout = None
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENT_S)
     assert (process.returncode, err) == (141, "")
 
 
@@ -161,7 +164,7 @@ def test_a_plan_whose_reader_goes_away_is_no_error_either(start: Any, write: Any
         assert process.stderr.readline() == "loaded\n"
         process.stdout.close()
         process.stdout = None
-        _, err = process.communicate("", timeout=60)
+        _, err = process.communicate("", timeout=PATIENT_S)
     finally:
         process.kill()
         process.wait()
@@ -176,7 +179,7 @@ def test_on_a_terminal_a_live_line_runs_under_the_results(write: Any) -> None:
         os.environ.pop("COLUMNS", None)
         os.execv(sys.executable, [sys.executable, "-m", "sluiceway", "run", "job.py"])
     shown = b""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENT_S
     try:
         while select.select([terminal], [], [], max(deadline - time.monotonic(), 0))[0]:
             try:
@@ -210,7 +213,9 @@ def test_running_a_pipeline_imports_nothing_heavy(write: Any) -> None:
         "try:\n    main(['run', '-q', 'job.py'])\n"
         "finally:\n    print(*sorted(m for m in sys.modules if '.' not in m))\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENT_S, check=True
+    )
     imported = set(done.stdout.splitlines()[-1].split())
     assert "sluiceway" in imported
     assert (

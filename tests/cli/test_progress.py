@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from patience import PATIENT_S
 
 from sluiceway.cli.progress import Figures, Progress, figures, summary, summary_json
 from sluiceway.cli.terminal import LiveLine
@@ -169,7 +170,7 @@ def run(stream: io.StringIO, *answers: Any, **options: Any) -> str:
     job = Paced(*answers)
     threads = threading.active_count()
     with Progress(job, stream, interval_s=0.001, **options):  # the end waits for a line that has begun
-        assert job.last.wait(10)
+        assert job.last.wait(PATIENT_S)
     assert threading.active_count() == threads
     return stream.getvalue()
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import sluiceway as sw
-from sluiceway.config import Settings
+from sluiceway.config.settings import Settings
 from sluiceway.errors import CheckpointError, ConfigurationError, ConnectorError, SluicewayError
-from sluiceway.redaction import is_secret, redact, redact_option, redact_options, redact_urls
 from sluiceway.runtime.cluster.dispatcher import ClusterConfig
-from sluiceway.runtime.enginelog import WARNING, log
-from sluiceway.runtime.errortexts import describe, format_error
+from sluiceway.runtime.failures.error_texts import describe, format_error
+from sluiceway.runtime.logging.engine_log import WARNING, log
+from sluiceway.util.redaction import is_secret, redact, redact_option, redact_options, redact_urls
 
 
 @pytest.mark.parametrize(

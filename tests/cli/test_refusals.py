@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENT_S
 
 from sluiceway.plugins import PluginManager
 
@@ -67,7 +68,7 @@ REFUSED = [
     ),
     ("unpicklable here", "numbers.map(locked()).print()", "", 0, ""),
     ("unpicklable", "numbers.map(locked()).print()", "--workers 1", 2, "variable 'lock' (lock) cannot be pickled"),
-    ("no connector", "flow.source('kafka').print()", "", 2, "there is no connector 'kafka'"),
+    ("no connector", "flow.source('pulsar').print()", "", 2, "there is no connector 'pulsar'"),
     ("scheduler", SOUND, "--scheduler soon", 2, "there is no scheduling strategy 'soon'"),
     ("restart", SOUND, "--restart never", 2, "there is no restart strategy 'never'"),
     ("state backend", SOUND, "--state-backend stone", 2, "there is no state backend 'stone'"),
@@ -124,7 +125,7 @@ def test_what_check_refuses_run_refuses_and_the_other_way_round(
 ) -> None:
     write("job.py", HEAD + code, head="")
     if "kept" in options:
-        subprocess.run([sys.executable, "-c", SAVING], check=True, timeout=60, stdout=subprocess.DEVNULL)
+        subprocess.run([sys.executable, "-c", SAVING], check=True, timeout=PATIENT_S, stdout=subprocess.DEVNULL)
     checked = sluiceway("check", *options.split(), "job.py")
     assert checked.exit_code == exit_code, checked.output
     ran = sluiceway("run", "-q", *options.split(), "job.py")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import threading
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENT_S, until
 
 COUNT = 200_000
 COUNTING = f"""
@@ -26,15 +25,6 @@ COUNTING = f"""
 """
 RUN = ("run", "--no-progress", "--checkpoint-interval", "50ms", "--checkpoints", "kept", "--resume")
 ALL = {key: list(range(1, COUNT // 10 + 1)) for key in range(10)}
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    pause = threading.Event()
-    for _ in range(1200):
-        if found := condition():
-            return found
-        pause.wait(0.05)
-    pytest.fail("it never came to that")
 
 
 def completed(place: Path) -> set[Path]:
@@ -60,7 +50,7 @@ def test_the_same_command_line_goes_on_after_each_kill(start: Any, write: Any, p
 
     def kill(process: Any) -> str:
         process.send_signal(signal.SIGKILL)
-        return str(process.communicate(timeout=60)[1])
+        return str(process.communicate(timeout=PATIENT_S)[1])
 
     said = []
     for attempt in range(4):
@@ -80,13 +70,13 @@ def test_the_same_command_line_goes_on_after_each_kill(start: Any, write: Any, p
 
     (place / "hurry").touch()
     last = run()
-    _, told = last.communicate(timeout=120)
+    _, told = last.communicate(timeout=PATIENT_S)
     assert last.returncode == 0, told
     assert written(place) == ALL
     assert [name for name in os.listdir(place / "out") if name.startswith(".")] == [], "nothing is left over"
 
     again = run()
-    _, told = again.communicate(timeout=60)
+    _, told = again.communicate(timeout=PATIENT_S)
     assert again.returncode == 0, told
     assert "with which the job had come to its end" in told
     assert written(place) == ALL, "what has ended stays ended"
@@ -104,7 +94,7 @@ def test_checkpoints_of_earlier_runs_are_pruned_and_savepoints_kept(
         process = start(*RUN, "--savepoint", "kept", "job.py")
         until(lambda before=before: completed(place) - before)
         process.send_signal(end)
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENT_S)
         if number == 0:
             process = start(*RUN, "other.py")
             until(lambda: list(place.glob("kept/other-*/chk-*/metadata.json")))
@@ -135,7 +125,7 @@ def test_checkpoints_of_earlier_runs_are_pruned_and_savepoints_kept(
     damaged.unlink()
     (place / "hurry").touch()
     last = start(*RUN, "job.py")
-    _, said = last.communicate(timeout=120)
+    _, said = last.communicate(timeout=PATIENT_S)
     assert last.returncode == 0, said
     assert written(place) == ALL
 
@@ -148,10 +138,10 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(
     first = start(*[hidden.get(RUN[i - 1], part) for i, part in enumerate(RUN)], "job.py")
     until(lambda: [name for name in os.listdir(place) if name == "out"] and list((place / "out").glob(".part-*")))
     first.send_signal(signal.SIGKILL)
-    first.communicate(timeout=60)
+    first.communicate(timeout=PATIENT_S)
     (place / "hurry").touch()
     again = start(*RUN, "job.py")
-    _, said = again.communicate(timeout=120)
+    _, said = again.communicate(timeout=PATIENT_S)
     assert again.returncode == 0, said
     assert "begins at the beginning" in said
     assert written(place) == ALL
@@ -167,7 +157,7 @@ def test_a_job_that_was_stopped_resumes_from_its_savepoint(
     first = start(*command)
     until(lambda: completed(place))
     first.send_signal(signal.SIGTERM)
-    _, said = first.communicate(timeout=60)
+    _, said = first.communicate(timeout=PATIENT_S)
     assert first.returncode == 0, said
     (location,) = [
         line.removeprefix("savepoint: ") for line in said.splitlines() if line.startswith("savepoint: ")
@@ -175,7 +165,7 @@ def test_a_job_that_was_stopped_resumes_from_its_savepoint(
     assert location.startswith(f"{place}/{savepoints}/savepoint-counting-")
     (place / "hurry").touch()
     again = start(*command)
-    _, said = again.communicate(timeout=120)
+    _, said = again.communicate(timeout=PATIENT_S)
     assert again.returncode == 0, said
     assert "resuming 'counting' from savepoint " in said
     assert f": {location}\n" in said
@@ -189,7 +179,7 @@ def test_a_savepoint_that_a_job_was_stopped_with_and_that_is_gone_is_missed(
     first = start(*RUN, "--savepoint", "elsewhere", "job.py")
     until(lambda: completed(place))
     first.send_signal(signal.SIGTERM)
-    first.communicate(timeout=60)
+    first.communicate(timeout=PATIENT_S)
     (place / "elsewhere").rename(place / "moved")
     told = sluiceway(*RUN, "job.py")
     assert told.exit_code == 3

@@ -7,13 +7,12 @@ import os
 import re
 import select
 import signal
-import threading
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENT_S, until
 
 COUNT = 40_000
 COUNTING = f"""
@@ -27,15 +26,6 @@ KEPT = ("--checkpoint-interval", "50ms", "--checkpoints", "kept", "--restart", "
 TOLD = re.compile(r"^there is checkpoint (\d+) of an earlier run of 'counting', of .* --from (\S+)$", re.M)
 
 
-def until(condition: Callable[[], Any]) -> Any:
-    pause = threading.Event()
-    for _ in range(600):
-        if found := condition():
-            return found
-        pause.wait(0.05)
-    pytest.fail("it never came to that")
-
-
 def workers_of(pid: int) -> list[int]:
     found = []
     for entry in Path("/proc").iterdir():
@@ -45,7 +35,7 @@ def workers_of(pid: int) -> list[int]:
                 above = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             except OSError:
                 continue
-            if above == pid and b"sluiceway.processes.worker" in line:
+            if above == pid and b"sluiceway.entrypoint.worker" in line:
                 found.append(int(entry.name))
     return found
 
@@ -72,26 +62,26 @@ def test_the_next_run_says_from_where_it_could_go_on(start: Any, write: Any, pla
     below = [os.pidfd_open(pid) for pid in workers_of(first.pid)]
     assert len(below) == int(workers)
     first.send_signal(signal.SIGKILL)
-    _, said = first.communicate(timeout=60)
+    _, said = first.communicate(timeout=PATIENT_S)
     assert "there is checkpoint" not in said
     for worker in below:
         assert select.select([worker], [], [], 30)[0], "workers end by themselves"
         os.close(worker)
     assert list((place / "temporary").glob("sluiceway-*")) == [], "nothing of them is left"
 
-    _, said = run("--quiet", *KEPT).communicate(timeout=60)
+    _, said = run("--quiet", *KEPT).communicate(timeout=PATIENT_S)
     assert "there is checkpoint" not in said
-    _, said = run("--no-progress", *KEPT).communicate(timeout=60)
+    _, said = run("--no-progress", *KEPT).communicate(timeout=PATIENT_S)
     assert "already holds" in said, "a run that begins anew does not write beside what was there"
     (told,) = TOLD.findall(said)
     assert told[1] == f"{place}/kept/" + told[1].split("/kept/")[1]
     assert told[1].endswith(f"/chk-{told[0]}")
 
     again = run("--no-progress", *KEPT, "--from", told[1])
-    _, said = again.communicate(timeout=60)
+    _, said = again.communicate(timeout=PATIENT_S)
     assert again.returncode == 0, said
     assert "there is checkpoint" not in said, "it goes on from it"
     assert written(place) == {key: list(range(1, COUNT // 10 + 1)) for key in range(10)}
 
-    _, said = run("--no-progress", *KEPT).communicate(timeout=60)
+    _, said = run("--no-progress", *KEPT).communicate(timeout=PATIENT_S)
     assert "there is checkpoint" not in said, "that run has come to its end"

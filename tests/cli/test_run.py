@@ -388,7 +388,7 @@ def test_an_unknown_engine_is_told_before_the_pipelines_own_code_runs(write: Any
 def test_what_is_not_built_yet_is_not_in_the_help(sluiceway: Any) -> None:
     told = sluiceway("run", "--help").stdout
     assert "--parallelism" in told
-    for hidden in ("kafka",):
+    for hidden in ("pulsar",):
         assert hidden not in told.lower()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENT_S
 
 FLOW = """
     from sluiceway.testing import KeySequence, NumberFiles
@@ -89,7 +90,7 @@ def test_a_run_ends_with_a_savepoint_on_a_signal(start: Any, sluiceway: Any, pla
     while process.poll() is None and not written(place):
         pass
     process.send_signal(number)
-    _, told = process.communicate(timeout=30)
+    _, told = process.communicate(timeout=PATIENT_S)
     assert process.returncode == 0, told
     (line,) = [line for line in told.splitlines() if line.startswith("savepoint: ")]
     location = Path(line.removeprefix("savepoint: "))
@@ -105,7 +106,7 @@ def test_what_a_changed_pipeline_would_make_of_a_savepoint(start: Any, sluiceway
     while process.poll() is None and not written(place):
         pass
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    process.communicate(timeout=PATIENT_S)
 
     same = sluiceway("savepoint", "diff", "--from", "kept", "fast.py")
     assert same.exit_code == 0, same.stderr

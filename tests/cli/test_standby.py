@@ -14,16 +14,17 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+from patience import PATIENT_S, until
 
 from sluiceway import Pipeline
-from sluiceway.config import Settings
+from sluiceway.config.settings import Settings
 from sluiceway.errors import SluicewayError
 from sluiceway.plugins import default_manager
 from sluiceway.runtime.cluster.client import ClusterClient
 from sluiceway.runtime.cluster.election import FileLeaderElection
 from sluiceway.runtime.cluster.messages import CancelJob, StopJob, SubmitProgram
-from sluiceway.runtime.cluster.shipping import dump
-from sluiceway.runtime.local import job_graph_of
+from sluiceway.runtime.cluster.pickling import dump
+from sluiceway.runtime.local.engine import job_graph_of
 
 PROGRAMS = {
     "counting": """
@@ -189,7 +190,8 @@ def asked_of_a_silent_leader(
 
 def wait_for_connections(leader: int, client: int) -> None:
     """Wait until a process has a connected Unix socket; what it sends then is not read."""
-    for _ in range(1200):
+
+    def connected() -> bool:
         assert Path(f"/proc/{client}").exists()
         links = []
         for entry in Path(f"/proc/{client}/fd").iterdir():
@@ -199,10 +201,9 @@ def wait_for_connections(leader: int, client: int) -> None:
                 continue
         inodes = {link[8:-1] for link in links if link.startswith("socket:[")}
         table = Path("/proc/net/unix").read_text().splitlines()[1:]
-        if any(line.split()[6] in inodes and line.split()[5] == "03" for line in table):
-            return
-        select.select([], [], [], 0.05)
-    pytest.fail(f"process {client} has not connected to {leader}")
+        return any(line.split()[6] in inodes and line.split()[5] == "03" for line in table)
+
+    until(connected)
 
 
 @pytest.mark.slow
@@ -213,13 +214,13 @@ def test_what_was_asked_of_a_leader_that_dies_is_done_once_by_the_next_one(
     job = submit(cluster, *INTERVAL, "counting.py")
     cluster.until(lambda: completed(cluster, job))
     command = asked_of_a_silent_leader(told, start, "submit", "quick.py")
-    assert command.communicate(timeout=120) == ("quick-2\n", "")
+    assert command.communicate(timeout=PATIENT_S) == ("quick-2\n", "")
     assert [j["name"] for j in cluster.json("list")] == ["counting", "quick"]
     command = asked_of_a_silent_leader(stood_by(cluster), start, "savepoint", "create", job, "saved")
-    out, err = command.communicate(timeout=120)
+    out, err = command.communicate(timeout=PATIENT_S)
     assert out.startswith(f"{place}/saved/savepoint-"), err
     command = asked_of_a_silent_leader(stood_by(cluster), start, "stop", job, "--savepoint", "last")
-    out, err = command.communicate(timeout=120)
+    out, err = command.communicate(timeout=PATIENT_S)
     assert out.startswith(f"{place}/last/savepoint-"), err
     assert cluster.ended(job)["status"] == "finished"
     compare(place)
@@ -349,9 +350,9 @@ def test_a_standby_leads_as_soon_as_the_job_store_can_be_written(
     command = start("cluster", "status", "--json")
     other = start("cluster", "start")
     full.rmdir()
-    out, err = command.communicate(timeout=120)
+    out, err = command.communicate(timeout=PATIENT_S)
     assert json.loads(out)["pid"] == told["standbys"][0]["pid"], err
-    out, err = other.communicate(timeout=120)
+    out, err = other.communicate(timeout=PATIENT_S)
     assert f"a cluster is running already (process {told['standbys'][0]['pid']})" in err
 
 

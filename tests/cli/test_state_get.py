@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from sluiceway.api.statedata.getting import find_live_state, find_state
 from sluiceway.errors import SluicewayError, StateError
-from sluiceway.keyedstate.looking import key_candidates
+from sluiceway.operators.keyed_state.looking import key_candidates
 from sluiceway.runtime.cluster.client import ClusterClient
+from sluiceway.savepoint.lookup import find_live_state, find_state
 
 PROGRAM = """
     import sluiceway as sw

@@ -10,8 +10,8 @@ import pytest
 
 import sluiceway as sw
 from sluiceway import state
-from sluiceway.operators.timed import DUE
-from sluiceway.windowing import TimeWindow
+from sluiceway.operators.timer_service import DUE
+from sluiceway.windows.base import TimeWindow
 
 FLOW = """
 import sluiceway as sw

@@ -6,6 +6,7 @@ import signal
 from typing import Any
 
 import pytest
+from patience import PATIENT_S
 
 PROGRAM = """
     flow = sw.Pipeline("squares")
@@ -72,5 +73,5 @@ def test_signals_cancel_it(start: Any, write: Any, number: int, code: int, take:
     process = start("run", "-q", "job.py:squares", *take)
     assert process.stdout.readline() == "0\n"
     process.send_signal(number)
-    process.communicate(timeout=30)
+    process.communicate(timeout=PATIENT_S)
     assert process.returncode == code

@@ -85,7 +85,7 @@ def test_without_a_cluster_it_says_how_to_start_one(
 
 ENDLESS = """
 import sluiceway as sw
-from sluiceway.connectors import DiscardSink
+from sluiceway.connector.lib import DiscardSink
 
 flow = sw.Pipeline("endless")
 flow.generate(count=10**12).map(abs).rebalance().sink(DiscardSink())

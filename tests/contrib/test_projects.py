@@ -16,6 +16,8 @@ import pytest
 
 from sluiceway.templates import instantiate
 
+pytestmark = pytest.mark.docs
+
 ROOT = Path(__file__).parents[2]
 CONTRIB = sorted(p.parent for p in ROOT.glob("contrib/*/pyproject.toml"))
 

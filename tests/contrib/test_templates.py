@@ -12,6 +12,8 @@ import pytest
 from sluiceway.errors import ConfigurationError, UnknownNameError
 from sluiceway.templates import TEMPLATES, instantiate
 
+pytestmark = pytest.mark.docs
+
 
 def test_every_spelling_of_the_name_is_replaced(tmp_path: Path) -> None:
     written = instantiate("plugin", "click-stream", tmp_path / "project")

@@ -9,10 +9,10 @@ from unittest.mock import Mock
 
 import pytest
 
-from sluiceway.accepting import MOST_STRANGERS, PROOF_S, AcceptLoop
 from sluiceway.clock import VirtualClock
-from sluiceway.runtime.poller import Poller
-from sluiceway.runtime.worker import Worker
+from sluiceway.runtime.loop.poller import Poller
+from sluiceway.runtime.loop.tasklet import TaskletLoop
+from sluiceway.transport.accept_loop import MOST_STRANGERS, PROOF_S, AcceptLoop
 
 
 class Stranger:
@@ -29,7 +29,7 @@ class Door:
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
-        self.timers = Worker(self.clock, Mock(spec=Poller))
+        self.timers = TaskletLoop(self.clock, Mock(spec=Poller))
         self.waiting: list[Any] = []
         self.problem: OSError | None = None
         self.tries = 0

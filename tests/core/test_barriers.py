@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluiceway.alignment import BarrierAlignment
 from sluiceway.elements import (
     Batch,
     CancelCheckpointMarker,
@@ -17,7 +16,8 @@ from sluiceway.elements import (
     EndOfData,
     EndOfPartition,
 )
-from sluiceway.gates import InputGate
+from sluiceway.network.barrier_alignment import BarrierAlignment
+from sluiceway.network.input_gate import InputGate
 from sluiceway.transport import Receiver
 
 
@@ -138,7 +138,8 @@ def test_a_savepoint_is_aligned_whatever_the_mode() -> None:
 def test_the_gate_tells_when_channels_begin_to_wait() -> None:
     told: list[bool] = []
     channels = [Channel([]), Channel([])]
-    gate = InputGate(on_alignment=lambda: told.append(True))
+    gate = InputGate()
+    gate.on_alignment = lambda: told.append(True)
     for channel in channels:
         gate.add_channel(channel)
     gate.start()

@@ -7,8 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from sluiceway.buffers import NetworkBufferPool
 from sluiceway.errors import NoResourceAvailableError
+from sluiceway.transport.buffers import NetworkBufferPool
 
 
 def segments(count: int, size: int = 8) -> list[memoryview]:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sluiceway.config import OPTIONS, Resolved, Settings, duration_ms, resolve
+from sluiceway.config.settings import OPTIONS, Resolved, Settings, duration_ms, resolve
 from sluiceway.errors import ConfigurationError, UnknownNameError
 
 

@@ -9,9 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sluiceway.credit import GateCredits, Unlimited
 from sluiceway.elements import Batch, Element, Watermark
-from sluiceway.runtime.localtransport import LocalTransport
+from sluiceway.network.credit import GateCredits, Unlimited
+from sluiceway.network.local_channel import LocalTransport
 from sluiceway.serializers import PickleSerializer
 from sluiceway.transport import ChannelId
 

@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluiceway.garbage import calm, freeze_imports, seldom, settling
+from sluiceway.util.garbage_collector import freeze_imports, gc_frozen, gc_paused, seldom
 
 DEFAULT = (700, 10, 10)
 
 
 @pytest.fixture(autouse=True)
-def _defaults() -> Iterator[None]:
+def _defaults(unfrozen: None) -> Iterator[None]:
     found = gc.get_threshold()
     gc.set_threshold(*DEFAULT)
     yield
     gc.set_threshold(*found)
     gc.enable()
-    gc.unfreeze()
+    gc.unfreeze()  # what a test has frozen, which may hold what is not needed any more
 
 
 def test_thresholds_are_raised_and_restored() -> None:
@@ -110,7 +110,7 @@ def test_many_threads_leave_the_thresholds_as_they_were() -> None:
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_child_has_the_programs_settings_at_once() -> None:
     """The thread that would restore them is not in the child."""
-    with seldom(), calm():
+    with seldom(), gc_paused():
         child = os.fork()
         if not child:
             os._exit(0 if gc.get_threshold() == DEFAULT and gc.isenabled() else 1)
@@ -126,7 +126,7 @@ def test_what_the_program_has_frozen_stays_frozen() -> None:
     gc.freeze()
     frozen = gc.get_freeze_count()
     assert frozen > len(kept)
-    with seldom(), settling():
+    with seldom(), gc_frozen():
         made = [[n] for n in range(1000)]
     assert gc.get_freeze_count() == pytest.approx(frozen, abs=100)
     assert gc.isenabled()
@@ -134,7 +134,7 @@ def test_what_the_program_has_frozen_stays_frozen() -> None:
 
 
 def test_settling_makes_old_objects_and_freezes_none() -> None:
-    with settling():
+    with gc_frozen():
         made = [[n] for n in range(100)]
     old = {id(o) for o in gc.get_objects(generation=2)}
     assert all(id(each) in old for each in made)
@@ -142,20 +142,20 @@ def test_settling_makes_old_objects_and_freezes_none() -> None:
 
 
 def test_settling_goes_on_where_the_imports_are_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sluiceway.garbage._imports_are_frozen", False)
+    monkeypatch.setattr("sluiceway.util.garbage_collector._imports_are_frozen", False)
     freeze_imports()
     assert gc.get_freeze_count() > 10_000
-    with settling():
+    with gc_frozen():
         made = [[n] for n in range(100)]
     old = {id(o) for o in gc.get_objects(generation=2)}
     assert all(id(each) in old for each in made)
 
 
 def test_an_interpreter_without_thresholds_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sluiceway.garbage._get_threshold", None)
-    monkeypatch.setattr("sluiceway.garbage._set_threshold", None)
-    monkeypatch.setattr("sluiceway.garbage._freeze", None)
-    with seldom(), settling():
+    monkeypatch.setattr("sluiceway.util.garbage_collector._get_threshold", None)
+    monkeypatch.setattr("sluiceway.util.garbage_collector._set_threshold", None)
+    monkeypatch.setattr("sluiceway.util.garbage_collector._freeze", None)
+    with seldom(), gc_frozen():
         assert gc.get_threshold() == DEFAULT
     freeze_imports()
     assert gc.get_threshold() == DEFAULT

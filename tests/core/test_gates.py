@@ -7,19 +7,19 @@ from functools import partial
 
 import pytest
 
-from sluiceway.credit import GateCredits, Unlimited
 from sluiceway.elements import (
     Batch,
     Element,
     EndOfData,
     EndOfPartition,
     LatencyMarker,
-    QuietProbe,
+    TerminationProbe,
     Watermark,
     WatermarkStatus,
 )
-from sluiceway.gates import InputGate
-from sluiceway.runtime.localtransport import LocalTransport
+from sluiceway.network.credit import GateCredits, Unlimited
+from sluiceway.network.input_gate import InputGate
+from sluiceway.network.local_channel import LocalTransport
 from sluiceway.serializers import PickleSerializer
 from sluiceway.transport import ChannelId, Sender
 
@@ -88,12 +88,12 @@ def test_feedback_takes_no_part_in_watermarks_and_ends() -> None:
 
 def test_a_probe_is_told_when_all_have_sent_it_with_the_lowest_count() -> None:
     gate, senders = gate_of(3)
-    senders[0].send(QuietProbe("loop", 3))
-    senders[1].send(QuietProbe("loop", 1))
+    senders[0].send(TerminationProbe("loop", 3))
+    senders[1].send(TerminationProbe("loop", 1))
     assert drain(gate) == []
     senders[2].send(EndOfData())
     senders[2].send(EndOfPartition())
-    assert QuietProbe("loop", 1) in drain(gate)
+    assert TerminationProbe("loop", 1) in drain(gate)
 
 
 def test_a_long_feedback_queue_is_drained_first() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from sluiceway import installing
-from sluiceway.installing import install_command
+from sluiceway.util import install_hints as installing
+from sluiceway.util.install_hints import install_command
 
 
 @pytest.fixture
@@ -73,5 +73,5 @@ def test_messages_about_extras_all_go_by_it() -> None:
     root = Path(__file__).parents[2]
     for folder in ("core", "plugins"):
         for file in (root / folder).rglob("*.py"):
-            if file.name != "installing.py" and "templates" not in file.parts:
+            if file.name != "install_hints.py" and "templates" not in file.parts:
                 assert "pip install" not in file.read_text(), f"{file}: call install_command()"

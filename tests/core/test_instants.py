@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluiceway.config import duration_ms
-from sluiceway.instants import instant_ms, look_like_seconds
+from sluiceway.config.settings import duration_ms
+from sluiceway.util.instants import instant_ms, look_like_seconds
 
 NOON = datetime(2024, 3, 31, 12, tzinfo=UTC)
 NOON_MS = 1_711_886_400_000
@@ -85,7 +85,7 @@ def test_what_is_no_point_in_time_is_refused_with_a_hint(given: Any, hint: str) 
 
 def test_no_library_is_imported_for_that() -> None:
     code = (
-        "import sys; from sluiceway.instants import instant_ms; instant_ms(5.0);"
+        "import sys; from sluiceway.util.instants import instant_ms; instant_ms(5.0);"
         "print({'numpy', 'pandas'} & {*sys.modules})"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluiceway.elements import Batch, CheckpointBarrier, Element, EndOfData, Watermark
-from sluiceway.outputs import ResultPartition
+from sluiceway.network.partitioners import make_partitioner
+from sluiceway.network.result_partition import ResultPartition
 from sluiceway.partitioner import Partitioner
-from sluiceway.partitioners import make_partitioner
 from sluiceway.serializers import PickleSerializer
 from sluiceway.serializers.edges import OnceSerializer
 from sluiceway.streamgraph import PartitionerSpec

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluiceway.credit import GateCredits
 from sluiceway.elements import BarrierAnnouncement, Batch, CheckpointBarrier, Element, EndOfPartition, Watermark
 from sluiceway.errors import SerializationError
-from sluiceway.gates import InputGate
-from sluiceway.inflight import SENT, EdgeName, InFlight, Overtaken, Recording, deal
-from sluiceway.runtime.localtransport import LocalTransport
+from sluiceway.network.channel_state import SENT, EdgeName, InFlight, Overtaken, Recording, deal
+from sluiceway.network.credit import GateCredits
+from sluiceway.network.element_codec import edge_serializer, encode_batch
+from sluiceway.network.input_gate import InputGate
+from sluiceway.network.local_channel import LocalTransport
 from sluiceway.serializers import PickleSerializer
 from sluiceway.streamgraph import PartitionerSpec
 from sluiceway.transport import ChannelId, Receiver, Sender
-from sluiceway.wire import edge_serializer, encode_batch
 
 NOW = CheckpointBarrier(1, 0, aligned_ms=0)
 LATER = CheckpointBarrier(1, 0, aligned_ms=100)
@@ -180,8 +180,8 @@ def test_the_checkpoint_begins_with_the_first_barrier_and_waits_for_channels_tha
 
 def test_a_batch_that_is_processed_in_part_and_one_that_is_given_again_are_kept() -> None:
     consumer = Consumer([True])
-    consumer.gate.add_again(77, 0, Batch([1]))
-    consumer.gate.add_again(77, 0, Batch([2]))
+    consumer.gate.add_recovered(77, 0, Batch([1]))
+    consumer.gate.add_recovered(77, 0, Batch([2]))
     assert consumer.gate.poll() == Batch([1])
     rest = Batch([10])
     recording = consumer.gate.record(5, rest)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from sluiceway.elements import Batch
 from sluiceway.errors import FunctionContractError, GraphError, UnstableKeyError
 from sluiceway.keygroups import key_group, subtask_for_key_group
+from sluiceway.network.partitioners import HashPartitioner, make_partitioner
 from sluiceway.partitioner import Partitioner
-from sluiceway.partitioners import HashPartitioner, make_partitioner
 from sluiceway.streamgraph import PartitionerSpec
 
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from sluiceway.graph.pickling import find_obstacle
-from sluiceway.runtime.cluster.shipping import dump, load
+from sluiceway.graph.check.pickling import find_obstacle
+from sluiceway.runtime.cluster.pickling import dump, load
 from sluiceway.serializers.base import PICKLE
 
 

@@ -13,8 +13,8 @@ import pytest
 import sluiceway as sw
 from sluiceway.errors import CheckpointError, ConfigurationError
 from sluiceway.plugins import default_manager
-from sluiceway.privatefiles import check_private, make_private_directory, private_opener
 from sluiceway.runtime.cluster.client import ClusterClient, cluster_file, start_cluster
+from sluiceway.util.private_files import check_private, make_private_directory, private_opener
 
 
 @pytest.fixture(autouse=True)

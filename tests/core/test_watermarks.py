@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Watermark, WatermarkStatus
-from sluiceway.watermarks import WatermarkValve
+from sluiceway.network.watermark_valve import WatermarkValve
 
 
 def test_the_minimum_of_all_channels() -> None:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from sluiceway.elements import Batch
 from sluiceway.errors import CorruptStreamError, SerializationError
+from sluiceway.network.element_codec import decode_element, edge_serializer, encode_batch
 from sluiceway.serializers import content
 from sluiceway.serializers.content import ContentSerializer
-from sluiceway.wire import decode_element, edge_serializer, encode_batch
 
 Pair = namedtuple("Pair", "a b")
 

@@ -7,9 +7,9 @@ import pytest
 
 from sluiceway.elements import Batch
 from sluiceway.errors import CorruptStreamError, SerializationError
+from sluiceway.network.element_codec import decode_element, encode_batch
 from sluiceway.serializers import Serializer
 from sluiceway.serializers.edges import edge_serializer
-from sluiceway.wire import decode_element, encode_batch
 
 
 class Ratios(Serializer):

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from sluiceway.checkpoints import CheckpointMetadata, find_checkpoints, load_metadata
-from sluiceway.connectors.deadletters import dead_letter_files, read_dead_letters
+from sluiceway.checkpoint import CheckpointMetadata, find_checkpoints, load_metadata
+from sluiceway.connector.lib.dead_letters import dead_letter_files, read_dead_letters
 from sluiceway.plugins import default_manager
 
 HERE = Path(__file__).parent

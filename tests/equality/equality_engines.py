@@ -64,10 +64,10 @@ class Engine:
 
 def _micro_batches(records: int) -> Any:
     """So few records a reader that there are several micro-batches."""
-    from sluiceway.runtime.microbatch.planner import BatchLimits
-    from sluiceway_sparkengine.structured import query
+    from sluiceway.runtime.microbatch.batch_limits import BatchLimits
+    from sluiceway_spark.structured import streaming_query
 
-    return patch.object(query, "LIMITS", BatchLimits(records=records, wait_s=0.1, linger_s=0.05))
+    return patch.object(streaming_query, "LIMITS", BatchLimits(records=records, wait_s=0.1, linger_s=0.05))
 
 
 _SPARK = (pytest.mark.spark, pytest.mark.timeout(600))

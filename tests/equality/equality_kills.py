@@ -82,12 +82,12 @@ class Killing:
 
     def watch_commits(self) -> None:
         """Have the driver killed at the end of micro-batches."""
-        from sluiceway.runtime.microbatch.commits import CommitLog
-        from sluiceway_sparkengine.structured import sinkstage
+        from sluiceway.runtime.microbatch.commit_log import CommitLog
+        from sluiceway_spark.structured.stages import sink_stage
 
         batch = -1
-        write, commit = CommitLog.write, sinkstage.commit_all
-        stage_write = sinkstage.SinkStage.write
+        write, commit = CommitLog.write, sink_stage.commit_all
+        stage_write = sink_stage.SinkStage.write
 
         def watched_log(log: Any, record: Any, ready: Any) -> None:
             nonlocal batch
@@ -107,8 +107,8 @@ class Killing:
             return report
 
         CommitLog.write = watched_log  # type: ignore[method-assign]
-        sinkstage.commit_all = watched_commit
-        sinkstage.SinkStage.write = watched_write  # type: ignore[method-assign]
+        sink_stage.commit_all = watched_commit
+        sink_stage.SinkStage.write = watched_write  # type: ignore[method-assign]
 
 
 def parent_of(pid: int) -> int:
@@ -151,11 +151,11 @@ def main() -> None:
     place, master, count, asked = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4])
     (place / "marks").mkdir(exist_ok=True)
     (place / "driver").write_text(str(os.getpid()))
-    from sluiceway.runtime.microbatch.planner import BatchLimits
+    from sluiceway.runtime.microbatch.batch_limits import BatchLimits
     from sluiceway_spark import SessionConf
-    from sluiceway_sparkengine.structured import query
+    from sluiceway_spark.structured import streaming_query
 
-    query.LIMITS = BatchLimits(records=BATCH, wait_s=0.1, linger_s=0.05)  # type: ignore[misc]
+    streaming_query.LIMITS = BatchLimits(records=BATCH, wait_s=0.1, linger_s=0.05)  # type: ignore[misc]
     killing = Killing(place, {point: tuple(kill) for point, kill in asked["kills"].items()})
     killing.watch_commits()
     conf: dict[str, Any] = {

@@ -21,7 +21,7 @@ from equality_functions import PRIME, Rec, key_of
 from hypothesis import strategies as st
 
 import sluiceway as sw
-from sluiceway.connectors import Collected, CollectSink
+from sluiceway.connector.lib import Collected, CollectSink
 from sluiceway.windows import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
 
 Stream = Any

@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENT_S
+
+pytestmark = pytest.mark.docs
 
 ROOT = Path(__file__).parents[2]
 # The demo is a program of its own with tests of its own.
@@ -18,7 +21,7 @@ EXAMPLES = sorted(p for p in (ROOT / "examples").glob("*.py") if not p.stem.star
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=PATIENT_S, check=False
     )
 
 
@@ -99,7 +102,10 @@ def serving() -> Iterator[Callable[..., tuple[Any, int]]]:
 
 def test_the_line_server_sends_each_line_as_it_comes_and_ends_with_its_input(serving: Any) -> None:
     process, port = serving()
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as client, client.makefile("rb") as received:
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=PATIENT_S) as client,
+        client.makefile("rb") as received,
+    ):
         for line in (b"to be\n", b"or not\n"):
             process.stdin.write(line)
             process.stdin.flush()
@@ -107,21 +113,30 @@ def test_the_line_server_sends_each_line_as_it_comes_and_ends_with_its_input(ser
         process.stdin.write(b"the last")
         process.stdin.close()
         assert received.read() == b"the last\n"
-    assert process.wait(60) == 0
+    assert process.wait(PATIENT_S) == 0
 
 
 def test_the_line_server_serves_a_file_and_the_next_client_after_one_that_has_gone(serving: Any) -> None:
     process, port = serving("LICENSE")
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as client, client.makefile("rb") as received:
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=PATIENT_S) as client,
+        client.makefile("rb") as received,
+    ):
         assert received.read() == (ROOT / "LICENSE").read_bytes()
-    assert process.wait(60) == 0
+    assert process.wait(PATIENT_S) == 0
     process, port = serving()
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as client, client.makefile("rb") as received:
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=PATIENT_S) as client,
+        client.makefile("rb") as received,
+    ):
         process.stdin.write(b"first\n")
         process.stdin.flush()
         assert received.readline() == b"first\n"
     numbers = b"".join(b"%d\n" % n for n in range(200_000))
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as client, client.makefile("rb") as received:
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=PATIENT_S) as client,
+        client.makefile("rb") as received,
+    ):
 
         def write() -> None:
             with process.stdin:
@@ -133,7 +148,7 @@ def test_the_line_server_serves_a_file_and_the_next_client_after_one_that_has_go
         writer.join()
     assert lines
     assert lines == numbers.splitlines(keepends=True)[-len(lines) :]
-    assert process.wait(60) == 0
+    assert process.wait(PATIENT_S) == 0
 
 
 def test_the_line_server_says_why_it_cannot_serve() -> None:

@@ -9,11 +9,12 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from patience import PATIENT_S
 
 import sluiceway as sw
-from sluiceway.config import Settings
+from sluiceway.config.settings import Settings
 from sluiceway.errors import FunctionContractError
-from sluiceway.runtime import asyncioloop
+from sluiceway.runtime.loop import asyncio_thread as asyncioloop
 from sluiceway.testing import PAUSE, TestSource
 
 
@@ -128,7 +129,7 @@ def test_a_full_step_holds_up_the_source() -> None:
     records = numbers.async_map(wait, timeout=None, capacity=10).execute_and_collect(batch_size=100)
     with records:
         for _ in range(10):
-            assert begun.acquire(timeout=10)
+            assert begun.acquire(timeout=PATIENT_S)
         assert not begun.acquire(timeout=0.1)
         assert len(made) <= 300
         gate.set()
@@ -185,7 +186,7 @@ def test_cancelling_ends_every_coroutine() -> None:
     job = flow.prepare(Settings())
 
     def cancel() -> None:
-        Cleanup.five_begun.wait(10)
+        Cleanup.five_begun.wait(PATIENT_S)
         job.cancel()
 
     thread = threading.Thread(target=cancel)
@@ -242,11 +243,11 @@ def test_a_coroutine_that_blocks_the_loop_does_not_hang_the_job(monkeypatch: pyt
 
     async def block(value: int) -> int:
         blocked.set()
-        gate.wait(10)
+        gate.wait(PATIENT_S)
         return value
 
     def fail(value: int) -> float:
-        assert blocked.wait(10)
+        assert blocked.wait(PATIENT_S)
         return value / 0
 
     flow = sw.Pipeline("blocks")
@@ -259,7 +260,7 @@ def test_a_coroutine_that_blocks_the_loop_does_not_hang_the_job(monkeypatch: pyt
     assert not gate.is_set()
     gate.set()
     for thread in set(threading.enumerate()) - threads:
-        thread.join(10)
+        thread.join(PATIENT_S)
 
 
 def test_in_a_loop_the_end_waits_for_it() -> None:

@@ -16,8 +16,8 @@ import pytest
 
 import sluiceway as sw
 from sluiceway import state
-from sluiceway.connectors import DiscardSink
-from sluiceway.connectors.generator import GeneratorSource
+from sluiceway.connector.lib import DiscardSink
+from sluiceway.connector.lib.generator import GeneratorSource
 
 pytest.importorskip("pyarrow")
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import sluiceway as sw
-from sluiceway.checkpoints import CheckpointMetadata, find_checkpoints, load_metadata
-from sluiceway.connectors.generator import GeneratorSource
+from sluiceway.checkpoint import CheckpointMetadata, find_checkpoints, load_metadata
+from sluiceway.connector.lib.generator import GeneratorSource
 from sluiceway.engine import JobStatus
 from sluiceway.errors import CheckpointError, CheckpointFailedError
 from sluiceway.plugins import default_manager

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import sluiceway as sw
-from sluiceway.connectors.generator import GeneratorSource
+from sluiceway.connector.lib.generator import GeneratorSource
 from sluiceway.testing import FailOnce, NumberFiles
 from sluiceway.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import sluiceway as sw
-from sluiceway.checkpoints import load_metadata, read_operators
-from sluiceway.connectors.generator import GeneratorSource
+from sluiceway.checkpoint import load_metadata, read_operators
+from sluiceway.connector.lib.generator import GeneratorSource
 from sluiceway.engine import JobStatus
 from sluiceway.errors import CheckpointError, GraphError, StateError
 from sluiceway.plugins import default_manager

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import sluiceway as sw
-from sluiceway.checkpoints import CheckpointDirectory
+from sluiceway.checkpoint import CheckpointDirectory
 from sluiceway.clock import SystemClock
-from sluiceway.connectors.generator import GeneratorSource
+from sluiceway.connector.lib.generator import GeneratorSource
 from sluiceway.engine import JobStatus
 from sluiceway.plugins import default_manager
 from sluiceway.testing import KeySequence, NumberFiles

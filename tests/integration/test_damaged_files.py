@@ -9,15 +9,15 @@ from zlib import crc32
 
 import pytest
 
-from sluiceway.checkpoints import METADATA, load_metadata
-from sluiceway.checkpoints.metadata import FORMAT, decode_metadata
+from sluiceway.checkpoint import METADATA, load_metadata
+from sluiceway.checkpoint.metadata import FORMAT, decode_metadata
 from sluiceway.errors import CheckpointError, ConnectorError
 from sluiceway.plugins import default_manager
 from sluiceway.runtime.cluster import home
 from sluiceway.runtime.cluster.client import ClusterClient, cluster_file
-from sluiceway.runtime.cluster.fence import Fence, hold
-from sluiceway.runtime.cluster.jobstore import JobStore, StoredJob
-from sluiceway.runtime.microbatch import runs
+from sluiceway.runtime.cluster.epoch_fence import EpochFence, hold
+from sluiceway.runtime.cluster.job_store import JobStore, StoredJob
+from sluiceway.runtime.microbatch import run_directory as runs
 
 DAMAGED = {
     "nothing": b"",
@@ -113,7 +113,7 @@ def test_the_lock_file_of_a_worker(tmp_path: Path, data: bytes) -> None:
     file = tmp_path / "other-worker-1.lock"
     with hold(str(file)):
         file.write_bytes(data)
-        fence = Fence(tmp_path)
+        fence = EpochFence(tmp_path)
         assert fence.alive() == [0]
         fence.end([0])
     assert fence.alive() == []

@@ -10,9 +10,9 @@ import pytest
 
 import sluiceway as sw
 from sluiceway.api.replay import replaying
-from sluiceway.config import Settings
-from sluiceway.connectors import DiscardSink, dead_letter_files, delete_dead_letters, read_dead_letters
-from sluiceway.connectors.generator import GeneratorSource
+from sluiceway.config.settings import Settings
+from sluiceway.connector.lib import DiscardSink, dead_letter_files, delete_dead_letters, read_dead_letters
+from sluiceway.connector.lib.generator import GeneratorSource
 from sluiceway.engine import JobStatus
 from sluiceway.testing import FailOnce, KeySequence
 

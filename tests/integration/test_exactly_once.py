@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import sluiceway as sw
-from sluiceway.connectors.generator import GeneratorSource
+from sluiceway.connector.lib.generator import GeneratorSource
 from sluiceway.engine import JobStatus
 from sluiceway.errors import CheckpointFailedError
 from sluiceway.testing import FailOnce, KeySequence, NumberFiles
@@ -80,7 +80,7 @@ def workers_of_this_process() -> list[int]:
             with suppress(OSError):
                 line = (entry / "cmdline").read_bytes()
                 above = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                if b"sluiceway.processes.worker" in line and above == os.getpid():
+                if b"sluiceway.entrypoint.worker" in line and above == os.getpid():
                     found.append(int(entry.name))
     return found
 

@@ -20,7 +20,7 @@ import pytest
 
 import sluiceway as sw
 from sluiceway.connector import END_OF_INPUT, Poll, Reader, ReaderContext, Wait
-from sluiceway.connectors.generator import GeneratorSource
+from sluiceway.connector.lib.generator import GeneratorSource
 from sluiceway.engine import JobStatus
 from sluiceway.testing import FailOnce, KeySequence, NumberFiles
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import sluiceway as sw
-from sluiceway.checkpoints import METADATA
+from sluiceway.checkpoint import METADATA
 from sluiceway.errors import ConfigurationError
 
 COUNT = 1_000

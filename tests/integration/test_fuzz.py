@@ -21,10 +21,7 @@ from unittest.mock import Mock
 import msgspec
 import pytest
 
-from sluiceway.buffers import NetworkBufferPool
-from sluiceway.carrier import CarrierContext, Link, LinkLostError, Payload
 from sluiceway.clock import VirtualClock
-from sluiceway.credit import GateCredits
 from sluiceway.elements import (
     BarrierAnnouncement,
     Batch,
@@ -32,22 +29,26 @@ from sluiceway.elements import (
     CheckpointBarrier,
     EndOfData,
     LatencyMarker,
-    QuietProbe,
+    TerminationProbe,
     Watermark,
     WatermarkStatus,
 )
 from sluiceway.errors import CorruptStreamError
-from sluiceway.network import NetworkTransport
+from sluiceway.network.credit import GateCredits
+from sluiceway.network.element_codec import decode_element, encode_batch, encode_control
 from sluiceway.network.frames import CREDIT, DATA_HEAD, ELEMENT_HEAD, GONE, HEAD, PAIR, pack_open
+from sluiceway.network.transport import NetworkTransport
 from sluiceway.runtime.cluster import connection as connections
-from sluiceway.runtime.cluster import messages, shipping
+from sluiceway.runtime.cluster import messages
+from sluiceway.runtime.cluster import pickling as shipping
 from sluiceway.runtime.cluster.connection import BrokenProtocolError, Connection
 from sluiceway.runtime.cluster.messages import Hello, Message, Proof
-from sluiceway.runtime.poller import Poller
-from sluiceway.runtime.worker import Scheduled, Worker
+from sluiceway.runtime.loop.poller import Poller
+from sluiceway.runtime.loop.tasklet import Scheduled, TaskletLoop
 from sluiceway.serializers.edges import edge_serializer
 from sluiceway.transport import ChannelId
-from sluiceway.wire import decode_element, encode_batch, encode_control
+from sluiceway.transport.buffers import NetworkBufferPool
+from sluiceway.transport.carrier import CarrierContext, Link, LinkLostError, Payload
 from sluiceway_shm._link import ShmLink
 from sluiceway_zmq._greeting import Greeting, hello, read_hello
 from sluiceway_zmq._links import AcceptedLink
@@ -249,7 +250,7 @@ def test_the_control_protocol(count: int, proved: bool, monkeypatch: pytest.Monk
     monkeypatch.setattr(connections, "decode", counted)
     for _ in range(count):
         reached.inputs += 1
-        loop = Worker(VirtualClock(), Mock(spec=Poller))
+        loop = TaskletLoop(VirtualClock(), Mock(spec=Poller))
         stream = FakeStream()
         closed: list[tuple[Connection, Any]] = []
         made = Connection(
@@ -296,7 +297,7 @@ CONTROLS: Final = [
     LatencyMarker(1.5, "source", 2),
     CheckpointBarrier(3, 4, "place", True, 5),
     CancelCheckpointMarker(9),
-    QuietProbe("loop", 3),
+    TerminationProbe("loop", 3),
     EndOfData(),
     BarrierAnnouncement(1, 2, 3),
 ]

@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 
 import sluiceway as sw
-from sluiceway.connectors import DiscardSink
+from sluiceway.connector.lib import DiscardSink
 
 DEFAULT = (700, 10, 10)
 
 
 @pytest.fixture(autouse=True)
-def _defaults() -> Iterator[None]:
+def _defaults(unfrozen: None) -> Iterator[None]:
     found = gc.get_threshold()
     gc.set_threshold(*DEFAULT)
     yield
     gc.set_threshold(*found)
     gc.enable()
-    gc.unfreeze()
+    gc.unfreeze()  # what a test has frozen, which may hold what is not needed any more
 
 
 def said(value: Any) -> tuple[int, int, bool]:

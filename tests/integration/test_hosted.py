@@ -17,15 +17,15 @@ from typing import Any
 import pytest
 
 import sluiceway as sw
-from sluiceway.config import Settings, resolve
-from sluiceway.connectors import DiscardSink
+from sluiceway.config.settings import Settings, resolve
+from sluiceway.connector.lib import DiscardSink
 from sluiceway.engine import Job, JobStatus
 from sluiceway.errors import ConfigurationError
 from sluiceway.plugins import default_manager
-from sluiceway.runtime.cluster.hosting import WorkerHost
-from sluiceway.runtime.cluster.job import ClusterJob
-from sluiceway.runtime.cluster.processes import WorkerConfig, WorkerHandle, start_worker
-from sluiceway.runtime.local import job_graph_of
+from sluiceway.runtime.cluster.cluster_job import ClusterJob
+from sluiceway.runtime.cluster.worker_host import WorkerHost
+from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, WorkerHandle, start_worker
+from sluiceway.runtime.local.engine import job_graph_of
 from sluiceway.streamgraph import StreamGraph
 
 pytest.importorskip("zmq", reason="needs pyzmq")

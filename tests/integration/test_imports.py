@@ -39,8 +39,8 @@ HEAVY = {
 }
 # What other commands, other engines and other kinds of steps need.
 APART = {
-    "sluiceway.api.statedata",
-    "sluiceway.network",
+    "sluiceway.savepoint",
+    "sluiceway.network.transport",
     "sluiceway.operators.asynchronous",
     "sluiceway.operators.broadcast",
     "sluiceway.operators.co",
@@ -48,12 +48,12 @@ APART = {
     "sluiceway.operators.keyed",
     "sluiceway.operators.process",
     "sluiceway.operators.windows",
-    "sluiceway.processes",
-    "sluiceway.runtime.asyncioloop",
+    "sluiceway.entrypoint",
+    "sluiceway.runtime.loop.asyncio_thread",
     "sluiceway.runtime.cluster",
-    "sluiceway.runtime.embedded",
+    "sluiceway.runtime.stepped",
     "sluiceway.runtime.microbatch",
-    "sluiceway.runtime.threadedfunction",
+    "sluiceway.runtime.source.threaded_function",
     "sluiceway.templates",
     "sluiceway.testing",
 }
@@ -93,5 +93,5 @@ def test_importing_the_package_loads_no_part_of_it(tmp_path: Path, bare: set[str
 def test_a_run_in_one_process_loads_what_the_job_needs(tmp_path: Path, bare: set[str]) -> None:
     (tmp_path / "empty.py").write_text(PROGRAM.format(early=TELL))
     ours = loaded("-m", "sluiceway", "run", "empty.py", cwd=tmp_path) - bare
-    assert "sluiceway.runtime.local" in ours, "it ran"
+    assert "sluiceway.runtime.local.engine" in ours, "it ran"
     assert not ours & (HEAVY | APART)

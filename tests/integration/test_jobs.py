@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from patience import PATIENT_S
 
 import sluiceway as sw
 from sluiceway.connector import Sink, SinkWriter, Wait, WriterContext
@@ -253,7 +254,7 @@ def test_cancel_from_another_thread_ends_an_endless_job() -> None:
     job = flow.prepare()
 
     def cancel() -> None:
-        started.wait(10)
+        started.wait(PATIENT_S)
         job.cancel()
 
     thread = threading.Thread(target=cancel)
@@ -269,7 +270,7 @@ def test_cancel_wakes_a_job_that_sleeps() -> None:
     got = threading.Event()
     flow.generate(rate=0.001).for_each(lambda v: got.set())
     job = flow.prepare()
-    thread = threading.Thread(target=lambda: (got.wait(10), job.cancel()))
+    thread = threading.Thread(target=lambda: (got.wait(PATIENT_S), job.cancel()))
     thread.start()
     assert job.run().status is JobStatus.CANCELED
     thread.join()

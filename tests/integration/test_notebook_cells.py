@@ -6,6 +6,8 @@ import subprocess
 import sys
 from textwrap import dedent
 
+from patience import PATIENT_S
+
 CELL = """
     from dataclasses import dataclass
     import sluiceway as sw
@@ -45,6 +47,6 @@ NOTEBOOK = """
 def test_a_pipeline_in_a_cell_runs_on_workers() -> None:
     program = dedent(NOTEBOOK).format(code=dedent(CELL))
     # By its text alone: there is no file that a worker could import it from.
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENT_S)
     assert run.stderr == ""
     assert run.stdout == "finished 16 {True}\n"

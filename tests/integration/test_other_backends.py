@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 import sluiceway as sw
-from sluiceway.checkpoints import find_checkpoints, load_metadata
-from sluiceway.connectors.generator import GeneratorSource
+from sluiceway.checkpoint import find_checkpoints, load_metadata
+from sluiceway.connector.lib.generator import GeneratorSource
 from sluiceway.errors import MissingExtraError, StateError
 from sluiceway.plugins import default_manager
-from sluiceway.runtime.comparing import compare, saved_job
-from sluiceway.runtime.local import LocalEngine, job_graph_of
-from sluiceway.runtime.restoring import restore_from
+from sluiceway.runtime.jobmanager.restore import restore_from
+from sluiceway.runtime.jobmanager.state_compatibility import compare, saved_job
+from sluiceway.runtime.local.engine import LocalEngine, job_graph_of
 from sluiceway.testing import InjectedError, KeySequence, NumberFiles
 
 COUNT = 60_000

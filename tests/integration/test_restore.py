@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 import sluiceway as sw
-from sluiceway.config import Settings
+from sluiceway.config.settings import Settings
 from sluiceway.errors import StateError
 from sluiceway.plugins import default_manager
-from sluiceway.runtime.local import LocalEngine, LocalJob
-from sluiceway.runtime.snapshots import JobSnapshot
+from sluiceway.runtime.local.engine import LocalEngine, LocalJob
+from sluiceway.runtime.task.snapshot import JobSnapshot
 
 WORDS = [f"w{n % 7}" for n in range(500)]
 

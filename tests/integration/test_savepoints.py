@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import sluiceway as sw
-from sluiceway.checkpoints import SAVEPOINT, load_metadata
-from sluiceway.connectors.generator import GeneratorSource
+from sluiceway.checkpoint import SAVEPOINT, load_metadata
+from sluiceway.connector.lib.generator import GeneratorSource
 from sluiceway.engine import JobStatus
 from sluiceway.errors import CheckpointError, ConfigurationError, GraphError, StateError
 from sluiceway.plugins import default_manager

@@ -13,9 +13,9 @@ import pydantic
 import pytest
 
 import sluiceway as sw
-from sluiceway.checkpoints import load_metadata
-from sluiceway.connectors import DiscardSink
-from sluiceway.connectors.generator import GeneratorSource
+from sluiceway.checkpoint import load_metadata
+from sluiceway.connector.lib import DiscardSink
+from sluiceway.connector.lib.generator import GeneratorSource
 from sluiceway.errors import SerializationError, StateError
 from sluiceway.plugins import default_manager
 from sluiceway.serializers import decode_block, encode_block

@@ -15,10 +15,10 @@ import pytest
 from click.testing import CliRunner
 
 import sluiceway as sw
-from sluiceway.checkpoints import CheckpointMetadata, find_checkpoints, load_metadata
+from sluiceway.checkpoint import CheckpointMetadata, find_checkpoints, load_metadata
 from sluiceway.cli.app import app
 from sluiceway.connector import Sink, SinkWriter, Wait, WriterContext
-from sluiceway.connectors.generator import GeneratorSource
+from sluiceway.connector.lib.generator import GeneratorSource
 from sluiceway.engine import JobStatus
 from sluiceway.errors import CheckpointError, CheckpointFailedError, ConfigurationError, StateError
 from sluiceway.plugins import default_manager

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import sluiceway as sw
-from sluiceway.carrier import LinkLostError
 from sluiceway.engine import JobStatus
+from sluiceway.transport.carrier import LinkLostError
 
 COUNT = 2_000
 KILLS = 3
@@ -27,7 +27,7 @@ def workers() -> list[int]:
             with suppress(OSError):
                 line = (entry / "cmdline").read_bytes()
                 above, name = int((entry / "stat").read_text().rpartition(")")[2].split()[1]), entry.name
-                if b"sluiceway.processes.worker" in line and above == os.getpid():
+                if b"sluiceway.entrypoint.worker" in line and above == os.getpid():
                     found.append(int(name))
     return found
 

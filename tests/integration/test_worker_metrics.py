@@ -11,12 +11,12 @@ import pytest
 
 import sluiceway as sw
 from sluiceway.clock import VirtualClock
-from sluiceway.config import Settings
+from sluiceway.config.settings import Settings
 from sluiceway.errors import ConfigurationError
 from sluiceway.metrics import SubtaskMetrics
-from sluiceway.runtime.reporting import JobFigures, TaskFigures
-from sluiceway.runtime.task import Task
-from sluiceway.runtime.worker import Progress
+from sluiceway.runtime.jobmanager.job_metrics import JobFigures, TaskFigures
+from sluiceway.runtime.loop.tasklet import Progress
+from sluiceway.runtime.task.task import Task
 
 
 def wordcount(name: str = "words") -> sw.Pipeline:
@@ -42,7 +42,7 @@ def test_a_reporter_that_cannot_work_is_told_of_before_a_worker_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLUICEWAY_METRICS_FILE", str(tmp_path / "absent" / "m.jsonl"))
-    monkeypatch.setattr("sluiceway.runtime.cluster.manager.start_worker", None)
+    monkeypatch.setattr("sluiceway.runtime.cluster.job_manager.start_worker", None)
     with pytest.raises(ConfigurationError, match="cannot write"):
         wordcount().run(workers=2, metrics=["jsonl"])
 

@@ -8,15 +8,17 @@ import signal
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENT_S
 
 import sluiceway as sw
 from sluiceway.engine import JobStatus
 from sluiceway.errors import SluicewayError
+
+pytestmark = pytest.mark.usefixtures("started_workers")
 
 
 def worker_pids() -> list[int]:
@@ -28,19 +30,14 @@ def worker_pids() -> list[int]:
                 parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             except OSError:
                 continue
-            if b"sluiceway.processes.worker" in line and parent == os.getpid():
+            if b"sluiceway.entrypoint.worker" in line and parent == os.getpid():
                 found.append(int(entry.name))
     return found
 
 
 def own_shared_memory() -> set[str]:
-    """Other users' programs come and go there, too."""
-    own = set()
-    for file in Path("/dev/shm").iterdir():
-        with suppress(FileNotFoundError):
-            if file.stat().st_uid == os.getuid():
-                own.add(file.name)
-    return own
+    """Segments by our names; other programs have theirs there, too."""
+    return {file.name for file in Path("/dev/shm").glob("*sluiceway*")}
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +111,7 @@ class Waits(sw.MapFunction[int, int]):
         if value == self.at and self.first:
             (self.directory / "pid.part").write_text(str(os.getpid()))
             (self.directory / "pid.part").rename(self.directory / "pid")
-            threading.Event().wait(30)
+            threading.Event().wait(PATIENT_S)
         return value
 
 

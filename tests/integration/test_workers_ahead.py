@@ -17,10 +17,13 @@ from typing import Any
 import pytest
 
 import sluiceway as sw
-from sluiceway.runtime.cluster import launching
-from sluiceway.runtime.cluster.launching import AHEAD, MODULE, ahead
+from sluiceway.runtime.cluster import interpreter_pool as launching
+from sluiceway.runtime.cluster.interpreter_pool import AHEAD, MODULE, ahead
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is started ahead")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is started ahead"),
+    pytest.mark.usefixtures("started_workers"),
+]
 
 
 def asked(function: Callable[[int], Any]) -> Any:

@@ -14,6 +14,8 @@ from types import ModuleType
 
 import pytest
 
+pytestmark = pytest.mark.docs
+
 DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
 FILES_DEMO = DEMO.with_name("demo_files.py")
 

@@ -11,13 +11,15 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from configparser import RawConfigParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENT_S, until
+
+pytestmark = pytest.mark.docs
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "examples" / "deploy"
@@ -49,15 +51,6 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     for process in started:
         process.kill()
         process.communicate()
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    pause = threading.Event()
-    for _ in range(1200):
-        if found := condition():
-            return found
-        pause.wait(0.05)
-    pytest.fail("it never came to that")
 
 
 def unit(name: str) -> RawConfigParser:
@@ -113,7 +106,7 @@ def resumes_after_everything(begin: Any, command: list[str], place: Path, **envi
     stopped = begin([*command, *SLOWLY], **environment)
     until(lambda: out.is_dir() and any(out.iterdir()))
     stopped.send_signal(signal.SIGTERM)
-    _, said = stopped.communicate(timeout=120)
+    _, said = stopped.communicate(timeout=PATIENT_S)
     assert stopped.returncode == 0, said
     assert re.search(r"^savepoint: ", said, re.M), said
 
@@ -124,7 +117,7 @@ def resumes_after_everything(begin: Any, command: list[str], place: Path, **envi
     killed.communicate()
 
     last = begin([*command, *AT_ONCE], **environment)
-    _, said = last.communicate(timeout=120)
+    _, said = last.communicate(timeout=PATIENT_S)
     assert last.returncode == 0, said
     lines = [line for file in out.iterdir() for line in file.read_text().splitlines()]
     assert len(lines) == len(set(lines)) == READINGS
@@ -151,13 +144,13 @@ def test_the_command_of_the_unit_for_a_job_is_good_for_every_start(begin: Any, t
         tidies = tidies.replace(there, here)
     for _ in range(2):  # before the first start, too
         tidying = begin(shlex.split(tidies))
-        _, said = tidying.communicate(timeout=60)
+        _, said = tidying.communicate(timeout=PATIENT_S)
         assert tidying.returncode == 0, said
         resumes_after_everything(begin, shlex.split(command), tmp_path / "work")
         shutil.rmtree(tmp_path / "work" / "readings")
         shutil.rmtree(tmp_path / "state")
     wrong = begin([*shlex.split(command), "--parallelism", "none"])
-    wrong.communicate(timeout=60)
+    wrong.communicate(timeout=PATIENT_S)
     assert wrong.returncode == int(service["RestartPreventExitStatus"])
 
 
@@ -173,11 +166,11 @@ def test_the_command_of_the_unit_for_a_cluster_says_when_it_is_ready(begin: Any,
     assert service["Type"] == "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
         notified.bind(str(tmp_path / "notify"))
-        notified.settimeout(60)
+        notified.settimeout(PATIENT_S)
         process = begin(shlex.split(command), NOTIFY_SOCKET=str(tmp_path / "notify"), **here)
         assert notified.recv(100) == b"READY=1"
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=PATIENT_S)
     assert process.returncode == 0, said
     assert "with up to 2 workers of 2 slots" in said
     assert os.listdir(here["TMPDIR"]) == []

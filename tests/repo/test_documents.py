@@ -17,12 +17,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from patience import PATIENT_S
+
+pytestmark = pytest.mark.docs
 
 ROOT = Path(__file__).parents[2]
 PAGES = [p for p in (ROOT / "README.md", ROOT / "CONTRIBUTING.md") if p.exists()] + sorted(
     ROOT.glob("docs/**/*.md")
 )
-COMMAND_TIMEOUT_S = 60
 
 # What is not run as it stands, and why that is no loss.
 EXEMPT = {
@@ -198,7 +200,7 @@ class Page:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=COMMAND_TIMEOUT_S,
+            timeout=PATIENT_S,
         )
         try:
             if result.returncode:
@@ -214,7 +216,7 @@ class Page:
             ["bash", "-c", text], cwd=self.cwd, env=self.environment, start_new_session=True
         )
         self.background.append(process)
-        deadline = time.monotonic() + COMMAND_TIMEOUT_S
+        deadline = time.monotonic() + PATIENT_S
         while not listens(port):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise DocumentError(f"nothing listens on port {port} after: $ {text}")

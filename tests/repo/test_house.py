@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LONGEST = 600
 
 
 def tracked() -> list[Path]:
@@ -35,12 +34,6 @@ UNWANTED = {
 def test_there_is_a_tree_to_look_at() -> None:
     assert ROOT / "pyproject.toml" in FILES
     assert len(PYTHON) > 20
-
-
-def test_no_file_has_outgrown_its_job() -> None:
-    lengths = {f: len(f.read_text().splitlines()) for f in PYTHON}
-    long = [f"{f.relative_to(ROOT)}: {n} lines" for f, n in lengths.items() if n > LONGEST]
-    assert not long, "more than one job in a file?"
 
 
 @pytest.mark.parametrize("what", UNWANTED)

@@ -10,8 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import PATIENT_S
 
 CONFTEST = Path(__file__).parents[1] / "conftest.py"
+PREFORK = CONFTEST.with_name("prefork.py")
 
 TESTS = """
 import socket, subprocess, sys, tempfile, threading
@@ -55,7 +57,7 @@ def test_child():
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert child.stdout.readline() == b"up\\n"
     child.send_signal(signal.SIGINT)
-    _, said = child.communicate(timeout=60)
+    _, said = child.communicate(timeout=600)
     assert child.returncode == -signal.SIGINT, said
 
 def test_this_process_still_ignores_it():
@@ -66,9 +68,10 @@ def test_this_process_still_ignores_it():
 @pytest.fixture(scope="module")
 def output(tmp_path_factory: pytest.TempPathFactory) -> str:
     directory = tmp_path_factory.mktemp("leaks")
-    shutil.copy(CONFTEST, directory)
+    for file in (CONFTEST, PREFORK):
+        shutil.copy(file, directory)
     conftest = directory / "conftest.py"
-    conftest.write_text(conftest.read_text().replace("_JOIN_S = 5.0", "_JOIN_S = 0.1"))
+    conftest.write_text(conftest.read_text().replace("_PATIENT_S = 30.0", "_PATIENT_S = 0.1"))
     (directory / "test_it.py").write_text(TESTS)
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rE", "-p", "no:cacheprovider", "--basetemp=base", "--rootdir=."],
@@ -77,7 +80,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> str:
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=60,
+        timeout=PATIENT_S,
     ).stdout
 
 
@@ -102,7 +105,8 @@ def test_no_other_test_fails_for_leaks(output: str) -> None:
 
 
 def test_children_are_interruptible_where_sigint_was_ignored(tmp_path: Path) -> None:
-    shutil.copy(CONFTEST, tmp_path)
+    for file in (CONFTEST, PREFORK):
+        shutil.copy(file, tmp_path)
     (tmp_path / "test_it.py").write_text(INTERRUPTING)
     old = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell has it for: make test &
     try:

@@ -15,6 +15,7 @@ TARGETS = [
     "demo",
     "demo-spark",
     "test",
+    "test-docs",
     "test-all",
     "lint",
     "format",
@@ -25,7 +26,7 @@ TARGETS = [
     "help",
 ]
 
-pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+pytestmark = [pytest.mark.docs, pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")]
 
 
 def make(directory: Path, *arguments: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -68,7 +69,9 @@ def test_help_is_the_default_and_lists_every_target() -> None:
     assert sorted(phony[1].split()) == sorted(TARGETS)
 
 
-@pytest.mark.parametrize("target", ["demo", "demo-spark", "test", "test-all", "lint", "format", "bench", "docs"])
+@pytest.mark.parametrize(
+    "target", ["demo", "demo-spark", "test", "test-docs", "test-all", "lint", "format", "bench", "docs"]
+)
 def test_a_fresh_tree_is_set_up_first(project: Path, target: str) -> None:
     steps = make(project, "-n", "PYTHON=python3", target).stdout
     made, installed = steps.partition("python3 -m venv .venv\n")[1:]
@@ -110,15 +113,24 @@ def test_an_old_python_is_passed_over(project: Path) -> None:
     assert "python3.12 -m venv .venv" in printed
 
 
-@pytest.mark.parametrize(("failing", "code"), [("", 0), ("lint", 1), ("test", 1)])
-def test_ci_runs_both_and_ends_with_the_tests(tmp_path: Path, failing: str, code: int) -> None:
+def test_each_test_that_is_no_slower_is_run_by_one_of_two_targets(set_up: Path) -> None:
+    expressions = [
+        re.search(r' -m "(.*)" *$', make(set_up, "-n", target).stdout, re.M) for target in ("test", "test-docs")
+    ]
+    code, documents = (found[1] for found in expressions if found)
+    assert code == documents.replace(" and docs", " and not docs")
+    assert " -m " not in make(set_up, "-n", "test-all").stdout.replace(" -m pytest", "")
+
+
+@pytest.mark.parametrize(("failing", "code"), [("", 0), ("lint", 1), ("test", 1), ("test-docs", 1)])
+def test_ci_runs_all_and_ends_with_the_tests(tmp_path: Path, failing: str, code: int) -> None:
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
     (tmp_path / "make").write_text(f'#!/bin/sh\necho "made $1"\n[ "$1" != "{failing}" ]\n')
     (tmp_path / "make").chmod(0o755)
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     result = subprocess.run([tmp_path / ".ci" / "run"], env=environment, cwd="/", capture_output=True, text=True)
-    assert result.stdout.splitlines() == ["made lint", "made test"]
+    assert result.stdout.splitlines() == ["made lint", "made test", "made test-docs"]
     assert result.returncode == code
 
 

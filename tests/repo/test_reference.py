@@ -14,7 +14,7 @@ import sluiceway.testing
 from sluiceway.cli import exitcodes
 from sluiceway.cli.app import COMMANDS, app
 from sluiceway.cli.config import _shown
-from sluiceway.config import OPTIONS, Settings
+from sluiceway.config.settings import OPTIONS, Settings
 from sluiceway.plugins import hookspecs
 from sluiceway.plugins.kinds import KINDS
 
@@ -57,7 +57,7 @@ def test_the_table_of_options_is_that_of_the_code() -> None:
 
 
 def test_every_scheduler_is_named() -> None:
-    from sluiceway.graph.scheduling import SCHEDULERS
+    from sluiceway.scheduler.strategies import SCHEDULERS
 
     (row,) = [row for row in rows(REFERENCE["options.md"], "option") if row[0] == "`scheduler`"]
     assert set(re.findall(r"`([\w-]+)`", row[-1])) == set(SCHEDULERS)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.docs
+
 ROOT = Path(__file__).parents[2]
 SOURCES = [ROOT / "core" / "sluiceway", *(p.parent for p in ROOT.glob("plugins/*/*/__init__.py"))]
 NOT_OURS = {"__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"}

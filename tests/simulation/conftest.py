@@ -25,7 +25,7 @@ from sluiceway.connector import (
     SimpleReader,
     Source,
 )
-from sluiceway.connectors import GeneratorSource
+from sluiceway.connector.lib import GeneratorSource
 from sluiceway.testing import InjectedError, KeySequence, run_pipeline
 from sluiceway.testing.simulation import Outside, SimulationResult, simulate, simulate_lives
 from sluiceway.windows import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows

@@ -14,10 +14,10 @@ import pytest
 import sluiceway as sw
 from sluiceway.engine import JobStatus
 from sluiceway.errors import CheckpointError, NoResourceAvailableError
-from sluiceway.runtime.cluster.resources import WorkerLostError
-from sluiceway.runtime.jobmanager.checkpoints import CompletedCheckpoint
-from sluiceway.runtime.jobmanager.jobcheckpoints import MemoryKeeper
-from sluiceway.runtime.snapshots import JobSnapshot
+from sluiceway.runtime.cluster.resource_manager import WorkerLostError
+from sluiceway.runtime.jobmanager.checkpoint_coordinator import CompletedCheckpoint
+from sluiceway.runtime.jobmanager.job_checkpoints import MemoryCheckpointStore
+from sluiceway.runtime.task.snapshot import JobSnapshot
 from sluiceway.testing.pytest_plugin import SimulationRunner
 from sluiceway.testing.simulation import (
     CancelJob,
@@ -211,10 +211,10 @@ def test_without_their_job_manager_workers_end_by_themselves(simulation: Simulat
 def test_a_checkpoint_that_cannot_be_read_leaves_nothing_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tasks that were to go on from it have slots by then, and were never deployed."""
 
-    def load(self: MemoryKeeper, checkpoint: CompletedCheckpoint) -> JobSnapshot:
+    def load(self: MemoryCheckpointStore, checkpoint: CompletedCheckpoint) -> JobSnapshot:
         raise CheckpointError("it is damaged")
 
-    monkeypatch.setattr(MemoryKeeper, "load", load)
+    monkeypatch.setattr(MemoryCheckpointStore, "load", load)
     flow, _ = many_numbers()
     crash = Crash(250, "worker-1")
     result = run(flow, 3, checkpoint_interval="5ms", faults=[crash], **RESTARTS)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import sluiceway as sw
-from sluiceway.connectors import DiscardSink, GeneratorSource
+from sluiceway.connector.lib import DiscardSink, GeneratorSource
 from sluiceway.engine import JobStatus
 from sluiceway.testing.simulation import Simulation
 from sluiceway.testing.simulation.trace import Event
@@ -103,7 +103,10 @@ def options(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
 each_way = partial(pytest.mark.parametrize, "options", indirect=True)
 
 
-@each_way(["in memory", "in files", "unaligned", "messages lost"])
+slow = partial(pytest.param, marks=pytest.mark.slow)
+
+
+@each_way([slow("in memory"), "in files", slow("unaligned"), slow("messages lost")])
 def test_half_a_minute_of_checkpoints(options: dict[str, Any]) -> None:
     life = Life(0.5, **options)
     life.run()

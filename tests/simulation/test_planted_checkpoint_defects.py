@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from sluiceway.alignment import BarrierAlignment
-from sluiceway.committing import _TransactionWriter
+from sluiceway.connector.two_phase_commit import _TransactionWriter
 from sluiceway.elements import CheckpointBarrier
-from sluiceway.inflight import Recording
+from sluiceway.network.barrier_alignment import BarrierAlignment
+from sluiceway.network.channel_state import Recording
+from sluiceway.network.result_partition import ResultPartition
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.operators.sink import SinkOperator
-from sluiceway.operators.timed import TimedKeyedOperator
-from sluiceway.outputs import ResultPartition
-from sluiceway.runtime.inputs import SourceInput
-from sluiceway.runtime.jobmanager.checkpoints import CheckpointCoordinator
-from sluiceway.runtime.jobmanager.reminders import Reminders
-from sluiceway.runtime.jobmanager.sources import SourceCoordinator
-from sluiceway.runtime.snapshots import JobSnapshot, TaskSnapshot
-from sluiceway.runtime.task import Task
-from sluiceway.runtime.taskcheckpoints import TaskCheckpoints
+from sluiceway.operators.timer_service import TimedKeyedOperator
+from sluiceway.runtime.jobmanager.checkpoint_coordinator import CheckpointCoordinator
+from sluiceway.runtime.jobmanager.notification_retry import NotificationRetry
+from sluiceway.runtime.jobmanager.source_coordinator import SourceCoordinator
+from sluiceway.runtime.task.checkpointing import TaskCheckpoints
+from sluiceway.runtime.task.inputs import SourceInput
+from sluiceway.runtime.task.operator_chain import OperatorChain
+from sluiceway.runtime.task.snapshot import JobSnapshot, TaskSnapshot
 from sluiceway.testing.pytest_plugin import SimulationRunner
 from sluiceway.testing.simulation import SimulationError
 
@@ -52,16 +52,16 @@ WRONG = f"{LOST}|{TOO_OFTEN}|counted twice|something was lost|which is committed
 
 
 def test_a_task_that_acknowledges_before_its_state_is_taken(plant: Plant, found: Found) -> None:
-    taken: dict[Task, list[OperatorSnapshot]] = {}
-    snapshots = Task._snapshots
+    taken: dict[OperatorChain, list[OperatorSnapshot]] = {}
+    snapshot = OperatorChain.snapshot
 
-    def early(self: Task, checkpoint_id: int) -> list[OperatorSnapshot]:
-        now = snapshots(self, checkpoint_id)
+    def early(self: OperatorChain, checkpoint_id: int, **how: Any) -> list[OperatorSnapshot]:
+        now = snapshot(self, checkpoint_id, **how)
         before = taken.get(self, now)
         taken[self] = now
         return before
 
-    plant(Task, "_snapshots", early)
+    plant(OperatorChain, "snapshot", early)
     found("sequence", AssertionError, WRONG)
 
 
@@ -81,6 +81,7 @@ def test_what_a_barrier_has_overtaken_is_left_out(plant: Plant, found: Found) ->
     found("ranges", AssertionError, WRONG, checkpoint_unaligned=True)
 
 
+@pytest.mark.slow
 def test_records_in_flight_that_every_subtask_is_given(plant: Plant, found: Found) -> None:
     on = JobSnapshot.in_flight_on
     plant(JobSnapshot, "in_flight_on", lambda self, *args: (on(self, *args)[0], False))
@@ -93,7 +94,7 @@ def test_barriers_that_are_not_aligned(plant: Plant, found: Found) -> None:
 
 
 def test_a_reader_that_forgets_its_splits(plant: Plant, found: Found) -> None:
-    plant(SourceInput, "snapshot", lambda self: ())
+    plant(SourceInput, "snapshot", lambda self, checkpoint_id=0: ())
     found("ranges", AssertionError, LOST)
 
 
@@ -225,5 +226,5 @@ def test_an_acknowledgement_that_comes_twice_and_takes_its_part_away(plant: Plan
 
 @pytest.mark.slow
 def test_tasks_that_are_not_told_again(plant: Plant, found: Found) -> None:
-    plant(Reminders, "expect", lambda self, attempts, checkpoint_id, completed: None)
+    plant(NotificationRetry, "expect", lambda self, attempts, checkpoint_id, completed: None)
     found("words", SimulationError, "has not ended within 60 s of virtual time", 100, unreliable=0.3)

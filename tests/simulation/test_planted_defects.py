@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 import sluiceway as sw
-from sluiceway.buffers import Buffer
-from sluiceway.credit import GateCredits
 from sluiceway.errors import CorruptStreamError
 from sluiceway.network import frames
-from sluiceway.runtime.cluster.resources import ResourceManager
-from sluiceway.runtime.jobmanager.sources import SourceCoordinator
+from sluiceway.network.credit import GateCredits
+from sluiceway.runtime.cluster.resource_manager import ResourceManager
+from sluiceway.runtime.jobmanager.source_coordinator import SourceCoordinator
 from sluiceway.testing.pytest_plugin import SimulationRunner
 from sluiceway.testing.simulation import Crash, SimulationError, SimulationResult, simulate
 from sluiceway.testing.simulation.carrier import SimulatedLink, _Read
+from sluiceway.transport.buffers import Buffer
 
 Plant = Callable[[Any, str, Any], None]
 EACH = 30

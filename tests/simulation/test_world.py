@@ -8,16 +8,16 @@ from functools import partial
 
 import pytest
 
-from sluiceway.buffers import NetworkBufferPool
-from sluiceway.carrier import CarrierContext, Link, Payload
 from sluiceway.runtime.cluster.messages import Heartbeat, encode
-from sluiceway.runtime.worker import Scheduled
+from sluiceway.runtime.loop.tasklet import Scheduled
 from sluiceway.testing.simulation.background import SimulatedBackground
 from sluiceway.testing.simulation.carrier import SimulatedCarrier
 from sluiceway.testing.simulation.errors import SimulationError
 from sluiceway.testing.simulation.loop import Node
 from sluiceway.testing.simulation.streams import Pipe, SimulatedListener, SimulatedStream, connect
 from sluiceway.testing.simulation.world import World
+from sluiceway.transport.buffers import NetworkBufferPool
+from sluiceway.transport.carrier import CarrierContext, Link, Payload
 
 
 def world(seed: int = 1, most_s: float = 60.0) -> World:

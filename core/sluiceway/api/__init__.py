@@ -1,4 +1,4 @@
-"""What people write pipelines with. :mod:`sluiceway.api.handle` is apart: it needs asyncio, most runs do not."""
+"""Public classes that pipelines are written with: streams, windows, joins, job handles."""
 
 from sluiceway.api.broadcast import BroadcastConnectedStream, BroadcastStream
 from sluiceway.api.connected import ConnectedStreams

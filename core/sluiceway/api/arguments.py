@@ -1,4 +1,4 @@
-"""Checks of what a user hands to the API, at the moment it is handed over."""
+"""Checks of arguments of the API, made at the call so that the error names the user's line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from sluiceway.api.location import caller_location
-from sluiceway.config import duration_ms
+from sluiceway.config.settings import duration_ms
 from sluiceway.functions import (
     AggregateFunction,
     AllWindowFunction,
@@ -86,7 +86,7 @@ _BELONGS = {
 
 
 def describe(value: object) -> str:
-    """A value in a message: short, with its type."""
+    """Return a short representation of a value with its type, for messages."""
     text = repr(value)
     if len(text) > 60:
         text = text[:57] + "..."
@@ -146,10 +146,10 @@ def _name(fn: object) -> str:
 
 
 def check_arity(where: str, fn: Any, arguments: int) -> None:
-    """Raise TypeError unless ``fn`` can be called with so many positional arguments."""
+    """Raise TypeError unless ``fn`` can be called with this number of positional arguments."""
     try:
         signature = inspect.signature(fn)
-    except (TypeError, ValueError):  # many built-ins do not tell
+    except (TypeError, ValueError):  # many built-ins have no signature
         return
     try:
         signature.bind(*[None] * arguments)
@@ -161,7 +161,7 @@ def check_arity(where: str, fn: Any, arguments: int) -> None:
 
 
 def check_count(what: str, value: object, *, maximum: int | None = None) -> int:
-    """``value`` if it is an int from 1 to ``maximum``. Raises TypeError or ValueError."""
+    """Return ``value`` if it is an int from 1 to ``maximum``. Raises TypeError or ValueError."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{what}{_at(caller_location())} takes an int, not {describe(value)}")
     if value < 1 or (maximum is not None and value > maximum):
@@ -171,7 +171,7 @@ def check_count(what: str, value: object, *, maximum: int | None = None) -> int:
 
 
 def check_text(what: str, value: object) -> str:
-    """``value`` if it is a str with something in it. Raises TypeError or ValueError."""
+    """Return ``value`` if it is a str that is not blank. Raises TypeError or ValueError."""
     if not isinstance(value, str):
         raise TypeError(f"{what}{_at(caller_location())} takes a str, not {describe(value)}")
     if not value.strip():
@@ -180,7 +180,7 @@ def check_text(what: str, value: object) -> str:
 
 
 def to_ms(what: str, value: object) -> int:
-    """A buffer timeout in ms: a timedelta, an int of ms or a text such as ``"100ms"``; -1 for no limit.
+    """Convert a buffer timeout to ms: a timedelta, an int of ms or a text such as ``"100ms"``; -1: no limit.
 
     Raises TypeError or ValueError.
     """

@@ -1,4 +1,4 @@
-"""Steps that wait for something outside: what ``async_map`` checks, and the names that Flink has for it."""
+"""Checks of the arguments of ``async_map``, and Flink's names for it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, TypeVar, overload
 from sluiceway.api.arguments import check_arity, check_count, check_function, describe
 from sluiceway.api.location import caller_location
 from sluiceway.api.stream import DataStream
+from sluiceway.config.options import duration_ms
 from sluiceway.functions import AsyncFunction, AsyncRetryStrategy
-from sluiceway.options import duration_ms
 from sluiceway.steps import AsyncStep
 
 __all__ = ["AsyncDataStream", "async_step"]
@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 
 class AsyncDataStream:
-    """:meth:`DataStream.async_map` under the names that it has in Flink."""
+    """Static methods that call :meth:`DataStream.async_map` under Flink's names."""
 
     @overload
     @staticmethod
@@ -49,7 +49,7 @@ class AsyncDataStream:
         capacity: int = 100,
         retry: AsyncRetryStrategy | None = None,
     ) -> DataStream[Any]:
-        """Results in the order of the records: ``stream.async_map(fn, ordered=True, ...)``."""
+        """Emit results in the order of the records: ``stream.async_map(fn, ordered=True, ...)``."""
         return _wait("ordered_wait", stream, fn, timeout, capacity, True, retry)
 
     @overload
@@ -78,7 +78,7 @@ class AsyncDataStream:
         capacity: int = 100,
         retry: AsyncRetryStrategy | None = None,
     ) -> DataStream[Any]:
-        """Results as they come, none past a watermark: ``stream.async_map(fn, ordered=False, ...)``."""
+        """Emit results as they complete, none past a watermark: ``stream.async_map(fn, ordered=False, ...)``."""
         return _wait("unordered_wait", stream, fn, timeout, capacity, False, retry)
 
 
@@ -91,10 +91,10 @@ def _wait(
 
 
 def async_step(method: str, fn: Any, timeout: Any, capacity: Any, ordered: bool, retry: Any) -> AsyncStep:
-    """Make the step, after a look at everything that the user gave.
+    """Check the arguments of an asynchronous step and return the step.
 
     Args:
-        method: what the user called.
+        method: the method that the user called, for messages.
         fn: an AsyncFunction or a coroutine function.
         timeout: a duration, or None.
         capacity: at least 1.

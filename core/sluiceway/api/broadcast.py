@@ -1,4 +1,4 @@
-"""The broadcast state pattern: a stream looks its records up in what another one has broadcast."""
+"""Broadcast state pattern: a stream reads state that every subtask fills from a broadcast stream."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from sluiceway.api.arguments import check_function, describe
 from sluiceway.api.keyed import KeyedStream
-from sluiceway.api.later import answer
 from sluiceway.api.location import caller_location
 from sluiceway.api.stream import DataStream
+from sluiceway.api.unknown_names import answer
 from sluiceway.errors import GraphError
 from sluiceway.functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
 from sluiceway.graph import InputRef
@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 
 class BroadcastStream(Generic[T]):
-    """What :meth:`DataStream.broadcast` returns when it is given descriptors.
+    """Broadcast stream with state descriptors; returned by :meth:`DataStream.broadcast`.
 
     Every record goes to every subtask of the step that it is connected with, which keeps what it needs of it in
     the states that the descriptors name: ``stream.connect(broadcast_stream).process(function)``.
@@ -52,7 +52,7 @@ class BroadcastStream(Generic[T]):
 
 
 class BroadcastConnectedStream(Generic[T1, T2]):
-    """What :meth:`DataStream.connect` returns for a broadcast stream."""
+    """Stream connected with a broadcast stream; returned by :meth:`DataStream.connect`."""
 
     def __init__(self, stream: DataStream[T1], broadcast: BroadcastStream[T2]) -> None:
         self._stream = stream
@@ -62,7 +62,7 @@ class BroadcastConnectedStream(Generic[T1, T2]):
         self,
         fn: BroadcastProcessFunction[T1, T2, R] | KeyedBroadcastProcessFunction[Any, T1, T2, R],
     ) -> DataStream[R]:
-        """Any records out, also to side outputs, for records of the stream and for broadcast ones.
+        """Emit any number of records, also to side outputs, for each record of either stream.
 
         Args:
             fn: a KeyedBroadcastProcessFunction if the stream is keyed, else a BroadcastProcessFunction.
@@ -107,7 +107,7 @@ class BroadcastConnectedStream(Generic[T1, T2]):
 
 
 def check_descriptors(descriptors: tuple[Any, ...]) -> tuple[MapStateDescriptor, ...]:
-    """The descriptors if they are such, each of another name. Raises TypeError or GraphError."""
+    """Return the descriptors if their names are unique and their types fit. Raises TypeError or GraphError."""
     seen: set[str] = set()
     for descriptor in descriptors:
         where = f"broadcast() at {caller_location()}"

@@ -1,4 +1,4 @@
-"""Two streams of different types, side by side in one step."""
+"""Two streams of different types that one step reads."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
 from sluiceway.api.arguments import check_function
 from sluiceway.api.keyed import KeyedStream
-from sluiceway.api.later import answer
 from sluiceway.api.location import caller_location
 from sluiceway.api.stream import DataStream
+from sluiceway.api.unknown_names import answer
 from sluiceway.errors import GraphError
 from sluiceway.functions import (
     CoFlatMapFunction,
@@ -34,7 +34,7 @@ K = TypeVar("K")
 
 
 class ConnectedStreams(Generic[T1, T2]):
-    """What :meth:`DataStream.connect` returns: two streams that the next step takes together.
+    """Two streams that the next step reads together; returned by :meth:`DataStream.connect`.
 
     Every step here takes one function object with a method per stream, or two callables, the first for the
     records of the first stream. Nothing says in which order records of different streams come; the watermark
@@ -65,7 +65,7 @@ class ConnectedStreams(Generic[T1, T2]):
     @overload
     def map(self, fn1: Callable[[T1], R], fn2: Callable[[T2], S], /) -> DataStream[R | S]: ...
     def map(self, *fns: Any) -> DataStream[Any]:
-        """One record in, one out: ``map1(value)`` or ``map2(value)``; or ``fn1(value)`` or ``fn2(value)``."""
+        """Emit one record per record: ``map1(value)`` or ``map2(value)``; or ``fn1(value)`` or ``fn2(value)``."""
         return self._then(CoMapStep, "map", fns, (CoMapFunction,), 1)
 
     @overload
@@ -75,7 +75,7 @@ class ConnectedStreams(Generic[T1, T2]):
         self, fn1: Callable[[T1], Iterable[R]], fn2: Callable[[T2], Iterable[S]], /
     ) -> DataStream[R | S]: ...
     def flat_map(self, *fns: Any) -> DataStream[Any]:
-        """One record in, any number out: the elements of what ``flat_map1`` or ``flat_map2`` returns."""
+        """Emit the elements of the iterable that ``flat_map1`` or ``flat_map2`` returns for each record."""
         return self._then(CoFlatMapStep, "flat_map", fns, (CoFlatMapFunction,), 1)
 
     @overload
@@ -90,7 +90,7 @@ class ConnectedStreams(Generic[T1, T2]):
         /,
     ) -> DataStream[R | S]: ...
     def process(self, *fns: Any) -> DataStream[Any]:
-        """Any records out, also to side outputs: ``process_element1(value, ctx)`` or ``process_element2``.
+        """Emit any records, also to side outputs: ``process_element1(value, ctx)`` or ``process_element2``.
 
         A :class:`KeyedCoProcessFunction` needs keyed streams; it has timers, and its context knows the key.
         """
@@ -105,14 +105,14 @@ class ConnectedStreams(Generic[T1, T2]):
     # ---- inside -------------------------------------------------------------------------------------------
 
     def _keys(self) -> tuple[Any, Any] | None:
-        """What both streams are keyed by, or None if not both are."""
+        """Return the key selectors of both streams, or None unless both are keyed."""
         first, second = self._first, self._second
         if isinstance(first, KeyedStream) and isinstance(second, KeyedStream):
             return first._key, second._key
         return None
 
     def _not_keyed(self) -> str:
-        """Which of them is not keyed, or nothing."""
+        """Return the subject of a message that names the unkeyed streams, or an empty str."""
         first, second = (isinstance(s, KeyedStream) for s in (self._first, self._second))
         if first or second:
             return "" if first and second else f"the {'second' if first else 'first'} stream is"
@@ -136,7 +136,7 @@ class ConnectedStreams(Generic[T1, T2]):
 
 
 def _function_of(word: str, fns: tuple[Any, ...], kinds: tuple[type, ...], arguments: int) -> Any:
-    """The function of a step: an object, or a pair of callables. Raises TypeError for anything else."""
+    """Return the function of a step: an object, or a pair of callables. Raises TypeError for anything else."""
     wanted = " or ".join(kind.__name__ for kind in kinds)
     if len(fns) == 2:
         for fn in fns:

@@ -1,4 +1,4 @@
-"""A job that runs in a thread of its own, seen from an event loop."""
+"""Handle of a job that runs in a thread of its own, for use from an event loop."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import threading
 from concurrent.futures import Future
 from types import TracebackType
 
-from sluiceway.elsewhere import Hinting
 from sluiceway.engine import Job, JobFailure, JobResult, JobStatus
 from sluiceway.metrics import JobMetrics
+from sluiceway.util.name_hints import Hinting
 
 __all__ = ["JobHandle"]
 
 
 class JobHandle(Hinting):
-    """What ``await flow.start()`` returns. Its methods may be called from any thread.
+    """Handle of a running job; returned by ``await flow.start()``. Its methods may be called from any thread.
 
     As a context manager (``async with await flow.start() as handle:``) it cancels the job at the end of the
     block and waits until it has ended.
@@ -39,24 +39,24 @@ class JobHandle(Hinting):
 
     @property
     def status(self) -> JobStatus:
-        """Where the job is in its life."""
+        """Return the job's status."""
         return self._job.status
 
     def metrics(self) -> JobMetrics:
-        """The job's metrics as of now."""
+        """Return a snapshot of the job's metrics."""
         return self._job.metrics()
 
     @property
     def failures(self) -> tuple[JobFailure, ...]:
-        """What has gone wrong so far, oldest first, and what the restart strategy made of it."""
+        """Return the failures so far, oldest first, each with the decision of the restart strategy."""
         return self._job.failures()
 
     def cancel(self) -> None:
-        """Ask the job to stop soon; :meth:`result` then says CANCELED."""
+        """Cancel the job without waiting; :meth:`result` then returns status CANCELED."""
         self._job.cancel()
 
     async def savepoint(self, place: str | os.PathLike[str] | None = None) -> str:
-        """Take a savepoint, from which another run may begin, while the job goes on.
+        """Take a savepoint, from which another run can start, while the job continues.
 
         What sinks have made ready for it is not committed by it, and a failure goes back to the last checkpoint:
         the savepoint belongs to whoever asked for it.
@@ -75,7 +75,7 @@ class JobHandle(Hinting):
         return await asyncio.wrap_future(self._ask_savepoint(place, stop=False))
 
     async def stop(self, savepoint: str | os.PathLike[str] | None = None) -> str:
-        """End the job, and wait for its end.
+        """Stop the job and wait for its end.
 
         Without a savepoint the sources end where they are, and what was read is finished as if there were no
         more: windows that are open fire. With one, nothing is finished: tasks stand still behind it, what sinks
@@ -116,7 +116,7 @@ class JobHandle(Hinting):
         return answer
 
     async def result(self) -> JobResult:
-        """Wait for the end of the job. May be awaited more than once; giving up waiting does not stop the job.
+        """Wait for the end of the job. May be awaited repeatedly; cancelling the wait does not stop the job.
 
         Raises:
             BaseException: what made the job fail.

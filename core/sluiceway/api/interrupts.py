@@ -1,4 +1,4 @@
-"""Ctrl-C while a job runs in the calling thread."""
+"""Handling of Ctrl-C while a job runs in the calling thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Interrupts", "cancel_on_sigint"]
 
 
 class Interrupts:
-    """How often Ctrl-C was pressed.
+    """Counter of Ctrl-C presses.
 
     Attributes:
         count: number of times since the context was entered.
@@ -33,15 +33,15 @@ def cancel_on_sigint(
     first: Callable[[], None] | None = None,
     again: Callable[[], None] | None = None,
 ) -> Iterator[Interrupts]:
-    """Within this context the first Ctrl-C cancels the job; the next one ends at once.
+    """Cancel the job at the first Ctrl-C within this context, and raise KeyboardInterrupt at the next one.
 
-    The handler that was there comes back at the end. Outside the main thread, and where the program has
+    The previous handler is restored at the end. Outside the main thread, and where the program has
     installed a handler of its own or has SIGINT ignored (as a shell does for ``command &``), nothing changes.
 
     Args:
         job: what to cancel; its ``run`` is then called inside the context.
         cancel: called at the first Ctrl-C instead of the job's own; runs in the signal handler.
-        first: called after the first Ctrl-C, to tell people. Runs in the signal handler.
+        first: called after the first Ctrl-C, to notify the user. Runs in the signal handler.
         again: called at every later one; None: raise KeyboardInterrupt in the main thread.
     """
     interrupts = Interrupts()

@@ -1,4 +1,4 @@
-"""Loops: a stream whose own results can come back to it."""
+"""Loops: streams whose results return to their head."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class IterativeStream(DataStream[T], Generic[T]):
-    """What :meth:`DataStream.iterate` returns: the loop's input, together with what comes back.
+    """Stream of the loop's input and its feedback; returned by :meth:`DataStream.iterate`.
 
     Watermarks pass the loop once, and no record that comes back holds them up: it may be late by then. Only the
     one at the end of a bounded input waits until the loop is empty.

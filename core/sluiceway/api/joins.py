@@ -1,4 +1,4 @@
-"""Joins of two keyed streams by event time: of what is near, and of what was valid at the time."""
+"""Joins of two keyed streams by event time: interval joins and as-of joins."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from numbers import Number
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 
 from sluiceway.api.arguments import check_function, describe
-from sluiceway.api.later import answer
 from sluiceway.api.location import caller_location
 from sluiceway.api.stream import DataStream
+from sluiceway.api.unknown_names import answer
 from sluiceway.errors import ConfigurationError, GraphError
 from sluiceway.functions import FlatJoinFunction, JoinFunction, OutputTag, ProcessJoinFunction
 from sluiceway.graph import InputRef
@@ -29,7 +29,7 @@ OUT = TypeVar("OUT")
 
 
 class IntervalJoin(Generic[L, R]):
-    """What :meth:`KeyedStream.interval_join` returns: two keyed streams that wait for an interval."""
+    """Two keyed streams without the bounds of their interval; returned by :meth:`KeyedStream.interval_join`."""
 
     def __init__(self, left: KeyedStream[L, Any], right: KeyedStream[R, Any]) -> None:
         self._left = left
@@ -60,7 +60,7 @@ class IntervalJoin(Generic[L, R]):
 
 
 class WantsApply:
-    """Not a stream yet: what streams have is answered with what comes first."""
+    """Join without a function: attributes of a stream raise AttributeError that names ``apply``."""
 
     if not TYPE_CHECKING:
 
@@ -75,7 +75,7 @@ class WantsApply:
 
 @dataclass(frozen=True)
 class IntervalJoined(WantsApply, Generic[L, R]):
-    """An interval join whose bounds are known. Every method returns a new object, except the last two.
+    """Interval join with bounds. Every method but ``apply`` and ``process`` returns a new object.
 
     Each pair of records with equal keys that are not too far apart in event time gives its results as soon as
     the second of them is there, with the later one's timestamp. A record is kept until the watermark says that
@@ -93,25 +93,25 @@ class IntervalJoined(WantsApply, Generic[L, R]):
     _right_late: OutputTag[Any] | None = None
 
     def lower_bound_exclusive(self) -> IntervalJoined[L, R]:
-        """A right record exactly at the lower bound does not match."""
+        """Exclude right records exactly at the lower bound."""
         return replace(self, _exclusive=(True, self._exclusive[1]))
 
     def upper_bound_exclusive(self) -> IntervalJoined[L, R]:
-        """A right record exactly at the upper bound does not match."""
+        """Exclude right records exactly at the upper bound."""
         return replace(self, _exclusive=(self._exclusive[0], True))
 
     def side_output_left_late_data(self, tag: OutputTag[L]) -> IntervalJoined[L, R]:
-        """Have late left records go to a side output of the result, with their timestamps. Raises TypeError."""
+        """Emit late left records to a side output of the result, with their timestamps. Raises TypeError."""
         return replace(self, _left_late=_checked_tag("side_output_left_late_data", tag))
 
     def side_output_right_late_data(self, tag: OutputTag[R]) -> IntervalJoined[L, R]:
-        """Have late right records go to a side output of the result, with their timestamps. Raises TypeError."""
+        """Emit late right records to a side output of the result, with their timestamps. Raises TypeError."""
         return replace(self, _right_late=_checked_tag("side_output_right_late_data", tag))
 
     def apply(
         self, fn: JoinFunction[L, R, OUT] | FlatJoinFunction[L, R, OUT] | Callable[[L, R], OUT]
     ) -> DataStream[OUT]:
-        """One result for each pair: ``fn(left, right)``; any number with a :class:`FlatJoinFunction`.
+        """Emit ``fn(left, right)`` for each pair; any number of results with a :class:`FlatJoinFunction`.
 
         Raises:
             TypeError: ``fn`` cannot be called so.
@@ -124,7 +124,7 @@ class IntervalJoined(WantsApply, Generic[L, R]):
         self,
         fn: ProcessJoinFunction[L, R, OUT] | Callable[[L, R, ProcessJoinFunction.Context], Iterable[OUT] | None],
     ) -> DataStream[OUT]:
-        """Any results for each pair, also to side outputs: ``fn(left, right, ctx)`` yields them.
+        """Emit any results for each pair, also to side outputs: ``fn(left, right, ctx)`` yields them.
 
         It may return an iterable of them or None as well; where each pair has one result, :meth:`apply` is
         simpler.
@@ -163,7 +163,7 @@ class IntervalJoined(WantsApply, Generic[L, R]):
 
 @dataclass(frozen=True)
 class AsOfJoin(WantsApply, Generic[L, R]):
-    """What :meth:`KeyedStream.asof_join` returns."""
+    """As-of join without a function; returned by :meth:`KeyedStream.asof_join`."""
 
     _left: KeyedStream[L, Any]
     _right: KeyedStream[R, Any]
@@ -172,13 +172,13 @@ class AsOfJoin(WantsApply, Generic[L, R]):
     _left_late: OutputTag[Any] | None = None
 
     def side_output_left_late_data(self, tag: OutputTag[L]) -> AsOfJoin[L, R]:
-        """Have late left records go to a side output of the result, with their timestamps. Raises TypeError."""
+        """Emit late left records to a side output of the result, with their timestamps. Raises TypeError."""
         return replace(self, _left_late=_checked_tag("side_output_left_late_data", tag))
 
     def apply(
         self, fn: JoinFunction[L, Any, OUT] | FlatJoinFunction[L, Any, OUT] | Callable[[L, Any], OUT]
     ) -> DataStream[OUT]:
-        """One result for each left record: ``fn(left, right)``; any number with a :class:`FlatJoinFunction`.
+        """Emit ``fn(left, right)`` for each left record; any number with a :class:`FlatJoinFunction`.
 
         ``right`` is None where there is none, unless the join is an inner one. Raises TypeError.
         """
@@ -195,7 +195,7 @@ class AsOfJoin(WantsApply, Generic[L, R]):
 
 
 def interval_join(left: KeyedStream[L, Any], right: KeyedStream[R, Any]) -> IntervalJoin[L, R]:
-    """Behind the method of that name."""
+    """Check the arguments of :meth:`KeyedStream.interval_join` and return its result."""
     return IntervalJoin(left, _checked_right("interval_join", left, right))
 
 
@@ -205,7 +205,7 @@ def asof_join(
     tolerance: Duration | None,
     how: Literal["left", "inner"],
 ) -> AsOfJoin[L, R]:
-    """Behind the method of that name."""
+    """Check the arguments of :meth:`KeyedStream.asof_join` and return its result."""
     checked = _checked_right("asof_join", left, right)
     if how not in ("left", "inner"):
         raise ConfigurationError(f"asof_join(how={how!r}) at {caller_location()}: how is 'left' or 'inner'")
@@ -215,7 +215,7 @@ def asof_join(
 
 
 def joined(left: DataStream[Any], right: DataStream[Any], step: Step, word: str) -> DataStream[Any]:
-    """Add a step with two inputs, and give what comes out of it."""
+    """Add a step with two inputs and return its output."""
     inputs = (*left._inputs, *(replace(ref, port=1) for ref in right._inputs))
     return DataStream(left._pipeline, (InputRef(left._pipeline._add(step, inputs)),), f"{word}()")
 

@@ -1,4 +1,4 @@
-"""A stream partitioned by key: what is kept per key, and what comes of it."""
+"""Stream partitioned by key, with state and running results per key."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from sluiceway.api.joins import AsOfJoin, IntervalJoin
     from sluiceway.api.pipeline import Pipeline
     from sluiceway.api.windowed import WindowedStream
-    from sluiceway.windowing import WindowAssigner
+    from sluiceway.windows.base import WindowAssigner
 
 __all__ = ["KeyedStream", "is_field"]
 

@@ -1,17 +1,13 @@
-"""Where in the user's program a step was written."""
+"""Location of a step in the user's program."""
 
 from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
-from typing import Final
 
-import sluiceway
+from sluiceway.util.source_paths import CORE
 
 __all__ = ["caller_location"]
-
-_PACKAGE: Final = str(Path(sluiceway.__file__).parent) + os.sep
 
 
 def caller_location() -> str:
@@ -20,7 +16,7 @@ def caller_location() -> str:
     The path is relative to the working directory where the file is below it.
     """
     frame = sys._getframe(1)
-    while frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_code.co_filename.startswith(CORE):
         if frame.f_back is None:
             return ""
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""The pipeline: where a program begins, and what runs it."""
+"""Pipeline: the root of a program, which builds its graph and runs it."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from inspect import isasyncgenfunction
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, Unpack, overload
 
 from sluiceway.api.arguments import check_arity, check_count, check_function, check_text, to_ms
-from sluiceway.api.later import answer
 from sluiceway.api.location import caller_location
 from sluiceway.api.resolution import resolve_source
-from sluiceway.api.runoptions import RunOptions
+from sluiceway.api.run_options import RunOptions
 from sluiceway.api.stream import DataStream
 from sluiceway.api.timestamps import check_strategy
-from sluiceway.config import Settings, resolve
+from sluiceway.api.unknown_names import answer
+from sluiceway.config.settings import Settings, resolve
 from sluiceway.connector import Source
-from sluiceway.connectors import Collected, CollectionSource, FunctionSource, GeneratorSource
-from sluiceway.elsewhere import HintingType, hint_for
+from sluiceway.connector.lib import Collected, CollectionSource, FunctionSource, GeneratorSource
 from sluiceway.engine import Job, JobResult, Services
 from sluiceway.errors import GraphError
 from sluiceway.eventtime import WatermarkStrategy
 from sluiceway.graph import MAX_PARALLELISM_LIMIT, Finding, InputRef, Level, Transformation, build_stream_graph
-from sluiceway.instants import Instant
 from sluiceway.steps import SourceStep, Step
 from sluiceway.streamgraph import StreamGraph
+from sluiceway.util.instants import Instant
+from sluiceway.util.name_hints import HintingType, hint_for
 
 if TYPE_CHECKING:
     from threading import Event
@@ -39,15 +39,15 @@ J = TypeVar("J")
 
 
 class Pipeline(metaclass=HintingType):
-    """A program: sources, the steps after them, sinks. Writing it opens nothing; :meth:`run` does.
+    """Program of sources, steps and sinks. Building it opens nothing; :meth:`run` does.
 
     Not for use from several threads while it is being written. It can be run several times, each time anew.
 
     Args:
-        name: what messages, plans and metrics call it.
+        name: used in messages, plans and metrics.
         parallelism: subtasks per step where a step does not say; None: the run's option.
         max_parallelism: key groups, a bound for parallelism; None: the run's option.
-        buffer_timeout: how long a record may wait for company on its way to another task: a timedelta, ms, a
+        buffer_timeout: how long a record may stay in an output buffer that is not full: a timedelta, ms, a
             text (``"100ms"``), or -1 (until a batch is full); None: the run's option.
         chaining: whether neighbouring steps may share a task.
 
@@ -81,7 +81,7 @@ class Pipeline(metaclass=HintingType):
 
     @property
     def name(self) -> str:
-        """What messages, plans and metrics call it."""
+        """Return the name used in messages, plans and metrics."""
         return self._name
 
     # ---- sources ------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ class Pipeline(metaclass=HintingType):
             check_function("from_function", function, (), 0)
             return self._read(FunctionSource(function, bounded=bounded, timestamp=timestamp), watermark_strategy)
         # Imported here: it needs asyncio, and most pipelines do not.
-        from sluiceway.runtime.threadedfunction import ThreadedFunctionSource, takes_event
+        from sluiceway.runtime.source.threaded_function import ThreadedFunctionSource, takes_event
 
         if isasyncgenfunction(function):
             if blocking:
@@ -253,7 +253,7 @@ class Pipeline(metaclass=HintingType):
     # ---- running ------------------------------------------------------------------------------------------
 
     def graph(self, settings: Settings | None = None) -> StreamGraph:
-        """The stream graph, everything derived and checked.
+        """Return the stream graph, with all settings derived and checked.
 
         Args:
             settings: options of the run; None: the defaults.
@@ -280,7 +280,7 @@ class Pipeline(metaclass=HintingType):
             ConfigurationError: an option does.
             UnknownNameError: an engine, a state backend and so on that nobody offers.
         """
-        from sluiceway.api.preparing import prepare
+        from sluiceway.api.submission import prepare
         from sluiceway.plugins import default_manager
 
         settings = settings or Settings()
@@ -338,7 +338,7 @@ class Pipeline(metaclass=HintingType):
             UnknownNameError: there is no such format.
             PluginError: a serializer that a plugin offers is broken.
         """
-        from sluiceway.graph.explain import explain
+        from sluiceway.graph.plan.explain import explain
         from sluiceway.plugins import default_manager
 
         default_manager().register_serializers()
@@ -359,8 +359,8 @@ class Pipeline(metaclass=HintingType):
             UnknownNameError: there is no such engine.
             PluginError: a serializer that a plugin offers is broken.
         """
-        from sluiceway.api.preparing import find_refusal
-        from sluiceway.graph.check import check
+        from sluiceway.api.submission import find_refusal
+        from sluiceway.graph.check.pipeline import check
         from sluiceway.plugins import default_manager
 
         manager = default_manager()
@@ -381,7 +381,7 @@ class Pipeline(metaclass=HintingType):
     def _repr_html_(self) -> str:
         from html import escape
 
-        from sluiceway.graph.explain import explain
+        from sluiceway.graph.plan.explain import explain
 
         try:
             return explain(self._unfinished_graph(Settings()), "html")
@@ -410,7 +410,7 @@ class Pipeline(metaclass=HintingType):
         return job
 
     def _effective(self, settings: Settings) -> Settings:
-        """The options with what the pipeline itself says, which goes before them."""
+        """Return the options overridden by the pipeline's own settings."""
         own: dict[str, Any] = {"chaining": settings.chaining and self._chaining}
         if self._parallelism is not None:
             own["parallelism"] = self._parallelism

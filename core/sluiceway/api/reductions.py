@@ -1,4 +1,4 @@
-"""What sum, min, max, min_by, max_by and count do with two records: small objects that can be pickled."""
+"""Functions behind sum, min, max, min_by, max_by and count; all of them can be pickled."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NOT_NUMBERS: Final = frozenset({str, bytes, tuple, list, dict, set, frozenset})
 
 
 _ABSENT: Final = (LookupError, TypeError, AttributeError)
-"""What comes of asking a record for a field that it has not got."""
+"""Exceptions raised by reading a field that a record lacks."""
 
 _BETTER: Final[dict[str, Callable[[Any, Any], bool]]] = {"min": operator.lt, "max": operator.gt}
 _SIGN: Final = {"min": "<", "max": ">"}
@@ -96,7 +96,7 @@ else:
 
 
 def _text_of_field(name: Any, by_item: tuple[str, str], by_key: tuple[str, str], sign: str = "") -> Text:
-    """The text of a function of one field."""
+    """Return the generated code that folds one field."""
     if type(name) not in (int, str):  # a subclass may say anything of itself
         return Text("value", "held = add(held, value)\n")
     common, fast = by_item if type(name) is int else by_key
@@ -105,7 +105,7 @@ def _text_of_field(name: Any, by_item: tuple[str, str], by_key: tuple[str, str],
 
 
 class Field:
-    """Reads and replaces one field of a record: an index, a key of a mapping, or an attribute.
+    """Accessor that reads and replaces one field of a record: an index, a mapping's key or an attribute.
 
     Args:
         name: an int for what is indexed, a str for a mapping's key or an attribute.
@@ -118,7 +118,7 @@ class Field:
         self._item = operator.itemgetter(name)
         self._replace_in: dict[type, Callable[[Any, Any], Any]] = {}
         self.getter: Callable[[Any], Any] = self._item if isinstance(name, int) else self._get_named
-        """Gets the field of a record, or raises what :meth:`absent` is to be told of."""
+        """Function that returns the field of a record; pass what it raises to :meth:`absent`."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Field, (self.name, self._word))
@@ -129,7 +129,7 @@ class Field:
         return getattr(record, self.name)  # type: ignore[arg-type]
 
     def absent(self, error: BaseException, *records: Any) -> BaseException:
-        """What to raise for an error that came while fields were worked with: the error, or one that says more."""
+        """Return the exception to raise: one that names the record without the field, else ``error`` itself."""
         for record in records:
             try:
                 self.getter(record)
@@ -138,7 +138,7 @@ class Field:
         return error
 
     def replaced(self, record: Any, value: Any) -> Any:
-        """A copy of ``record`` with the field set to ``value``; ``record`` stays as it is."""
+        """Return a copy of ``record`` with the field set to ``value``; ``record`` is unchanged."""
         kind = type(record)
         replace = self._replace_in.get(kind)
         if replace is None:
@@ -198,13 +198,13 @@ def _set_attribute(name: str, *, frozen: bool) -> Callable[[Any, Any], Any]:
 
 
 class SumValues(ReduceFunction[Any], Folding):
-    """Adds records up as they are."""
+    """Sum of the records themselves."""
 
     combines: Final = ("sum", None)
-    """What a producer may do to records before it sends them, and of what: see operators/combining.py."""
+    """Pre-aggregation that a producer may do before the exchange, and its argument: operators/combining.py."""
 
     def reduce(self, value1: Any, value2: Any) -> Any:
-        """Their sum."""
+        """Return the sum of both."""
         if value2.__class__ in _NOT_NUMBERS:
             raise FunctionContractError(
                 f"sum() adds numbers, but a record is a {type(value2).__name__}: say which field, as in sum(1), "
@@ -213,12 +213,12 @@ class SumValues(ReduceFunction[Any], Folding):
         return value1 + value2
 
     def fold(self) -> Fold:
-        """Return what is done with two records, as text."""
+        """Return the generated code of one step of the fold."""
         return Fold(_SUM_VALUES, self.reduce)
 
 
 class SumField(ReduceFunction[Any], Folding):
-    """Adds one field up; the other fields stay those of the key's first record."""
+    """Sum of one field; the other fields stay those of the key's first record."""
 
     def __init__(self, field: int | str) -> None:
         self._name: Any = field
@@ -229,7 +229,7 @@ class SumField(ReduceFunction[Any], Folding):
         return (SumField, (self._name,))
 
     def reduce(self, value1: Any, value2: Any) -> Any:
-        """A copy of ``value1`` with the sum."""
+        """Return a copy of ``value1`` with the sum."""
         name = self._name
         try:
             if value1.__class__ is tuple:  # by far the most common record
@@ -243,12 +243,12 @@ class SumField(ReduceFunction[Any], Folding):
         return self._field.replaced(value1, total)
 
     def fold(self) -> Fold:
-        """Return what is done with two records, as text."""
+        """Return the generated code of one step of the fold."""
         return Fold(_text_of_field(self._name, _SUM_ITEM, _SUM_KEY), self.reduce, self._field.absent)
 
 
 class Extreme(ReduceFunction[Any], Folding):
-    """Keeps the smallest or the largest record; the earlier one of two equal ones.
+    """Smallest or largest record; the earlier of two equal ones.
 
     Args:
         word: ``min`` or ``max``.
@@ -259,16 +259,16 @@ class Extreme(ReduceFunction[Any], Folding):
         self._better = _BETTER[word]
 
     def reduce(self, value1: Any, value2: Any) -> Any:
-        """The better of the two."""
+        """Return the better of the two."""
         return value2 if self._better(value2, value1) else value1
 
     def fold(self) -> Fold:
-        """Return what is done with two records, as text."""
+        """Return the generated code of one step of the fold."""
         return Fold(Text("value", f"if value {_SIGN[self._word]} held:\n    held = value\n"), None)
 
 
 class ExtremeField(Extreme):
-    """Keeps the smallest or largest value of one field; the other fields stay those of the first record."""
+    """Smallest or largest value of one field; the other fields stay those of the first record."""
 
     def __init__(self, word: str, field: int | str) -> None:
         super().__init__(word)

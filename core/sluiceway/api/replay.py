@@ -1,4 +1,4 @@
-"""A pipeline that reads dead letters in place of its sources, each where it was skipped."""
+"""Pipeline that reads dead letters instead of its sources, each at the step that skipped it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from operator import itemgetter
 from typing import Any, Final
 
 from sluiceway.api.pipeline import Pipeline
-from sluiceway.config import Settings
-from sluiceway.connectors import CollectionSource
+from sluiceway.config.settings import Settings
+from sluiceway.connector.lib import CollectionSource
 from sluiceway.errors import GraphError
 from sluiceway.functions import DeadLetter
 from sluiceway.graph import InputRef, Transformation

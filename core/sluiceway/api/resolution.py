@@ -1,4 +1,4 @@
-"""From what a user wrote, an object or a name, to a source, a sink or a partitioner."""
+"""Resolution of a source, sink or partitioner given as an object or a name."""
 
 from __future__ import annotations
 

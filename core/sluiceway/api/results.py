@@ -1,4 +1,4 @@
-"""Running a pipeline for the sake of one stream: its records come back to the program, one after another."""
+"""Execution of one stream whose records return to the calling program."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from sluiceway.api.location import caller_location
-from sluiceway.config import Settings
+from sluiceway.config.settings import Settings
 from sluiceway.connector import Sink, SinkWriter, Wait, WriterContext
-from sluiceway.connectors.process_local import ProcessLocal
+from sluiceway.connector.lib.process_local import ProcessLocal
 from sluiceway.engine import Job, JobStatus
 from sluiceway.errors import JobCancelledError
 from sluiceway.graph import Transformation, build_stream_graph
@@ -133,7 +133,7 @@ def collect_from(
     Raises:
         GraphError: the program cannot become a job.
     """
-    from sluiceway.api.preparing import prepare
+    from sluiceway.api.submission import prepare
     from sluiceway.plugins import default_manager
 
     pipeline = stream._pipeline

@@ -1,18 +1,18 @@
-"""The end of a stream."""
+"""End of a stream."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from sluiceway.api.later import answer
-from sluiceway.api.stepsettings import StepSettings
+from sluiceway.api.step_options import StepSettings
+from sluiceway.api.unknown_names import answer
 from sluiceway.graph import Transformation
 
 __all__ = ["DataStreamSink"]
 
 
 class DataStreamSink(StepSettings):
-    """What sink(), print() and for_each() return: nothing comes after it, but settings can be made."""
+    """Sink of a stream, returned by sink(), print() and for_each(); takes settings, but no further step."""
 
     def __init__(self, transformation: Transformation) -> None:
         self._transformation = transformation

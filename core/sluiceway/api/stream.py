@@ -1,4 +1,4 @@
-"""A stream of records, and what can be done with it."""
+"""Stream of records, and the methods that add steps to it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack, overload
 
 from sluiceway.api.arguments import check_count, check_function, check_text, describe
-from sluiceway.api.later import KEYED_ONLY, answer
 from sluiceway.api.location import caller_location
 from sluiceway.api.resolution import check_partitioner, resolve_sink
-from sluiceway.api.stepsettings import StepSettings
+from sluiceway.api.step_options import StepSettings
 from sluiceway.api.timestamps import check_strategy
+from sluiceway.api.unknown_names import KEYED_ONLY, answer
 from sluiceway.connector import Sink
-from sluiceway.connectors import CallbackSink, Collected, CollectSink, PrintSink
+from sluiceway.connector.lib import CallbackSink, Collected, CollectSink, PrintSink
 from sluiceway.errors import GraphError
 from sluiceway.eventtime import WatermarkStrategy
 from sluiceway.functions import (
@@ -53,11 +53,11 @@ if TYPE_CHECKING:
     from sluiceway.api.keyed import KeyedStream
     from sluiceway.api.pipeline import Pipeline
     from sluiceway.api.results import CloseableIterator
-    from sluiceway.api.runoptions import RunOptions
+    from sluiceway.api.run_options import RunOptions
     from sluiceway.api.sink import DataStreamSink
+    from sluiceway.api.window_joins import CoGroupedStreams, JoinedStreams
     from sluiceway.api.windowed import AllWindowedStream
-    from sluiceway.api.windowjoins import CoGroupedStreams, JoinedStreams
-    from sluiceway.windowing import WindowAssigner
+    from sluiceway.windows.base import WindowAssigner
 
 __all__ = ["DataStream"]
 
@@ -68,7 +68,7 @@ S = TypeVar("S")
 
 
 class DataStream(StepSettings, Generic[T]):
-    """Records of type ``T`` on their way from one step to the next.
+    """Stream of records of type ``T`` between two steps.
 
     Made by a pipeline's sources and by the methods here; a method adds a step and returns what comes out of
     it. A stream may be used more than once: each use sees every record. Nothing runs before the pipeline does.
@@ -85,12 +85,12 @@ class DataStream(StepSettings, Generic[T]):
     # ---- record by record ---------------------------------------------------------------------------------
 
     def map(self, fn: Callable[[T], R] | MapFunction[T, R]) -> DataStream[R]:
-        """One record in, one out: ``fn(value)``."""
+        """Emit ``fn(value)`` for each record."""
         check_function("map", fn, (MapFunction,), 1)
         return self._then(MapStep(fn), "map")
 
     def flat_map(self, fn: Callable[[T], Iterable[R]] | FlatMapFunction[T, R]) -> DataStream[R]:
-        """One record in, any number out: the elements of the iterable ``fn(value)``."""
+        """Emit the elements of the iterable ``fn(value)`` for each record."""
         check_function("flat_map", fn, (FlatMapFunction,), 1)
         return self._then(FlatMapStep(fn), "flat_map")
 
@@ -128,7 +128,7 @@ class DataStream(StepSettings, Generic[T]):
         ordered: bool = True,
         retry: AsyncRetryStrategy | None = None,
     ) -> DataStream[Any]:
-        """Wait for something outside without holding up the records behind: ``await fn(value)``.
+        """Emit ``await fn(value)`` for each record without blocking the records behind it.
 
         A coroutine function (``async def``) gives one result per record; an AsyncFunction gives any number, has
         ``open`` and ``close``, and a say about records whose time is up. Results keep the timestamps of their
@@ -159,7 +159,7 @@ class DataStream(StepSettings, Generic[T]):
         | BatchProcessFunction[T, R]
         | Callable[[T, ProcessFunction.Context], Iterable[R] | None],
     ) -> DataStream[R]:
-        """Any records out, also to side outputs: ``fn(value, ctx)`` yields them, or returns an iterable or None.
+        """Emit any records, also to side outputs: ``fn(value, ctx)`` yields them, or returns an iterable or None.
 
         ``ctx.output(tag, record)`` emits to a side output, which :meth:`get_side_output` then gives. A
         BatchProcessFunction takes many records at a time.
@@ -170,7 +170,7 @@ class DataStream(StepSettings, Generic[T]):
         return self._then(ProcessStep(fn), "process")
 
     def get_side_output(self, tag: OutputTag[S]) -> DataStream[S]:
-        """The records that a process function emits with ``tag``, or late ones of windows and joins.
+        """Return the records that the step emits with ``tag``: from a process function, or late ones.
 
         Raises:
             GraphError: this comes of a step that never emits to it.
@@ -223,7 +223,7 @@ class DataStream(StepSettings, Generic[T]):
     # ---- event time ---------------------------------------------------------------------------------------
 
     def assign_timestamps_and_watermarks(self, strategy: WatermarkStrategy[T]) -> DataStream[T]:
-        """Give the records event times, and say how far event time has come; earlier watermarks end here.
+        """Assign event timestamps and generate watermarks; watermarks from upstream are dropped.
 
         Each subtask has a watermark generator of its own; for one per split of a source, give the strategy to
         :meth:`Pipeline.source` instead. The generator is asked at the option ``auto_watermark_interval``, and
@@ -239,7 +239,7 @@ class DataStream(StepSettings, Generic[T]):
     # ---- several streams ----------------------------------------------------------------------------------
 
     def union(self, *streams: DataStream[T]) -> DataStream[T]:
-        """All records of this and the other streams, in no particular order among them.
+        """Merge this and the other streams; the order of records from different streams is undefined.
 
         Raises:
             GraphError: a stream belongs to another pipeline.
@@ -259,7 +259,7 @@ class DataStream(StepSettings, Generic[T]):
             GraphError: ``other`` belongs to another pipeline.
             TypeError: ``other`` is no stream.
         """
-        from sluiceway.api.windowjoins import JoinedStreams
+        from sluiceway.api.window_joins import JoinedStreams
 
         return JoinedStreams(self, self._others("join", other))
 
@@ -270,7 +270,7 @@ class DataStream(StepSettings, Generic[T]):
             GraphError: ``other`` belongs to another pipeline.
             TypeError: ``other`` is no stream.
         """
-        from sluiceway.api.windowjoins import CoGroupedStreams
+        from sluiceway.api.window_joins import CoGroupedStreams
 
         return CoGroupedStreams(self, self._others("co_group", other))
 
@@ -299,7 +299,7 @@ class DataStream(StepSettings, Generic[T]):
         return ConnectedStreams(self, self._others("connect", other))
 
     def iterate(self) -> IterativeStream[T]:
-        """Begin a loop: the stream returned has these records and those that ``close_with`` sends back."""
+        """Start a loop: the returned stream has these records and those that ``close_with`` sends back."""
         from sluiceway.api.iteration import IterativeStream
 
         t = self._pipeline._add(IterationHeadStep(), self._inputs)
@@ -348,19 +348,19 @@ class DataStream(StepSettings, Generic[T]):
         return KeyedStream(self._pipeline, self._by(PartitionerSpec("hash", key=key)), "key_by()", key)
 
     def forward(self) -> DataStream[T]:
-        """To the subtask with the same index; both sides must have the same parallelism."""
+        """Send each record to the subtask with the same index; both sides must have the same parallelism."""
         return self._partitioned("forward")
 
     def rebalance(self) -> DataStream[T]:
-        """Round robin over all subtasks."""
+        """Send records to all subtasks, round robin."""
         return self._partitioned("rebalance")
 
     def rescale(self) -> DataStream[T]:
-        """Round robin over the subtask's own share of the next step's subtasks."""
+        """Send records round robin to the subtask's own share of the next step's subtasks."""
         return self._partitioned("rescale")
 
     def shuffle(self) -> DataStream[T]:
-        """To a subtask drawn by lot."""
+        """Send each record to a random subtask."""
         return self._partitioned("shuffle")
 
     @overload
@@ -370,7 +370,7 @@ class DataStream(StepSettings, Generic[T]):
         self, descriptor: MapStateDescriptor, /, *descriptors: MapStateDescriptor
     ) -> BroadcastStream[T]: ...
     def broadcast(self, *descriptors: MapStateDescriptor) -> Any:
-        """Every record to every subtask.
+        """Send every record to every subtask.
 
         Args:
             descriptors: the states in which a step is to keep what it needs of the records. With any, the result
@@ -480,7 +480,7 @@ class DataStream(StepSettings, Generic[T]):
             ConfigurationError, GraphError: as :meth:`Pipeline.run`; what fails later is raised by the iterator.
         """
         from sluiceway.api.results import collect_from
-        from sluiceway.config import resolve
+        from sluiceway.config.settings import resolve
 
         name = None if job_name is None else check_text("execute_and_collect(job_name=)", job_name)
         return collect_from(self, resolve(options).settings, name)

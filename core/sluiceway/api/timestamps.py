@@ -1,4 +1,4 @@
-"""What users say about event time, checked where they say it."""
+"""Checks of watermark strategies, at the line where the user passes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams cut into windows, and what comes of each window."""
+"""Streams divided into windows, and the methods that evaluate them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
 from sluiceway.api.arguments import check_count, check_function, describe
 from sluiceway.api.keyed import is_field
-from sluiceway.api.later import answer
 from sluiceway.api.location import caller_location
 from sluiceway.api.reductions import (
     BestBy,
@@ -21,6 +20,7 @@ from sluiceway.api.reductions import (
     SumValues,
 )
 from sluiceway.api.stream import DataStream
+from sluiceway.api.unknown_names import answer
 from sluiceway.errors import GraphError
 from sluiceway.functions import (
     AggregateFunction,
@@ -34,8 +34,8 @@ from sluiceway.functions import (
 from sluiceway.graph import InputRef
 from sluiceway.graph.identity import function_name
 from sluiceway.steps import WindowContents, WindowStep
-from sluiceway.windowing import Evictor, MergingWindowAssigner, Trigger, WindowAssigner
 from sluiceway.windows import CountEvictor, CountTrigger, GlobalWindows, NeverTrigger, PurgingTrigger
+from sluiceway.windows.base import Evictor, MergingWindowAssigner, Trigger, WindowAssigner
 from sluiceway.windows.durations import Duration, milliseconds
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ V = TypeVar("V")
 
 
 class _Windowed(Generic[T]):
-    """What streams with and without keys have in common: settings, and results that need no window function."""
+    """Settings and results common to keyed and unkeyed windowed streams."""
 
     _made_by = "window"
     _all_windows = False
@@ -68,7 +68,7 @@ class _Windowed(Generic[T]):
     # ---- settings -----------------------------------------------------------------------------------------
 
     def trigger(self, trigger: Trigger) -> Self:
-        """Say when a window is evaluated, in place of the assigner's own trigger.
+        """Set when a window is evaluated, instead of by the assigner's default trigger.
 
         Raises:
             TypeError: not a Trigger.
@@ -85,7 +85,7 @@ class _Windowed(Generic[T]):
         return changed
 
     def evictor(self, evictor: Evictor) -> Self:
-        """Say what is taken out of a window before or after it is evaluated.
+        """Set which records are removed from a window before or after its evaluation.
 
         The window keeps every record then, also where these are reduced or aggregated.
 
@@ -98,7 +98,7 @@ class _Windowed(Generic[T]):
         return changed
 
     def allowed_lateness(self, lateness: Duration) -> Self:
-        """Keep a window for ``lateness`` after its end; records that come by then have it evaluated anew.
+        """Keep a window for ``lateness`` after its end; a late record within that time evaluates it again.
 
         Raises:
             ConfigurationError: no duration.
@@ -110,7 +110,7 @@ class _Windowed(Generic[T]):
         return changed
 
     def side_output_late_data(self, tag: OutputTag[T]) -> Self:
-        """Send records that come too late to a side output, which ``get_side_output(tag)`` of the result gives.
+        """Send records that are too late to a side output, which ``get_side_output(tag)`` of the result returns.
 
         Without it they are dropped and counted by the metric ``numLateRecordsDropped``.
 
@@ -233,7 +233,7 @@ class _Windowed(Generic[T]):
 
 
 class WindowedStream(_Windowed[T], Generic[T, K]):
-    """A keyed stream cut into windows: made by ``window()`` and ``count_window()`` of a keyed stream.
+    """Keyed stream divided into windows: returned by ``window()`` and ``count_window()``.
 
     The settings come first; each of them gives a new object. Then one of the other methods says what to make
     of a window. Results have the last ms of the window as their timestamps. Where a window is evaluated more
@@ -344,7 +344,7 @@ class WindowedStream(_Windowed[T], Generic[T, K]):
 
 
 class AllWindowedStream(_Windowed[T]):
-    """A stream cut into windows that hold the records of all keys: made by ``window_all()``.
+    """Stream divided into windows over the records of all keys: returned by ``window_all()``.
 
     One subtask does it all, so it does not scale: where records can be told apart by a key, use ``key_by()``
     and ``window()``. Else as :class:`WindowedStream`, without the key.
@@ -455,11 +455,11 @@ class AllWindowedStream(_Windowed[T]):
 
 
 def only_key(value: Any) -> None:
-    """The key of all records of a stream without keys."""
+    """Return None, the one key of all records of an unkeyed stream."""
 
 
 def in_counts(method: str, windowed: Callable[[GlobalWindows], Any], size: int, slide: int | None) -> Any:
-    """Windows of so many records, end to end or every so many. Raises TypeError, ValueError."""
+    """Return windows of ``size`` records, tumbling or sliding. Raises TypeError, ValueError."""
     check_count(f"{method}() size", size)
     if slide is None:
         return windowed(GlobalWindows()).trigger(PurgingTrigger(CountTrigger(size)))

@@ -1,4 +1,4 @@
-"""The command line: ``sluiceway``."""
+"""Command line ``sluiceway``."""
 
 from __future__ import annotations
 

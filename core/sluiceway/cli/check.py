@@ -11,7 +11,7 @@ from sluiceway.cli import exitcodes
 from sluiceway.cli.manager import manager
 from sluiceway.cli.options import Request, pipeline_command
 from sluiceway.cli.target import load_pipeline
-from sluiceway.config import Settings
+from sluiceway.config.settings import Settings
 from sluiceway.errors import GraphError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _where(pipeline: Pipeline, settings: Settings) -> str:
     """The way in which another engine than the local one would run it, where there are several."""
     if settings.engine == Settings().engine:
         return ""
-    from sluiceway.graph.features import is_bounded
+    from sluiceway.graph.check.features import is_bounded
 
     try:
         graph = pipeline._unfinished_graph(settings)

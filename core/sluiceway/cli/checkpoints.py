@@ -55,7 +55,7 @@ checkpoints.add_command(history)
 @_json_flag
 def list_(place: str, as_json: bool) -> None:
     """List the complete checkpoints in the directory or URL PLACE, those of each run from old to new."""
-    from sluiceway.checkpoints import find_checkpoints, load_metadata
+    from sluiceway.checkpoint import find_checkpoints, load_metadata
 
     storage = manager().checkpoint_storage(place)
     found = [(directory, load_metadata(storage, directory)) for directory in find_checkpoints(storage)]
@@ -100,7 +100,7 @@ def list_(place: str, as_json: bool) -> None:
 @_json_flag
 def show(path: str, as_json: bool) -> None:
     """Show what the checkpoint in the directory or URL PATH has: steps, states, types, sizes."""
-    from sluiceway.checkpoints import load_metadata, split_location
+    from sluiceway.checkpoint import load_metadata, split_location
 
     place, directory = split_location(path)
     storage = manager().checkpoint_storage(place)
@@ -130,7 +130,7 @@ def show(path: str, as_json: bool) -> None:
 @_json_flag
 def diff(old: str, new: str, as_json: bool) -> None:
     """Show which states the checkpoint NEW has that OLD has not, and the other way round."""
-    from sluiceway.checkpoints import load_metadata, split_location
+    from sluiceway.checkpoint import load_metadata, split_location
 
     sides = []
     for path in (old, new):
@@ -158,7 +158,7 @@ def diff(old: str, new: str, as_json: bool) -> None:
 @click.argument("path")
 def delete(path: str) -> None:
     """Delete the checkpoint in the directory or URL PATH, but for what others share with it."""
-    from sluiceway.checkpoints import CheckpointDirectory, load_metadata, split_location
+    from sluiceway.checkpoint import CheckpointDirectory, load_metadata, split_location
 
     place, directory = split_location(path)
     storage = manager().checkpoint_storage(place)
@@ -183,9 +183,9 @@ def gc(place: str, older_than: str, dry_run: bool, as_json: bool) -> None:
 
     A checkpoint that is under way has such files, too: so keep those that are younger than one can take.
     """
-    from sluiceway.checkpoints import CheckpointDirectory
+    from sluiceway.checkpoint import CheckpointDirectory
     from sluiceway.clock import SystemClock
-    from sluiceway.config import duration_ms
+    from sluiceway.config.settings import duration_ms
 
     try:
         age_ms = duration_ms(older_than)
@@ -218,7 +218,7 @@ def prune(place: str, dry_run: bool, as_json: bool) -> None:
     The newest run of a job is the one with its newest complete checkpoint, from which --resume begins; nothing of
     that run is deleted, and no savepoint is. Checkpoints that cannot be read stay, with a warning.
     """
-    from sluiceway.checkpoints import CHECKPOINT, CheckpointDirectory, find_checkpoints, load_metadata
+    from sluiceway.checkpoint import CHECKPOINT, CheckpointDirectory, find_checkpoints, load_metadata
 
     storage = manager().checkpoint_storage(place)
     # By job, and by directory of the run: the number, time of completion and size of each checkpoint.

@@ -13,14 +13,14 @@ import click
 import msgspec
 
 from sluiceway.cli.errors import warn
-from sluiceway.cli.found import resumed
 from sluiceway.cli.groups import Group
 from sluiceway.cli.habits import refused_option
 from sluiceway.cli.jobs import ENDED, id_among, id_of
 from sluiceway.cli.options import Request, pipeline_command
+from sluiceway.cli.resume_hints import resumed
 from sluiceway.cli.tables import print_table
 from sluiceway.cli.target import load_pipeline
-from sluiceway.config import duration_ms, resolve
+from sluiceway.config.settings import duration_ms, resolve
 from sluiceway.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -215,10 +215,10 @@ def submit(request: Request) -> None:
     get from one to another, was said when the cluster was started.
     """
     from sluiceway.cli.manager import manager
-    from sluiceway.graph.check import refuse
-    from sluiceway.graph.features import is_bounded
+    from sluiceway.graph.check.features import is_bounded
+    from sluiceway.graph.check.pipeline import refuse
     from sluiceway.runtime.cluster.client import ClusterClient
-    from sluiceway.runtime.local import LocalEngine, job_graph_of
+    from sluiceway.runtime.local.engine import LocalEngine, job_graph_of
 
     with ClusterClient() as client, load_pipeline(request.target, request.arguments) as pipeline:
         settings = request.resolved.settings
@@ -326,7 +326,7 @@ def stop_job(job: str, savepoint: str | None, flink_savepoint: str | None) -> No
     and ends; the savepoint's directory is printed when it has. If there turns out to be none, the job goes on.
     """
     from sluiceway.runtime.cluster.client import ClusterClient
-    from sluiceway.runtime.savepoints import savepoint_place
+    from sluiceway.runtime.jobmanager.savepoint_requests import savepoint_place
 
     savepoint = savepoint or flink_savepoint
     with ClusterClient() as client:

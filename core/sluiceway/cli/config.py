@@ -10,8 +10,8 @@ import click
 from sluiceway.cli.groups import Group
 from sluiceway.cli.options import settings_options
 from sluiceway.cli.tables import print_table
-from sluiceway.config import OPTIONS, Resolved
-from sluiceway.redaction import redact_option
+from sluiceway.config.settings import OPTIONS, Resolved
+from sluiceway.util.redaction import redact_option
 
 __all__ = ["config"]
 

@@ -16,7 +16,7 @@ from sluiceway.cli.tables import print_table
 from sluiceway.cli.target import load_pipeline
 
 if TYPE_CHECKING:
-    from sluiceway.runtime.comparing import Comparison
+    from sluiceway.runtime.jobmanager.state_compatibility import Comparison
 
 __all__ = ["diff", "show_differences"]
 
@@ -43,8 +43,8 @@ def diff(request: Request, old: str, open_functions: bool, as_json: bool) -> Non
 
 def show_differences(old: str, request: Request, *, open_functions: bool, as_json: bool) -> tuple[str, ...]:
     """Print them. Returns why the job would be refused, or would lose state."""
-    from sluiceway.runtime.comparing import compare, earlier_job, saved_job
-    from sluiceway.runtime.local import job_graph_of
+    from sluiceway.runtime.jobmanager.state_compatibility import compare, earlier_job, saved_job
+    from sluiceway.runtime.local.engine import job_graph_of
 
     settings = request.resolved.settings
     services = manager().services()

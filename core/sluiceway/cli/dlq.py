@@ -41,7 +41,7 @@ def dlq() -> None:
 @click.option("--json", "as_json", is_flag=True, help="A JSON object a line.")
 def show(directory: str, step: str | None, limit: int, traceback: bool, as_json: bool) -> None:
     """Show the records in DIRECTORY, from old to new. Nothing is unpickled."""
-    from sluiceway.connectors import dead_letter_files, read_dead_letters
+    from sluiceway.connector.lib import dead_letter_files, read_dead_letters
 
     letters = [
         letter for letter in read_dead_letters(dead_letter_files(directory)) if step is None or letter.step == step
@@ -103,7 +103,7 @@ def _replay(
     which can run any code: only for directories that your own jobs have written.
     """
     from sluiceway.api.replay import replaying
-    from sluiceway.connectors import dead_letter_files, delete_dead_letters, read_dead_letters
+    from sluiceway.connector.lib import dead_letter_files, delete_dead_letters, read_dead_letters
     from sluiceway.engine import JobStatus
 
     settings = request.resolved.settings

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sluiceway.errors import SluicewayError
-from sluiceway.redaction import redact
+from sluiceway.util.redaction import redact
+from sluiceway.util.source_paths import CORE
 
 if TYPE_CHECKING:
     from traceback import FrameSummary, TracebackException
@@ -24,9 +25,7 @@ TRACEBACK_FLAG: Final = "sluiceway.traceback"
 
 _FRAME: Final = re.compile(r'  File "([^"]*)", line ')
 _VARIABLE: Final = "SLUICEWAY_TRACEBACK"
-_CORE: Final = str(Path(__file__).parent.parent) + os.sep
 NOTED: Final = "_sluiceway_noted"
-"""As in ``sluiceway.runtime.failure``, which most commands do not need to import."""
 _STANDARD: Final = str(Path(os.__file__).parent) + os.sep
 
 
@@ -47,7 +46,7 @@ def show(error: BaseException, engine_frames: bool = False) -> None:
         error: one of ours becomes a paragraph, any other exception a traceback, both with their notes.
         engine_frames: whether to show every frame there is, for ours too.
     """
-    from sluiceway.runtime.errortexts import LIMIT_S, cut, describe, frames_of, within
+    from sluiceway.runtime.failures.error_texts import LIMIT_S, cut, describe, frames_of, within
 
     if isinstance(error, KeyboardInterrupt) and not getattr(error, NOTED, False):
         print("cancelled", file=sys.stderr)
@@ -113,7 +112,7 @@ def _of_worker(error: BaseException, *, notes_suffice: bool = True) -> list[str]
         error: it.
         notes_suffice: show it without any frame of the user's, too, if it has notes.
     """
-    shipping = sys.modules.get("sluiceway.runtime.cluster.shipping")
+    shipping = sys.modules.get("sluiceway.runtime.cluster.pickling")
     if shipping is None or not isinstance(error.__cause__, shipping.RemoteTraceback):
         return []
     said = str(error.__cause__).splitlines()
@@ -144,7 +143,7 @@ def _users(stack: Iterable[FrameSummary]) -> list[FrameSummary]:
 
 def _is_users(filename: str, within: bool) -> bool:
     """Whether a frame is one of the user's own code or, ``within`` it, of what that called."""
-    hidden = (_CORE, "<sluiceway", *_folders_of_plugins_and_click())
+    hidden = (CORE, "<sluiceway", *_folders_of_plugins_and_click())
     # What the standard library does on our behalf is ours; what the user's code has it do is not.
     return not filename.startswith(hidden) and (within or not _is_standard(filename))
 

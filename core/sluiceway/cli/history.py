@@ -16,7 +16,7 @@ from sluiceway.cli.tables import print_table
 from sluiceway.errors import CheckpointError, ConnectorError
 
 if TYPE_CHECKING:
-    from sluiceway.checkpoints import CheckpointMetadata, HistoryEntry
+    from sluiceway.checkpoint import CheckpointMetadata, HistoryEntry
     from sluiceway.runtime.cluster.messages import CheckpointInfo
 
 __all__ = ["history", "is_place", "shown_size", "shown_time"]
@@ -71,7 +71,7 @@ def _of_job(job: str) -> list[CheckpointInfo]:
 
 def _of_place(place: str) -> list[tuple[str, list[CheckpointInfo]]]:
     """By run: what its checkpoints know of themselves, and of those before them. Savepoints are by themselves."""
-    from sluiceway.checkpoints import CHECKPOINT, find_checkpoints, load_metadata, split_location
+    from sluiceway.checkpoint import CHECKPOINT, find_checkpoints, load_metadata, split_location
 
     parent, under = split_location(place)
     storage = manager().checkpoint_storage(parent)
@@ -111,7 +111,7 @@ def _earlier(entry: HistoryEntry) -> CheckpointInfo:
 
 
 def _info(location: str, metadata: CheckpointMetadata) -> CheckpointInfo:
-    from sluiceway.checkpoints import SAVEPOINT
+    from sluiceway.checkpoint import SAVEPOINT
     from sluiceway.runtime.cluster.messages import CheckpointInfo, SubtaskInfo
 
     subtasks = [

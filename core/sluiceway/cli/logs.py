@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from sluiceway.cli.jobs import id_among
+from sluiceway.config.options import LOG_LEVELS
 from sluiceway.errors import ConnectorError
-from sluiceway.options import LOG_LEVELS
 
 if TYPE_CHECKING:
-    from sluiceway.runtime.tasklogs import LogLine
+    from sluiceway.runtime.logging.task_logs import LogLine
 
 __all__ = ["logs", "metrics_on_stderr"]
 
@@ -44,9 +44,9 @@ def logs(
     logged on any worker, and what the job manager says of it; PROCESS is 'jobmanager' or a worker's name.
     """
     from sluiceway.runtime.cluster.client import logs_directory
-    from sluiceway.runtime.cluster.logfiles import LogFollower
-    from sluiceway.runtime.tasklogs import as_json as line_as_json
-    from sluiceway.runtime.tasklogs import as_text
+    from sluiceway.runtime.cluster.log_files import LogFollower
+    from sluiceway.runtime.logging.task_logs import as_json as line_as_json
+    from sluiceway.runtime.logging.task_logs import as_text
 
     directory = logs_directory()
     if not directory.is_dir():

@@ -13,7 +13,7 @@ import click
 
 from sluiceway.cli.errors import TRACEBACK_FLAG, warn
 from sluiceway.cli.habits import translated
-from sluiceway.config import OPTIONS, Resolved, resolve
+from sluiceway.config.settings import OPTIONS, Resolved, resolve
 
 __all__ = ["Request", "pipeline_command", "settings_options"]
 

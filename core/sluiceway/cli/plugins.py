@@ -13,8 +13,8 @@ from sluiceway.cli.groups import Group
 from sluiceway.cli.manager import manager
 from sluiceway.cli.tables import print_table
 from sluiceway.errors import PluginError, choose
-from sluiceway.installing import install_command
 from sluiceway.plugins import Offered, Plugin
+from sluiceway.util.install_hints import install_command
 
 __all__ = ["plugins"]
 

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sluiceway.cli import exitcodes
-from sluiceway.cli.found import resumed, tell_of_checkpoint, tell_where_to_go_on
 from sluiceway.cli.logs import metrics_on_stderr
 from sluiceway.cli.options import Request, pipeline_command
 from sluiceway.cli.output import is_broken_pipe
 from sluiceway.cli.progress import Progress, say_from_handler, summary, summary_json
+from sluiceway.cli.resume_hints import resumed, tell_of_checkpoint, tell_where_to_go_on
 from sluiceway.cli.target import load_target
 from sluiceway.errors import JobCancelledError
 
 if TYPE_CHECKING:
     from sluiceway.api import Pipeline
     from sluiceway.api.results import CloseableIterator
-    from sluiceway.config import Settings
+    from sluiceway.config.settings import Settings
     from sluiceway.engine import Engine, Job
 
 __all__ = ["run", "run_job"]
@@ -74,7 +74,7 @@ def _workers_ahead(settings: Settings) -> Iterator[None]:
     if not settings.workers or settings.engine != "local" or settings.hosted:
         yield
         return
-    from sluiceway.runtime.cluster.launching import ahead
+    from sluiceway.runtime.cluster.interpreter_pool import ahead
 
     with ahead(settings.workers):
         yield
@@ -127,9 +127,9 @@ def _run(
 
 def _check_savepoint(engine: Engine, pipeline: Pipeline, settings: Settings) -> None:
     """Refuse a savepoint that the engine cannot take, before the signal comes that is to take it."""
-    from sluiceway.capabilities import Feature
-    from sluiceway.graph.enginecheck import refuse_command
-    from sluiceway.graph.features import is_bounded
+    from sluiceway.engine.capabilities import Feature
+    from sluiceway.graph.check.engine import refuse_command
+    from sluiceway.graph.check.features import is_bounded
 
     graph = pipeline._unfinished_graph(settings)
     refuse_command("--savepoint", Feature.SAVEPOINTS, engine.capabilities(settings, bounded=is_bounded(graph)))
@@ -157,7 +157,7 @@ def run_job(
         savepoint: where signals put a savepoint; None: they cancel the job.
     """
     from sluiceway.api.interrupts import cancel_on_sigint
-    from sluiceway.runtime.savepoints import savepoint_place
+    from sluiceway.runtime.jobmanager.savepoint_requests import savepoint_place
 
     saving = None if savepoint is None else _Saving(job, savepoint_place(savepoint, None))
     with ExitStack() as watching:

@@ -55,7 +55,7 @@ def create(job: str, place: str | None) -> None:
     the job are. Its name is printed when it is complete.
     """
     from sluiceway.runtime.cluster.client import ClusterClient
-    from sluiceway.runtime.savepoints import savepoint_place
+    from sluiceway.runtime.jobmanager.savepoint_requests import savepoint_place
 
     where = savepoint_place(place, None) if place else ""
     with ClusterClient() as client:
@@ -87,7 +87,7 @@ savepoint.add_command(diff)
 @click.argument("path")
 def delete(path: str) -> None:
     """Delete the savepoint in the directory or URL PATH."""
-    from sluiceway.checkpoints import METADATA, SAVEPOINT, load_metadata, split_location
+    from sluiceway.checkpoint import METADATA, SAVEPOINT, load_metadata, split_location
 
     place, directory = split_location(path)
     storage = manager().checkpoint_storage(place)

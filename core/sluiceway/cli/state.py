@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sluiceway.cli.extracts import checkpoint_of
+from sluiceway.cli.checkpoint_source import checkpoint_of
 from sluiceway.cli.groups import Group
 from sluiceway.cli.manager import manager
 from sluiceway.cli.tables import print_table
 from sluiceway.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from sluiceway.api.statedata import SavedTable
-    from sluiceway.api.statedata.getting import KeyValue
+    from sluiceway.savepoint import SavedTable
+    from sluiceway.savepoint.lookup import KeyValue
 
 __all__ = ["state"]
 
@@ -42,8 +42,8 @@ def show_state(path: str, uid: str | None, name: str | None, limit: int, as_json
     """
     from dataclasses import asdict
 
-    from sluiceway.api.statedata import StateRows
-    from sluiceway.api.statedata.texts import as_json as encoded
+    from sluiceway.savepoint import StateRows
+    from sluiceway.savepoint.json_text import as_json as encoded
 
     with checkpoint_of(path, manager()) as place:
         found = iter(StateRows(place, uid, name, False, manager()))
@@ -99,7 +99,7 @@ def get_state(
     run code. Of reducing and aggregating state the value or accumulator is shown, of windows what they hold by
     namespace.
     """
-    from sluiceway.api.statedata.getting import find_last_state, find_live_state, find_state, is_place
+    from sluiceway.savepoint.lookup import find_last_state, find_live_state, find_state, is_place
 
     if timeout is not None and not live:
         raise click.UsageError("--timeout goes with --live")
@@ -128,7 +128,7 @@ def get_state(
 
 
 def _seconds(text: str) -> float:
-    from sluiceway.config import duration_ms
+    from sluiceway.config.settings import duration_ms
 
     try:
         return duration_ms(text) / 1000
@@ -139,7 +139,7 @@ def _seconds(text: str) -> float:
 def _show_values(values: list[KeyValue], *, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from sluiceway.api.statedata.texts import as_json as encoded
+    from sluiceway.savepoint.json_text import as_json as encoded
 
     if as_json:
         for value in values:
@@ -173,14 +173,14 @@ def export(
     --to names a file that ends in .parquet, .csv, .jsonl or .arrow, for one state; or a directory, ending in /,
     that gets a file for each state, called UID.STATE.FORMAT. Timers are the state "timers".
     """
-    from sluiceway.api.statedata.saved import SavedState
+    from sluiceway.savepoint.reader import SavedState
 
     with checkpoint_of(path, manager()) as place:
         _export_all(SavedState(place, allow_pickle, manager()).tables(uid, name), to, format_, nested=nested)
 
 
 def _export_all(tables: list[SavedTable], to: str, format_: str | None, *, nested: bool) -> None:
-    from sluiceway.api.statedata.exporting import FORMATS, format_of
+    from sluiceway.savepoint.export import FORMATS, format_of
 
     tables = [table.nested for table in tables] if nested else tables
     if to.endswith("/"):

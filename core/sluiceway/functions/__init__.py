@@ -1,4 +1,4 @@
-"""What users subclass when a plain callable is not enough, and the context such functions are given.
+"""Base classes of user functions, and the contexts that they are given.
 
 Everywhere a function object may stand, a callable may too. A function object is opened once per subtask
 before its first record, and closed exactly once, also after a failure. All calls come from the task's thread,
@@ -28,7 +28,7 @@ from sluiceway.functions.checkpointed import (
     RawOperatorState,
 )
 from sluiceway.functions.co import CoFlatMapFunction, CoMapFunction, CoProcessFunction, KeyedCoProcessFunction
-from sluiceway.functions.deadletters import DEAD_LETTERS, DeadLetter
+from sluiceway.functions.dead_letters import DEAD_LETTERS, DeadLetter
 from sluiceway.functions.joins import (
     CoGroupFunction,
     FlatJoinFunction,
@@ -106,6 +106,6 @@ __all__ = [
 if not TYPE_CHECKING:  # a type checker would take it for leave to import anything
 
     def __getattr__(name: str) -> NoReturn:
-        from sluiceway.elsewhere import refuse_in_module
+        from sluiceway.util.name_hints import refuse_in_module
 
         refuse_in_module(__name__, name, __all__)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from sluiceway.config.options import duration_ms
 from sluiceway.functions.base import FunctionObject, RuntimeContext
-from sluiceway.options import duration_ms
 
 __all__ = ["AsyncFunction", "AsyncRetryStrategy"]
 

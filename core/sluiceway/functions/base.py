@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from sluiceway.elsewhere import Hinting
 from sluiceway.metrics import MetricGroup
 from sluiceway.state import (
     AggregatingState,
@@ -20,6 +19,7 @@ from sluiceway.state import (
     ValueState,
     ValueStateDescriptor,
 )
+from sluiceway.util.name_hints import Hinting
 
 __all__ = ["Function", "FunctionObject", "OutputTag", "RuntimeContext"]
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic
 
-from sluiceway.elsewhere import Hinting
 from sluiceway.functions.base import Function, OutputTag
-from sluiceway.instants import Instant
+from sluiceway.util.instants import Instant
+from sluiceway.util.name_hints import Hinting
 
 __all__ = ["KeyedProcessFunction", "ProcessFunction", "TimeDomain", "TimerService"]
 

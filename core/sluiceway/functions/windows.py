@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from sluiceway.elsewhere import Hinting
 from sluiceway.functions.base import Function, OutputTag
 from sluiceway.state import (
     AggregatingState,
@@ -20,6 +19,7 @@ from sluiceway.state import (
     ValueState,
     ValueStateDescriptor,
 )
+from sluiceway.util.name_hints import Hinting
 
 __all__ = [
     "AllWindowFunction",
@@ -66,7 +66,7 @@ class WindowContext(Hinting, ABC):
 
     @abstractmethod
     def window(self) -> Any:
-        """A :class:`~sluiceway.windowing.TimeWindow` with ``start`` and ``end`` in ms, or the global one."""
+        """A :class:`~sluiceway.windows.base.TimeWindow` with ``start`` and ``end`` in ms, or the global one."""
 
     @abstractmethod
     def current_processing_time(self) -> int:

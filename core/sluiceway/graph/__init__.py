@@ -1,23 +1,18 @@
-"""From a program to what runs: stream graph, chaining, job graph, execution graph, and their pictures."""
+"""Graphs: transformations, stream graph, job graph and execution graph, with checks and pictures of them."""
 
 from sluiceway.graph.builder import Assembly, assemble, build_stream_graph
-from sluiceway.graph.check import check
+from sluiceway.graph.check.pipeline import check
 from sluiceway.graph.execution import Execution, ExecutionState, StateListener
-from sluiceway.graph.executiongraph import ExecutionGraph, ExecutionJobVertex, ExecutionVertex
-from sluiceway.graph.explain import EXPLAIN_FORMATS, explain
+from sluiceway.graph.execution_graph import ExecutionGraph, ExecutionJobVertex, ExecutionVertex
 from sluiceway.graph.findings import Finding, Level
-from sluiceway.graph.jobgraph import JobEdge, JobGraph, JobVertex, build_job_graph, distribution_of
+from sluiceway.graph.job_graph import JobEdge, JobGraph, JobVertex, build_job_graph, distribution_of
 from sluiceway.graph.parallelism import MAX_PARALLELISM_LIMIT, default_max_parallelism
-from sluiceway.graph.regions import pipelined_regions
-from sluiceway.graph.restarts import RestartStrategy, restart_strategy
-from sluiceway.graph.scheduling import SCHEDULERS, SchedulingStrategy, scheduling_strategy
-from sluiceway.graph.slots import Slot, SlotPool, SlotSharing, slots_required
+from sluiceway.graph.plan.explain import EXPLAIN_FORMATS, explain
 from sluiceway.graph.transformations import InputRef, Transformation
 
 __all__ = [
     "EXPLAIN_FORMATS",
     "MAX_PARALLELISM_LIMIT",
-    "SCHEDULERS",
     "Assembly",
     "Execution",
     "ExecutionGraph",
@@ -30,11 +25,6 @@ __all__ = [
     "JobGraph",
     "JobVertex",
     "Level",
-    "RestartStrategy",
-    "SchedulingStrategy",
-    "Slot",
-    "SlotPool",
-    "SlotSharing",
     "StateListener",
     "Transformation",
     "assemble",
@@ -44,8 +34,4 @@ __all__ = [
     "default_max_parallelism",
     "distribution_of",
     "explain",
-    "pipelined_regions",
-    "restart_strategy",
-    "scheduling_strategy",
-    "slots_required",
 ]

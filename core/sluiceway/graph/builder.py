@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sluiceway.config import Settings
-from sluiceway.connectors import DeadLetterSink
+from sluiceway.config.settings import Settings
+from sluiceway.connector.lib import DeadLetterSink
 from sluiceway.functions import DEAD_LETTERS, FunctionObject
 from sluiceway.graph.findings import Finding, Level, graph_error
 from sluiceway.graph.identity import derive_uids, step_name

@@ -1,4 +1,4 @@
-"""What a frame's header holds, after one byte that says what it is. Numbers are little-endian.
+"""Frame headers: one byte for the kind, then the fields of that kind. Numbers are little-endian.
 
 =======  =================================================================================================
 kind     fields
@@ -11,7 +11,7 @@ URGENT   channel number, sequence number, backlog, then a control element that o
 CREDIT   channel number and batches, for any number of channels
 WAITING  channel number, backlog
 FAIL     channel number, then the pickled cause
-GONE     channel number: the consumer is gone
+GONE     channel number: the consumer has closed the channel
 =======  =================================================================================================
 """
 
@@ -65,20 +65,25 @@ _OPEN_HEAD: Final = struct.Struct("<BIi")
 _GRANT: Final = struct.Struct("<II")
 
 SEQUENCE: Final = 0xFFFFFFFF
-"""Sequence numbers start again after this one."""
+"""Largest sequence number; the next one is 0."""
 
 _MOST_GRANTS: Final = 4096
-"""In one frame, whose header has its limit."""
+"""Grants in one frame at most, as the carrier limits the size of a header."""
 
 
 def pack_open(number: int, channel: ChannelId, credit: int | None) -> bytes:
-    """An OPEN frame."""
+    """Return an OPEN frame; a ``credit`` of None means no limit."""
     name = msgspec.msgpack.encode((channel.edge, channel.producer, channel.consumer, channel.attempt))
     return _OPEN_HEAD.pack(OPEN, number, -1 if credit is None else credit) + name
 
 
 def unpack_open(header: bytes) -> tuple[int, ChannelId, int | None]:
-    """Channel number, channel and credit. Raises struct.error, msgspec.MsgspecError, TypeError, ValueError."""
+    """Return channel number, channel and credit of an OPEN frame; a credit of None means no limit.
+
+    Raises:
+        struct.error: the header is too short.
+        msgspec.MsgspecError, TypeError, ValueError: the channel cannot be decoded.
+    """
     _, number, credit = _OPEN_HEAD.unpack_from(header)
     edge, producer, consumer, attempt = msgspec.msgpack.decode(
         header[_OPEN_HEAD.size :], type=tuple[str, int, int, int]
@@ -87,7 +92,7 @@ def unpack_open(header: bytes) -> tuple[int, ChannelId, int | None]:
 
 
 def pack_credit(grants: dict[int, int]) -> Iterator[bytes]:
-    """CREDIT frames for all grants, by channel number."""
+    """Yield CREDIT frames for all grants: batches by channel number."""
     pairs = list(grants.items())
     for at in range(0, len(pairs), _MOST_GRANTS):
         some = pairs[at : at + _MOST_GRANTS]
@@ -95,5 +100,5 @@ def pack_credit(grants: dict[int, int]) -> Iterator[bytes]:
 
 
 def unpack_credit(header: bytes) -> Iterable[tuple[int, int]]:
-    """Channel numbers and batches. Raises struct.error."""
+    """Return pairs of channel number and batches. Raises struct.error for a length that does not fit."""
     return _GRANT.iter_unpack(memoryview(header)[1:])

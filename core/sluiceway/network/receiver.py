@@ -1,4 +1,4 @@
-"""The consumer's end: a link to each producer's worker, and a receiver for each channel on it."""
+"""Consumer's end: a link to each producer's worker, and a receiver for each channel on it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import struct
 from collections import deque
 from collections.abc import Callable
 
-from sluiceway.carrier import Link, LinkLostError, Payload
 from sluiceway.elements import Batch, CheckpointBarrier, Element
 from sluiceway.errors import CorruptStreamError
+from sluiceway.network.element_codec import decode_element, is_batch
 from sluiceway.network.frames import (
     DATA,
     DATA_HEAD,
@@ -27,19 +27,19 @@ from sluiceway.network.frames import (
 )
 from sluiceway.serializers import Serializer
 from sluiceway.transport import ChannelId, CreditSource, Receiver
-from sluiceway.wire import decode_element, is_batch
+from sluiceway.transport.carrier import Link, LinkLostError, Payload
 
 __all__ = ["ConsumerLink"]
 
 
 class ConsumerLink:
-    """A link from this worker, as consumer, to one producer's worker.
+    """Link from this worker, as consumer, to one producer's worker.
 
     Args:
-        link: it; nothing has come in yet.
-        soon: has something called when the tasks had their turn.
-        load_error: an exception from its bytes.
-        lost: told when the link is lost.
+        link: the carrier's link; nothing has been received on it yet.
+        soon: calls an action after the current turn of the tasks.
+        load_error: decodes an exception.
+        lost: called with this link when the connection is lost.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class ConsumerLink:
         return receiver
 
     def close(self, number: int) -> None:
-        """The consumer of a channel is gone."""
+        """Close a channel by its number, and notify the producer."""
         if self._receivers.pop(number, None) is not None:
             self._grants.pop(number, None)
             self._link.send(HEAD.pack(GONE, number))
@@ -82,7 +82,7 @@ class ConsumerLink:
             receiver.close()
 
     def grant(self, number: int, credit: int) -> None:
-        """Grant credit: with all that is granted in this turn, in one frame."""
+        """Grant credit, in one frame with all other grants of this turn."""
         grants = self._grants
         if not grants:
             self._soon(self._send_grants)
@@ -133,6 +133,7 @@ class _NetworkReceiver(Receiver):
         self._ledger = ledger
         initial = ledger.initial()
         self._limited = initial is not None
+        # Credit that the producer has, or that is on its way there; covers as many batches of its backlog.
         # Credit that the producer has, or that is on its way there: of a backlog so much is taken care of.
         self._granted = initial or 0
         self._wake = wake
@@ -200,7 +201,7 @@ class _NetworkReceiver(Receiver):
     # ---- the link -------------------------------------------------------------------------------------------
 
     def frame(self, header: bytes, payload: Payload | None, load_error: Callable[[bytes], BaseException]) -> None:
-        """A frame of this channel has come. Raises struct.error where it is too short."""
+        """Process a frame of this channel. Raises struct.error if it is too short."""
         kind = header[0]
         if kind == DATA and payload is not None:
             try:
@@ -238,7 +239,7 @@ class _NetworkReceiver(Receiver):
             )
 
     def fail(self, cause: BaseException) -> None:
-        """Nothing more will come; what has come is still received."""
+        """Raise ``cause`` from :meth:`receive` after everything received before has been read."""
         if self._failure is None:
             self._failure = cause
             if not self._closed:
@@ -287,6 +288,8 @@ class _NetworkReceiver(Receiver):
         if self._partial is None and not more:
             self._batch_came(payload)
             return
+        # Copy batches that span several segments, so that the producer gets its segments back at once: it may need
+        # them for the rest of this very batch.
         # What spans several segments is put together here, so that the producer has its segments back.
         if self._partial is None:
             self._partial = bytearray()
@@ -302,7 +305,9 @@ class _NetworkReceiver(Receiver):
         self._wake()
 
     def _uncovered(self) -> int:
-        """Batches that wait for credit and have none coming. Without this, idle channels would get some."""
+        """Return the batches of the backlog that no credit was granted for yet."""
+        # Credit on its way already covers part of the backlog. Counting that twice drained the floating credits
+        # into channels that were idle again by the time it arrived.
         return max(0, self._backlog - self._granted)
 
     def _grant(self, credit: int) -> None:

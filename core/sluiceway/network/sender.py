@@ -1,4 +1,4 @@
-"""The producer's end: a link from each consumer's worker, and a sender for each channel on it."""
+"""Producer's end: a link from each consumer's worker, and a sender for each channel on it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from sluiceway.buffers import Buffer, ChannelBuffers, PartitionBuffers
-from sluiceway.carrier import Link, LinkLostError, Payload
 from sluiceway.elements import Batch, CheckpointBarrier, Element
 from sluiceway.errors import SerializationError
+from sluiceway.network.element_codec import encode_batch, encode_control
 from sluiceway.network.frames import (
     CREDIT,
     DATA,
@@ -30,41 +29,42 @@ from sluiceway.network.frames import (
 )
 from sluiceway.serializers import Serializer
 from sluiceway.transport import ChannelId, Sender
-from sluiceway.wire import encode_batch, encode_control
+from sluiceway.transport.buffers import Buffer, ChannelBuffers, PartitionBuffers
+from sluiceway.transport.carrier import Link, LinkLostError, Payload
 
 __all__ = ["NetworkSender", "ProducerLink", "Senders"]
 
 _SMALL_BYTES: Final = 512
-"""A batch of so many bytes goes along with its header: a segment, and giving it back, would cost more."""
+"""Largest batch in bytes that is sent beside its header; taking and returning a segment would cost more."""
 
 
 class Senders(Protocol):
-    """What links and senders know of the transport."""
+    """Interface of the transport that links and senders use."""
 
     def soon(self, action: Callable[[], None]) -> None:
-        """Have something called when the tasks had their turn."""
+        """Call an action after the current turn of the tasks."""
 
     def dump_error(self, error: BaseException) -> bytes:
-        """An exception as bytes."""
+        """Encode an exception as bytes."""
 
     def sender_of(self, channel: ChannelId) -> NetworkSender | None:
-        """The sender of a channel, if it is there."""
+        """Return the sender of a channel, or None."""
 
     def consumer_opened(self, link: ProducerLink, channel: ChannelId, number: int, credit: int | None) -> None:
-        """A consumer has opened a channel."""
+        """Register a consumer that has opened a channel."""
 
     def forget_sender(self, channel: ChannelId) -> None:
-        """The producer is gone."""
+        """Remove the sender of a closed channel."""
 
     def forget_opened(self, link: ProducerLink) -> None:
-        """A consumer's worker is gone before its producers came."""
+        """Remove requests of a lost link for channels that no producer has opened yet."""
 
     def forget_consumer(self, channel: ChannelId) -> None:
-        """A consumer is gone, perhaps before its producer came."""
+        """Remove a consumer that has closed its channel."""
 
 
 class ProducerLink:
-    """A link from a consumer's worker to this one, as producer."""
+    """Link from a consumer's worker to this one, as producer."""
 
     def __init__(self, link: Link, senders: Senders) -> None:
         self.send = link.send
@@ -76,7 +76,7 @@ class ProducerLink:
         link.on_lost = self._lost
 
     def announce(self, sender: NetworkSender) -> None:
-        """Tell the consumer of the backlog, once in this turn, if there is still one by then."""
+        """Send a sender's backlog to the consumer, once per turn and only if it is still there by then."""
         if not self._announcing:
             self._senders.soon(self._announce)
         self._announcing[sender] = None
@@ -130,7 +130,7 @@ class ProducerLink:
 
 
 class NetworkSender(Sender):
-    """The producer's end of one channel."""
+    """Producer's end of one channel to another worker. From the worker's thread only."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class NetworkSender(Sender):
     # ---- the producer ---------------------------------------------------------------------------------------
 
     def send(self, element: Element) -> None:
-        """Send it, or have it wait in line."""
+        """Send an element, or queue it if it has to wait for credit, buffers or the consumer."""
         if self._gone:
             return
         if self._link is None or self._backlog or self._pieces:
@@ -174,7 +174,7 @@ class NetworkSender(Sender):
             self._wait_in_line(element)
 
     def send_urgent(self, element: Element) -> None:
-        """Send it before whatever waits."""
+        """Send a control element ahead of the queue. Raises TypeError for a batch."""
         if type(element) is Batch:
             raise TypeError("a batch cannot overtake: only control elements can")
         if self._gone:
@@ -185,7 +185,7 @@ class NetworkSender(Sender):
             self._control(URGENT, element)
 
     def overtake(self, barrier: CheckpointBarrier) -> list[Batch[Any]]:
-        """Send it before whatever waits. Of a batch that has gone in part, the rest comes behind it."""
+        """Send a barrier ahead of the queue; return overtaken batches, with one that is sent in part."""
         batches: list[Batch[Any]] = []
         if self._pieces and self._going is not None:
             batches.append(self._going)
@@ -199,11 +199,11 @@ class NetworkSender(Sender):
         return batches
 
     def holds(self, checkpoint_id: int) -> bool:
-        """Whether the barrier waits in line."""
+        """Return whether the barrier of a checkpoint is in the queue."""
         return any(type(e) is CheckpointBarrier and e.checkpoint_id == checkpoint_id for e in self._backlog)
 
     def available(self) -> bool:
-        """Whether a batch would go out now."""
+        """Return whether a batch would be sent now."""
         if self._gone:
             return True
         return (
@@ -214,16 +214,16 @@ class NetworkSender(Sender):
         )
 
     def backlog(self) -> int:
-        """Batches that wait."""
+        """Return the number of queued batches."""
         return self._backlog_batches
 
     @property
     def buffers(self) -> tuple[int, int]:
-        """Those in use, and its share of the partition's."""
+        """Network buffers in use, and this channel's share of the partition's."""
         return self._buffers.in_use, self._buffers.size
 
     def fail(self, cause: BaseException) -> None:
-        """Drop what waits, and send the cause."""
+        """Drop the queue, and send the cause."""
         self._backlog.clear()
         self._backlog_batches = 0
         self._ending = self._senders.dump_error(cause)
@@ -231,12 +231,12 @@ class NetworkSender(Sender):
             self._send_failure()
 
     def close(self) -> None:
-        """What waits is still sent; then the sender is forgotten."""
+        """Send what is queued, then remove the sender."""
         self._closing = True
         self._forget_when_done()
 
     def discard(self) -> None:
-        """Drop everything, and do not wait for a consumer that may never come."""
+        """Drop everything, without waiting for a consumer that may never open the channel."""
         self._drop()
         self._closing = True
         self._forget_when_done()
@@ -244,7 +244,7 @@ class NetworkSender(Sender):
     # ---- the link -------------------------------------------------------------------------------------------
 
     def opened(self, link: ProducerLink, number: int, credit: int | None) -> None:
-        """The consumer has opened the channel."""
+        """Connect the consumer that has opened the channel, and send what is queued."""
         self._link = link
         self._number = number
         self._credit = credit
@@ -259,20 +259,20 @@ class NetworkSender(Sender):
             link.announce(self)
 
     def granted(self, credit: int) -> None:
-        """Credit has come in."""
+        """Add credit, and send what it allows."""
         if self._credit is not None:
             self._credit += credit
         self._pump()
 
     def consumer_gone(self) -> None:
-        """The consumer has closed the channel, or died: what is sent from now on vanishes."""
+        """Drop everything sent from now on: the consumer has closed the channel or was lost."""
         if not self._gone:
             self._drop()
             self._forget_when_done()
             self._wake()
 
     def announce(self) -> None:
-        """Tell the consumer how much waits for credit."""
+        """Send the number of batches that wait for credit."""
         if self._credit == 0 and self._backlog_batches and self._link is not None and not self._gone:
             self._link.send(PAIR.pack(WAITING, self._number, self._backlog_batches))
 
@@ -318,7 +318,7 @@ class NetworkSender(Sender):
         self._push()
 
     def _push(self) -> None:
-        """Write pieces into segments for as long as there are any."""
+        """Write pieces into segments until there are no pieces or no segments left."""
         assert self._link is not None
         pieces = self._pieces
         while pieces:
@@ -335,9 +335,9 @@ class NetworkSender(Sender):
         self._going = None
 
     def _pump(self) -> None:
-        """Something has come that was waited for: go on.
+        """Send what new credit, buffers or a new consumer allow.
 
-        A record that waited and cannot be serialized fails the channel, as no step of the task is there to fail.
+        A queued record that cannot be serialized fails the channel, as this runs outside the task's own step.
         """
         try:
             self._pump_all()

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sluiceway.buffers import NetworkBufferPool, PartitionBuffers
-from sluiceway.carrier import Carrier, Link
 from sluiceway.network.receiver import ConsumerLink
 from sluiceway.network.sender import NetworkSender, ProducerLink
 from sluiceway.serializers import Serializer
 from sluiceway.transport import ChannelId, CreditSource, Receiver, Sender, Transport
+from sluiceway.transport.buffers import NetworkBufferPool, PartitionBuffers
+from sluiceway.transport.carrier import Carrier, Link
 
 __all__ = ["NetworkTransport"]
 
 
 class NetworkTransport(Transport):
-    """Channels to and from other workers over one carrier.
+    """Channels to and from other workers over one carrier. From the worker's thread only.
 
     Args:
         carrier: moves the frames; started.
         buffers: the worker's network buffers, in the carrier's own memory.
-        address_of: where a worker can be reached, by its name.
-        soon: has something called when the tasks had their turn, before the loop sleeps: what gathers until then
-            goes in one frame.
-        dump_error: an exception as bytes.
-        load_error: and back.
+        address_of: returns a worker's address by its name.
+        soon: calls an action after the current turn of the tasks and before the loop sleeps: everything that is
+            collected until then goes in one frame.
+        dump_error: encodes an exception as bytes.
+        load_error: decodes it.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class NetworkTransport(Transport):
     def receiver(
         self, channel: ChannelId, credit: CreditSource, wake: Callable[[], None], serializer: Serializer
     ) -> Receiver:
-        """Open the consumer's end: tells the producer's worker, at once or as soon as it can be reached."""
+        """Open the consumer's end, and notify the producer's worker as soon as it can be reached."""
         link = self._to_producers.get(channel.producer_at)
         if link is None:
             made = self._carrier.connect(channel.producer_at, self._address_of(channel.producer_at))
@@ -61,10 +61,10 @@ class NetworkTransport(Transport):
         return link.open(channel, credit, wake, serializer)
 
     def sender(self, channel: ChannelId, wake: Callable[[], None], serializer: Serializer) -> Sender:
-        """Open the producer's end; the consumer may come later.
+        """Open the producer's end; the consumer may open its end later.
 
         Raises:
-            NoResourceAvailableError: the worker has too few network buffers; with the figures.
+            NoResourceAvailableError: the worker has too few network buffers; gives the numbers.
         """
         self._drop_earlier(channel)
         key = _partition(channel)
@@ -79,7 +79,8 @@ class NetworkTransport(Transport):
         return sender
 
     def _drop_earlier(self, channel: ChannelId) -> None:
-        # A producer that had finished waits for its consumer; the one it was for was lost before it came.
+        # A producer that had finished still waits for its consumer to open the channel. If that consumer was lost
+        # before, nothing else ends the wait, and the records stay in memory until the job ends.
         name = (channel.edge, channel.producer, channel.consumer)
         earlier = self._senders.get(self._latest.get(name, channel))
         if earlier is not None:
@@ -87,11 +88,11 @@ class NetworkTransport(Transport):
         self._latest[name] = channel
 
     def accepted(self, link: Link) -> None:
-        """A consumer's worker has made a link."""
+        """Serve the link that a consumer's worker has made."""
         ProducerLink(link, self)
 
     def close(self) -> None:
-        """Drop all channels and the carrier's links."""
+        """Close all channels and the carrier."""
         for link in list(self._to_producers.values()):
             link.drop()
         for sender in list(self._senders.values()):
@@ -105,7 +106,7 @@ class NetworkTransport(Transport):
     # ---- for the links --------------------------------------------------------------------------------------
 
     def consumer_opened(self, link: ProducerLink, channel: ChannelId, number: int, credit: int | None) -> None:
-        """A consumer has opened a channel."""
+        """Give a sender its consumer, or store the request until the producer opens the channel."""
         sender = self._senders.get(channel)
         if sender is None:
             self._opened[channel] = (link, number, credit)
@@ -113,11 +114,11 @@ class NetworkTransport(Transport):
             sender.opened(link, number, credit)
 
     def sender_of(self, channel: ChannelId) -> NetworkSender | None:
-        """The sender of a channel, if it is there."""
+        """Return the sender of a channel, or None."""
         return self._senders.get(channel)
 
     def forget_sender(self, channel: ChannelId) -> None:
-        """The producer is gone."""
+        """Remove the sender of a closed channel, and its partition's buffers with the last one."""
         self._senders.pop(channel, None)
         name = (channel.edge, channel.producer, channel.consumer)
         if self._latest.get(name) == channel:
@@ -128,13 +129,13 @@ class NetworkTransport(Transport):
             del self._partitions[key]
 
     def forget_opened(self, link: ProducerLink) -> None:
-        """A consumer's worker is gone before its producers came."""
+        """Remove requests of a lost link for channels that no producer has opened yet."""
         for channel, (opened_by, _, _) in list(self._opened.items()):
             if opened_by is link:
                 del self._opened[channel]
 
     def forget_consumer(self, channel: ChannelId) -> None:
-        """A consumer is gone, perhaps before its producer came."""
+        """Remove a consumer that has closed its channel, whether its producer has opened it or not."""
         self._opened.pop(channel, None)
         sender = self._senders.get(channel)
         if sender is not None:

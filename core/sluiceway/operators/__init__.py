@@ -1,4 +1,4 @@
-"""The steps at work: operators take elements and give them on, one chain of them per task."""
+"""Operators: one class per kind of step, with keyed state, timers and generated loops."""
 
 from sluiceway.operators.base import Operator, OperatorContext, OperatorSnapshot, Output, TimedOperator
 from sluiceway.operators.build import build_operators, own_copy

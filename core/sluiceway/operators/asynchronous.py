@@ -15,15 +15,15 @@ from typing import Any, Final, NoReturn
 from sluiceway.connector import Wait
 from sluiceway.elements import Batch, CancelCheckpointMarker, CheckpointBarrier, Element, Watermark
 from sluiceway.errors import FunctionContractError
-from sluiceway.faults import record_loop
 from sluiceway.functions import AsyncFunction
 from sluiceway.isolation import copied
-from sluiceway.operators.asyncqueues import Entry, OrderedQueue, Queue, UnorderedQueue
+from sluiceway.operators.async_queues import Entry, OrderedQueue, Queue, UnorderedQueue
 from sluiceway.operators.base import OperatorContext, OperatorSnapshot, TimedOperator
 from sluiceway.operators.calls import Call, CallCancelledError, Calls
 from sluiceway.operators.context import OperatorRuntimeContext
-from sluiceway.operators.deadletters import DeadLetters
+from sluiceway.operators.dead_letters import DeadLetters
 from sluiceway.operators.results import is_one_record
+from sluiceway.record_errors import record_loop
 from sluiceway.steps import AsyncStep
 
 __all__ = ["AsyncOperator"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
 from sluiceway.clock import Clock
-from sluiceway.config import Settings
+from sluiceway.config.settings import Settings
 from sluiceway.connector import Wait
 from sluiceway.elements import MIN_WATERMARK, Batch, Element, LatencyMarker, Watermark
 from sluiceway.errors import NotBuiltYetError
@@ -17,7 +17,8 @@ from sluiceway.isolation import extend_isolated, isolated, unchangeable_type
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.metrics import MetricGroup
 from sluiceway.operators.calls import Calls
-from sluiceway.operators.operatorstate import FunctionStates, ListSnapshot
+from sluiceway.operators.operator_state import FunctionStates, ListSnapshot
+from sluiceway.persisted import persisted
 from sluiceway.state import KeyedSnapshot, StateBackend
 from sluiceway.steps import SourceStep
 from sluiceway.streamgraph import StreamNode
@@ -60,7 +61,7 @@ class OperatorContext:
         state_backend: makes the keyed backend, if the operator wants one.
         wake: has the task run again soon; from any thread.
         settings: the options of the run.
-        held_up_s: for how many seconds so far the task could not go on because its output was blocked.
+        backpressured_s: for how many seconds so far the task could not go on because its output was blocked.
         metrics: the operator's metrics.
         calls: begins to make calls in the worker's event loop; it is given what to call when some have ended.
     """
@@ -74,11 +75,12 @@ class OperatorContext:
     state_backend: StateBackend
     wake: Callable[[], None]
     settings: Settings = field(default_factory=Settings)
-    held_up_s: Callable[[], float] = float
+    backpressured_s: Callable[[], float] = float
     metrics: MetricGroup = field(default_factory=MetricGroup)
     calls: Callable[[Callable[[], None]], Calls] = _no_event_loop
 
 
+@persisted("OperatorSnapshot")
 @dataclass(frozen=True, slots=True)
 class OperatorSnapshot:
     """What an operator keeps for a checkpoint.
@@ -222,7 +224,7 @@ class Operator(ABC):
         """What to wait for before the next batch, or None. Only operators with an outside have any."""
         return None
 
-    def unsettled(self) -> Wait | None:
+    def pending_before_snapshot(self) -> Wait | None:
         """What to wait for, after :meth:`before_barrier`, before state may be taken, or None."""
         return None
 

@@ -7,20 +7,20 @@ from typing import Any, Final
 
 from sluiceway.elements import Batch
 from sluiceway.errors import FunctionContractError, StateError
-from sluiceway.faults import record_loop
 from sluiceway.functions import (
     BatchProcessFunction,
     KeyedBatchProcessFunction,
     OutputTag,
     TimerService,
 )
-from sluiceway.keyedstate import BulkState, KeyedStateStore
 from sluiceway.keygroups import check_key
 from sluiceway.operators.base import Operator, OperatorContext
+from sluiceway.operators.keyed_state import BulkState, KeyedStateStore
 from sluiceway.operators.process import KeyedProcessOperator
 from sluiceway.operators.processing import FunctionOperator
 from sluiceway.operators.results import is_one_record
-from sluiceway.operators.timed import KeyedTimerService
+from sluiceway.operators.timer_service import KeyedTimerService
+from sluiceway.record_errors import record_loop
 
 __all__ = ["BatchProcessOperator", "KeyedBatchProcessOperator"]
 

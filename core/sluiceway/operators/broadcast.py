@@ -16,12 +16,12 @@ from sluiceway.functions import (
     ReadOnlyBroadcastState,
     TimerService,
 )
-from sluiceway.keyedstate import KeyedStateStore
 from sluiceway.operators.base import Operator, OperatorContext, OperatorSnapshot
 from sluiceway.operators.co import CoProcessOperator, KeyedCoProcessOperator
-from sluiceway.operators.processcontext import ProcessContext
+from sluiceway.operators.keyed_state import KeyedStateStore
+from sluiceway.operators.process_context import ProcessContext
 from sluiceway.operators.processing import Called, ProcessingOperator
-from sluiceway.operators.timed import KeyedTimerService
+from sluiceway.operators.timer_service import KeyedTimerService
 from sluiceway.state import (
     AggregatingStateDescriptor,
     ListStateDescriptor,

@@ -14,9 +14,9 @@ from sluiceway.errors import GraphError
 from sluiceway.functions import DEAD_LETTERS, FunctionObject
 from sluiceway.isolation import all_unchangeable, isolated_all, look_unchangeable, separated
 from sluiceway.operators.base import Operator, OperatorContext
-from sluiceway.operators.deadletters import dead_letter_output
+from sluiceway.operators.dead_letters import dead_letter_output
 from sluiceway.operators.fused import FusedOperator
-from sluiceway.operators.fusedloops import MAX_FLAT_MAPS
+from sluiceway.operators.fused_loops import MAX_FLAT_MAPS
 from sluiceway.steps import (
     AsOfJoinStep,
     AsyncStep,
@@ -52,9 +52,9 @@ _OPERATORS: dict[type[Step], str] = {
     ProcessStep: "process:ProcessOperator",
     BatchProcessStep: "batches:BatchProcessOperator",
     KeyedBatchProcessStep: "batches:KeyedBatchProcessOperator",
-    KeyedMapStep: "keyedrecords:KeyedRecordOperator",
-    KeyedFlatMapStep: "keyedrecords:KeyedRecordOperator",
-    KeyedFilterStep: "keyedrecords:KeyedRecordOperator",
+    KeyedMapStep: "keyed_transforms:KeyedRecordOperator",
+    KeyedFlatMapStep: "keyed_transforms:KeyedRecordOperator",
+    KeyedFilterStep: "keyed_transforms:KeyedRecordOperator",
     KeyedReduceStep: "keyed:KeyedReduceOperator",
     KeyedAggregateStep: "keyed:KeyedAggregateOperator",
     KeyedCountStep: "keyed:KeyedCountOperator",

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from sluiceway.elements import Batch
-from sluiceway.faults import record_loop
 from sluiceway.isolation import ATOMS
 from sluiceway.operators.base import Operator, OperatorContext
-from sluiceway.operators.deadletters import DeadLetters
+from sluiceway.operators.dead_letters import DeadLetters
 from sluiceway.operators.keyed import KeyedOperator
-from sluiceway.operators.processcontext import ProcessContext, Results
+from sluiceway.operators.process_context import ProcessContext, Results
 from sluiceway.operators.processing import FunctionOperator, KeyedProcessingOperator, ProcessingOperator
-from sluiceway.operators.twoinputs import TwoInputOperator
+from sluiceway.operators.two_inputs import TwoInputOperator
+from sluiceway.record_errors import record_loop
 from sluiceway.steps import CoFlatMapStep, CoMapStep, ConnectedStep
 
 __all__ = ["CoProcessOperator", "KeyedCoProcessOperator", "make_co_operator"]

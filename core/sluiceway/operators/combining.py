@@ -19,14 +19,14 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import gt, length_hint, lt
 from typing import Any, Final
 
-from sluiceway.config import Settings
+from sluiceway.config.settings import Settings
 from sluiceway.elements import MIN_WATERMARK, Batch, Element, Watermark, WatermarkStatus
-from sluiceway.faults import MISSING
 from sluiceway.functions import AggregateFunction, ReduceFunction
-from sluiceway.operators.windows.choice import slices_of
-from sluiceway.operators.windows.parts import Partial
-from sluiceway.outputs import ResultPartition
-from sluiceway.partitioners import HashPartitioner
+from sluiceway.network.partitioners import HashPartitioner
+from sluiceway.network.result_partition import ResultPartition
+from sluiceway.operators.windows.factory import slices_of
+from sluiceway.operators.windows.slice_types import Partial
+from sluiceway.record_errors import MISSING
 from sluiceway.steps import WindowContents, WindowStep
 from sluiceway.streamgraph import PartitionerSpec, StreamNode
 

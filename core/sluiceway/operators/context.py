@@ -6,9 +6,9 @@ from typing import Any, NoReturn
 
 from sluiceway.errors import StateError
 from sluiceway.functions import RuntimeContext
-from sluiceway.keyedstate import KeyedStateStore
 from sluiceway.metrics import MetricGroup
 from sluiceway.operators.base import OperatorContext
+from sluiceway.operators.keyed_state import KeyedStateStore
 from sluiceway.state import (
     AggregatingState,
     AggregatingStateDescriptor,

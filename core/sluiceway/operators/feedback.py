@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from sluiceway.elements import MAX_WATERMARK, Batch, Element, QuietProbe, Watermark
+from sluiceway.elements import MAX_WATERMARK, Batch, Element, TerminationProbe, Watermark
 from sluiceway.errors import StateError
-from sluiceway.faults import record_loop
 from sluiceway.operators.base import Operator, OperatorContext
+from sluiceway.record_errors import record_loop
 
 __all__ = ["IterationHeadOperator"]
 
@@ -53,7 +53,7 @@ class IterationHeadOperator(Operator):
 
     def control(self, element: Element) -> None:
         """Take the own probe back; a probe of another loop ends here, as no record of this one returns to it."""
-        if type(element) is not QuietProbe:
+        if type(element) is not TerminationProbe:
             super().control(element)
         elif element.iteration == self.context.node.uid and self._probing:
             rounds = 0 if self._seen else element.quiet_rounds + 1
@@ -79,4 +79,4 @@ class IterationHeadOperator(Operator):
 
     def _send(self, rounds: int) -> None:
         self._seen = False
-        self.output.control(QuietProbe(self.context.node.uid, rounds))
+        self.output.control(TerminationProbe(self.context.node.uid, rounds))

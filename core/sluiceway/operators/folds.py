@@ -15,10 +15,10 @@ from operator import itemgetter
 from textwrap import indent
 from typing import Any, Final, NamedTuple
 
-from sluiceway.faults import MISSING, record_loop
 from sluiceway.functions import ReduceFunction
 from sluiceway.isolation import ATOMS
 from sluiceway.keygroups import stable_hash
+from sluiceway.record_errors import MISSING, record_loop
 
 __all__ = ["NAMES", "Fold", "Folding", "Text", "aggregating_loop", "calling", "first_of", "fold_of", "made_of"]
 

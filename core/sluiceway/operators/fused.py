@@ -10,8 +10,8 @@ from sluiceway.elements import Batch
 from sluiceway.isolation import separated, unchangeable_type
 from sluiceway.operators.base import Operator, OperatorContext
 from sluiceway.operators.closed import keeps_nothing
-from sluiceway.operators.deadletters import DeadLetters, dead_letter_output
-from sluiceway.operators.fusedloops import called_function, generate
+from sluiceway.operators.dead_letters import DeadLetters, dead_letter_output
+from sluiceway.operators.fused_loops import called_function, generate
 from sluiceway.operators.opened import Opened
 from sluiceway.steps import FlatMapStep
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sluiceway.faults import record_loop
 from sluiceway.functions import Function
-from sluiceway.keyedstate import KeyedStateStore
 from sluiceway.operators.base import OperatorContext
 from sluiceway.operators.context import OperatorRuntimeContext
+from sluiceway.operators.keyed_state import KeyedStateStore
+from sluiceway.record_errors import record_loop
 
 __all__ = ["Opened", "may_ask_for_state"]
 

@@ -7,7 +7,7 @@ from typing import Any
 from sluiceway.elements import Batch
 from sluiceway.functions import KeyedProcessFunction, ProcessFunction
 from sluiceway.operators.base import OperatorContext
-from sluiceway.operators.processcontext import ProcessContext
+from sluiceway.operators.process_context import ProcessContext
 from sluiceway.operators.processing import Called, FunctionOperator, KeyedProcessingOperator, ProcessingOperator
 
 __all__ = ["KeyedProcessOperator", "ProcessOperator"]

@@ -7,16 +7,16 @@ from itertools import repeat
 from typing import Any, TypeAlias
 
 from sluiceway.elements import Batch
-from sluiceway.faults import record_loop
 from sluiceway.functions import TimeDomain
 from sluiceway.operators.base import Operator, OperatorContext
-from sluiceway.operators.deadletters import DeadLetters
+from sluiceway.operators.dead_letters import DeadLetters
 from sluiceway.operators.opened import Opened
-from sluiceway.operators.processcontext import ProcessContext, Results, Sides
+from sluiceway.operators.process_context import ProcessContext, Results, Sides
 from sluiceway.operators.results import check_results
 from sluiceway.operators.tagged import may_yield_tags, take_tagged
-from sluiceway.operators.timed import KeyedTimerService, TimedKeyedOperator
-from sluiceway.timers import Timer
+from sluiceway.operators.timer_service import KeyedTimerService, TimedKeyedOperator
+from sluiceway.operators.timers import Timer
+from sluiceway.record_errors import record_loop
 
 __all__ = ["Called", "FunctionOperator", "KeyedProcessingOperator", "ProcessingOperator"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from sluiceway.connector import CommittingSinkWriter, SinkWriter, Wait, WriterContext
 from sluiceway.elements import Batch, Element, LatencyMarker, Watermark
-from sluiceway.faults import record_loop
 from sluiceway.operators.base import Operator, OperatorContext, OperatorSnapshot
+from sluiceway.record_errors import record_loop
 from sluiceway.steps import SinkStep
 
 __all__ = ["SinkOperator"]
@@ -43,6 +43,7 @@ class SinkOperator(Operator):
                 uid=context.node.uid,
                 has_checkpoints=bool(context.settings.checkpoint_interval_ms),
                 is_restored=bool(restored),
+                checkpoint_interval_ms=context.settings.checkpoint_interval_ms or 0,
             )
         )
 
@@ -96,7 +97,7 @@ class SinkOperator(Operator):
         """Flush what was written."""
         self.idle()
 
-    def unsettled(self) -> Wait | None:
+    def pending_before_snapshot(self) -> Wait | None:
         """Until the outside has all that was written. A writer that can take no more may have nothing itself."""
         settles = self._dirty or self._flushing or isinstance(self._writer, CommittingSinkWriter)
         wait = self.blocked() if settles else None

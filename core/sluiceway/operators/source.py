@@ -6,9 +6,9 @@ from types import TracebackType
 from typing import Any
 
 from sluiceway.elements import Batch, Element, Rejected
-from sluiceway.faults import record_loop
 from sluiceway.operators.base import Operator, OperatorContext
-from sluiceway.operators.deadletters import DeadLetters
+from sluiceway.operators.dead_letters import DeadLetters
+from sluiceway.record_errors import record_loop
 
 __all__ = ["SourceOperator"]
 

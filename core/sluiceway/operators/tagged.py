@@ -9,7 +9,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
 from sluiceway.functions import OutputTag
-from sluiceway.operators.processcontext import Results, Sides
+from sluiceway.operators.process_context import Results, Sides
 from sluiceway.operators.results import is_one_record
 
 __all__ = ["may_yield_tags", "splitting", "take_tagged"]

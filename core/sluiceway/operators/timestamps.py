@@ -16,7 +16,7 @@ from sluiceway.elements import (
     WatermarkStatus,
 )
 from sluiceway.operators.base import OperatorContext, TimedOperator
-from sluiceway.operators.deadletters import DeadLetters
+from sluiceway.operators.dead_letters import DeadLetters
 from sluiceway.operators.watermarking import GeneratorWatch, Stamper, cut_batch
 from sluiceway.steps import TimestampsStep
 
@@ -143,7 +143,7 @@ class TimestampsOperator(TimedOperator):
         if self._idleness_ms is None or self._timed_out:
             return
         clock = self.context.clock
-        held_up_ms = int(self.context.held_up_s() * 1000)
+        held_up_ms = int(self.context.backpressured_s() * 1000)
         now = clock.now_ms() - held_up_ms
         if self._quiet_since is None:
             self._quiet_since = now

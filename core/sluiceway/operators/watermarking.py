@@ -18,9 +18,9 @@ from sluiceway.eventtime import (
     WatermarkStrategy,
     takes_record_timestamp,
 )
-from sluiceway.faults import MISSING, record_loop, shown
-from sluiceway.instants import WANTED, Instant, instant_ms, look_like_seconds
-from sluiceway.operators.deadletters import without
+from sluiceway.operators.dead_letters import without
+from sluiceway.record_errors import MISSING, record_loop, shown
+from sluiceway.util.instants import WANTED, Instant, instant_ms, look_like_seconds
 
 __all__ = ["GeneratorWatch", "Stamper", "cut_batch"]
 

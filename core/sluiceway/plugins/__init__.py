@@ -1,4 +1,4 @@
-"""Plugins: the hooks they implement, and the manager that finds them and gives out what they offer."""
+"""Registry of plugins: the hooks they implement, and the manager that loads what they offer."""
 
 from __future__ import annotations
 

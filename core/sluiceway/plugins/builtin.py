@@ -12,7 +12,7 @@ def sluiceway_engines() -> list[Offer]:
     """The engine that runs a job in this process."""
 
     def load() -> Any:
-        from sluiceway.runtime.local import LocalEngine
+        from sluiceway.runtime.local.engine import LocalEngine
 
         return LocalEngine
 
@@ -24,7 +24,7 @@ def sluiceway_transports() -> list[Offer]:
     """Channels within the process."""
 
     def load() -> Any:
-        from sluiceway.runtime.localtransport import LocalTransport
+        from sluiceway.network.local_channel import LocalTransport
 
         return LocalTransport
 
@@ -36,12 +36,12 @@ def sluiceway_metrics_reporters() -> list[Offer]:
     """Reporters that need nothing but the standard library."""
 
     def log() -> Any:
-        from sluiceway.reporters.log import LogReporter
+        from sluiceway.runtime.reporters.log import LogReporter
 
         return LogReporter
 
     def jsonl() -> Any:
-        from sluiceway.reporters.jsonl import JsonLinesReporter
+        from sluiceway.runtime.reporters.jsonl import JsonLinesReporter
 
         return JsonLinesReporter
 

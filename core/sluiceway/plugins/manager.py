@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 import pluggy
 from pluggy import HookImpl
 
+from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.clock import Clock
 from sluiceway.engine import Engine, Services
 from sluiceway.errors import MissingExtraError, PluginError, UnknownNameError, choose
 from sluiceway.hooks import PROJECT, Offer
-from sluiceway.installing import install_command
 from sluiceway.plugins import hookspecs
 from sluiceway.plugins.discovery import find_plugins
 from sluiceway.plugins.kinds import CHECKPOINT_STORAGE, CONNECTOR, ENGINE, KINDS, SERIALIZER, Kind
-from sluiceway.storage import CheckpointStorage
+from sluiceway.util.install_hints import install_command
 
 if TYPE_CHECKING:
     from sluiceway.connector import Connector

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from sluiceway.carrier import Carrier
+from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.clock import Clock, SystemClock
 from sluiceway.engine import JobStatus, LifecycleListener, Services
 from sluiceway.errors import ConfigurationError
@@ -13,8 +13,8 @@ from sluiceway.metrics import MetricsReporter
 from sluiceway.partitioner import Partitioner
 from sluiceway.plugins.kinds import METRICS_REPORTER, PARTITIONER, STATE_BACKEND, TRANSPORT
 from sluiceway.state import StateBackend
-from sluiceway.storage import CheckpointStorage
 from sluiceway.transport import Transport
+from sluiceway.transport.carrier import Carrier
 
 if TYPE_CHECKING:
     from sluiceway.plugins.manager import PluginManager

@@ -1,4 +1,4 @@
-"""Values to bytes and back, for state and for the wire.
+"""Serializers of values, for state and for the wire.
 
 A serializer belongs to a type: ``serializer_for(Order)`` chooses the first known format that keeps values of
 that type exactly. Formats of plugins are asked first, then msgspec (for types that say what is in them), then

@@ -143,6 +143,11 @@ class KeySerializer(Serializer):
             raise SerializationError(f"{len(data)} bytes cannot be read as a key: {error}") from error
         return _as_tuples(value) if type(value) is list else value
 
+    @staticmethod
+    def is_pickled(data: bytes) -> bool:
+        """Return whether an encoded key is pickled, so that its class is needed to decode it."""
+        return data[:1] == _PICKLED
+
 
 KEY_SERIALIZER: Final = KeySerializer()
 """What every backend uses for the keys and namespaces in snapshots."""

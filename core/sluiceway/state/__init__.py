@@ -1,15 +1,15 @@
-"""State: what users declare and touch, and what a state backend implements.
+"""Contract of state: descriptors, handles, tables and backends of keyed state.
 
 Users meet descriptors and the five kinds of keyed state. A backend knows only *tables*: one per state name,
 from (key, namespace) to a value or to a mapping. The kinds are built over tables once, for all backends.
 
-State as data is here by name, too: :func:`read <sluiceway.api.statedata.read>`,
-:func:`write <sluiceway.api.statedata.write>`, :func:`edit <sluiceway.api.statedata.edit>`.
+State as data is here by name, too: :func:`read <sluiceway.savepoint.read>`,
+:func:`write <sluiceway.savepoint.write>`, :func:`edit <sluiceway.savepoint.edit>`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sluiceway.state.backends import (
     BackendContext,
@@ -32,16 +32,6 @@ from sluiceway.state.descriptors import (
 )
 from sluiceway.state.handles import AggregatingState, ListState, MapState, ReducingState, ValueState
 from sluiceway.state.tables import StateMeta, TableKind, TableSchema
-
-if TYPE_CHECKING:
-    from sluiceway.api.statedata import SavedOperator as SavedOperator
-    from sluiceway.api.statedata import SavedState as SavedState
-    from sluiceway.api.statedata import SavedTable as SavedTable
-    from sluiceway.api.statedata import SavepointEditor as SavepointEditor
-    from sluiceway.api.statedata import SavepointWriter as SavepointWriter
-    from sluiceway.api.statedata import edit as edit
-    from sluiceway.api.statedata import read as read
-    from sluiceway.api.statedata import write as write
 
 __all__ = [
     "VOID_NAMESPACE",
@@ -87,7 +77,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     # When it is asked for: it is built over all floors, and this module belongs to one of the lowest.
-    return getattr(import_module("sluiceway.api.statedata"), name)
+    return getattr(import_module("sluiceway.savepoint"), name)
 
 
 def __dir__() -> list[str]:

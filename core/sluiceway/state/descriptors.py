@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Generic, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, overload
 
-from sluiceway.elsewhere import Hinting
-from sluiceway.state_ttl import StateTtlConfig
+from sluiceway.state.ttl import StateTtlConfig
+from sluiceway.util.name_hints import Hinting
 
 if TYPE_CHECKING:
     from types import UnionType
 
     from typing_extensions import TypeVar
-
-    from sluiceway.functions import AggregateFunction, ReduceFunction
 
     # Who names no type has Any, without having to say so.
     T = TypeVar("T", default=Any)
@@ -32,6 +31,8 @@ __all__ = [
     "MapStateDescriptor",
     "ReducingStateDescriptor",
     "StateDescriptor",
+    "SupportsAggregate",
+    "SupportsReduce",
     "ValueStateDescriptor",
 ]
 
@@ -168,11 +169,44 @@ class MapStateDescriptor(StateDescriptor, Generic[K, T]):
         def __init__(self, *args: Any, **more: Any) -> None: ...
 
 
+_Value = typing.TypeVar("_Value")
+_In = typing.TypeVar("_In", contravariant=True)
+_Result = typing.TypeVar("_Result", covariant=True)
+
+
+class SupportsReduce(Protocol[_Value]):
+    """Object with the method of a :class:`~sluiceway.functions.ReduceFunction`, which belongs to a room above."""
+
+    def reduce(self, value1: _Value, value2: _Value) -> _Value:
+        """Return two values reduced to one."""
+        ...
+
+
+class SupportsAggregate(Protocol[_In, _Result]):
+    """Object with the methods of an :class:`~sluiceway.functions.AggregateFunction`, of a room above."""
+
+    def create_accumulator(self) -> Any:
+        """Return the accumulator of a key without values."""
+        ...
+
+    def add(self, value: _In, accumulator: Any) -> Any:
+        """Return the accumulator with ``value`` in it."""
+        ...
+
+    def get_result(self, accumulator: Any) -> _Result:
+        """Return the result."""
+        ...
+
+    def merge(self, accumulator1: Any, accumulator2: Any) -> Any:
+        """Return one accumulator of two."""
+        ...
+
+
 @dataclass(frozen=True)
 class ReducingStateDescriptor(StateDescriptor, Generic[T]):
     """One value per key, into which each added value is reduced: ``reduce(old, new) -> value``."""
 
-    reduce: Callable[[Any, Any], Any] | ReduceFunction[Any] = field(default=None)  # type: ignore[assignment]
+    reduce: Callable[[Any, Any], Any] | SupportsReduce[Any] = field(default=None)  # type: ignore[assignment]
 
     if TYPE_CHECKING:
         # Without overloads, of which one would take a lambda for a function of anything.
@@ -180,7 +214,7 @@ class ReducingStateDescriptor(StateDescriptor, Generic[T]):
             self,
             name: str,
             type: type[T] | UnionType | None = None,  # noqa: A002 (the name of the field)
-            reduce: Callable[[T, T], T] | ReduceFunction[T] = ...,
+            reduce: Callable[[T, T], T] | SupportsReduce[T] = ...,
             *,
             ttl: StateTtlConfig | None = None,
             migrate: Callable[[Any], Any] | None = None,
@@ -196,7 +230,7 @@ class ReducingStateDescriptor(StateDescriptor, Generic[T]):
 class AggregatingStateDescriptor(StateDescriptor, Generic[T, OUT]):
     """One accumulator per key; ``type`` is the type of the accumulator."""
 
-    aggregate: AggregateFunction[Any, Any, Any] = field(default=None)  # type: ignore[arg-type]
+    aggregate: SupportsAggregate[Any, Any] = field(default=None)  # type: ignore[arg-type]
 
     if TYPE_CHECKING:
 
@@ -204,7 +238,7 @@ class AggregatingStateDescriptor(StateDescriptor, Generic[T, OUT]):
             self,
             name: str,
             type: Any = None,  # noqa: A002
-            aggregate: AggregateFunction[T, Any, OUT] = ...,
+            aggregate: SupportsAggregate[T, OUT] = ...,
             *,
             ttl: StateTtlConfig | None = None,
             migrate: Callable[[Any], Any] | None = None,

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any, Final
 
 from sluiceway.errors import IncompatibleStateError, StateError
+from sluiceway.persisted import persisted
 from sluiceway.serializers import Serializer, serializer_for
 from sluiceway.serializers.evolution import Form, IncompatibleSchemaError, reader_of, schema_of
 from sluiceway.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
@@ -18,6 +19,7 @@ __all__ = ["StateMeta", "TableKind", "TableSchema"]
 _MIGRATE: Final = "give its descriptor migrate=, a function that makes a new value of an old one, "
 
 
+@persisted("TableKind")
 class TableKind(Enum):
     """What one (key, namespace) of a table holds."""
 
@@ -25,6 +27,7 @@ class TableKind(Enum):
     MAP = "map"
 
 
+@persisted("StateMeta")
 @dataclass(frozen=True, slots=True)
 class StateMeta:
     """What a snapshot says of one table, readable without the job's code.

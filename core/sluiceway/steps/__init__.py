@@ -1,4 +1,4 @@
-"""What the steps of a pipeline mean, apart from any engine: one small class per kind of step.
+"""Steps of a pipeline as data, one class per kind, independent of any engine.
 
 The API makes them, the graph carries them, an engine turns them into whatever runs. Functions in them are
 what the user gave: plain callables or function objects.

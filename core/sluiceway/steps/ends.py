@@ -23,8 +23,9 @@ class SourceStep(Step):
 
     @property
     def skips(self) -> bool:  # type: ignore[override]
-        """Whether it has a timestamp assigner, which may raise."""
-        return self.strategy is not None and self.strategy.assigner is not None
+        """Return whether records can be undecodable, or a timestamp assigner can raise."""
+        assigns = self.strategy is not None and self.strategy.assigner is not None
+        return assigns or self.source.rejects_records
 
     def output_type(self, *entering: Any) -> Any:
         """What the source says."""

@@ -21,7 +21,7 @@ from sluiceway.functions import (
 from sluiceway.steps.base import Step
 from sluiceway.steps.keyed import key_type
 from sluiceway.types import element_type, is_known, parameter_type, return_type
-from sluiceway.windowing import Evictor, Trigger, WindowAssigner
+from sluiceway.windows.base import Evictor, Trigger, WindowAssigner
 
 __all__ = ["WindowContents", "WindowStep", "without_timestamps"]
 

@@ -1,4 +1,4 @@
-"""The projects that ``sluiceway new`` starts from, and how one of them becomes the user's own.
+"""Projects that ``sluiceway new`` writes, and the function that fills one in.
 
 A template is a directory beside this file: a complete, working project about a thing called ``myplugin`` (or
 ``mypipeline``). Making a project of it copies the files and replaces that word, in file names and in text, in

@@ -1,4 +1,4 @@
-"""What people test their pipelines, functions and plugins with.
+"""Testing tools for pipelines, functions and plugins.
 
 :class:`OperatorHarness` for a step, :class:`TwoInputOperatorHarness` for one that connects two streams,
 :class:`PipelineHarness` and :func:`run_pipeline` for a pipeline, in virtual time; :func:`every_way` for whatever
@@ -8,15 +8,15 @@ connectors. The suites that plugins show their contract with are in :mod:`sluice
 """
 
 from sluiceway.clock import VirtualClock
-from sluiceway.testing.breaking import BreakingSink
 from sluiceway.testing.collecting import CollectingSink, Written
 from sluiceway.testing.drivers import SinkDriver, SourceDriver, SourceSnapshot, drive_sink, drive_source
-from sluiceway.testing.exactlyonce import FailOnce, InjectedError, KeySequence, NumberFiles
+from sluiceway.testing.exactly_once import FailOnce, InjectedError, KeySequence, NumberFiles
+from sluiceway.testing.failing_sink import BreakingSink
+from sluiceway.testing.input_variations import every_way
 from sluiceway.testing.operators import OperatorHarness
 from sluiceway.testing.pipelines import PipelineHarness, run_pipeline
 from sluiceway.testing.script import ABORT, EOF, PAUSE, TestSource
-from sluiceway.testing.twoinputs import TwoInputOperatorHarness
-from sluiceway.testing.ways import every_way
+from sluiceway.testing.two_inputs import TwoInputOperatorHarness
 
 __all__ = [
     "ABORT",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sluiceway.connector import Sink, SinkWriter, Wait, WriterContext
-from sluiceway.connectors.process_local import ProcessLocal
+from sluiceway.connector.lib.process_local import ProcessLocal
 from sluiceway.isolation import copied
 
 __all__ = ["CollectingSink", "Written"]

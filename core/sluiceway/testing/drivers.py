@@ -95,6 +95,7 @@ class SourceDriver:
         splits: the splits that the readers say their records are from.
         finished: those of them that were read to their end, as the readers say.
         metrics: the metrics of each reader.
+        rejected: the records that readers could not decode, each with its exception and its event time or None.
 
     Raises:
         AssertionError: the source breaks its contract, or waits for what does not come.
@@ -117,6 +118,7 @@ class SourceDriver:
         self.timestamps: list[list[int]] = [[] for _ in range(parallelism)]
         self.metrics = [MetricGroup() for _ in range(parallelism)]
         self.largest = 0
+        self.rejected: list[tuple[Any, Exception, int | None]] = []
         self.splits: set[str] = set()
         self.finished: set[str] = set()
         self._waker = Waker()
@@ -164,6 +166,7 @@ class SourceDriver:
                 continue
             reader = self._reader(index)
             result = reader.poll(self.limit)
+            self.rejected += reader.rejected()
             self.finished.update(reader.finished_splits())
             if result is END_OF_INPUT:
                 self._ended[index] = True

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 from sluiceway.api import DataStream, Pipeline
 from sluiceway.clock import VirtualClock
-from sluiceway.config import Settings
-from sluiceway.connectors import DiscardSink
+from sluiceway.config.settings import Settings
+from sluiceway.connector.lib import DiscardSink
 from sluiceway.elements import MAX_WATERMARK, Batch, Element, Watermark
 from sluiceway.errors import GraphError
 from sluiceway.functions import KeySelector, OutputTag
@@ -27,13 +27,13 @@ from sluiceway.operators import (
     own_copy,
 )
 from sluiceway.plugins import default_manager
-from sluiceway.runtime.failure import explain_failure
-from sluiceway.runtime.snapshots import JobSnapshot
+from sluiceway.runtime.failures.explanation import explain_failure
+from sluiceway.runtime.task.snapshot import JobSnapshot
 from sluiceway.state import StateBackend
 from sluiceway.steps import IterationHeadStep, SinkStep, SourceStep
 from sluiceway.streamgraph import PartitionerSpec, StreamEdge, StreamGraph, StreamNode
 from sluiceway.testing.script import EOF, TestSource
-from sluiceway.testing.virtualloop import VirtualEventLoop
+from sluiceway.testing.virtual_loop import VirtualEventLoop
 
 __all__ = ["OperatorHarness"]
 

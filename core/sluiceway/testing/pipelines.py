@@ -10,18 +10,18 @@ from types import TracebackType
 from typing import Any, Unpack
 
 from sluiceway.api import Pipeline
-from sluiceway.api.runoptions import RunOptions
+from sluiceway.api.run_options import RunOptions
 from sluiceway.clock import VirtualClock
-from sluiceway.config import Settings, resolve
+from sluiceway.config.settings import Settings, resolve
 from sluiceway.engine import JobResult, JobStatus
 from sluiceway.metrics import JobMetrics
 from sluiceway.plugins import default_manager
-from sluiceway.runtime.background import Inline
-from sluiceway.runtime.local import LocalJob
-from sluiceway.runtime.poller import SelectorPoller
-from sluiceway.runtime.snapshots import JobSnapshot
+from sluiceway.runtime.local.engine import LocalJob
+from sluiceway.runtime.loop.blocking_io import Inline
+from sluiceway.runtime.loop.poller import SelectorPoller
+from sluiceway.runtime.task.snapshot import JobSnapshot
 from sluiceway.streamgraph import StreamGraph
-from sluiceway.testing.virtualloop import VirtualEventLoop
+from sluiceway.testing.virtual_loop import VirtualEventLoop
 
 __all__ = ["PipelineHarness", "run_pipeline"]
 

@@ -21,8 +21,9 @@ from sluiceway.connector import (
     Source,
     Wait,
 )
-from sluiceway.connectors.process_local import ProcessLocal
+from sluiceway.connector.lib.process_local import ProcessLocal
 from sluiceway.elements import Batch
+from sluiceway.persisted import persisted
 
 __all__ = ["ABORT", "EOF", "PAUSE", "TestSource"]
 
@@ -55,6 +56,7 @@ class ABORT:
     error: BaseException
 
 
+@persisted("ScriptSplit")
 @dataclass(frozen=True, slots=True)
 class _Lane:
     """A script, by its index, from ``position`` on."""

@@ -1,4 +1,4 @@
-"""The built-in window assigners, triggers and evictors, and the contracts for your own.
+"""Window assigners, triggers and evictors, built-in ones and their contracts.
 
 Durations are timedeltas, whole numbers of ms, or texts such as ``"10s"``.
 """
@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from sluiceway.windowing import (
+from sluiceway.windows.assigners import (
+    GlobalWindows,
+    SlidingEventTimeWindows,
+    SlidingProcessingTimeWindows,
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+)
+from sluiceway.windows.base import (
     GLOBAL_WINDOW,
     AssignerContext,
     Evictor,
@@ -21,13 +28,6 @@ from sluiceway.windowing import (
     TriggerResult,
     Window,
     WindowAssigner,
-)
-from sluiceway.windows.assigners import (
-    GlobalWindows,
-    SlidingEventTimeWindows,
-    SlidingProcessingTimeWindows,
-    TumblingEventTimeWindows,
-    TumblingProcessingTimeWindows,
 )
 from sluiceway.windows.continuous import ContinuousEventTimeTrigger, ContinuousProcessingTimeTrigger
 from sluiceway.windows.evictors import CountEvictor, DeltaEvictor, TimeEvictor
@@ -85,6 +85,6 @@ __all__ = [
 if not TYPE_CHECKING:  # a type checker would take it for leave to import anything
 
     def __getattr__(name: str) -> NoReturn:
-        from sluiceway.elsewhere import refuse_in_module
+        from sluiceway.util.name_hints import refuse_in_module
 
         refuse_in_module(__name__, name, __all__)

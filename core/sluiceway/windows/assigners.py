@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 from sluiceway.errors import ConfigurationError
-from sluiceway.windowing import GLOBAL_WINDOW, AssignerContext, TimeWindow, Trigger, Window, WindowAssigner
+from sluiceway.windows.base import GLOBAL_WINDOW, AssignerContext, TimeWindow, Trigger, Window, WindowAssigner
 from sluiceway.windows.durations import Duration, offset_milliseconds, positive_milliseconds, shown
 from sluiceway.windows.triggers import EventTimeTrigger, NeverTrigger, ProcessingTimeTrigger
 

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from typing import Any
 
 from sluiceway.state import ReducingStateDescriptor
-from sluiceway.windowing import Trigger, TriggerContext, TriggerResult, Window
+from sluiceway.windows.base import Trigger, TriggerContext, TriggerResult, Window
 from sluiceway.windows.durations import Duration, positive_milliseconds, shown
 
 __all__ = ["ContinuousEventTimeTrigger", "ContinuousProcessingTimeTrigger"]

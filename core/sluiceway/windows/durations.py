@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TypeAlias
 
-from sluiceway.config import duration_ms
+from sluiceway.config.settings import duration_ms
 from sluiceway.errors import ConfigurationError
 
 __all__ = ["Duration", "milliseconds", "offset_milliseconds", "positive_milliseconds", "shown"]

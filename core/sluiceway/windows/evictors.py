@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sluiceway.errors import ConfigurationError
-from sluiceway.windowing import Evictor, EvictorContext, Timestamped, Window
+from sluiceway.windows.base import Evictor, EvictorContext, Timestamped, Window
 from sluiceway.windows.durations import Duration, positive_milliseconds, shown
 
 __all__ = ["CountEvictor", "DeltaEvictor", "TimeEvictor"]

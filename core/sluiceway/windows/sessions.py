@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
-from sluiceway.config import duration_ms
+from sluiceway.config.settings import duration_ms
 from sluiceway.errors import ConfigurationError, FunctionContractError
-from sluiceway.windowing import AssignerContext, MergingWindowAssigner, TimeWindow, Trigger, Window
+from sluiceway.windows.base import AssignerContext, MergingWindowAssigner, TimeWindow, Trigger, Window
 from sluiceway.windows.durations import Duration, positive_milliseconds, shown
 from sluiceway.windows.triggers import EventTimeTrigger, ProcessingTimeTrigger
 

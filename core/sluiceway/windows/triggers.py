@@ -7,7 +7,7 @@ from typing import Any
 
 from sluiceway.errors import ConfigurationError
 from sluiceway.state import ReducingStateDescriptor, ValueStateDescriptor
-from sluiceway.windowing import Trigger, TriggerContext, TriggerResult, Window
+from sluiceway.windows.base import Trigger, TriggerContext, TriggerResult, Window
 from sluiceway.windows.durations import Duration, positive_milliseconds, shown
 
 __all__ = [

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, TypeVar
 
+from sluiceway.checkpoint_storage import CheckpointStorage, StoredFile, check_name
 from sluiceway.errors import CheckpointError
-from sluiceway.privatefiles import other_writers, private_opener
-from sluiceway.storage import CheckpointStorage, StoredFile, check_name
+from sluiceway.util.private_files import other_writers, private_opener
 
 __all__ = ["LocalStorage"]
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import fsspec
 
+from sluiceway.checkpoint_storage import CheckpointStorage, StoredFile, check_name
 from sluiceway.errors import CheckpointError, ConfigurationError, MissingExtraError
-from sluiceway.installing import install_command
-from sluiceway.storage import CheckpointStorage, StoredFile, check_name
+from sluiceway.util.install_hints import install_command
 
 __all__ = ["RemoteStorage"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.errors import ConfigurationError
-from sluiceway.storage import CheckpointStorage
 
 __all__ = ["open_storage"]
 

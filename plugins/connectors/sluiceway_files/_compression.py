@@ -11,7 +11,7 @@ import zlib
 from typing import Any, Final, Literal, TypeAlias
 
 from sluiceway.errors import ConfigurationError, MissingExtraError
-from sluiceway.installing import install_command
+from sluiceway.util.install_hints import install_command
 
 __all__ = ["SUFFIXES", "Compression", "check", "compressing", "damaged_errors", "decompressing", "of_name"]
 

@@ -9,8 +9,8 @@ from typing import Any, Final, Literal, Protocol
 import msgspec
 
 from sluiceway.connector import END_OF_INPUT, EndOfInput, Wait
+from sluiceway.connector.line_splitter import DecodeErrors, LineDecoder
 from sluiceway.errors import ConnectorError
-from sluiceway.lines import DecodeErrors, LineDecoder
 from sluiceway_files._blocks import LF, Blocks, cut
 from sluiceway_files._compression import Compression
 from sluiceway_files._places import Found

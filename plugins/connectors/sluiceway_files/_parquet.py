@@ -11,7 +11,7 @@ import msgspec
 
 from sluiceway.connector import END_OF_INPUT, EndOfInput, Wait
 from sluiceway.errors import ConnectorError, MissingExtraError
-from sluiceway.installing import install_command
+from sluiceway.util.install_hints import install_command
 from sluiceway_files._compression import Compression
 from sluiceway_files._lined import OnError
 from sluiceway_files._places import Found

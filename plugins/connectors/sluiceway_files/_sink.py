@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
+from sluiceway.config.options import duration_ms
 from sluiceway.connector import DeliveryGuarantee, Sink, SinkWriter, WriterContext
+from sluiceway.connector.line_splitter import check_encoding
 from sluiceway.errors import ConfigurationError, choose
-from sluiceway.lines import check_encoding
-from sluiceway.options import duration_ms
-from sluiceway.redaction import redact
+from sluiceway.util.redaction import redact
 from sluiceway_files import _compression
 from sluiceway_files._compression import Compression
 from sluiceway_files._encoders import CsvFormat, JsonLinesFormat, ParquetFormat, SinkFormat, TextFormat

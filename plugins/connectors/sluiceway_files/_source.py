@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from fsspec.implementations.local import LocalFileSystem
 
+from sluiceway.config.options import duration_ms
 from sluiceway.connector import (
     Boundedness,
     Enumerator,
@@ -20,10 +21,9 @@ from sluiceway.connector import (
     SimpleReader,
     Source,
 )
+from sluiceway.connector.line_splitter import DEFAULT_MAX_LINE_LENGTH, DecodeErrors, LineDecoder, check_encoding
 from sluiceway.errors import ConfigurationError, ConnectorError, choose
-from sluiceway.lines import DEFAULT_MAX_LINE_LENGTH, DecodeErrors, LineDecoder, check_encoding
-from sluiceway.options import duration_ms
-from sluiceway.redaction import redact
+from sluiceway.util.redaction import redact
 from sluiceway_files import _compression
 from sluiceway_files._compression import Compression
 from sluiceway_files._csv import Csv, EncodingErrors

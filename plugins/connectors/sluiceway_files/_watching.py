@@ -26,7 +26,7 @@ _Known: TypeAlias = tuple[int | None, float | None, int | None]
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """What the enumerator keeps in checkpoints.
+    """State of the enumerator in checkpoints.
 
     Attributes:
         pending: splits that nobody has.

@@ -10,8 +10,8 @@ from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from sluiceway.connector import DeliveryGuarantee, Sink, SinkWriter, Wait, WriterContext
+from sluiceway.connector.line_splitter import check_encoding
 from sluiceway.errors import ConfigurationError, ConnectorError
-from sluiceway.lines import check_encoding
 from sluiceway_socket._endpoint import Endpoint
 from sluiceway_socket._link import GaveUpError, Link, cannot_connect
 

@@ -20,8 +20,8 @@ from sluiceway.connector import (
     Source,
     Wait,
 )
+from sluiceway.connector.line_splitter import DEFAULT_MAX_LINE_LENGTH, DecodeErrors, LineBuffer, LineDecoder
 from sluiceway.errors import ConfigurationError, ConnectorError
-from sluiceway.lines import DEFAULT_MAX_LINE_LENGTH, DecodeErrors, LineBuffer, LineDecoder
 from sluiceway_socket._endpoint import Endpoint
 from sluiceway_socket._link import GaveUpError, Link, cannot_connect
 

@@ -12,8 +12,8 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
 from sluiceway.errors import ConfigurationError, ConnectorError, MissingExtraError
-from sluiceway.installing import install_command
-from sluiceway.redaction import redact
+from sluiceway.util.install_hints import install_command
+from sluiceway.util.redaction import redact
 from sluiceway_sql._statements import PARAMSTYLES, Dialect
 
 __all__ = ["Database", "DatabaseLike", "Opened", "database_of"]

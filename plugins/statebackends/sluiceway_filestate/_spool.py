@@ -9,8 +9,8 @@ from typing import Final
 from weakref import finalize
 
 from sluiceway.errors import StateError
-from sluiceway.privatefiles import make_private_directory
 from sluiceway.serializers import Block, Row, encode_items, join_items
+from sluiceway.util.private_files import make_private_directory
 
 __all__ = ["Spool"]
 

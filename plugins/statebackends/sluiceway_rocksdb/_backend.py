@@ -1,11 +1,9 @@
-"""The keyed state of a subtask: tables behind a bounded cache, over one database."""
+"""The RocksDB state backend: tables behind a bounded cache, over one database per subtask."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable
 from itertools import chain, islice
-from threading import Lock
 from typing import Any, Final
 
 from sluiceway.errors import StateError
@@ -15,17 +13,15 @@ from sluiceway.state import (
     KeyedStateBackend,
     StateBackend,
     StateDescriptor,
-    StateMeta,
     StateTable,
     TableSchema,
 )
-from sluiceway_rocksdb._database import Database
-from sluiceway_rocksdb._entries import MISSING, CachedEntries, Layer
-from sluiceway_rocksdb._log import Log
+from sluiceway_rocksdb._change_files import ChangeFiles
+from sluiceway_rocksdb._namespace_cache import MISSING, CachedEntries, Layer, NamespaceRows
 from sluiceway_rocksdb._options import RocksDBOptions
-from sluiceway_rocksdb._places import Place, new_place
-from sluiceway_rocksdb._restoring import restore
+from sluiceway_rocksdb._restore import restore
 from sluiceway_rocksdb._snapshots import DONE, FAILED, OPEN, Taken, TakenFiles, TakenRows
+from sluiceway_rocksdb._store import SubtaskStore
 from sluiceway_rocksdb._table import RocksDBTable, find_namespaces
 
 __all__ = ["RocksDBKeyedBackend", "RocksDBStateBackend"]
@@ -44,7 +40,7 @@ _AT_ONCE: Final = 50_000
 
 
 class RocksDBStateBackend(StateBackend):
-    """Databases on the local disk.
+    """State backend with databases on the local disk.
 
     Args:
         options: None: what the environment says.
@@ -64,60 +60,28 @@ class RocksDBStateBackend(StateBackend):
 class RocksDBKeyedBackend(KeyedStateBackend):
     """See the contract.
 
-    Attributes:
+    Args:
         context: of the subtask.
-        operator: uid, for messages.
-        key_groups: that it has.
-        max_parallelism: number of all key groups.
         options: of all databases.
-        place: the database's directory.
-        adopted: what files that came with a snapshot are called in storages.
+
+    Attributes:
+        store: the database of the subtask.
     """
 
     def __init__(self, context: BackendContext, options: RocksDBOptions) -> None:
-        self.context = context
-        self.options = options
-        self.operator = context.operator
-        self.key_groups = context.key_groups
-        self.max_parallelism = context.max_parallelism
-        self.adopted: dict[str, str] = {}
-        self._id = secrets.token_hex(8)
-        self._place: Place | None = None
-        self._database: Database | None = None
-        self._opening = Lock()
-        self._metas: list[StateMeta] = []
-        self._index: dict[str, int] = {}
+        self.store = SubtaskStore(context, options)
+        self._options = options
+        self._operator = context.operator
         self._tables: dict[str, RocksDBTable] = {}
         self._pending: Taken | None = None
         self._doomed: list[CachedEntries] = []
         # To which the next snapshot may add changes, if it knows of all that the database was given since.
-        self._log: Log | None = None
+        self._log: ChangeFiles | None = None
         self._dropped: list[tuple[int, bytes]] = []  # since the last snapshot
         self._average = 64.0  # bytes of a serialized key with its value
         self._may_restore = True
         self._restored = False
         self._closed = False
-
-    @property
-    def place(self) -> Place:
-        """The directory of the database, which may not be there yet."""
-        if self._place is None:
-            self._place = new_place(self.options.directory, "database")
-        return self._place
-
-    @property
-    def database(self) -> Database:
-        """The database, opened when it is needed first."""
-        if self._database is None:
-            with self._opening:
-                if self._database is None:
-                    self._check_open()
-                    self._database = Database(self.place.path, self.options)
-        return self._database
-
-    def identity(self, name: str) -> str:
-        """What a file of the database is called in storages; empty if it may change."""
-        return self.adopted.get(name) or (f"{self._id}-{name}" if name.endswith(".sst") else "")
 
     # -- the contract --------------------------------------------------------------------------------------------
 
@@ -127,36 +91,36 @@ class RocksDBKeyedBackend(KeyedStateBackend):
         schema = TableSchema.of(descriptor)
         table = self._tables.get(descriptor.name)
         if table is not None:
-            table.schema.check_same(schema.meta, self.operator)
+            table.schema.check_same(schema.meta, self._operator)
             return table
-        index = self._index.get(descriptor.name)
+        index = self.store.index_of(descriptor.name)
         if index is None:
-            index = self.register(schema.meta)
-            table = RocksDBTable(self, schema, index, {})
+            index = self.store.register(schema.meta)
+            table = RocksDBTable(self.store, self, schema, index, {})
         else:
-            reader = schema.reader_for(self._metas[index], self.operator)
-            table = RocksDBTable(self, schema, index, find_namespaces(self, index))
+            reader = schema.reader_for(self.store.metas[index], self._operator)
+            table = RocksDBTable(self.store, self, schema, index, find_namespaces(self.store, index))
             if reader is not schema.serializer:
                 table.migrate(reader)
                 self._log = None
-            self._metas[index] = schema.meta
+            self.store.metas[index] = schema.meta
         self._tables[descriptor.name] = table
         return table
 
     def snapshot(self) -> KeyedSnapshot:
         self._check_open()
         self.settle()
-        metas, every = tuple(self._metas), self._all()
+        metas, every = tuple(self.store.metas), self._all()
         changed = sum(len(entries.young) for entries in every)
         dirty = changed + sum(len(entries.logged) for entries in every)
-        log, most = self._log, self.options.changes
+        log, most = self._log, self._options.changes
         dropped, self._dropped = self._dropped, []
         everything = log is None or not log.takes(changed, dirty, most)
         if everything:
             self._log, dropped = None, []
             # If there is no database, then all there is, is in these layers.
-            empty = self._database is None and not self._restored
-            log = Log(self.options.directory, None) if empty and most else None
+            empty = not self.store.is_open and not self._restored
+            log = ChangeFiles(self._options.directory, None) if empty and most else None
             if empty and not dirty:
                 return KeyedSnapshot(metas, {})
         if log is None:
@@ -164,16 +128,16 @@ class RocksDBKeyedBackend(KeyedStateBackend):
         else:
             found = [entries.hand_over(everything=everything) for entries in every]
             layers = [layer for layer in found if layer.values or layer.gone]
-        taken = self._pending = Taken(self, layers, metas, log, dropped)
+        taken = self._pending = Taken(self.store, self.measure, layers, metas, log, dropped)
         return KeyedSnapshot(metas, TakenRows(taken), TakenFiles(taken), taken.release)
 
     def restore(self, snapshots: Iterable[KeyedSnapshot]) -> None:
         self._check_open()
         if not self._may_restore:
-            raise StateError(f"operator {self.operator!r}: state is restored once, before it is used")
+            raise StateError(f"operator {self._operator!r}: state is restored once, before it is used")
         self._may_restore = False
         self._restored = True
-        restore(self, list(snapshots))
+        restore(self.store, list(snapshots))
 
     def close(self) -> None:
         if self._closed:
@@ -185,50 +149,24 @@ class RocksDBKeyedBackend(KeyedStateBackend):
             pass  # whoever reads the snapshot is told
         finally:
             self._closed = True
+            self.store.mark_closed()
             self._tables.clear()
             self._doomed.clear()
             if self._pending is not None:
                 self._pending.settled()
             self._pending = self._log = None
-            if self._database is not None:
-                self._database.close()
-            if self._place is not None:
-                self._place.remove()
-
-    # -- for restoring -------------------------------------------------------------------------------------------
-
-    def register(self, meta: StateMeta) -> int:
-        """The index of a table. Raises StateError if another one of that name is known."""
-        index = self._index.get(meta.name)
-        if index is None:
-            index = self._index[meta.name] = len(self._metas)
-            self._metas.append(meta)
-        elif self._metas[index] != meta:
-            raise StateError(
-                f"the snapshots of operator {self.operator!r} disagree about state {meta.name!r}: one holds "
-                f"{self._metas[index]}, another {meta}"
-            )
-        return index
+            self.store.close()
 
     # -- for tables ----------------------------------------------------------------------------------------------
 
-    def foreign(self, state: str, key: Any, group: int) -> StateError:
-        """The error for a key that another subtask owns."""
-        start, end = self.key_groups
-        return StateError(
-            f"state {state!r} of operator {self.operator!r} holds key {key!r} of key group {group}, but "
-            f"subtask {self.context.subtask} owns the groups {start} to {end - 1}: a key selector must give the "
-            "same key for the same record every time"
-        )
-
     def measure(self, count: int, size: int) -> None:
-        """Learn how large so many entries are."""
+        """Note that so many objects took so many bytes."""
         if count:
             weight = max(count / (count + 1000), 1 / 64)
             self._average += (size / count - self._average) * weight
 
     def make_room(self, entries: CachedEntries, more: int = 0) -> None:
-        """A namespace has grown, or will by so many: write back and forget, if it is too much."""
+        """Write back and forget objects if a namespace has grown too much, or will by so many."""
         if entries.dropped:
             entries.check = entries.check_clean = 1 << 62
             return
@@ -237,7 +175,7 @@ class RocksDBKeyedBackend(KeyedStateBackend):
             key = next(reversed(entries.young))
             if (value := entries.young[key]) is not MISSING:
                 self.measure(1, len(entries.table.encode_of(key, value)))
-        entries_of_cache = self.options.cache_entries or int(self.options.cache / (2 * self._average + _OBJECT))
+        entries_of_cache = self._options.cache_entries or int(self._options.cache / (2 * self._average + _OBJECT))
         limit = max(_LEAST, entries_of_cache)
         step = max(min(_STEP, limit // 16), 1)
         most_young = limit - limit // 8  # the longer they stay, the more changes are written at once
@@ -259,7 +197,7 @@ class RocksDBKeyedBackend(KeyedStateBackend):
             entries.table.cool(entries)
 
     def _write_back(self, every: list[CachedEntries], most: int | None = None) -> None:
-        """Write the oldest of the logged and the young objects, so many at the most: they are clean then."""
+        """Write back the oldest logged and young objects, so many at the most, and make them clean."""
         self.settle()
         left = sum(len(e.young) + len(e.logged) for e in every) if most is None else most
         for entries in every:
@@ -274,9 +212,9 @@ class RocksDBKeyedBackend(KeyedStateBackend):
                 entries.size = len(entries.young)
 
     def _write_layer(self, entries: CachedEntries, layer: dict[Any, Any], most: int) -> int:
-        """Write the oldest of a layer. Returns how many objects that were."""
+        """Write the oldest objects of a layer. Return their number."""
         part = dict(islice(layer.items(), most))
-        self.database.write(chain.from_iterable(entries.table.write(entries, part)))
+        self.store.database.write(chain.from_iterable(entries.table.write(entries, part)))
         if len(part) == len(layer):
             layer.clear()
         else:
@@ -287,7 +225,7 @@ class RocksDBKeyedBackend(KeyedStateBackend):
         return count
 
     def drop(self, entries: CachedEntries) -> None:
-        """A namespace is to be forgotten."""
+        """Drop a namespace."""
         pending = entries.frozen is not None
         if entries.known and (self._log is not None or self._pending is not None):
             self._dropped.append((entries.table.index, entries.namespace))
@@ -306,24 +244,24 @@ class RocksDBKeyedBackend(KeyedStateBackend):
         else:
             entries.table.delete_rows(entries)
 
-    def settle_before(self, table: RocksDBTable, namespace: bytes) -> None:
-        """A namespace is used again: what was dropped of it has to be gone."""
+    def settle_before(self, table: NamespaceRows, namespace: bytes) -> None:
+        """Delete what was dropped of a namespace that is used again."""
         if any(entries.table is table and entries.namespace == namespace for entries in self._doomed):
             self.settle()
 
     def settle_dropped(self) -> None:
-        """Have everything gone that was dropped."""
+        """Delete all namespaces that were dropped."""
         if self._doomed:
             self.settle()
 
     def settle_if_done(self) -> None:
-        """If the last snapshot is in the database, or will not be, be done with it."""
+        """Settle the last snapshot if it is written or has failed."""
         pending = self._pending
         if pending is not None and pending.state is not OPEN:
             self.settle()
 
     def settle(self) -> None:
-        """Be done with the last snapshot, so that the database may be written to."""
+        """Settle the last snapshot, so that the database may be written to."""
         pending = self._pending
         if pending is None:
             return
@@ -353,7 +291,7 @@ class RocksDBKeyedBackend(KeyedStateBackend):
                 entries.clean = {}
             entries.begin(merged)
         log = pending.settled()
-        self._log = log if self.options.changes else None
+        self._log = log if self._options.changes else None
         doomed, self._doomed = self._doomed, []
         for entries in doomed:
             entries.table.delete_rows(entries)
@@ -363,11 +301,11 @@ class RocksDBKeyedBackend(KeyedStateBackend):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise StateError(f"the state of operator {self.operator!r} is closed")
+            raise StateError(f"the state of operator {self._operator!r} is closed")
 
 
 def _thaw(entries: CachedEntries, layer: dict[Any, Any]) -> None:
-    """A layer is in the database now, and nobody else's any more. Removed keys in it do no harm."""
+    """Make a layer clean after it was written to the database. Removed keys in it do no harm."""
     entries.table.written(entries)
     clean = entries.clean
     if len(layer) <= max(len(clean), _AT_ONCE):
@@ -381,7 +319,7 @@ def _thaw(entries: CachedEntries, layer: dict[Any, Any]) -> None:
 
 
 def _forget(every: list[CachedEntries], most: int) -> int:
-    """Forget what has been clean for longest. Returns how many objects that were."""
+    """Forget the objects that have been clean for longest. Return their number."""
     left = most
     for entries in every:
         if left <= 0:

@@ -1,4 +1,4 @@
-"""One database of one subtask: a cache of the state on the disk, lost with its process and no worse for it."""
+"""Database of one subtask: working state on disk, which need not survive the process."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from rocksdict import (
 )
 
 from sluiceway.errors import StateError
-from sluiceway_rocksdb._keys import upper
 from sluiceway_rocksdb._options import RocksDBOptions
+from sluiceway_rocksdb._row_keys import upper
 
 __all__ = ["Database", "rows_of"]
 
@@ -32,7 +32,7 @@ _SORTED: Final = 4_000  # rows; more take longer than another thread should wait
 
 
 class Database:
-    """Rows of bytes, sorted.
+    """Database of sorted rows of bytes.
 
     Used from the thread that has the state, and from the one that makes a snapshot, of which one at a time writes.
 
@@ -147,7 +147,7 @@ class Database:
 
 
 def rows_of(db: Any, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The rows whose keys begin with ``prefix``."""
+    """Yield the rows whose keys begin with ``prefix``."""
     end = upper(prefix)
     iterator = db.iter()
     iterator.seek(prefix)

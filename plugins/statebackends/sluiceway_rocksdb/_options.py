@@ -1,4 +1,4 @@
-"""What can be set: environment variables, since backends are chosen by name alone."""
+"""Options of the backend, set by environment variables as backends are chosen by name alone."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COMPRESSIONS: Final = ("lz4", "zstd", "snappy", "none")
 
 @dataclass(frozen=True, slots=True)
 class RocksDBOptions:
-    """The settings of all RocksDB backends of a process.
+    """Options of all RocksDB backends of a process.
 
     Attributes:
         directory: where the databases are; a fast local disk.

@@ -1,4 +1,4 @@
-"""Snapshots: the dirty objects of one moment, then files that are made while processing goes on."""
+"""Snapshots: layers of dirty objects first, then files that are written beside processing."""
 
 from __future__ import annotations
 
@@ -7,42 +7,46 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sluiceway.errors import StateError
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.serializers import Row, encode_rows
-from sluiceway.state import NativeFile, NativeState, StateMeta
-from sluiceway_rocksdb._changes import Changes, encode_changes
+from sluiceway.state import BackendContext, NativeFile, NativeState, StateMeta
+from sluiceway.state.changelog.encoding import record_of
+from sluiceway.state.changelog.fold import ChangeFold
+from sluiceway.state.changelog.format import decode_record, encode_record
+from sluiceway.state.changelog.record import ChangeRecord, Dropped
+from sluiceway.state.heap import Layer as HeapLayer
+from sluiceway_rocksdb._change_files import ChangeFiles, is_of_log
 from sluiceway_rocksdb._database import Database, rows_of
-from sluiceway_rocksdb._entries import MISSING, Layer
-from sluiceway_rocksdb._log import Log, is_of_log
+from sluiceway_rocksdb._local_directories import new_place
+from sluiceway_rocksdb._namespace_cache import MISSING, Layer
 from sluiceway_rocksdb._options import RocksDBOptions
-from sluiceway_rocksdb._places import new_place
-from sluiceway_rocksdb._rows import rows_in
-
-if TYPE_CHECKING:
-    from sluiceway_rocksdb._backend import RocksDBKeyedBackend
+from sluiceway_rocksdb._row_values import rows_in
+from sluiceway_rocksdb._store import SubtaskStore
 
 __all__ = ["FORMATS", "FORMAT_FILES", "FORMAT_WITH_CHANGES", "Taken"]
 
 FORMAT_FILES: Final = "rocksdb 1"
 """The files of a database."""
-FORMAT_WITH_CHANGES: Final = "rocksdb 2"
-"""Maybe these, and files of changes."""
-FORMATS: Final = frozenset({FORMAT_FILES, FORMAT_WITH_CHANGES})
+FORMAT_WITH_CHANGES: Final = "rocksdb 3"
+"""The files of a database, if there is one, and files with one change record each."""
+FORMATS: Final = frozenset({FORMAT_FILES, "rocksdb 2", FORMAT_WITH_CHANGES})
+"""Formats that can be restored; "rocksdb 2" has change records of an earlier layout."""
 
 OPEN, DONE, FAILED, RELEASED = "open", "done", "failed", "released"
 
 
 class Taken:
-    """A snapshot: first layers of objects, then files: a directory of the database, or one more file of changes.
+    """Snapshot of a subtask: first layers of objects, then a database directory or one more change file.
 
     Whoever needs the files first makes them: a helper thread that reads the snapshot, or the task's thread,
     when it has to write to the database.
 
     Args:
-        backend: whose state it is.
+        store: of the subtask.
+        measure: is told the number and the bytes of objects that were encoded.
         layers: what the files have to have.
         metas: the tables, by index.
         log: to which changes are added; None: all is written to the database, and that made a directory.
@@ -55,30 +59,32 @@ class Taken:
 
     def __init__(
         self,
-        backend: RocksDBKeyedBackend,
+        store: SubtaskStore,
+        measure: Callable[[int, int], None],
         layers: list[Layer],
         metas: tuple[StateMeta, ...],
-        log: Log | None,
+        log: ChangeFiles | None,
         dropped: list[tuple[int, bytes]],
     ) -> None:
         self.layers = layers
         self.metas = metas
-        self.key_groups: KeyGroupRange = backend.key_groups
-        self.options: RocksDBOptions = backend.options
+        self.key_groups: KeyGroupRange = store.key_groups
+        self.options: RocksDBOptions = store.options
         self.state = OPEN
         self.in_database = log is None
         self.log = self._next = log
         self._dropped = dropped
-        self._identity: Callable[[str], str] = backend.identity
-        self._operator = backend.operator
-        self._backend: RocksDBKeyedBackend | None = backend
+        self._identity: Callable[[str], str] = store.identity
+        self._operator = store.operator
+        self._store: SubtaskStore | None = store
+        self._measure = measure
         self._lock = threading.Lock()
         self._files: tuple[NativeFile, ...] = ()
         self._reader: Any = None
-        self._changes: Changes | None = None
+        self._changes: ChangeFold | None = None
 
-    def finish(self) -> Log:
-        """Make the files, if they are not there.
+    def finish(self) -> ChangeFiles:
+        """Write the files unless they are written.
 
         Raises:
             StateError: they cannot be made, or the snapshot was released.
@@ -86,16 +92,16 @@ class Taken:
         """
         with self._lock:
             if self.state is OPEN:
-                assert self._backend is not None
+                assert self._store is not None
                 try:
                     if self.log is None:
-                        self._write(self._backend)
+                        self._write(self._store)
                     else:
-                        self._add_changes(self._backend, self.log)
+                        self._add_changes(self._store, self.log)
                 except BaseException:
                     self.state, self.log = FAILED, None
                     raise
-                self._backend = None
+                self._store = None
                 self.state = DONE
             if self.log is None:
                 raise StateError(
@@ -103,27 +109,39 @@ class Taken:
                 )
             return self.log
 
-    def _write(self, backend: RocksDBKeyedBackend) -> None:
-        database = backend.database  # maybe opened now, so not in the task's thread
+    def _write(self, store: SubtaskStore) -> None:
+        database = store.database  # maybe opened now, so not in the task's thread
         for entries, values, _ in self.layers:
             database.write(chain.from_iterable(entries.table.write(entries, values)))
         place = new_place(self.options.directory, "snapshot")
         database.checkpoint(place.path)
-        self.log = self._next = Log(self.options.directory, place)
+        self.log = self._next = ChangeFiles(self.options.directory, place)
 
-    def _add_changes(self, backend: RocksDBKeyedBackend, log: Log) -> None:
+    def _add_changes(self, store: SubtaskStore, log: ChangeFiles) -> None:
         for entries, _, gone in self.layers:
             if gone and entries.stored:  # else they would have to be remembered for as long as there are rows
                 rows = entries.table.write(entries, dict.fromkeys(gone, MISSING))
-                backend.database.write(chain.from_iterable(rows))
+                store.database.write(chain.from_iterable(rows))
         if self.layers or self._dropped:
-            data, count = encode_changes(backend.context, self.layers, self._dropped)
+            data = encode_record(self._record(store.context))
+            count = len(self._dropped) + sum(len(layer.values) + len(layer.gone) for layer in self.layers)
             log.append(data, count)
-            backend.measure(count, len(data))
+            self._measure(count, len(data))
         self._files = log.files
 
+    def _record(self, context: BackendContext) -> ChangeRecord:
+        written, removed = [], []
+        for entries, values, gone in self.layers:
+            table = entries.table
+            if values:
+                written.append(HeapLayer.of(table.index, table.schema, entries.name, values, table.row_value))
+            if gone:
+                removed.append((table.index, entries.name, gone))
+        dropped = [Dropped(table, namespace) for table, namespace in self._dropped]
+        return record_of(context, written, removed, dropped)
+
     def release(self) -> None:
-        """Nobody will read it any more."""
+        """Release the snapshot: nobody reads it any more."""
         with self._lock:
             if self.state is OPEN:
                 self.state = RELEASED
@@ -132,33 +150,33 @@ class Taken:
         if reader is not None:
             reader.close()
 
-    def settled(self) -> Log | None:
-        """The task's thread has taken notice of what has become of it. Gives what the next one may go on with."""
+    def settled(self) -> ChangeFiles | None:
+        """Settle the snapshot in the task's thread. Return the change files that the next one may extend."""
         self.layers = []
         log, self._next = self._next, None
         return log if self.state is DONE else None
 
     def reader(self) -> Any:
-        """The database in the directory; None: there is none."""
+        """Return the database of the snapshot, opened for reading; None: there is none."""
         log = self.finish()
         with self._lock:
             if self._reader is None and log.base is not None:
                 self._reader = Database.read_only(log.base.path, self.options)
             return self._reader
 
-    def changes(self) -> Changes:
-        """What is in the files of changes."""
+    def changes(self) -> ChangeFold:
+        """Return the folded change files."""
         log = self.finish()
         with self._lock:
             if self._changes is None:
-                changes = Changes()
+                changes = ChangeFold()
                 for file in self._files:
-                    changes.add(log.read(file.name))
+                    changes.add(decode_record(log.read(file.name)))
                 self._changes = changes
             return self._changes
 
     def files(self) -> tuple[NativeFile, ...]:
-        """All files."""
+        """Return all files."""
         log = self.finish()
         if log.base is None:
             return self._files
@@ -171,20 +189,20 @@ class Taken:
 
 
 class TakenRows(Mapping[int, bytes]):
-    """A snapshot as rows by key group, read from its files."""
+    """Snapshot as rows by key group, read from its files."""
 
     def __init__(self, taken: Taken) -> None:
         self._taken = taken
         self._found: list[int] | None = None
 
     def __getitem__(self, group: int) -> bytes:
-        found = list(self._taken.changes().over(group, self._before(group)))
+        found = list(self._taken.changes().rows(group, self._before(group)))
         if not found:
             raise KeyError(group)
         return encode_rows(found)
 
     def _before(self, group: int) -> Iterator[Row]:
-        """What the directory has."""
+        """Yield the rows of the database of the snapshot."""
         reader = self._taken.reader()
         if reader is not None and 0 <= group < 1 << 16:
             for place, data in rows_of(reader, group.to_bytes(2)):
@@ -200,7 +218,7 @@ class TakenRows(Mapping[int, bytes]):
         if self._found is None:
             changes = self._taken.changes()
             every = range(*self._taken.key_groups)
-            found = [group for group in every if next(changes.over(group, self._before(group)), None) is not None]
+            found = [group for group in every if next(changes.rows(group, self._before(group)), None) is not None]
             self._found = found
         return self._found
 
@@ -209,7 +227,7 @@ class TakenRows(Mapping[int, bytes]):
 
 
 class TakenFiles(NativeState):
-    """A snapshot as its files."""
+    """Snapshot as its files."""
 
     def __init__(self, taken: Taken) -> None:
         self._taken = taken

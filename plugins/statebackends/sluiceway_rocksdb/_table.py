@@ -1,11 +1,11 @@
-"""One named state: how its values are rows, and which namespaces there are."""
+"""Table of one named state: its rows in the database and its namespaces."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -14,9 +14,9 @@ from sluiceway.errors import SerializationError, StateError
 from sluiceway.keygroups import key_groups, stable_hash
 from sluiceway.serializers import KEY_SERIALIZER, MsgspecSerializer, Serializer
 from sluiceway.state import VOID_NAMESPACE, StateTable, TableKind, TableSchema
-from sluiceway.state.mappings import KeyMapping
-from sluiceway_rocksdb._entries import MISSING, CachedEntries
-from sluiceway_rocksdb._keys import (
+from sluiceway.state.map_view import KeyMapping
+from sluiceway_rocksdb._namespace_cache import MISSING, CacheControl, CachedEntries
+from sluiceway_rocksdb._row_keys import (
     BUCKET,
     PREFIX,
     decode_bucket,
@@ -27,10 +27,8 @@ from sluiceway_rocksdb._keys import (
     row_key,
     upper,
 )
-from sluiceway_rocksdb._rows import PLAIN, changed_bucket, keys_of, value_of, with_own_key
-
-if TYPE_CHECKING:
-    from sluiceway_rocksdb._backend import RocksDBKeyedBackend
+from sluiceway_rocksdb._row_values import PLAIN, changed_bucket, keys_of, value_of, with_own_key
+from sluiceway_rocksdb._store import SubtaskStore
 
 __all__ = ["RocksDBTable", "find_namespaces"]
 
@@ -46,10 +44,11 @@ _MISSING_ID: Final = id(MISSING)
 
 
 class RocksDBTable(StateTable):
-    """A table, which reads ahead.
+    """Table of one named state, which reads ahead.
 
     Args:
-        backend: whose it is.
+        store: of the subtask.
+        cache: to which memory is accounted.
         schema: what is in it.
         index: by which its rows go.
         where: by namespace, the key groups in which the database has rows of it; None: that is not known.
@@ -59,17 +58,19 @@ class RocksDBTable(StateTable):
 
     def __init__(
         self,
-        backend: RocksDBKeyedBackend,
+        store: SubtaskStore,
+        cache: CacheControl,
         schema: TableSchema,
         index: int,
         where: dict[bytes, set[int]] | None,
     ) -> None:
-        self.backend = backend
+        self.store = store
+        self.cache = cache
         self.schema = schema
         self.index = index
         self.where = where
         self._is_map = schema.meta.kind is TableKind.MAP
-        self._most = backend.max_parallelism
+        self._most = store.max_parallelism
         self._dumps, self._loads = schema.serializer.dumps, schema.serializer.loads
         # Those with something in memory, and those that somebody may have in his hands.
         self.hot: dict[Hashable, CachedEntries] = {}
@@ -93,19 +94,19 @@ class RocksDBTable(StateTable):
         meta = self.schema.meta
         if meta.kind is not kind:
             raise StateError(
-                f"state {meta.name!r} of operator {self.backend.operator!r} is {meta}: it has no {kind.value}s"
+                f"state {meta.name!r} of operator {self.store.operator!r} is {meta}: it has no {kind.value}s"
             )
         found = self._idle.get(namespace)
         if found is None:
             name = normal_bytes(namespace)
-            self.backend.settle_before(self, name)
+            self.cache.settle_before(self, name)
             groups = None if self.where is None else self.where.get(name)
             found = CachedEntries(self, namespace, name, self.where is None or groups is not None, groups)
             self._idle[namespace] = found
         return found
 
     def namespaces(self) -> Iterator[Hashable]:
-        self.backend.settle_dropped()
+        self.cache.settle_dropped()
         found = [namespace for namespace, entries in self.hot.items() if entries]
         seen = {entries.namespace for entries in self.hot.values()}
         found += [KEY_SERIALIZER.loads(name) for name in self._stored_namespaces() if name not in seen]
@@ -118,23 +119,23 @@ class RocksDBTable(StateTable):
         entries = self._in(namespace, self.schema.meta.kind)
         self.hot.pop(namespace, None)
         self._idle.pop(namespace, None)
-        self.backend.drop(entries)
+        self.cache.drop(entries)
 
     # -- rows ----------------------------------------------------------------------------------------------------
 
     def heat(self, entries: CachedEntries) -> None:
-        """There is something in memory now."""
+        """Note that a namespace has objects in memory."""
         if not entries.dropped:
             self.hot[entries.name] = entries
 
     def cool(self, entries: CachedEntries) -> None:
-        """There is nothing in memory any more."""
+        """Note that a namespace has no object in memory."""
         self.hot.pop(entries.name, None)
         self._idle[entries.name] = entries
         entries.check = entries.check_clean = 0  # so that the backend hears of the next object
 
     def encode(self, value: Any) -> bytes:
-        """A value as the database has it."""
+        """Return a value as the database has it."""
         if self._is_map:
             return _encode([self._dumps(entry) for entry in value.items()])
         return self._dumps(value)
@@ -147,30 +148,30 @@ class RocksDBTable(StateTable):
             raise self._named(key, error) from error
 
     def _named(self, key: Hashable, error: SerializationError) -> SerializationError:
-        state, operator = self.schema.meta.name, self.backend.operator
+        state, operator = self.schema.meta.name, self.store.operator
         return SerializationError(f"state {state!r} of operator {operator!r}, key {key!r}: {error}")
 
     def row_value(self, value: Any) -> bytes | list[bytes]:
-        """A value as a row of a snapshot has it."""
+        """Return a value as a row of a snapshot has it."""
         return [self._dumps(entry) for entry in value.items()] if self._is_map else self._dumps(value)
 
     def decode(self, data: bytes) -> Any:
-        """The value again, an object of its own."""
+        """Return a new object for a value of the database."""
         try:
             if self._is_map:
                 return dict(map(self._loads, _bins(data)))
             return self._loads(data)
         except (SerializationError, msgspec.MsgspecError) as error:
             raise StateError(
-                f"state {self.schema.meta.name!r} of operator {self.backend.operator!r} cannot be read as "
+                f"state {self.schema.meta.name!r} of operator {self.store.operator!r} cannot be read as "
                 f"{self.schema.meta}: {error}"
             ) from error
 
     def load(self, entries: CachedEntries, key: Hashable) -> Any:
-        """The value of a key in the database, or MISSING."""
+        """Return the value of a key from the database, or MISSING."""
         hashed = stable_hash(key)
         tail, _ = row_key(key, hashed)
-        data = self.backend.database.get(entries.prefixes[hashed % self._most] + tail)
+        data = self.store.database.get(entries.prefixes[hashed % self._most] + tail)
         if data is None:
             return MISSING
         if tail[0] == _BUCKET:
@@ -181,13 +182,13 @@ class RocksDBTable(StateTable):
         return self.decode(value_of(data))
 
     def load_all(self, entries: CachedEntries, keys: list[Any]) -> dict[Any, Any]:
-        """Those of the keys that the database has, with their values."""
+        """Return the values of those keys that the database has."""
         plain = plain_tails(keys)
         if plain is None:
             return {key: value for key in keys if (value := self.load(entries, key)) is not MISSING}
         prefixes = entries.prefixes
         places = [prefixes[group] + tail for group, tail in zip(key_groups(keys, self._most), plain, strict=True)]
-        found = self.backend.database.get_all(places)
+        found = self.store.database.get_all(places)
         there = [key for key, data in zip(keys, found, strict=True) if data is not None]
         return dict(
             zip(there, self._decode_all([value_of(data) for data in found if data is not None]), strict=True)
@@ -203,7 +204,7 @@ class RocksDBTable(StateTable):
     def write(
         self, entries: CachedEntries, layer: dict[Any, Any]
     ) -> Iterator[Iterable[tuple[bytes, bytes | None]]]:
-        """The rows for a layer of a namespace, many at a time. May run in another thread than the task's."""
+        """Yield the rows for a layer of a namespace, many at a time. Safe in any thread."""
         items = iter(layer.items())
         buckets: dict[bytes, list[tuple[Any, bytes, bytes | None]]] = {}
         while part := dict(islice(items, _PART)):
@@ -213,13 +214,13 @@ class RocksDBTable(StateTable):
     def _plain_rows(
         self, entries: CachedEntries, layer: dict[Any, Any]
     ) -> Iterable[tuple[bytes, bytes | None]] | None:
-        """The rows of plain keys of one type with their values; None if they are something else."""
+        """Return the rows of plain keys of one type; None if the keys are something else."""
         keys = list(layer)
         tails = None if self._is_map or _MISSING_ID in map(id, layer.values()) else plain_tails(keys)
         if tails is None:
             return None
         groups = key_groups(keys, self._most)
-        start, end = self.backend.key_groups
+        start, end = self.store.key_groups
         try:
             data = self.schema.serializer.dumps_all(list(layer.values()))
         except SerializationError:
@@ -228,7 +229,7 @@ class RocksDBTable(StateTable):
             return None
         if entries.groups is not None:
             entries.groups.update(groups)
-        self.backend.measure(len(data), sum(map(len, tails)) + sum(map(len, data)))
+        self.cache.measure(len(data), sum(map(len, tails)) + sum(map(len, data)))
         prefixes = entries.prefixes
         places = [prefixes[group] + tail for group, tail in zip(groups, tails, strict=True)]
         return zip(places, map(PLAIN.__add__, data), strict=True)
@@ -239,7 +240,7 @@ class RocksDBTable(StateTable):
         layer: dict[Any, Any],
         buckets: dict[bytes, list[tuple[Any, bytes, bytes | None]]],
     ) -> Iterator[tuple[bytes, bytes | None]]:
-        start, end = self.backend.key_groups
+        start, end = self.store.key_groups
         most, prefixes = self._most, entries.prefixes
         encode = self.encode if self._is_map else self._dumps
         groups, count, size = entries.groups, 0, 0
@@ -247,7 +248,7 @@ class RocksDBTable(StateTable):
             hashed = stable_hash(key)
             group = hashed % most
             if not start <= group < end:
-                raise self.backend.foreign(self.schema.meta.name, key, group)
+                raise self.store.foreign(self.schema.meta.name, key, group)
             if groups is not None:
                 groups.add(group)
             tail, own = row_key(key, hashed)
@@ -269,33 +270,33 @@ class RocksDBTable(StateTable):
                 yield prefixes[group] + tail, PLAIN + data
             else:
                 yield prefixes[group] + tail, with_own_key(own, data)
-        self.backend.measure(count, size)
+        self.cache.measure(count, size)
 
     def _bucket(self, place: bytes, changes: list[tuple[Any, bytes, bytes | None]]) -> bytes | None:
-        return changed_bucket(self.backend.database.get(place), changes)
+        return changed_bucket(self.store.database.get(place), changes)
 
     def stored(self, entries: CachedEntries) -> Iterator[tuple[Any, bytes]]:
-        """The keys of a namespace in the database, with their values."""
+        """Yield the keys of a namespace in the database with their values."""
         # A copy: a snapshot that is being made in another thread may add some.
-        groups = list(range(*self.backend.key_groups) if entries.groups is None else entries.groups)
+        groups = list(range(*self.store.key_groups) if entries.groups is None else entries.groups)
         groups.sort()
         for group in groups:
             prefix = entries.prefixes[group]
-            for place, data in self.backend.database.rows(prefix):
+            for place, data in self.store.database.rows(prefix):
                 for own, value in keys_of(place[len(prefix) :], data):
                     yield KEY_SERIALIZER.loads(own), value
 
     def delete_rows(self, entries: CachedEntries) -> None:
         """Delete a namespace from the database."""
-        groups = range(*self.backend.key_groups) if entries.groups is None else tuple(entries.groups)
+        groups = range(*self.store.key_groups) if entries.groups is None else tuple(entries.groups)
         for group in groups:
             prefix = entries.prefixes[group]
-            self.backend.database.delete_range(prefix, upper(prefix))
+            self.store.database.delete_range(prefix, upper(prefix))
         if self.where is not None:
             self.where.pop(entries.namespace, None)
 
     def written(self, entries: CachedEntries) -> None:
-        """The database has rows of a namespace now."""
+        """Note that the database has rows of a namespace."""
         entries.stored = entries.known = True
         if self.where is not None and entries.groups is not None:
             if len(self.where) >= _MANY:
@@ -306,23 +307,23 @@ class RocksDBTable(StateTable):
     def _stored_namespaces(self) -> list[bytes]:
         if self.where is not None:
             return [name for name, groups in self.where.items() if self._has_rows(name, groups)]
-        return list(find_namespaces(self.backend, self.index))
+        return list(find_namespaces(self.store, self.index))
 
     def _has_rows(self, name: bytes, groups: set[int]) -> bool:
         for group in groups:
             prefix = pack_prefix(group, self.index, name)
-            found = self.backend.database.first_key(prefix)
+            found = self.store.database.first_key(prefix)
             if found is not None and found.startswith(prefix):
                 return True
         return False
 
     def migrate(self, reader: Serializer) -> None:
-        """Write all values again that another serializer has written."""
+        """Rewrite all values that another serializer wrote."""
 
         def rows() -> Iterator[tuple[bytes, bytes | None]]:
-            for group in range(*self.backend.key_groups):
+            for group in range(*self.store.key_groups):
                 start = group.to_bytes(2) + self.index.to_bytes(2)
-                for place, data in self.backend.database.rows(start):
+                for place, data in self.store.database.rows(start):
                     tail = place[PREFIX + int.from_bytes(place[4:8]) :]
                     if tail[:1] == BUCKET:
                         yield (
@@ -333,7 +334,7 @@ class RocksDBTable(StateTable):
                         value = value_of(data)
                         yield place, data[: len(data) - len(value)] + self._again(value, reader)
 
-        self.backend.database.write(rows())
+        self.store.database.write(rows())
 
     def _again(self, data: bytes, reader: Serializer) -> bytes:
         try:
@@ -342,19 +343,19 @@ class RocksDBTable(StateTable):
             return self._dumps(reader.loads(data))
         except SerializationError as error:
             raise StateError(
-                f"state {self.schema.meta.name!r} of operator {self.backend.operator!r} cannot be restored as "
+                f"state {self.schema.meta.name!r} of operator {self.store.operator!r} cannot be restored as "
                 f"{self.schema.meta}: {error}"
             ) from error
 
 
-def find_namespaces(backend: RocksDBKeyedBackend, index: int) -> dict[bytes, set[int]]:
-    """The namespaces of a table in the database, with their key groups."""
+def find_namespaces(store: SubtaskStore, index: int) -> dict[bytes, set[int]]:
+    """Return the namespaces of a table in the database with their key groups."""
     found: dict[bytes, set[int]] = {}
-    for group in range(*backend.key_groups):
+    for group in range(*store.key_groups):
         start = group.to_bytes(2) + index.to_bytes(2)
-        place = backend.database.first_key(start)
+        place = store.database.first_key(start)
         while place is not None and place.startswith(start):
             end = PREFIX + int.from_bytes(place[4:8])
             found.setdefault(place[PREFIX:end], set()).add(group)
-            place = backend.database.first_key(upper(place[:end]))
+            place = store.database.first_key(upper(place[:end]))
     return found

@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from sluiceway.accepting import AcceptLoop
-from sluiceway.carrier import Carrier, CarrierContext, Link
+from sluiceway.transport.accept_loop import AcceptLoop
+from sluiceway.transport.carrier import Carrier, CarrierContext, Link
 from sluiceway_shm._link import CHUNK_BYTES, ShmLink, greeting
 from sluiceway_shm._memory import Memory
 

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from sluiceway.buffers import Buffer
-from sluiceway.carrier import CarrierContext, Link, LinkLostError, Payload
+from sluiceway.transport.buffers import Buffer
+from sluiceway.transport.carrier import CarrierContext, Link, LinkLostError, Payload
 from sluiceway_shm._memory import Memory
 
 __all__ = ["CHUNK_BYTES", "ShmLink", "greeting"]

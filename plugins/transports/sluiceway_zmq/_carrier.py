@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 import zmq
 
-from sluiceway.carrier import Carrier, CarrierContext, Link
 from sluiceway.errors import ConfigurationError
+from sluiceway.transport.carrier import Carrier, CarrierContext, Link
 from sluiceway_zmq._address import BIND_VARIABLE, Address, Gatekeeper, check_bind, client_keys
 from sluiceway_zmq._greeting import Greeting, read_hello
 from sluiceway_zmq._links import CHALLENGE, HELLO, PROOF, AcceptedLink, DialedLink

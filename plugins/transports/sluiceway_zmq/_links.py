@@ -8,8 +8,8 @@ from typing import Final
 
 import zmq
 
-from sluiceway.buffers import Buffer
-from sluiceway.carrier import CarrierContext, Link, LinkLostError, Payload
+from sluiceway.transport.buffers import Buffer
+from sluiceway.transport.carrier import CarrierContext, Link, LinkLostError, Payload
 from sluiceway_zmq._greeting import Greeting, hello
 from sluiceway_zmq._loop import can_be_read, read_event, rest_of_message, watch_life
 

@@ -10,8 +10,8 @@ import pytest
 import sluiceway as sw
 import sluiceway.functions
 import sluiceway.windows
-from sluiceway.elsewhere import ELSEWHERE
 from sluiceway.metrics import MetricGroup
+from sluiceway.util.name_hints import ELSEWHERE
 
 # As in the reference of PyFlink 2 and in the packages pyflink.datastream and pyflink.common.
 CLASSES = """
@@ -178,6 +178,7 @@ def test_every_method_is_here_or_something_else_is_named(kind: str, name: str) -
     ("statement", "hint"),
     [
         ("from sluiceway import KafkaSource", "there is no connector for it"),
+        ("from sluiceway import PulsarSource", "there is no connector for it"),
         ("from sluiceway import RichMapFunction", "use MapFunction: every function object has open() and close()"),
         ("from sluiceway import TumblingEventTimeWindows", "it is in sluiceway.windows"),
         ("from sluiceway.functions import RichMapFunction", "use MapFunction"),

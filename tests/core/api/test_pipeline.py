@@ -10,11 +10,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from patience import PATIENT_S
 
 import sluiceway as sw
-from sluiceway.config import Settings
+from sluiceway.config.settings import Settings
 from sluiceway.connector import Connector, Sink, Source
-from sluiceway.connectors import CollectionSource, DiscardSink
+from sluiceway.connector.lib import CollectionSource, DiscardSink
 from sluiceway.elements import Batch
 from sluiceway.hooks import Offer, hookimpl
 from sluiceway.partitioner import Partitioner
@@ -344,7 +345,7 @@ def test_ctrl_c_cancels_a_run_and_the_program_goes_on() -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "first> 0\n"
         process.send_signal(signal.SIGINT)
-        rest, _ = process.communicate(timeout=20)
+        rest, _ = process.communicate(timeout=PATIENT_S)
     assert (rest, process.returncode) == ("ended as canceled\n", 0)
 
 

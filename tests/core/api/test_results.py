@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 import pytest
+from patience import PATIENT_S
 
 import sluiceway as sw
 from sluiceway.errors import ConfigurationError, GraphError, JobCancelledError
@@ -176,7 +177,7 @@ def test_one_that_is_forgotten_cancels_its_job() -> None:
     del records
     gc.collect()
     assert gone() is None
-    thread.join(10)
+    thread.join(PATIENT_S)
     assert job.status is sw.JobStatus.CANCELED
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import sluiceway as sw
-from sluiceway.connectors import CollectionSource, DiscardSink
+from sluiceway.connector.lib import CollectionSource, DiscardSink
 from sluiceway.errors import GraphError
 from sluiceway.steps import FlatMapStep, KeyedReduceStep, MapStep
 from sluiceway.streamgraph import ChainingStrategy, StreamEdge, StreamNode

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sluiceway.api.runoptions import RunOptions
-from sluiceway.options import OPTIONS
+from sluiceway.api.run_options import RunOptions
+from sluiceway.config.options import OPTIONS
 
 FOLDER = Path(__file__).parent / "typing"
 ROOT = Path(__file__).parents[3]

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from sluiceway.checkpoints import (
+from sluiceway.checkpoint import (
     CHECKPOINT,
     CheckpointDirectory,
     CheckpointMetadata,
@@ -21,10 +21,10 @@ from sluiceway.checkpoints import (
     VertexEntry,
     find_checkpoints,
 )
-from sluiceway.checkpoints.metadata import KeyedEntry, NativeEntry, OperatorEntry
+from sluiceway.checkpoint.metadata import KeyedEntry, NativeEntry, OperatorEntry
+from sluiceway.checkpoint_storage import StoredFile
 from sluiceway.clock import SystemClock
 from sluiceway.errors import CheckpointError
-from sluiceway.storage import StoredFile
 from sluiceway_filesystem._local import LocalStorage
 from sluiceway_filesystem._remote import RemoteStorage
 

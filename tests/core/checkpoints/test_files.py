@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sluiceway.checkpoints import (
+from sluiceway.checkpoint import (
     CHECKPOINT,
     CheckpointDirectory,
     CheckpointMetadata,
@@ -31,14 +31,14 @@ from sluiceway.checkpoints import (
     write_enumerators,
     write_subtask,
 )
-from sluiceway.checkpoints.stored import join
+from sluiceway.checkpoint.files import join
+from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.errors import CheckpointError, SerializationError, StateError
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.operators import OperatorSnapshot
-from sluiceway.operators.operatorstate import ListMode, ListSnapshot
+from sluiceway.operators.operator_state import ListMode, ListSnapshot
 from sluiceway.serializers import KEY_SERIALIZER, Row, encode_rows
 from sluiceway.state import KeyedSnapshot, NativeFile, NativeState, StateMeta, TableKind
-from sluiceway.storage import CheckpointStorage
 from sluiceway_filesystem._local import LocalStorage
 
 COUNTS = StateMeta("counts", TableKind.VALUE, "msgspec", 1, "int", True, "reducing", 5000)

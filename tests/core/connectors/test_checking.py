@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluiceway.connectors import GeneratorSource, SequenceChecker, SequenceCheckSink
+from sluiceway.connector.lib import GeneratorSource, SequenceChecker, SequenceCheckSink
 from sluiceway.errors import ConfigurationError
 from sluiceway.testing.drivers import SinkDriver, SourceDriver, drive_sink
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sluiceway.connector import Sink, Source
-from sluiceway.connectors import (
+from sluiceway.connector.lib import (
     CallbackSink,
     CollectionSource,
     CollectSink,

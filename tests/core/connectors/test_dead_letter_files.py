@@ -9,7 +9,7 @@ from typing import Any
 import sluiceway as sw
 from sluiceway.clock import VirtualClock
 from sluiceway.connector import CommittingSinkWriter, WriterContext
-from sluiceway.connectors import DeadLetterSink, dead_letter_files, read_dead_letters
+from sluiceway.connector.lib import DeadLetterSink, dead_letter_files, read_dead_letters
 from sluiceway.metrics import MetricGroup
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sluiceway.connector.line_splitter import LineBuffer, LineDecoder
 from sluiceway.errors import ConfigurationError, ConnectorError
-from sluiceway.lines import LineBuffer, LineDecoder
 
 PLACE = "10.0.0.1:9999"
 

@@ -10,10 +10,11 @@ import sys
 from typing import Any
 
 import pytest
+from patience import PATIENT_S
 
-from sluiceway.connectors import CallbackSink, Collected, CollectSink, DiscardSink, PrintSink
+from sluiceway.connector.lib import CallbackSink, Collected, CollectSink, DiscardSink, PrintSink
 from sluiceway.errors import ConfigurationError, ConnectorError
-from sluiceway.faults import locate
+from sluiceway.record_errors import locate
 from sluiceway.testing.drivers import SinkDriver, drive_sink
 
 # ---- print -----------------------------------------------------------------------------------------------------
@@ -144,7 +145,9 @@ def test_in_another_process_there_is_none() -> None:
         "except SerializationError as error:\n"
         "    print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=PATIENT_S
+    )
     assert done.stdout == (
         "collect() gives results to the process that made it and cannot work in another one. Run the job with "
         "workers=0 (in this process), or write to a sink that outlives the process, such as files\n"

@@ -12,9 +12,9 @@ import pytest
 
 from sluiceway.clock import VirtualClock
 from sluiceway.connector import END_OF_INPUT, Boundedness, Source, Wait
-from sluiceway.connectors import CollectionSource, FunctionSource, GeneratorSource
+from sluiceway.connector.lib import CollectionSource, FunctionSource, GeneratorSource
 from sluiceway.errors import ConfigurationError, ConnectorError, FunctionContractError
-from sluiceway.faults import locate
+from sluiceway.record_errors import locate
 from sluiceway.testing.drivers import SourceDriver, drive_source
 
 # ---- collections -----------------------------------------------------------------------------------------------

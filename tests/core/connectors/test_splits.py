@@ -6,8 +6,8 @@ import pytest
 
 from sluiceway.clock import VirtualClock
 from sluiceway.connector import END_OF_INPUT, Reader, ReaderContext, Wait
-from sluiceway.connectors import CollectionSource, GeneratorSource
-from sluiceway.connectors.generator import _Lane
+from sluiceway.connector.lib import CollectionSource, GeneratorSource
+from sluiceway.connector.lib.generator import _Lane
 from sluiceway.metrics import MetricGroup
 from sluiceway.testing import SourceDriver, TestSource
 from sluiceway.testing.script import EOF

@@ -23,8 +23,8 @@ from sluiceway.connector import (
     Wait,
     WriterContext,
 )
-from sluiceway.connectors import CollectionSource, CollectSink
-from sluiceway.connectors.collection import _CollectionReader
+from sluiceway.connector.lib import CollectionSource, CollectSink
+from sluiceway.connector.lib.collection import _CollectionReader
 from sluiceway.testing import _waits
 from sluiceway.testing.conformance.sink import SinkConformance
 from sluiceway.testing.conformance.source import SourceConformance

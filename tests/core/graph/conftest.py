@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sluiceway.config import Settings
+from sluiceway.config.settings import Settings
 from sluiceway.connector import Boundedness, Enumerator, Reader, Sink, SinkWriter, Source
 from sluiceway.functions import OutputTag
 from sluiceway.graph import InputRef, JobGraph, Transformation, build_job_graph, build_stream_graph

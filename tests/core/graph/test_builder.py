@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluiceway.config import Settings
+from sluiceway.config.settings import Settings
 from sluiceway.errors import GraphError
 from sluiceway.functions import KeyedProcessFunction, MapFunction, OutputTag, ProcessFunction
 from sluiceway.graph import InputRef, Transformation, assemble, build_stream_graph, default_max_parallelism

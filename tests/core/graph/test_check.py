@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from sluiceway.config import Settings
+from sluiceway.config.settings import Settings
 from sluiceway.functions import AggregateFunction, KeySelector, MapFunction, OutputTag, ReduceFunction
 from sluiceway.graph import Finding, InputRef, Level, check
-from sluiceway.graph.pickling import find_obstacle
+from sluiceway.graph.check.pickling import find_obstacle
 
 LOCK = threading.Lock()
 

@@ -11,17 +11,17 @@ import pytest
 
 import sluiceway as sw
 from sluiceway import windows
-from sluiceway.capabilities import EVERYTHING, Capabilities, Feature, Lack
-from sluiceway.config import OPTIONS, Settings
+from sluiceway.config.settings import OPTIONS, Settings
 from sluiceway.connector import DeliveryGuarantee
-from sluiceway.connectors import CollectionSource, CollectSink, DiscardSink, PrintSink
+from sluiceway.connector.lib import CollectionSource, CollectSink, DiscardSink, PrintSink
+from sluiceway.engine.capabilities import EVERYTHING, Capabilities, Feature, Unsupported
 from sluiceway.errors import ConfigurationError, GraphError
 from sluiceway.graph import Level
-from sluiceway.graph.check import refuse
-from sluiceway.graph.enginecheck import check_engine
-from sluiceway.graph.features import OPTION_FEATURES, is_bounded, uses
-from sluiceway.runtime.local import LocalEngine
-from sluiceway.state_ttl import StateTtlConfig
+from sluiceway.graph.check.engine import check_engine
+from sluiceway.graph.check.features import OPTION_FEATURES, is_bounded, uses
+from sluiceway.graph.check.pipeline import refuse
+from sluiceway.runtime.local.engine import LocalEngine
+from sluiceway.state.ttl import StateTtlConfig
 from sluiceway.testing import EOF, CollectingSink, TestSource
 
 RATES = sw.MapStateDescriptor("rates")
@@ -207,8 +207,8 @@ def test_a_job_is_bounded_if_all_its_sources_are() -> None:
 LACKING = Capabilities(
     "engine 'half'",
     {
-        Feature.ASYNC: Lack("it cannot wait", "call the service elsewhere"),
-        Feature.UNALIGNED: Lack("it has barriers of its own", "leave it out"),
+        Feature.ASYNC: Unsupported("it cannot wait", "call the service elsewhere"),
+        Feature.UNALIGNED: Unsupported("it has barriers of its own", "leave it out"),
     },
     {Feature.IDLENESS: "Told apart once a minute."},
 )

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from sluiceway.errors import GraphError
-from sluiceway.graph import Execution, ExecutionGraph, ExecutionState, InputRef, JobGraph, pipelined_regions
-from sluiceway.graph.wiring import consumers_of_subtask, producers_of_subtask
+from sluiceway.graph import Execution, ExecutionGraph, ExecutionState, InputRef, JobGraph
+from sluiceway.graph.edge_wiring import consumers_of_subtask, producers_of_subtask
 from sluiceway.partitioner import Distribution
+from sluiceway.scheduler import pipelined_regions
 
 S = ExecutionState
 ALIVE = [S.CREATED, S.SCHEDULED, S.DEPLOYING, S.INITIALIZING, S.RUNNING]

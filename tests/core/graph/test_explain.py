@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from sluiceway.errors import UnknownNameError
 from sluiceway.functions import OutputTag
 from sluiceway.graph import EXPLAIN_FORMATS, InputRef, explain
-from sluiceway.graph.plan import Plan
-from sluiceway.graph.planlayout import lay_out
+from sluiceway.graph.plan.layout import lay_out
+from sluiceway.graph.plan.model import Plan
 from sluiceway.streamgraph import ChainingStrategy, StreamGraph
 
 LATE = OutputTag("late", str)

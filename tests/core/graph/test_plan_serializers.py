@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from sluiceway.functions import OutputTag
-from sluiceway.graph.check import check
-from sluiceway.graph.explain import explain
+from sluiceway.graph.check.pipeline import check
 from sluiceway.graph.findings import Level
+from sluiceway.graph.plan.explain import explain
 from sluiceway.serializers import Serializer, register_serializer, registry
 from sluiceway.serializers.edges import edge_format, edge_serializer
 

@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluiceway.errors import ConfigurationError, UnknownNameError
-from sluiceway.graph.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart, restart_strategy
+from sluiceway.scheduler.restart_strategy import (
+    ExponentialDelay,
+    FailureRate,
+    FixedDelay,
+    NoRestart,
+    restart_strategy,
+)
 
 
 def test_without_one_the_first_failure_is_the_end() -> None:

@@ -7,18 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluiceway.config import Settings
+from sluiceway.config.settings import Settings
 from sluiceway.errors import UnknownNameError
-from sluiceway.graph import (
-    SCHEDULERS,
-    ExecutionGraph,
-    ExecutionState,
-    ExecutionVertex,
-    InputRef,
-    JobGraph,
-    SchedulingStrategy,
-    scheduling_strategy,
-)
+from sluiceway.graph import ExecutionGraph, ExecutionState, ExecutionVertex, InputRef, JobGraph
+from sluiceway.scheduler import SCHEDULERS, SchedulingStrategy, scheduling_strategy
 
 S = ExecutionState
 ROAD = [S.SCHEDULED, S.DEPLOYING, S.INITIALIZING, S.RUNNING, S.FINISHED]

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluiceway.errors import NoResourceAvailableError
-from sluiceway.graph import JobGraph, Slot, SlotPool, SlotSharing, slots_required
+from sluiceway.graph import JobGraph
+from sluiceway.scheduler import Slot, SlotPool, SlotSharing, slots_required
 
 
 def job_of(program: Any) -> JobGraph:

@@ -4,7 +4,7 @@ from collections.abc import MutableMapping
 
 import pytest
 
-from sluiceway.keyedstate import KeyedStateStore
+from sluiceway.operators.keyed_state import KeyedStateStore
 from sluiceway.state import KeyedStateBackend, StateTable
 
 

@@ -13,8 +13,8 @@ from sluiceway import StateTtlConfig
 from sluiceway.clock import VirtualClock
 from sluiceway.errors import StateError
 from sluiceway.functions import AggregateFunction
-from sluiceway.keyedstate import KeyedStateStore
 from sluiceway.keygroups import KeyGroupRange
+from sluiceway.operators.keyed_state import KeyedStateStore
 from sluiceway.state import (
     AggregatingStateDescriptor,
     BackendContext,

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from sluiceway.clock import VirtualClock
 from sluiceway.functions import BroadcastState
-from sluiceway.keyedstate import KeyedStateStore
+from sluiceway.operators.keyed_state import KeyedStateStore
 from sluiceway.state import ListStateDescriptor, MapStateDescriptor
-from sluiceway.state_ttl import StateTtlConfig
+from sluiceway.state.ttl import StateTtlConfig
 
 
 @pytest.fixture(params=[None, StateTtlConfig("1h")], ids=["kept", "expiring"])

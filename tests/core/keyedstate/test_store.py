@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from sluiceway.errors import StateError, UnstableKeyError
 from sluiceway.functions import AggregateFunction, ReduceFunction
-from sluiceway.keyedstate import KeyedStateStore
+from sluiceway.operators.keyed_state import KeyedStateStore
 from sluiceway.state import (
     AggregatingStateDescriptor,
     ListStateDescriptor,

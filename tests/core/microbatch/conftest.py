@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.connector import END_OF_INPUT, Source, Wait
 from sluiceway.elements import Batch
-from sluiceway.runtime.microbatch.planner import BatchLimits, BatchPlanner
-from sluiceway.runtime.microbatch.reading import BatchReader, BatchWork, ReaderCache
-from sluiceway.runtime.microbatch.sidefiles import BatchRead, SideFiles
-from sluiceway.storage import CheckpointStorage
+from sluiceway.runtime.microbatch.batch_limits import BatchLimits
+from sluiceway.runtime.microbatch.batch_log import BatchLog, BatchRead
+from sluiceway.runtime.microbatch.batch_reader import BatchReader, BatchWork, ReaderCache
+from sluiceway.runtime.microbatch.planner import BatchPlanner
 from sluiceway_filesystem._local import LocalStorage
 
 QUICK = BatchLimits(records=10, wait_s=0.05, linger_s=0.01, time_s=2.0)
@@ -36,7 +37,7 @@ class Driver:
         cache: ReaderCache | None = None,
     ) -> None:
         self.source = source
-        self.files = SideFiles(storage, "run")
+        self.files = BatchLog(storage, "run")
         self.readers = readers
         self.limits = limits
         self.cache = cache

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.connector import (
     END_OF_INPUT,
     Boundedness,
@@ -23,14 +24,13 @@ from sluiceway.connector import (
     Source,
     Wait,
 )
-from sluiceway.connectors.collection import CollectionSource
-from sluiceway.connectors.function import FunctionSource
-from sluiceway.connectors.generator import GeneratorSource
+from sluiceway.connector.lib.collection import CollectionSource
+from sluiceway.connector.lib.function import FunctionSource
+from sluiceway.connector.lib.generator import GeneratorSource
 from sluiceway.elements import Batch
 from sluiceway.errors import ConnectorError
-from sluiceway.runtime.microbatch.planner import BatchLimits
-from sluiceway.runtime.microbatch.reading import BatchReader, ReaderCache
-from sluiceway.storage import CheckpointStorage
+from sluiceway.runtime.microbatch.batch_limits import BatchLimits
+from sluiceway.runtime.microbatch.batch_reader import BatchReader, ReaderCache
 from sluiceway_files import FilesSource
 from sluiceway_filesystem._local import LocalStorage
 

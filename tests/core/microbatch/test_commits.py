@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 import pytest
 
+from sluiceway.checkpoint_storage import CheckpointStorage, StoredFile
 from sluiceway.connector import CommittingSinkWriter, Sink, SinkWriter, Wait, WriterContext
-from sluiceway.connectors import CallbackSink
+from sluiceway.connector.lib import CallbackSink
 from sluiceway.elements import Batch
 from sluiceway.errors import CheckpointError, ConfigurationError, ConnectorError, StateError
 from sluiceway.functions import CheckpointedFunction, FunctionInitializationContext, FunctionSnapshotContext
-from sluiceway.runtime.microbatch.commits import CommitLog, CommitRecord
+from sluiceway.runtime.microbatch.commit_log import CommitLog, CommitRecord
 from sluiceway.runtime.microbatch.sinks import Written
 from sluiceway.runtime.microbatch.transactions import SingleBatch, StreamOfBatches
 from sluiceway.state import ListState, ListStateDescriptor
-from sluiceway.storage import CheckpointStorage, StoredFile
 from sluiceway.testing import BreakingSink, InjectedError
 from sluiceway_files import FilesSink
 from sluiceway_filesystem import sluiceway_checkpoint_storages

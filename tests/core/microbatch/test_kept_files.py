@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from sluiceway.connectors.collection import CollectionSource
-from sluiceway.connectors.function import FunctionSource
+from sluiceway.checkpoint_storage import CheckpointStorage
+from sluiceway.connector.lib.collection import CollectionSource
+from sluiceway.connector.lib.function import FunctionSource
 from sluiceway.errors import CheckpointError
 from sluiceway.runtime.microbatch import planner
-from sluiceway.runtime.microbatch.planner import BatchLimits, BatchPlanner
-from sluiceway.runtime.microbatch.stored import StoredSource
-from sluiceway.storage import CheckpointStorage
+from sluiceway.runtime.microbatch.batch_limits import BatchLimits
+from sluiceway.runtime.microbatch.planner import BatchPlanner
+from sluiceway.runtime.microbatch.spooled_source import SpooledSource
 
 Drive = Callable[..., Any]
 QUICK = BatchLimits(records=10, wait_s=0.05, linger_s=0.01, time_s=2.0)
@@ -34,7 +35,7 @@ def test_what_cannot_be_read_again_is_stored(drive: Drive, storage: CheckpointSt
         yield from range(35)
 
     driver = drive(FunctionSource(records), storage, 1)
-    assert isinstance(driver.planner.source, StoredSource)
+    assert isinstance(driver.planner.source, SpooledSource)
     assert driver.run_batch()
     work = driver.planner.work(1)[0]
     first, _ = driver.attempt(work)

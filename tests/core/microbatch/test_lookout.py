@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sluiceway.storage import CheckpointStorage
+from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.testing import ABORT, TestSource
 
 

@@ -9,22 +9,22 @@ from typing import Any
 import pytest
 
 from sluiceway import Pipeline
-from sluiceway.cli.found import tell_of_checkpoint, tell_where_to_go_on
-from sluiceway.config import Settings
+from sluiceway.cli.resume_hints import tell_of_checkpoint, tell_where_to_go_on
+from sluiceway.config.settings import Settings
 from sluiceway.errors import CheckpointError, StateError
 from sluiceway.plugins import default_manager
-from sluiceway.runtime.embedded import EmbeddedPlan
-from sluiceway.runtime.microbatch.runs import check_same, find_runs, is_finished, new_run
+from sluiceway.runtime.microbatch.run_directory import check_same, find_runs, is_finished, new_run
+from sluiceway.runtime.stepped import SteppedPlan
 
 
 def plan(
     name: str = "job", parallelism: int = 2, *, step: str = "count", groups: int | None = None
-) -> EmbeddedPlan:
+) -> SteppedPlan:
     flow = Pipeline(name, parallelism=parallelism, max_parallelism=groups)
     counts = flow.from_collection(["a"]).uid("words").key_by(lambda word: word).count().uid(step)
     counts.collect()
     settings = Settings(parallelism=parallelism)
-    return EmbeddedPlan.of(flow.graph(settings), settings, default_manager().services())
+    return SteppedPlan.of(flow.graph(settings), settings, default_manager().services())
 
 
 def storage(place: Path) -> Any:

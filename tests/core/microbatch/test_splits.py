@@ -19,9 +19,15 @@ from sluiceway.connector import (
     SimpleEnumerator,
     Source,
 )
-from sluiceway.connectors.collection import CollectionSource
+from sluiceway.connector.lib.collection import CollectionSource
 from sluiceway.errors import ConnectorError
-from sluiceway.runtime.microbatch.splits import Dealt, DrivenEnumerator, SplitsInTurn, deal_splits, plan_splits
+from sluiceway.runtime.microbatch.split_assignment import (
+    Dealt,
+    DrivenEnumerator,
+    SplitsInTurn,
+    deal_splits,
+    plan_splits,
+)
 
 
 class _Source(Source[Any]):

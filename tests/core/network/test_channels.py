@@ -10,12 +10,9 @@ from typing import Any
 
 import pytest
 
-from sluiceway.buffers import Buffer, NetworkBufferPool
-from sluiceway.carrier import Carrier, CarrierContext, Link
-from sluiceway.credit import GateCredits, Unlimited
 from sluiceway.elements import Batch, CancelCheckpointMarker, Watermark
 from sluiceway.errors import CorruptStreamError, SerializationError
-from sluiceway.network import NetworkTransport
+from sluiceway.network.credit import GateCredits, Unlimited
 from sluiceway.network.frames import (
     CREDIT,
     DATA,
@@ -28,8 +25,11 @@ from sluiceway.network.frames import (
     pack_credit,
     pack_open,
 )
+from sluiceway.network.transport import NetworkTransport
 from sluiceway.serializers import PickleSerializer
 from sluiceway.transport import ChannelId
+from sluiceway.transport.buffers import Buffer, NetworkBufferPool
+from sluiceway.transport.carrier import Carrier, CarrierContext, Link
 
 PICKLE = PickleSerializer()
 CHANNEL = ChannelId("edge", 1, 2, producer_at="far", consumer_at="near")

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import sluiceway as sw
 from sluiceway.elements import Batch, CheckpointBarrier, EndOfData, Watermark, WatermarkStatus
+from sluiceway.network.partitioners import HashPartitioner
 from sluiceway.operators.combining import Combiner, CombiningPartition
-from sluiceway.operators.windows.parts import Partial
-from sluiceway.partitioners import HashPartitioner
+from sluiceway.operators.windows.slice_types import Partial
 from sluiceway.steps import WindowStep
 from sluiceway.testing import every_way
 from sluiceway.windows import CountTrigger, SlidingEventTimeWindows, TumblingEventTimeWindows

@@ -9,7 +9,7 @@ import pytest
 
 import sluiceway as sw
 from sluiceway.api.replay import replaying
-from sluiceway.config import Settings
+from sluiceway.config.settings import Settings
 
 Connected = Callable[[Any], sw.DataStream[Any]]
 

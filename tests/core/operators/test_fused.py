@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluiceway.faults import MISSING, locate
 from sluiceway.functions import MapFunction
-from sluiceway.operators.fusedloops import called_function, generate
+from sluiceway.operators.fused_loops import called_function, generate
+from sluiceway.record_errors import MISSING, locate
 from sluiceway.steps import FilterStep, FlatMapStep, MapStep, Step
 
 STEPS: list[tuple[str, Step]] = [

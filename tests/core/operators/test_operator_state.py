@@ -8,7 +8,7 @@ import sluiceway as sw
 from sluiceway.connector import Sink, SinkWriter
 from sluiceway.errors import SerializationError, StateError
 from sluiceway.functions import FunctionInitializationContext, FunctionSnapshotContext
-from sluiceway.operators.operatorstate import ListMode, SubtaskLists, share_of_lists
+from sluiceway.operators.operator_state import ListMode, SubtaskLists, share_of_lists
 from sluiceway.testing import EOF, PAUSE, OperatorHarness, PipelineHarness, TestSource
 
 SEEN = sw.ListStateDescriptor("seen", int)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sluiceway as sw
-from sluiceway.config import Settings
+from sluiceway.config.settings import Settings
 from sluiceway.elements import (
     MAX_WATERMARK,
     MIN_WATERMARK,

@@ -12,10 +12,10 @@ import pytest
 from sluiceway.engine import Engine
 from sluiceway.errors import MissingExtraError, PluginError, UnknownNameError
 from sluiceway.hooks import Offer, hookimpl
-from sluiceway.installing import install_command
 from sluiceway.metrics import MetricsReporter
 from sluiceway.plugins import PluginManager, Problem, default_manager
 from sluiceway.plugins.kinds import CLI_COMMAND, KINDS, METRICS_REPORTER, STATE_BACKEND, TRANSPORT
+from sluiceway.util.install_hints import install_command
 
 GOOD = """
     from sluiceway.metrics import MetricsReporter
@@ -80,7 +80,7 @@ def test_finding_a_plugin_imports_its_module_but_nothing_that_its_offers_load(si
         """,
     )
     (site.folder / "lazy_private.py").write_text(
-        "from sluiceway.runtime.localtransport import LocalTransport as make"
+        "from sluiceway.network.local_channel import LocalTransport as make"
     )
     manager = manage()
     assert "lazy" not in sys.modules

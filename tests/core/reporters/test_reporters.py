@@ -15,8 +15,8 @@ from sluiceway.clock import VirtualClock
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import ConfigurationError
 from sluiceway.metrics import JobMetrics, SubtaskMetrics
-from sluiceway.reporters.jsonl import JsonLinesReporter
-from sluiceway.reporters.log import LogReporter
+from sluiceway.runtime.reporters.jsonl import JsonLinesReporter
+from sluiceway.runtime.reporters.log import LogReporter
 
 METRICS = JobMetrics(
     "wc",

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 import sluiceway as sw
 from sluiceway.clock import VirtualClock
-from sluiceway.config import Settings
+from sluiceway.config.settings import Settings
 from sluiceway.connector import END_OF_INPUT, Poll, Reader
 from sluiceway.elements import MAX_WATERMARK, Batch
 from sluiceway.eventtime import WatermarkStrategy
-from sluiceway.runtime.alignment import AlignedReader
-from sluiceway.runtime.jobmanager.alignment import AlignmentCoordinator
-from sluiceway.runtime.sourcetime import SourceTime
+from sluiceway.runtime.jobmanager.watermark_alignment import AlignmentCoordinator
+from sluiceway.runtime.task.source_watermarks import SourceTime
+from sluiceway.runtime.task.watermark_alignment import AlignedReader
 from sluiceway.testing import EOF, PAUSE, PipelineHarness, TestSource, run_pipeline
 
 

@@ -6,7 +6,9 @@ import sys
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from sluiceway.runtime.background import HelperThread
+from patience import PATIENT_S
+
+from sluiceway.runtime.loop.blocking_io import HelperThread
 
 
 def test_threads_take_short_turns_while_there_is_work_beside_a_loop() -> None:
@@ -52,6 +54,6 @@ def test_work_that_would_end_its_thread_is_told_of_as_well() -> None:
     told: list[BaseException | None] = []
     helper = HelperThread(mails.put)
     helper.run(lambda: sys.exit(3), lambda value, error: told.append(error))
-    mails.get(timeout=60)()
+    mails.get(timeout=PATIENT_S)()
     helper.close()
     assert "raised SystemExit(3), which is meant to end a process" in str(told[0])

@@ -15,8 +15,8 @@ import pytest
 from sluiceway.clock import VirtualClock
 from sluiceway.elements import CheckpointBarrier
 from sluiceway.operators import OperatorSnapshot
-from sluiceway.operators.operatorstate import ListMode, ListSnapshot
-from sluiceway.runtime.jobmanager.checkpoints import (
+from sluiceway.operators.operator_state import ListMode, ListSnapshot
+from sluiceway.runtime.jobmanager.checkpoint_coordinator import (
     CheckpointCoordinator,
     CheckpointPolicy,
     CheckpointRecord,
@@ -24,9 +24,9 @@ from sluiceway.runtime.jobmanager.checkpoints import (
     Participants,
     SavepointRequest,
 )
-from sluiceway.runtime.poller import Poller
-from sluiceway.runtime.snapshots import TaskSnapshot
-from sluiceway.runtime.worker import Scheduled, Worker
+from sluiceway.runtime.loop.poller import Poller
+from sluiceway.runtime.loop.tasklet import Scheduled, TaskletLoop
+from sluiceway.runtime.task.snapshot import TaskSnapshot
 
 
 class Job:
@@ -34,7 +34,7 @@ class Job:
 
     def __init__(self, **policy: Any) -> None:
         self.clock = VirtualClock(1_000)
-        self.timers = Worker(self.clock, Mock(spec=Poller))
+        self.timers = TaskletLoop(self.clock, Mock(spec=Poller))
         self.running = {"source": (0, 0), "sink": (1, 0)}
         self.finished: tuple[tuple[int, int], ...] = ()
         self.left: dict[tuple[int, int], TaskSnapshot] = {}
@@ -69,7 +69,7 @@ class Job:
         first = "source" if "source" in self.running else "sink"
         return Participants(dict(self.running), (first,), self.finished) if self.all_running else None
 
-    def left_nothing(self, where: tuple[int, int]) -> TaskSnapshot | None:
+    def empty_final_snapshot(self, where: tuple[int, int]) -> TaskSnapshot | None:
         return self.left.get(where)
 
     def enumerators(self, checkpoint_id: int) -> dict[str, Any]:

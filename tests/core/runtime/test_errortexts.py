@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from patience import PATIENT_S
 
 from sluiceway.errors import FunctionContractError
-from sluiceway.runtime import errortexts
-from sluiceway.runtime.cluster import shipping
-from sluiceway.runtime.cluster.shipping import RemoteTraceback, WorkerError, dump_error, load_error
-from sluiceway.runtime.errortexts import cut, describe, format_error, within
-from sluiceway.runtime.failure import explain_failure
+from sluiceway.runtime.cluster import pickling as shipping
+from sluiceway.runtime.cluster.pickling import RemoteTraceback, WorkerError, dump_error, load_error
+from sluiceway.runtime.failures import error_texts as errortexts
+from sluiceway.runtime.failures.error_texts import cut, describe, format_error, within
+from sluiceway.runtime.failures.explanation import explain_failure
 
 released = threading.Event()
 
@@ -29,14 +30,14 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     released.set()
     for thread in set(threading.enumerate()) - before:
-        thread.join(60)
+        thread.join(PATIENT_S)
 
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time enough on a loaded machine, for exceptions that are large and do not hang."""
     for module in (errortexts, shipping):
-        monkeypatch.setattr(module, "LIMIT_S", 120.0)
+        monkeypatch.setattr(module, "LIMIT_S", PATIENT_S)
 
 
 class SilentError(Exception):

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import pytest
 
 import sluiceway as sw
-from sluiceway.config import Settings
+from sluiceway.config.settings import Settings
 from sluiceway.connector import Boundedness
 from sluiceway.engine import JobStatus
 from sluiceway.errors import (
@@ -20,8 +20,8 @@ from sluiceway.errors import (
     SuppressRestartsError,
 )
 from sluiceway.runtime.jobmanager.failover import KEPT
-from sluiceway.runtime.jobmanager.repeated import RepeatedFailures
-from sluiceway.runtime.local import LocalJob
+from sluiceway.runtime.jobmanager.repeated_failures import RepeatedFailures
+from sluiceway.runtime.local.engine import LocalJob
 
 
 class FailsOnce(sw.MapFunction[int, int]):
@@ -108,7 +108,7 @@ def test_a_record_that_always_fails_ends_the_job_with_its_traceback(
     assert 'raise self.error("no good")' in logged[0]
     assert "record: 57" in logged[0]
     assert ".on_error" in logged[0]
-    assert "runtime/task.py" not in logged[0]
+    assert "runtime/task/task.py" not in logged[0]
     assert not any("\n" in line for line in logged[1:]), "the traceback comes with the first of its kind"
 
 

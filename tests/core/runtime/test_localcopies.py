@@ -11,13 +11,13 @@ from zlib import crc32
 import pytest
 
 import sluiceway as sw
-from sluiceway.checkpoints.reading import StateReader
-from sluiceway.config import Settings
-from sluiceway.connectors.generator import GeneratorSource
+from sluiceway.checkpoint.restore import StateReader
+from sluiceway.checkpoint_storage import CheckpointStorage
+from sluiceway.config.settings import Settings
+from sluiceway.connector.lib.generator import GeneratorSource
 from sluiceway.errors import CheckpointError, ConfigurationError
 from sluiceway.plugins import default_manager
-from sluiceway.runtime.localcopies import LocalCopies, keep_copies, with_local_copies
-from sluiceway.storage import CheckpointStorage
+from sluiceway.runtime.taskmanager.local_recovery import LocalCopies, keep_copies, with_local_copies
 from sluiceway.testing import InjectedError
 from sluiceway.testing.conformance.checkpoint_storage import CheckpointStorageConformance
 

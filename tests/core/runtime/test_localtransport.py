@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sluiceway.credit import Unlimited
 from sluiceway.elements import Batch
-from sluiceway.runtime.localtransport import LocalTransport
+from sluiceway.network.credit import Unlimited
+from sluiceway.network.local_channel import LocalTransport
 from sluiceway.testing.conformance.channels import SERIALIZER, ChannelConformance, Moves, Worker
 from sluiceway.transport import ChannelId
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sluiceway.checkpoints import CHECKPOINT, METADATA, SAVEPOINT, CheckpointMetadata, encode_metadata
+from sluiceway.checkpoint import CHECKPOINT, METADATA, SAVEPOINT, CheckpointMetadata, encode_metadata
 from sluiceway.errors import CheckpointError
-from sluiceway.runtime.resuming import find_newest, find_resumable, note_stop
+from sluiceway.runtime.jobmanager.resume import find_newest, find_resumable, note_stop
 from sluiceway_filesystem._storage import open_storage
 
 

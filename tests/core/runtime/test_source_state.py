@@ -8,7 +8,7 @@ import sluiceway as sw
 from sluiceway.clock import VirtualClock
 from sluiceway.connector import Boundedness, Enumerator, SimpleEnumerator, SimpleReader, Source, Wait
 from sluiceway.errors import ConnectorError, StateError
-from sluiceway.runtime.jobmanager.sources import SourceCoordinator
+from sluiceway.runtime.jobmanager.source_coordinator import SourceCoordinator
 from sluiceway.testing import EOF, PAUSE, PipelineHarness, TestSource
 
 

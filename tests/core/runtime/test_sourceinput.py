@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
 from sluiceway.clock import VirtualClock
-from sluiceway.config import Settings
+from sluiceway.config.settings import Settings
 from sluiceway.connector import END_OF_INPUT, Poll, Reader, Wait
-from sluiceway.connectors import CollectionSource
+from sluiceway.connector.lib import CollectionSource
 from sluiceway.elements import (
     MAX_WATERMARK,
     MIN_WATERMARK,
@@ -19,7 +20,7 @@ from sluiceway.elements import (
     WatermarkStatus,
 )
 from sluiceway.eventtime import WatermarkGenerator, WatermarkOutput, WatermarkStrategy
-from sluiceway.runtime.inputs import SourceInput
+from sluiceway.runtime.task.inputs import SourceInput
 
 
 class Scripted(Reader[int]):
@@ -148,3 +149,29 @@ def test_without_a_strategy_records_come_as_they_are_and_time_stands_still() -> 
     assert [source.poll() for _ in range(2)] == [Batch([5]), Wait()]
     assert source.watermark == MIN_WATERMARK
     assert source.poll() == Watermark(MAX_WATERMARK)
+
+
+class Snapshotted(Scripted):
+    """Returns a split of its own for each snapshot, and notes those that are reported as complete."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.completed: list[Any] = []
+
+    def snapshot(self) -> list[Any]:
+        return [Part("a")]
+
+    def checkpoint_completed(self, splits: Sequence[Any]) -> None:
+        self.completed.extend(splits)
+
+
+def test_splits_of_a_checkpoint_that_was_aborted_are_not_kept() -> None:
+    """Checkpoints may fail for as long as the job runs, where that is tolerated."""
+    reader = Snapshotted()
+    source = source_input(None, reader)
+    aborted = weakref.ref(source.snapshot(1)[0])
+    kept = source.snapshot(2)
+    source.abort_checkpoint(1)
+    assert aborted() is None
+    source.checkpoint_completed(2)
+    assert reader.completed == list(kept)

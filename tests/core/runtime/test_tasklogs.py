@@ -15,7 +15,7 @@ from textwrap import dedent
 import pytest
 
 import sluiceway as sw
-from sluiceway.connectors import DiscardSink
+from sluiceway.connector.lib import DiscardSink
 
 LOGGER = logging.getLogger("mine")
 
@@ -130,7 +130,7 @@ def test_during_a_run_the_handlers_of_the_root_logger_have_the_fields(caplog: py
 PROGRAM = """
     import logging, sys
     import sluiceway as sw
-    from sluiceway.connectors import DiscardSink
+    from sluiceway.connector.lib import DiscardSink
 
     def talk(value):
         logging.getLogger("mine").info("told")

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENT_S
 
 import sluiceway as sw
 from sluiceway.connector import Source
 from sluiceway.engine import JobStatus
 from sluiceway.errors import ConnectorError, FunctionContractError
-from sluiceway.runtime import threadedfunction
-from sluiceway.runtime.threadedfunction import ThreadedFunctionSource
+from sluiceway.runtime.source import threaded_function as threadedfunction
+from sluiceway.runtime.source.threaded_function import ThreadedFunctionSource
 from sluiceway.testing import NumberFiles
 from sluiceway.testing.conformance.source import SourceConformance
 from sluiceway.testing.drivers import SourceDriver, drive_source
@@ -262,7 +263,7 @@ def test_a_function_that_does_not_end_is_left_to_itself_and_told_of(
     assert "deaf() has not ended within 0.05 s of the end of its task" in caplog.text
     (left,) = [thread for thread in threading.enumerate() if thread.name.startswith("sluiceway-source-")]
     gate.set()
-    left.join(60)
+    left.join(PATIENT_S)
     assert not left.is_alive()
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from sluiceway.config import Settings
-from sluiceway.runtime.wiring import open_gate
+from sluiceway.config.settings import Settings
+from sluiceway.runtime.task.channels import open_gate
 from sluiceway.transport import ChannelId, CreditSource
 
 
@@ -33,7 +33,7 @@ def credit_of(*producers_at: str, feedback: tuple[str, ...] = ()) -> list[int | 
     inputs = [input_from(producers_at, False), input_from(feedback, True)]
     deployment: Any = SimpleNamespace(settings=Settings(), inputs=inputs, serializers=())
     transport: Any = Opened()
-    open_gate(deployment, transport, lambda gate, channel: None, lambda: None)
+    open_gate(deployment, transport, lambda gate, channel: None)
     opened: list[int | None] = transport.credit
     return opened
 

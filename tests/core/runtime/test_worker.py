@@ -11,8 +11,8 @@ import pytest
 
 from sluiceway.clock import SystemClock, VirtualClock
 from sluiceway.connector import Wait
-from sluiceway.runtime.poller import Poller, SelectorPoller
-from sluiceway.runtime.worker import Progress, Tasklet, Worker
+from sluiceway.runtime.loop.poller import Poller, SelectorPoller
+from sluiceway.runtime.loop.tasklet import Progress, Tasklet, TaskletLoop
 
 
 class Scripted(Tasklet):
@@ -25,13 +25,13 @@ class Scripted(Tasklet):
 
 
 @pytest.fixture
-def worker() -> Iterator[Worker]:
+def worker() -> Iterator[TaskletLoop]:
     poller = SelectorPoller()
-    yield Worker(SystemClock(), poller)
+    yield TaskletLoop(SystemClock(), poller)
     poller.close()
 
 
-def test_tasklets_run_in_turn_until_all_are_done(worker: Worker) -> None:
+def test_tasklets_run_in_turn_until_all_are_done(worker: TaskletLoop) -> None:
     seen: list[str] = []
 
     def say(name: str) -> Callable[[], Progress]:
@@ -68,7 +68,7 @@ def test_a_tasklet_may_make_several_short_steps_a_turn(
             return self.at
 
     clock, poller = Hand(), SelectorPoller()
-    worker = Worker(clock, poller)
+    worker = TaskletLoop(clock, poller)
     seen: list[str] = []
 
     def say(name: str) -> Callable[[], Progress]:
@@ -92,7 +92,7 @@ def test_a_tasklet_may_make_several_short_steps_a_turn(
 
 def test_a_turn_is_over_when_nothing_is_left_to_do() -> None:
     poller = SelectorPoller()
-    worker = Worker(VirtualClock(), poller)
+    worker = TaskletLoop(VirtualClock(), poller)
     seen: list[str] = []
 
     def say(name: str) -> Callable[[], Progress]:
@@ -110,7 +110,7 @@ def test_a_turn_is_over_when_nothing_is_left_to_do() -> None:
 
 def test_mails_and_files_do_not_wait_for_long_steps_of_others() -> None:
     clock, poller = VirtualClock(), SelectorPoller()
-    worker = Worker(clock, poller)
+    worker = TaskletLoop(clock, poller)
     seen: list[str] = []
 
     def long(name: str) -> Callable[[], Progress]:
@@ -131,7 +131,7 @@ def test_mails_and_files_do_not_wait_for_long_steps_of_others() -> None:
     assert seen == [said for name in "abab" for said in (name, f"{name}'s mail")]
 
 
-def test_a_wake_up_during_a_step_is_not_lost(worker: Worker) -> None:
+def test_a_wake_up_during_a_step_is_not_lost(worker: TaskletLoop) -> None:
     tasklet = Scripted()
 
     def idle_but_woken() -> Progress:
@@ -144,7 +144,7 @@ def test_a_wake_up_during_a_step_is_not_lost(worker: Worker) -> None:
     assert not tasklet.actions
 
 
-def test_it_sleeps_until_a_file_is_ready(worker: Worker) -> None:
+def test_it_sleeps_until_a_file_is_ready(worker: TaskletLoop) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
@@ -167,7 +167,7 @@ def test_it_sleeps_until_a_file_is_ready(worker: Worker) -> None:
         assert tasklet.idle_s > 0
 
 
-def test_it_sleeps_until_a_deadline(worker: Worker) -> None:
+def test_it_sleeps_until_a_deadline(worker: TaskletLoop) -> None:
     clock = SystemClock()
     tasklet = Scripted()
     until = clock.monotonic() + 0.05
@@ -185,7 +185,7 @@ def test_it_sleeps_until_a_deadline(worker: Worker) -> None:
     worker.run()
 
 
-def test_a_tasklet_that_waits_again_and_again_keeps_one_deadline(worker: Worker) -> None:
+def test_a_tasklet_that_waits_again_and_again_keeps_one_deadline(worker: TaskletLoop) -> None:
     clock = SystemClock()
     tasklet = Scripted()
 
@@ -202,7 +202,7 @@ def test_a_tasklet_that_waits_again_and_again_keeps_one_deadline(worker: Worker)
     assert not worker._deadlines, "nor does it keep one when it is done"
 
 
-def test_a_mail_from_another_thread_ends_the_sleep(worker: Worker) -> None:
+def test_a_mail_from_another_thread_ends_the_sleep(worker: TaskletLoop) -> None:
     tasklet = Scripted()
 
     def rest() -> Progress:
@@ -216,7 +216,7 @@ def test_a_mail_from_another_thread_ends_the_sleep(worker: Worker) -> None:
     thread.join()
 
 
-def test_mails_are_read_even_when_no_tasklet_is_left(worker: Worker) -> None:
+def test_mails_are_read_even_when_no_tasklet_is_left(worker: TaskletLoop) -> None:
     seen: list[int] = []
 
     def last() -> Progress:
@@ -242,7 +242,7 @@ def test_time_is_the_given_clocks() -> None:
         def close(self) -> None: ...
 
     clock = VirtualClock()
-    worker = Worker(clock, NoPoller())
+    worker = TaskletLoop(clock, NoPoller())
     tasklet = Scripted()
 
     def blocked() -> Progress:
@@ -330,7 +330,7 @@ def test_many_wakes_are_one() -> None:
 
 def test_a_mail_that_a_deadline_has_posted_is_read_in_the_same_go() -> None:
     clock, poller = VirtualClock(), SelectorPoller()
-    worker = Worker(clock, poller)
+    worker = TaskletLoop(clock, poller)
     seen: list[str] = []
     worker.at(0.0, lambda: worker.mail(lambda: seen.append("posted")))
     worker.run_ready()
@@ -343,7 +343,7 @@ def test_a_cancelled_call_is_not_made_and_holds_nothing() -> None:
         pass
 
     clock = VirtualClock()
-    worker = Worker(clock, Mock(spec=Poller))
+    worker = TaskletLoop(clock, Mock(spec=Poller))
     made: list[int] = []
     held = Held()
     gone = weakref.ref(held)
@@ -363,7 +363,7 @@ def test_a_cancelled_call_is_not_made_and_holds_nothing() -> None:
 
 def test_cancelled_calls_do_not_fill_the_heap() -> None:
     clock = VirtualClock()
-    worker = Worker(clock, Mock(spec=Poller))
+    worker = TaskletLoop(clock, Mock(spec=Poller))
     made: list[int] = []
     worker.at(1.0, lambda: made.append(0))
     kept = [worker.at(1000.0 + n, lambda n=n: made.append(n)) for n in range(1, 11)]  # type: ignore[misc]
@@ -379,7 +379,7 @@ def test_cancelled_calls_do_not_fill_the_heap() -> None:
 
 def test_a_call_that_is_posted_may_be_cancelled_before_the_loop_has_read_of_it() -> None:
     clock = VirtualClock()
-    worker = Worker(clock, Mock(spec=Poller))
+    worker = TaskletLoop(clock, Mock(spec=Poller))
     made: list[str] = []
     soon, later = worker.post(lambda: made.append("soon"), 0), worker.post(lambda: made.append("later"), 1.0)
     kept = worker.post(lambda: made.append("kept"), 1.0)
@@ -394,7 +394,7 @@ def test_a_call_that_is_posted_may_be_cancelled_before_the_loop_has_read_of_it()
 
 def test_a_tasklet_that_waits_shortly_and_long_in_turn_leaves_no_deadlines_behind() -> None:
     clock = VirtualClock()
-    worker = Worker(clock, Mock(spec=Poller))
+    worker = TaskletLoop(clock, Mock(spec=Poller))
 
     class InTurn(Tasklet):
         steps = 0

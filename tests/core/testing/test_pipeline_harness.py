@@ -9,7 +9,7 @@ import pytest
 
 import sluiceway as sw
 from sluiceway.connector import END_OF_INPUT, Poll, Reader, ReaderContext, SimpleReader, Wait
-from sluiceway.connectors import DiscardSink
+from sluiceway.connector.lib import DiscardSink
 from sluiceway.testing import EOF, PAUSE, CollectingSink, PipelineHarness, TestSource, run_pipeline
 
 

@@ -11,6 +11,8 @@ from sluiceway.connector import Source
 from sluiceway.testing.conformance.source import SourceConformance
 from sluiceway.testing.drivers import SourceDriver
 
+pytestmark = pytest.mark.docs
+
 EVENTS = list(nexmark_events(50_000))
 BIDS = [event for event in EVENTS if isinstance(event, Bid)]
 AUCTIONS = [event for event in EVENTS if isinstance(event, Auction)]

@@ -17,9 +17,12 @@ from examples.nexmark import (
     nexmark_events,
     watermarks_of,
 )
+from patience import PATIENT_S
 
 import sluiceway as sw
 from sluiceway.testing import EOF, PAUSE, CollectingSink, PipelineHarness, TestSource, every_way
+
+pytestmark = pytest.mark.docs
 
 ROOT = Path(__file__).parents[3]
 BASE = NexmarkConfig().base_time
@@ -104,7 +107,12 @@ def test_there_is_an_independent_computation_for_each() -> None:
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENT_S,
+        check=False,
     )
 
 

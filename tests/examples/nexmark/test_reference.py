@@ -2,7 +2,10 @@
 
 from collections.abc import Sequence
 
+import pytest
 from examples.nexmark import REFERENCE, Auction, Bid, Event, Person
+
+pytestmark = pytest.mark.docs
 
 DAY = 86_400_000
 

@@ -1,10 +1,13 @@
 """Auctions close when event time comes to their ends, whatever comes first, and nothing is remembered longer."""
 
+import pytest
 from examples.nexmark import Auction, Bid
 from examples.nexmark.queries.winning import CloseAuctions, Sale
 
 import sluiceway as sw
 from sluiceway.testing import TwoInputOperatorHarness
+
+pytestmark = pytest.mark.docs
 
 
 def auction(time: int, expires: int) -> Auction:

@@ -18,9 +18,9 @@ import pytest
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 from fsspec.spec import AbstractBufferedFile
 
+from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.errors import CheckpointError, ConfigurationError, MissingExtraError
 from sluiceway.plugins import default_manager
-from sluiceway.storage import CheckpointStorage
 from sluiceway.testing.conformance.checkpoint_storage import CheckpointStorageConformance
 from sluiceway_filesystem import sluiceway_checkpoint_storages
 from sluiceway_filesystem._local import LocalStorage

@@ -13,14 +13,15 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from patience import PATIENT_S
 
 import sluiceway as sw
-from sluiceway.checkpoints import CheckpointDirectory, find_checkpoints
+from sluiceway.checkpoint import CheckpointDirectory, find_checkpoints
+from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.clock import SystemClock
-from sluiceway.connectors.generator import GeneratorSource
+from sluiceway.connector.lib.generator import GeneratorSource
 from sluiceway.errors import CheckpointError
 from sluiceway.plugins import default_manager
-from sluiceway.storage import CheckpointStorage
 from sluiceway.testing import KeySequence, NumberFiles
 from sluiceway.testing.conformance.checkpoint_storage import CheckpointStorageConformance
 from sluiceway_filesystem._storage import open_storage
@@ -46,10 +47,10 @@ def server() -> Iterator[str]:
     )
     url = f"http://127.0.0.1:{port}"
     try:
-        until = time.monotonic() + 60
+        until = time.monotonic() + PATIENT_S
         while True:
             try:
-                urllib.request.urlopen(f"{url}/moto-api/", timeout=5).close()
+                urllib.request.urlopen(f"{url}/moto-api/", timeout=PATIENT_S).close()
                 break
             except OSError:
                 assert process.poll() is None, "the server has ended"

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from patience import PATIENT_S
 
 from sluiceway.connector import Wait
 from sluiceway.errors import ConfigurationError, ConnectorError, MissingExtraError, UnknownNameError
@@ -532,4 +533,4 @@ def test_importing_the_plugin_imports_none_of_its_code() -> None:
         "assert connector.source('a').name == 'FilesSource' and connector.sink('a').name == 'FilesSink'\n"
         "assert 'pyarrow' not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=PATIENT_S)

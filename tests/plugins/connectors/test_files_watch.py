@@ -14,13 +14,14 @@ from typing import Any
 
 import fsspec
 import pytest
+from patience import PATIENT_S
 
 import sluiceway as sw
 from sluiceway.clock import VirtualClock
 from sluiceway.connector import Boundedness, EnumeratorContext
 from sluiceway.engine import JobStatus
 from sluiceway.errors import ConfigurationError, ConnectorError
-from sluiceway.runtime.microbatch.splits import DrivenEnumerator
+from sluiceway.runtime.microbatch.split_assignment import DrivenEnumerator
 from sluiceway_files import FilesSink, FilesSource
 from sluiceway_files._watching import Discovered, WatchingEnumerator
 
@@ -85,7 +86,7 @@ def look(enumerator: WatchingEnumerator, context: Context, after_ms: int = 1000)
     before = len(context.assigned)
     context.clock.advance(after_ms)
     enumerator.run()
-    assert context.woken.acquire(timeout=60)
+    assert context.woken.acquire(timeout=PATIENT_S)
     enumerator.run()
     return context.assigned[before:]
 
@@ -239,7 +240,7 @@ def test_engines_that_drive_the_enumerator_themselves_are_given_what_comes(tmp_p
         assert driven.take() == {}
         put(tmp_path / "a.txt", "a\n")
         while not driven.taken(1):
-            assert driven.step(timeout_s=60)
+            assert driven.step(timeout_s=PATIENT_S)
         ((split,),) = driven.take().values()
         assert Path(split.path).name == "a.txt"
         state = driven.snapshot()
@@ -247,7 +248,7 @@ def test_engines_that_drive_the_enumerator_themselves_are_given_what_comes(tmp_p
         driven.request(0)
         put(tmp_path / "b.txt", "b\n")
         while not driven.taken(0):
-            assert driven.step(timeout_s=60)
+            assert driven.step(timeout_s=PATIENT_S)
         ((split,),) = driven.take().values()
         assert Path(split.path).name == "b.txt"
 
@@ -256,11 +257,9 @@ def test_engines_that_drive_the_enumerator_themselves_are_given_what_comes(tmp_p
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    for _ in range(6000):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    pytest.fail("it never came to that")
+    async with asyncio.timeout(PATIENT_S):
+        while not condition():
+            await asyncio.sleep(0.01)
 
 
 def lines(out: Path) -> list[str]:

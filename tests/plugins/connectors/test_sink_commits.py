@@ -24,7 +24,7 @@ import pytest
 
 import sluiceway as sw
 from sluiceway.connector import Poll, Reader, ReaderContext, Sink, Wait
-from sluiceway.connectors import GeneratorSource
+from sluiceway.connector.lib import GeneratorSource
 from sluiceway.engine import JobStatus
 from sluiceway.testing import BreakingSink, InjectedError, KeySequence
 from sluiceway_files import FilesSink

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from patience import PATIENT_S
 
 from sluiceway.clock import VirtualClock
 from sluiceway.connector import DeliveryGuarantee, Sink, Wait
@@ -67,10 +68,10 @@ class Receiver:
                 last.bind((HOST, 0))
                 self._last_port = last.getsockname()[1]
                 last.connect((HOST, self.port))
-            self._acceptor.join(10)
+            self._acceptor.join(PATIENT_S)
             self.listener.close()
             for thread in self._threads:
-                thread.join(10)
+                thread.join(PATIENT_S)
                 assert not thread.is_alive()
             assert self.errors == []
         return self.received
@@ -153,7 +154,7 @@ def test_a_server_that_does_not_read_holds_the_writer_back(receive: Callable[...
     go_on = threading.Event()
 
     def script(connection: socket.socket) -> bytes:
-        assert go_on.wait(20)
+        assert go_on.wait(PATIENT_S)
         return read_all(connection)
 
     receiver = receive(script)
@@ -304,4 +305,4 @@ def test_importing_the_plugin_imports_none_of_its_code() -> None:
         "connector = offer.load()\n"
         "assert connector.source is s.SocketSource and connector.sink is s.SocketSink\n"
     )
-    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=PATIENT_S)

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from patience import PATIENT_S
 
 from sluiceway.clock import SystemClock, VirtualClock
 from sluiceway.connector import END_OF_INPUT, Boundedness, Source, Wait
@@ -52,7 +53,7 @@ class Server:
 
     def close(self) -> None:
         if self._thread is not None:
-            self._thread.join(10)
+            self._thread.join(PATIENT_S)
             assert not self._thread.is_alive()
         self.listener.close()
         assert self.errors == []
@@ -147,7 +148,7 @@ def test_nothing_to_read_is_a_wait_for_the_connection(server: Server) -> None:
 
     def script(connection: socket.socket) -> None:
         connection.sendall(b"first\nsec")
-        assert go_on.wait(10)
+        assert go_on.wait(PATIENT_S)
         connection.sendall(b"ond\n")
 
     server.serve(script)
@@ -175,7 +176,7 @@ def test_a_broken_connection_ends_it_like_a_closed_one(server: Server) -> None:
 
     def script(connection: socket.socket) -> None:
         connection.sendall(b"one\ntwo\nhal")
-        assert received.wait(10)  # what is not read yet goes down with a reset
+        assert received.wait(PATIENT_S)  # what is not read yet goes down with a reset
         resets(b"f")(connection)
 
     server.serve(script)
@@ -317,7 +318,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         answer = answers[host]
         if isinstance(answer, threading.Event):
-            assert answer.wait(10)
+            assert answer.wait(PATIENT_S)
             answer = []
         if isinstance(answer, Exception):
             raise answer

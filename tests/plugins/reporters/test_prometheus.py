@@ -11,11 +11,12 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
+from patience import PATIENT_S
 from prometheus_client.parser import text_string_to_metric_families
 
 import sluiceway as sw
-from sluiceway.config import resolve
-from sluiceway.connectors import DiscardSink
+from sluiceway.config.settings import resolve
+from sluiceway.connector.lib import DiscardSink
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import ConfigurationError
 from sluiceway.metrics import JobMetrics, SubtaskMetrics
@@ -57,7 +58,7 @@ METRICS = JobMetrics(
 
 
 def read(port: int) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENT_S) as answer:
         text = answer.read().decode()
     samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
     found = {(s.name, frozenset(s.labels.items())): s.value for s in samples}

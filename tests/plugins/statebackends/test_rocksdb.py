@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import sluiceway_rocksdb._backend
-import sluiceway_rocksdb._places
-import sluiceway_rocksdb._rows
+import sluiceway_rocksdb._local_directories
+import sluiceway_rocksdb._row_values
 import sluiceway_rocksdb._table
 from sluiceway.errors import SerializationError, StateError
 from sluiceway.keygroups import KeyGroupRange
@@ -114,8 +114,10 @@ def test_a_batch_gets_what_it_lacks_at_once(make: Make, monkeypatch: pytest.Monk
     keys = [f"key{i}" for i in range(100)]
     table.entries().update(dict.fromkeys(keys, 1))
     calls: list[int] = []
-    get_all = backend.database.get_all
-    monkeypatch.setattr(backend.database, "get_all", lambda places: calls.append(len(places)) or get_all(places))
+    get_all = backend.store.database.get_all
+    monkeypatch.setattr(
+        backend.store.database, "get_all", lambda places: calls.append(len(places)) or get_all(places)
+    )
     entries = table.working([*keys, "new", keys[0]])
     assert type(entries) is dict, "what is there is looked up at the speed of a dict"
     assert {key: entries.get(key) for key in [*keys, "new"]} == {**dict.fromkeys(keys, 1), "new": None}
@@ -132,7 +134,7 @@ def test_what_is_whole_in_memory_is_not_looked_up_in_the_database(
     dict(backend.snapshot().groups)
     del table.entries("w")["key5"]
     for name in ("get", "get_all", "rows"):
-        monkeypatch.setattr(backend.database, name, lambda *args: pytest.fail("it is in memory"))
+        monkeypatch.setattr(backend.store.database, name, lambda *args: pytest.fail("it is in memory"))
     assert table.entries("w").get("new") is None
     assert "key5" not in table.entries("w")
     table.working([f"key{i}" for i in range(90, 110)], "w")["key100"] = 100
@@ -257,7 +259,7 @@ def test_equal_keys_meet_in_one_row_whatever_their_types(make: Make) -> None:
 
 
 def test_keys_of_one_hash_do_not_mix(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (sluiceway_rocksdb._table, sluiceway_rocksdb._rows):
+    for module in (sluiceway_rocksdb._table, sluiceway_rocksdb._row_values):
         monkeypatch.setattr(module, "stable_hash", lambda key: 5)
     backend = make(cache=1)
     entries = backend.table(COUNT).entries()
@@ -446,12 +448,12 @@ def test_a_snapshot_outlives_its_backend(make: Make, tmp_path: Path) -> None:
 
 
 def test_a_directory_goes_also_when_it_is_collected_while_another_is_made(tmp_path: Path) -> None:
-    old = sluiceway_rocksdb._places.new_place(str(tmp_path), "old")
+    old = sluiceway_rocksdb._local_directories.new_place(str(tmp_path), "old")
     root = Path(old.path).parent
     assert root.exists()
-    with sluiceway_rocksdb._places._guard:
+    with sluiceway_rocksdb._local_directories._guard:
         del old  # as garbage is, in the thread that holds it
-    sluiceway_rocksdb._places.new_place(str(tmp_path), "new").remove()
+    sluiceway_rocksdb._local_directories.new_place(str(tmp_path), "new").remove()
     assert not list(tmp_path.iterdir())
 
 

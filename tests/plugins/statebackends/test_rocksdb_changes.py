@@ -8,16 +8,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 import sluiceway_rocksdb._backend
-import sluiceway_rocksdb._log
+import sluiceway_rocksdb._change_files
 from sluiceway.errors import CorruptStreamError, SerializationError, StateError
 from sluiceway.keygroups import KeyGroupRange
+from sluiceway.serializers import KEY_SERIALIZER
 from sluiceway.state import KeyedSnapshot, MapStateDescriptor, NativeState, ValueStateDescriptor
+from sluiceway.state.changelog.format import encode_record
+from sluiceway.state.changelog.record import ChangeRecord, Dropped
 from sluiceway_rocksdb._backend import RocksDBKeyedBackend
-from sluiceway_rocksdb._log import is_of_log
+from sluiceway_rocksdb._change_files import is_of_log
 
 VALUE = ValueStateDescriptor("value")
 COUNT = ValueStateDescriptor("count", int)
@@ -44,7 +46,7 @@ class Place:
 
 @pytest.fixture(autouse=True)
 def _several_files_also_of_small_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sluiceway_rocksdb._log, "_SMALL", 0)
+    monkeypatch.setattr(sluiceway_rocksdb._change_files, "_SMALL", 0)
 
 
 def files(snapshot: KeyedSnapshot) -> tuple[int, int]:
@@ -73,7 +75,7 @@ def test_what_is_in_memory_is_in_files_of_changes_and_no_database_is_made(make: 
     assert files(second) == (2, 0)
     assert first.native is not None
     assert second.native is not None
-    assert (first.native.format, second.native.format) == ("rocksdb 2", "rocksdb 2")
+    assert (first.native.format, second.native.format) == ("rocksdb 3", "rocksdb 3")
     assert first.native.files == second.native.files[:1], "the same file, which need not be stored again"
     assert second.native.files[1].size < 100 < 5_000 < first.native.files[0].size
     assert backend.snapshot().native.files == second.native.files, "nothing has changed"  # type: ignore[union-attr]
@@ -116,7 +118,7 @@ def test_there_are_only_so_many_files(make: Make, monkeypatch: pytest.MonkeyPatc
         found.append(files(backend.snapshot()))
     assert found == [(1, 0), (2, 0), (3, 0), (1, 0), (2, 0), (3, 0), (1, 0)]
     # Nor of little state.
-    monkeypatch.setattr(sluiceway_rocksdb._log, "_SMALL", 100)
+    monkeypatch.setattr(sluiceway_rocksdb._change_files, "_SMALL", 100)
     backend = make()
     entries = backend.table(COUNT).entries("w")
     found = []
@@ -125,9 +127,9 @@ def test_there_are_only_so_many_files(make: Make, monkeypatch: pytest.MonkeyPatc
         found.append(files(backend.snapshot())[0])
     assert found == [1, 1, 1, 2, 3]
     assert counts(backend) == dict.fromkeys(range(102), 102)
-    monkeypatch.setattr(sluiceway_rocksdb._log, "_SMALL", 0)
+    monkeypatch.setattr(sluiceway_rocksdb._change_files, "_SMALL", 0)
     # Nor do they have many times what there is.
-    monkeypatch.setattr(sluiceway_rocksdb._log, "_FEW", 0)
+    monkeypatch.setattr(sluiceway_rocksdb._change_files, "_FEW", 0)
     backend = make()
     entries = backend.table(COUNT).entries("w")
     found = []
@@ -252,13 +254,10 @@ def test_changes_that_cannot_be_written_are_an_error_and_not_lost(make: Make, tm
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"\x93 nonsense", "file changes-000000 of operator 'uid-7': these 10 bytes are no changes of state"),
+        (b"\x93 nonsense", "file changes-000000 of operator 'uid-7': 10 bytes are no change record"),
+        (b"SWC\x09 later", "file changes-000000 of operator 'uid-7': a change record of layout 9 cannot be read"),
         (
-            msgspec.msgpack.encode([9, [], {}, {}]),
-            "changes of state of layout 9 cannot be read: this version knows",
-        ),
-        (
-            msgspec.msgpack.encode([1, [(7, b"")], {}, {}]),
+            encode_record(ChangeRecord(False, (), [Dropped(7, KEY_SERIALIZER.dumps("w"))])),
             "operator 'uid-7' has a row of table 7, there are 1 tables",
         ),
     ],
@@ -395,7 +394,7 @@ class History:
 def _small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     r = random.Random(request.node.name)
     monkeypatch.setattr(sluiceway_rocksdb._backend, "_LEAST", r.choice([2, 8, 16, 64, 400]))
-    monkeypatch.setattr(sluiceway_rocksdb._log, "_FEW", r.choice([0, 5, 50, 20_000]))
+    monkeypatch.setattr(sluiceway_rocksdb._change_files, "_FEW", r.choice([0, 5, 50, 20_000]))
 
 
 @pytest.mark.usefixtures("_small")
@@ -410,3 +409,27 @@ def test_some_histories(make: Make, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20, 400))
 def test_many_histories(make: Make, seed: int) -> None:
     History(make, seed).run()
+
+
+@pytest.mark.parametrize("below", [False, True])
+def test_equal_namespaces_of_different_types_are_one(
+    make: Make, monkeypatch: pytest.MonkeyPatch, below: bool
+) -> None:
+    """With a database below the changes and without, restored from files and from rows."""
+    first = make(changes=0 if below else 10)
+    first.table(COUNT).entries(1.0).update(a=1, b=2, c=3)
+    first.table(COUNT).entries(2.0).update(d=4)
+    snapshot = first.snapshot()
+    second = make()
+    second.restore([snapshot])
+    entries = second.table(COUNT).entries(1)
+    assert dict(entries) == {"a": 1, "b": 2, "c": 3}
+    entries.pop("a")
+    entries["b"] = 5
+    second.table(COUNT).drop(2)
+    for again in (second.snapshot(), rows_alone(second.snapshot())):
+        third = make()
+        third.restore([again])
+        assert counts(third, 1.0) == {"b": 5, "c": 3}
+        assert counts(third, 2.0) == {}
+        assert list(third.table(COUNT).namespaces()) == [1]

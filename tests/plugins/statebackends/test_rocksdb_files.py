@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sluiceway.checkpoints import StateReader, shared_files, write_subtask
+from sluiceway.checkpoint import StateReader, shared_files, write_subtask
 from sluiceway.errors import CheckpointError, StateError
 from sluiceway.keygroups import KeyGroupRange, key_group
 from sluiceway.operators import OperatorSnapshot
@@ -115,7 +115,7 @@ def test_files_serve_where_key_groups_are_cut(make: Make, tmp_path: Path) -> Non
         second = stored(snapshot, storage, 2, shared_files(first))
         assert second.written < first.size / 4, "the files of the first are shared"
         again = make(groups, [loaded(storage, 2, second)])
-        again.database._db.compact_range(None, None)
+        again.store.database._db.compact_range(None, None)
         assert dict(again.table(COUNT).entries()) == own
         # All groups again: what its files had of the others must not come back.
         rest = make(ALL, [loaded(storage, 1, first)])
@@ -132,12 +132,12 @@ def test_a_database_that_is_damaged_is_named(make: Make, tmp_path: Path) -> None
     entries = backend.table(COUNT).entries()
     entries.update({f"key{i}": i for i in range(20_000)})
     backend._write_back(backend._all())
-    backend.database._db.flush(True)
-    for path in Path(backend.place.path).glob("*.sst"):
+    backend.store.database._db.flush(True)
+    for path in Path(backend.store.place.path).glob("*.sst"):
         with path.open("r+b") as file:
             file.seek(0)
             file.write(b"\xff" * (path.stat().st_size - 2_000))
-    message = rf"cannot read its database in {backend.place.path}: .*[Cc]orrupt"
+    message = rf"cannot read its database in {backend.store.place.path}: .*[Cc]orrupt"
     with pytest.raises(StateError, match=message):
         [entries[f"key{i}"] for i in range(20_000)]
     with pytest.raises(StateError, match=message):

@@ -17,7 +17,7 @@ import pytest
 from sluiceway.errors import ConfigurationError, StateError
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.state import BackendContext, KeyedStateBackend, ValueStateDescriptor
-from sluiceway_rocksdb import _places, sluiceway_state_backends
+from sluiceway_rocksdb import _local_directories, sluiceway_state_backends
 from sluiceway_rocksdb._backend import RocksDBStateBackend
 from sluiceway_rocksdb._options import RocksDBOptions
 
@@ -149,7 +149,7 @@ def test_a_directory_of_a_process_that_begins_is_not_taken_for_one_that_was_left
             made = real(*arguments, **named)
             swept.append(name)
             monkeypatch.undo()  # the sweep makes use of these, too
-            _places._sweep(str(tmp_path))
+            _local_directories._sweep(str(tmp_path))
             patch()
             return made
 
@@ -161,11 +161,11 @@ def test_a_directory_of_a_process_that_begins_is_not_taken_for_one_that_was_left
                 monkeypatch.setattr(module, name, sweeping(name, getattr(module, name)))
 
     patch()
-    place = _places.new_place(str(tmp_path), "database")
+    place = _local_directories.new_place(str(tmp_path), "database")
     monkeypatch.undo()
     assert swept == ["mkdtemp", "open", "flock", "rename"]
     os.mkdir(place.path)
-    _places._sweep(str(tmp_path))
+    _local_directories._sweep(str(tmp_path))
     assert os.path.isdir(place.path)
     place.remove()
     assert list(tmp_path.iterdir()) == []

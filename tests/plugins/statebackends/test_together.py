@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sluiceway.checkpoints import StateReader, write_subtask
+from sluiceway.checkpoint import StateReader, write_subtask
 from sluiceway.keygroups import KeyGroupRange, key_group
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.state import (

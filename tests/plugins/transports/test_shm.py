@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from patience import PATIENT_S
 
-from sluiceway.carrier import Carrier
 from sluiceway.elements import Batch
 from sluiceway.testing.conformance.carrier import CarrierConformance, Party
+from sluiceway.transport.carrier import Carrier
 from sluiceway_shm._carrier import ShmCarrier
 
 
@@ -123,7 +124,7 @@ class TestShmCarrier(CarrierConformance):
             stranger.connect(a.address)
             closed = self.is_closed(stranger)
             self.settle(lambda: bool(a.carrier._accepting.strangers))  # type: ignore[attr-defined]
-            until = time.monotonic() + 30
+            until = time.monotonic() + PATIENT_S
             while not closed():
                 a.turn(0.01)
                 assert time.monotonic() < until

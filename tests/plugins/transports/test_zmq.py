@@ -16,13 +16,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sluiceway.carrier import Carrier, CarrierContext, LinkLostError
 from sluiceway.elements import Batch
 from sluiceway.errors import ConfigurationError
-from sluiceway.runtime.poller import SelectorPoller
-from sluiceway.runtime.worker import Scheduled
+from sluiceway.runtime.loop.poller import SelectorPoller
+from sluiceway.runtime.loop.tasklet import Scheduled
 from sluiceway.testing.conformance import carrier as suite
 from sluiceway.testing.conformance.carrier import CarrierConformance
+from sluiceway.transport.carrier import Carrier, CarrierContext, LinkLostError
 
 zmq = pytest.importorskip("zmq", reason="needs pyzmq")
 
@@ -310,8 +310,8 @@ def test_a_peer_that_answers_nothing_any_more_is_lost(tmp_path: Path, monkeypatc
     monkeypatch.setattr(_loop, "_HEARTBEAT_MS", 100)
     program = (
         "import sys\n"
-        "from sluiceway.carrier import CarrierContext\n"
-        "from sluiceway.runtime.poller import SelectorPoller\n"
+        "from sluiceway.transport.carrier import CarrierContext\n"
+        "from sluiceway.runtime.loop.poller import SelectorPoller\n"
         "from sluiceway_zmq._carrier import ZmqCarrier\n"
         "p, soon = SelectorPoller(), []\n"
         "took = lambda link: print('accepted', flush=True)\n"

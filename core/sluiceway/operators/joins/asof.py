@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from sluiceway.elements import Batch
-from sluiceway.faults import record_loop
 from sluiceway.functions import FlatJoinFunction, JoinFunction, TimeDomain
 from sluiceway.operators.base import OperatorContext
 from sluiceway.operators.joins.base import InputKey, Late, Lender, Results, Run, check_joined, insert, pair_loop
-from sluiceway.operators.timed import TimedKeyedOperator
+from sluiceway.operators.timer_service import TimedKeyedOperator
+from sluiceway.operators.timers import Timer
+from sluiceway.record_errors import record_loop
 from sluiceway.state import VOID_NAMESPACE, ValueStateDescriptor
 from sluiceway.steps import AsOfJoinStep
-from sluiceway.timers import Timer
 
 __all__ = ["AsOfJoinOperator"]
 

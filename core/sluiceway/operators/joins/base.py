@@ -9,13 +9,13 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from sluiceway.elements import Batch
 from sluiceway.errors import StateError
-from sluiceway.faults import MISSING, Fault, record_loop, register_loop
 from sluiceway.functions import KeySelector, OutputTag
 from sluiceway.isolation import all_unchangeable, copied
 from sluiceway.keygroups import check_key
 from sluiceway.operators.base import Operator
 from sluiceway.operators.closed import keeps_nothing
 from sluiceway.operators.results import check_results
+from sluiceway.record_errors import MISSING, Fault, record_loop, register_loop
 
 __all__ = [
     "LATE_RECORDS",

@@ -15,12 +15,12 @@ from typing import Any, Final, TypeAlias, cast
 
 from sluiceway.elements import Batch, Watermark
 from sluiceway.errors import FunctionContractError
-from sluiceway.faults import record_loop
 from sluiceway.functions import FlatJoinFunction, JoinFunction, OutputTag, ProcessJoinFunction
 from sluiceway.isolation import isolated
 from sluiceway.operators.base import OperatorContext
 from sluiceway.operators.joins.base import InputKey, Late, Lender, Results, Run, check_joined, insert, pair_loop
 from sluiceway.operators.keyed import KeyedOperator
+from sluiceway.record_errors import record_loop
 from sluiceway.state import StateTable, ValueStateDescriptor
 from sluiceway.steps import IntervalJoinStep
 

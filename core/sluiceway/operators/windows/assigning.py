@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from sluiceway.errors import FunctionContractError
-from sluiceway.instants import instant_ms
-from sluiceway.windowing import (
+from sluiceway.util.instants import instant_ms
+from sluiceway.windows.base import (
     AssignerContext,
     GlobalWindow,
     MergingWindowAssigner,

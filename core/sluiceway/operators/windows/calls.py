@@ -13,7 +13,7 @@ from sluiceway.functions import (
     WindowFunction,
 )
 from sluiceway.operators.tagged import may_yield_tags, splitting
-from sluiceway.windowing import Window
+from sluiceway.windows.base import Window
 
 __all__ = ["WindowCall", "caller", "clear_of", "wants_context"]
 

@@ -8,13 +8,13 @@ from functools import reduce as fold
 from typing import Any
 
 from sluiceway.errors import FunctionContractError
-from sluiceway.faults import MISSING
 from sluiceway.functions import AggregateFunction, ReduceFunction
 from sluiceway.isolation import copied
 from sluiceway.keygroups import stable_hash
 from sluiceway.operators.folds import Fold, Text, fold_of
+from sluiceway.record_errors import MISSING
 from sluiceway.steps import WindowContents, WindowStep
-from sluiceway.windowing import Evictor, EvictorContext, Timestamped, Window
+from sluiceway.windows.base import Evictor, EvictorContext, Timestamped, Window
 
 __all__ = ["Contents", "Entries", "contents_for"]
 

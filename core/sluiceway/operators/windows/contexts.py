@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from sluiceway.elements import Batch
 from sluiceway.errors import FunctionContractError, StateError
 from sluiceway.functions import OutputTag, WindowContext, WindowState
-from sluiceway.instants import Instant, instant_ms
 from sluiceway.isolation import isolated
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.operators.windows.tables import BoundState, WindowTables, refuse_state_of_merging_windows
@@ -26,7 +25,8 @@ from sluiceway.state import (
     ValueState,
     ValueStateDescriptor,
 )
-from sluiceway.windowing import (
+from sluiceway.util.instants import Instant, instant_ms
+from sluiceway.windows.base import (
     GLOBAL_WINDOW,
     AssignerContext,
     EvictorContext,
@@ -36,7 +36,7 @@ from sluiceway.windowing import (
 )
 
 if TYPE_CHECKING:
-    from sluiceway.operators.windows.general import WindowOperator
+    from sluiceway.operators.windows.window_operator import WindowOperator
 
 __all__ = ["FunctionContext", "Times", "TriggerAccess", "namespace_of"]
 

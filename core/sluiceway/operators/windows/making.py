@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from sluiceway.operators.base import Operator, OperatorContext
-from sluiceway.operators.windows.choice import sliced_operator
-from sluiceway.operators.windows.general import WindowOperator
+from sluiceway.operators.windows.factory import sliced_operator
 from sluiceway.operators.windows.merging import MergingWindowOperator
 from sluiceway.operators.windows.sessions import SessionWindowOperator, works_on_sessions
+from sluiceway.operators.windows.window_operator import WindowOperator
 from sluiceway.steps import WindowStep
-from sluiceway.windowing import MergingWindowAssigner
+from sluiceway.windows.base import MergingWindowAssigner
 
 __all__ = ["make_window_operator"]
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from sluiceway.errors import FunctionContractError
-from sluiceway.faults import MISSING, record_loop
 from sluiceway.keygroups import stable_hash
 from sluiceway.operators.base import OperatorContext
 from sluiceway.operators.windows.contents import Entries
-from sluiceway.operators.windows.general import WindowOperator, timers_of
-from sluiceway.operators.windows.kept import MERGING, Held
-from sluiceway.windowing import MergingWindowAssigner, TimeWindow, Window
+from sluiceway.operators.windows.state_layout import MERGING, Held
+from sluiceway.operators.windows.window_operator import WindowOperator, timers_of
+from sluiceway.record_errors import MISSING, record_loop
+from sluiceway.windows.base import MergingWindowAssigner, TimeWindow, Window
 
 __all__ = ["MergingWindowOperator"]
 

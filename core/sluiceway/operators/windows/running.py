@@ -7,8 +7,8 @@ from itertools import islice
 from typing import Any, Final
 
 from sluiceway.elements import MIN_WATERMARK
-from sluiceway.faults import MISSING, record_loop
-from sluiceway.operators.windows.parts import Item
+from sluiceway.operators.windows.slice_types import Item
+from sluiceway.record_errors import MISSING, record_loop
 
 __all__ = ["RunningWindow"]
 

@@ -7,14 +7,14 @@ from functools import cache
 from textwrap import indent
 from typing import Any, Final
 
-from sluiceway.faults import MISSING
 from sluiceway.operators.base import OperatorContext, OperatorSnapshot
 from sluiceway.operators.folds import Text, made_of
 from sluiceway.operators.opened import may_ask_for_state
 from sluiceway.operators.windows.merging import MergingWindowOperator
+from sluiceway.record_errors import MISSING
 from sluiceway.steps import WindowStep
-from sluiceway.windowing import TimeWindow, Window
 from sluiceway.windows import EventTimeSessionWindows, EventTimeTrigger
+from sluiceway.windows.base import TimeWindow, Window
 
 __all__ = ["SessionWindowOperator", "works_on_sessions"]
 

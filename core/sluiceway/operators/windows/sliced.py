@@ -13,7 +13,6 @@ from typing import Any, Final, Literal, NoReturn
 
 from sluiceway.elements import MAX_WATERMARK, Batch, Watermark
 from sluiceway.errors import StateError
-from sluiceway.faults import MISSING, record_loop
 from sluiceway.functions import ReduceFunction
 from sluiceway.keygroups import stable_hash
 from sluiceway.operators.base import OperatorContext, OperatorSnapshot, TimedOperator
@@ -22,14 +21,15 @@ from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.operators.results import check_results
 from sluiceway.operators.windows.calls import WindowCall, caller, clear_of, wants_context
 from sluiceway.operators.windows.contexts import FunctionContext, namespace_of
-from sluiceway.operators.windows.kept import Kept, merge_function
 from sluiceway.operators.windows.loops import slicing_loop
-from sluiceway.operators.windows.parts import END_OF_TIME, NEVER, Entries, Item, Partial
+from sluiceway.operators.windows.slice_types import END_OF_TIME, NEVER, Entries, Item, Partial
 from sluiceway.operators.windows.slices import Slices
+from sluiceway.operators.windows.state_layout import Kept, merge_function
 from sluiceway.operators.windows.tables import WindowTables
+from sluiceway.record_errors import MISSING, record_loop
 from sluiceway.state import StateTable
 from sluiceway.steps import WindowContents, WindowStep, without_timestamps
-from sluiceway.windowing import TimeWindow
+from sluiceway.windows.base import TimeWindow
 
 __all__ = ["BURST", "SlicedWindowOperator"]
 

@@ -8,21 +8,21 @@ from itertools import islice
 from typing import Any
 
 from sluiceway.elements import MIN_WATERMARK
-from sluiceway.faults import MISSING, record_loop
 from sluiceway.isolation import all_unchangeable, copied
 from sluiceway.operators.base import OperatorContext, OperatorSnapshot
-from sluiceway.operators.windows.kept import (
+from sluiceway.operators.windows.accumulator_copy import merge_of_copies
+from sluiceway.operators.windows.running import RunningWindow
+from sluiceway.operators.windows.slice_types import NEVER, Entries, Item
+from sluiceway.operators.windows.sliced import BURST, SlicedWindowOperator
+from sluiceway.operators.windows.slices import Slices
+from sluiceway.operators.windows.state_layout import (
     EVALUATED_UP_TO,
     evaluated_before,
     merge_function,
     slices,
     windows,
 )
-from sluiceway.operators.windows.owning import merge_of_copies
-from sluiceway.operators.windows.parts import NEVER, Entries, Item
-from sluiceway.operators.windows.running import RunningWindow
-from sluiceway.operators.windows.sliced import BURST, SlicedWindowOperator
-from sluiceway.operators.windows.slices import Slices
+from sluiceway.record_errors import MISSING, record_loop
 from sluiceway.state import StateTable
 
 __all__ = ["SlidingOperator"]

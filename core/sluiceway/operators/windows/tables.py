@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from sluiceway.errors import StateError
-from sluiceway.faults import MISSING
 from sluiceway.functions import ReduceFunction, WindowState
 from sluiceway.isolation import unchangeable
-from sluiceway.keyedstate import KeyedStateStore
-from sluiceway.keyedstate.handles import TableReducingState, TableValueState
+from sluiceway.operators.keyed_state import KeyedStateStore
+from sluiceway.operators.keyed_state.handles import TableReducingState, TableValueState
+from sluiceway.record_errors import MISSING
 from sluiceway.state import (
     AggregatingState,
     AggregatingStateDescriptor,

@@ -7,13 +7,13 @@ from itertools import islice
 from typing import Any
 
 from sluiceway.elements import Batch
-from sluiceway.faults import record_loop
 from sluiceway.isolation import ATOMS
 from sluiceway.operators.base import OperatorContext, OperatorSnapshot
-from sluiceway.operators.windows.kept import EVALUATED, evaluated_before, windows
-from sluiceway.operators.windows.parts import NEVER, Entries, Item
+from sluiceway.operators.windows.slice_types import NEVER, Entries, Item
 from sluiceway.operators.windows.sliced import BURST, SlicedWindowOperator
 from sluiceway.operators.windows.slices import Slices
+from sluiceway.operators.windows.state_layout import EVALUATED, evaluated_before, windows
+from sluiceway.record_errors import record_loop
 from sluiceway.state import StateTable
 
 __all__ = ["TumblingOperator"]

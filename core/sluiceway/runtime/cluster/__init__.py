@@ -1,1 +1,1 @@
-"""Several processes of one machine as one engine: control messages, workers, and the way jobs get to them."""
+"""Cluster of processes: job manager, dispatcher, workers, clients, and the control messages between them."""

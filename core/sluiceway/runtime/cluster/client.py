@@ -22,13 +22,11 @@ from typing import Final, NoReturn
 import msgspec
 
 from sluiceway.clock import SystemClock
-from sluiceway.config import Settings
+from sluiceway.config.settings import Settings
 from sluiceway.errors import ConfigurationError, ConnectorError, SluicewayError
 from sluiceway.graph import JobGraph
 from sluiceway.metrics import JobMetrics
-from sluiceway.privatefiles import make_private_directory, private_opener
-from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
-from sluiceway.runtime.cluster.directories import (
+from sluiceway.runtime.cluster.cluster_directory import (
     is_awaited,
     is_stood_by,
     make_directory,
@@ -36,6 +34,7 @@ from sluiceway.runtime.cluster.directories import (
     remove_dead,
     stay,
 )
+from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
 from sluiceway.runtime.cluster.dispatcher import ClusterConfig
 from sluiceway.runtime.cluster.home import (
     check_home,
@@ -67,9 +66,10 @@ from sluiceway.runtime.cluster.messages import (
     SubmitProgram,
     TakeSavepoint,
 )
-from sluiceway.runtime.cluster.shipping import check_shippable, dump, load
-from sluiceway.runtime.poller import SelectorPoller
-from sluiceway.runtime.worker import Worker
+from sluiceway.runtime.cluster.pickling import check_shippable, dump, load
+from sluiceway.runtime.loop.poller import SelectorPoller
+from sluiceway.runtime.loop.tasklet import TaskletLoop
+from sluiceway.util.private_files import make_private_directory, private_opener
 
 __all__ = [
     "ClusterClient",
@@ -124,7 +124,7 @@ def start_cluster(
         with open(ready, "rb", buffering=0) as line, open(own_log, "wb", opener=private_opener) as log:
             try:
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "sluiceway.processes.jobmanager"],
+                    [sys.executable, "-m", "sluiceway.entrypoint.jobmanager"],
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=log,
@@ -216,7 +216,7 @@ def run_cluster(
             os.dup2(line.fileno(), 0)
         sys.stdout.flush()
         sys.stderr.flush()
-        os.execv(sys.executable, [sys.executable, "-m", "sluiceway.processes.jobmanager"])
+        os.execv(sys.executable, [sys.executable, "-m", "sluiceway.entrypoint.jobmanager"])
 
 
 def _end_session(process: subprocess.Popen[bytes]) -> None:
@@ -337,7 +337,7 @@ class ClusterClient:
         sock = self._find_leader()
         self._poller = SelectorPoller()
         self._clock = SystemClock()
-        self._loop = Worker(self._clock, self._poller)
+        self._loop = TaskletLoop(self._clock, self._poller)
         self._requests = count(1)
         self._answers: list[Message] = []
         self._lost: ConnectionLostError | None = None

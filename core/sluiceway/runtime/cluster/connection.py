@@ -18,8 +18,8 @@ from sluiceway.runtime.cluster.messages import (
     decode,
     encode,
 )
-from sluiceway.runtime.cluster.platform import Stream
-from sluiceway.runtime.worker import Progress, Tasklet, Worker
+from sluiceway.runtime.cluster.os_platform import Stream
+from sluiceway.runtime.loop.tasklet import Progress, Tasklet, TaskletLoop
 
 __all__ = ["BrokenProtocolError", "Connection", "ConnectionLostError"]
 
@@ -64,7 +64,7 @@ class Connection(Tasklet):
     def __init__(
         self,
         sock: Stream,
-        loop: Worker,
+        loop: TaskletLoop,
         secret: bytes,
         role: str,
         *,

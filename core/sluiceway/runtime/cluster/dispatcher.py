@@ -9,17 +9,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from sluiceway.config import Settings
+from sluiceway.config.settings import Settings
 from sluiceway.election import LeaderElection, LeadershipLostError
 from sluiceway.engine import JobStatus, Services
 from sluiceway.errors import NoResourceAvailableError, SluicewayError
-from sluiceway.graph import JobGraph, slots_required
+from sluiceway.graph import JobGraph
+from sluiceway.graph.check.iterations import check_checkpoints
 from sluiceway.metrics import JobMetrics, MetricsReporter
 from sluiceway.runtime.cluster.connection import Connection
-from sluiceway.runtime.cluster.jobrecords import JobManagerLostError, JobRecords, told_error
-from sluiceway.runtime.cluster.jobrun import JobRun
-from sluiceway.runtime.cluster.jobstore import JobStore, StoredJob
-from sluiceway.runtime.cluster.manager import JobManager, WorkerLogging
+from sluiceway.runtime.cluster.job_manager import JobManager, WorkerLogging
+from sluiceway.runtime.cluster.job_records import JobManagerLostError, JobRecords, told_error
+from sluiceway.runtime.cluster.job_runner import JobRun
+from sluiceway.runtime.cluster.job_store import JobStore, StoredJob
 from sluiceway.runtime.cluster.messages import (
     AskCheckpoints,
     AskState,
@@ -41,12 +42,12 @@ from sluiceway.runtime.cluster.messages import (
     SubtaskInfo,
     TakeSavepoint,
 )
-from sluiceway.runtime.cluster.shipping import dump, load
+from sluiceway.runtime.cluster.pickling import dump, load
 from sluiceway.runtime.cluster.standbys import Standbys
-from sluiceway.runtime.enginelog import ERROR, INFO, log
-from sluiceway.runtime.loops import check_checkpoints
-from sluiceway.runtime.reporting import Reporting
-from sluiceway.runtime.savepoints import savepoint_place
+from sluiceway.runtime.jobmanager.job_metrics import Reporting
+from sluiceway.runtime.jobmanager.savepoint_requests import savepoint_place
+from sluiceway.runtime.logging.engine_log import ERROR, INFO, log
+from sluiceway.scheduler import slots_required
 
 __all__ = ["ClusterConfig", "Dispatcher"]
 

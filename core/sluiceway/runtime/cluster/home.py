@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 
 from sluiceway.errors import ConnectorError
-from sluiceway.privatefiles import check_private, make_private_directory, private_opener
 from sluiceway.runtime.cluster.dispatcher import ClusterConfig
+from sluiceway.util.private_files import check_private, make_private_directory, private_opener
 
 __all__ = [
     "Known",
@@ -125,7 +125,7 @@ def read_cluster_file() -> Known:
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ConnectorError(
             f"{file} is damaged, and without it the cluster cannot be reached: {error}. End the processes of "
-            "sluiceway.processes.jobmanager, if there are any, and run sluiceway cluster start: jobs in the job "
+            "sluiceway.entrypoint.jobmanager, if there are any, and run sluiceway cluster start: jobs in the job "
             "store go on"
         ) from error
     return known

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from sluiceway.errors import SluicewayError
-from sluiceway.runtime.cluster.infos import (
+from sluiceway.runtime.cluster.job_infos import (
     CheckpointInfo,
     FailureInfo,
     JobInfo,

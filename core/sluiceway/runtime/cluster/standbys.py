@@ -23,15 +23,15 @@ from sluiceway.runtime.cluster.messages import (
     StandbyInfo,
     StopStandby,
 )
-from sluiceway.runtime.enginelog import INFO, WARNING, log
-from sluiceway.runtime.worker import Worker
+from sluiceway.runtime.logging.engine_log import INFO, WARNING, log
+from sluiceway.runtime.loop.tasklet import TaskletLoop
 
 if TYPE_CHECKING:
     from sluiceway.runtime.cluster.dispatcher import ClusterConfig
 
 __all__ = ["MODULE", "Standbys", "start_standby"]
 
-MODULE: Final = "sluiceway.processes.jobmanager"
+MODULE: Final = "sluiceway.entrypoint.jobmanager"
 _BEAT_S: Final = 1.0
 _STOP_S: Final = 5.0
 _START_S: Final = 60.0
@@ -76,7 +76,7 @@ class Standbys:
         self,
         config: ClusterConfig,
         epoch: int,
-        loop: Worker,
+        loop: TaskletLoop,
         clock: Clock,
         start: Callable[[ClusterConfig], subprocess.Popen[bytes]] = start_standby,
     ) -> None:

@@ -1,1 +1,1 @@
-"""The job manager's side: the job master, and the coordinators of a job's sources."""
+"""Control of one job: job master, checkpoint coordinator, source coordinators, failover."""

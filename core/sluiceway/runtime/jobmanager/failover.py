@@ -9,12 +9,13 @@ from typing import Final
 from sluiceway.clock import Clock
 from sluiceway.engine import JobFailure
 from sluiceway.errors import ConfigurationError, GraphError, PluginError, SuppressRestartsError
-from sluiceway.graph import ExecutionGraph, ExecutionVertex, RestartStrategy, pipelined_regions
-from sluiceway.runtime.enginelog import WARNING, log
-from sluiceway.runtime.errortexts import describe, users_traceback
-from sluiceway.runtime.failure import add_note
-from sluiceway.runtime.jobmanager.repeated import SKIP_HINT, RepeatedFailures, kind_of, record_of
-from sluiceway.runtime.worker import Scheduled
+from sluiceway.graph import ExecutionGraph, ExecutionVertex
+from sluiceway.runtime.failures.error_texts import describe, users_traceback
+from sluiceway.runtime.failures.explanation import add_note
+from sluiceway.runtime.jobmanager.repeated_failures import SKIP_HINT, RepeatedFailures, kind_of, record_of
+from sluiceway.runtime.logging.engine_log import WARNING, log
+from sluiceway.runtime.loop.tasklet import Scheduled
+from sluiceway.scheduler import RestartStrategy, pipelined_regions
 
 __all__ = ["Failover"]
 

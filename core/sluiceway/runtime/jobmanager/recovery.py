@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
-from sluiceway.checkpoints import (
+from sluiceway.checkpoint import (
     CheckpointDirectory,
     CheckpointMetadata,
     find_checkpoints,
@@ -13,12 +13,12 @@ from sluiceway.checkpoints import (
     read_enumerators,
     read_operators,
 )
+from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.errors import CheckpointError
 from sluiceway.graph import JobGraph
-from sluiceway.runtime.jobmanager.checkpoints import CompletedCheckpoint
-from sluiceway.runtime.restoring import saved_key_groups
-from sluiceway.runtime.snapshots import JobSnapshot, TaskSnapshot
-from sluiceway.storage import CheckpointStorage
+from sluiceway.runtime.jobmanager.checkpoint_coordinator import CompletedCheckpoint
+from sluiceway.runtime.jobmanager.restore import saved_key_groups
+from sluiceway.runtime.task.snapshot import JobSnapshot, TaskSnapshot
 
 __all__ = ["Recovered", "find_last_savepoint", "recover"]
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Any, Final
 
 from sluiceway.clock import Clock, SystemClock
 from sluiceway.connector import Source
 from sluiceway.errors import CheckpointError
-from sluiceway.runtime.microbatch.lookout import Lookout
-from sluiceway.runtime.microbatch.reading import BatchReader, BatchWork
-from sluiceway.runtime.microbatch.sidefiles import PLAN, BatchPlan, BatchRead, SideFiles
-from sluiceway.runtime.microbatch.splits import DrivenEnumerator
-from sluiceway.runtime.microbatch.stored import StoredSource, StoredSplit
+from sluiceway.runtime.microbatch.availability import AvailabilityCheck
+from sluiceway.runtime.microbatch.batch_limits import BatchLimits
+from sluiceway.runtime.microbatch.batch_log import PLAN, BatchLog, BatchPlan, BatchRead
+from sluiceway.runtime.microbatch.batch_reader import BatchReader, BatchWork
+from sluiceway.runtime.microbatch.split_assignment import DrivenEnumerator
+from sluiceway.runtime.microbatch.spooled_source import SpooledSource, SpooledSplit
 
 __all__ = ["BatchLimits", "BatchPlanner"]
 
@@ -24,23 +24,6 @@ _FEWEST_AHEAD: Final = 4
 _MOST_AHEAD: Final = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class BatchLimits:
-    """How much a batch is to be.
-
-    Attributes:
-        records: how many records a reader reads at the most.
-        wait_s: how long a reader waits for its first record.
-        linger_s: for how long after its first record a reader waits for others, once there is nothing more.
-        time_s: after how long a reader stops, however much there is.
-    """
-
-    records: int = 100_000
-    wait_s: float = 0.5
-    linger_s: float = 0.1
-    time_s: float = 5.0
-
-
 class BatchPlanner:
     """Plans the batches of one source in one run, in the driver.
 
@@ -49,7 +32,7 @@ class BatchPlanner:
     One that is there already is taken as it is. So the driver can begin anew at any time.
 
     Args:
-        source: the source; one that cannot be read again is read here, see :class:`.StoredSource`.
+        source: the source; one that cannot be read again is read here, see :class:`.SpooledSource`.
         files: of this source and run.
         readers: how many; at most ``source.max_readers``.
         clock: real time; None: the system's.
@@ -61,7 +44,7 @@ class BatchPlanner:
     def __init__(
         self,
         source: Source[Any],
-        files: SideFiles,
+        files: BatchLog,
         readers: int,
         *,
         clock: Clock | None = None,
@@ -74,11 +57,11 @@ class BatchPlanner:
         self._reads_what_is_left = reads_what_is_left
         self._files = files
         self._stores = not source.seekable
-        self.source: Source[Any] = StoredSource(source, files, self._limits) if self._stores else source
+        self.source: Source[Any] = SpooledSource(source, files, self._limits) if self._stores else source
         self._enumerator: DrivenEnumerator | None = None
         self._at = 0
         self._ahead: dict[int, int] = {}
-        self._lookout = Lookout(self.source, readers, self._clock)
+        self._lookout = AvailabilityCheck(self.source, readers, self._clock)
         self._known: dict[tuple[int, str], Any] = {}
         self._planned_ms: int | None = None
         self._still_since: int | None = None
@@ -372,7 +355,7 @@ class BatchPlanner:
                 for state in self._states(batch)
                 if state is not None
                 for split in state.splits
-                if isinstance(split, StoredSplit)
+                if isinstance(split, SpooledSplit)
             }
             self._files.storage.delete(stored - left)
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sluiceway.clock import Clock, SystemClock
-from sluiceway.config import Settings
+from sluiceway.config.settings import Settings
 from sluiceway.connector import Sink, Wait
 from sluiceway.elements import Batch
 from sluiceway.errors import ConfigurationError, StateError
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.operators import OperatorContext, OperatorSnapshot, SinkOperator
-from sluiceway.runtime.poller import SelectorPoller
+from sluiceway.runtime.loop.poller import SelectorPoller
 from sluiceway.state import BackendContext, KeyedStateBackend, StateBackend
 from sluiceway.steps import SinkStep
 from sluiceway.streamgraph import StreamNode
@@ -108,7 +108,7 @@ def write_batch(
             operator.finish()
             wait(operator.blocked)
         operator.before_barrier()
-        wait(operator.unsettled)
+        wait(operator.pending_before_snapshot)
         [snapshot] = operator.snapshots(checkpoint_id)
         kept = replace(snapshot, committables=(), subtask=place.subtask, parallelism=place.parallelism)
         return Written(place.subtask, operator.records, snapshot.committables, kept)
@@ -124,7 +124,7 @@ def commit_all(
     place = WriterPlace(job_name, uid, 0, 1)
     restored = [OperatorSnapshot(uid, committables=tuple(committables))]
     with _writer(sink, place, restored, clock or SystemClock()) as (operator, wait):
-        wait(operator.unsettled)
+        wait(operator.pending_before_snapshot)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from sluiceway.clock import Clock
 from sluiceway.connector import Sink
 from sluiceway.elements import Batch
 from sluiceway.operators import OperatorSnapshot
-from sluiceway.runtime.microbatch.commits import CommitLog, CommitRecord
+from sluiceway.runtime.microbatch.commit_log import CommitLog, CommitRecord
 from sluiceway.runtime.microbatch.sinks import WriterPlace, Written, commit_all, write_batch
 
 __all__ = ["SingleBatch", "StreamOfBatches"]

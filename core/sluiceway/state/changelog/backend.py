@@ -1,8 +1,7 @@
-"""Tables as dicts that know what has changed since the last snapshot."""
+"""Changelog state backend: tables as dicts that record what changed since the last snapshot."""
 
 from __future__ import annotations
 
-import pickle
 from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from typing import Any, Final
@@ -20,11 +19,15 @@ from sluiceway.state import (
     StateTable,
     TableSchema,
 )
+from sluiceway.state.changelog.encoding import record_of
 from sluiceway.state.changelog.entries import TrackedEntries
-from sluiceway.state.changelog.log import Change, ChangeLog, Dropped, Gone, Item, encode, fold, items_of
+from sluiceway.state.changelog.fold import ChangeFold, plain_key
+from sluiceway.state.changelog.format import encode_record
+from sluiceway.state.changelog.log import ChangeLog
+from sluiceway.state.changelog.record import ANY_GROUP, ChangeRecord, Dropped, Removed, TableInfo
 from sluiceway.state.heap.backend import HeapKeyedBackend, HeapTable
 from sluiceway.state.heap.entries import HeapEntries
-from sluiceway.state.heap.snapshots import HeapSnapshot, Layer
+from sluiceway.state.heap.snapshots import Layer
 
 __all__ = ["ChangelogKeyedBackend", "ChangelogStateBackend"]
 
@@ -35,7 +38,7 @@ _MORE: Final = 1 << 16
 
 
 class ChangelogStateBackend(StateBackend):
-    """Objects on the heap; a snapshot costs what has changed since the one before, not what there is.
+    """State backend on the heap whose snapshots cost what has changed, not what there is.
 
     The ``groups`` of its snapshots are a :class:`ChangeLog`, whose ``latest`` is what has changed.
 
@@ -76,10 +79,10 @@ class _ChangelogTable(HeapTable):
             self._dropped.add(namespace)
 
     def load(self, kept: Iterable[Any], reader: Serializer) -> None:
-        """Do what was done. The log is known to have it."""
+        """Apply the items of a log, which count as logged."""
         run: list[Row | Block] = []
         for item in kept:
-            if not isinstance(item, Gone | Dropped):
+            if not isinstance(item, Removed | Dropped):
                 run.append(item)
                 continue
             super().load(run, reader)
@@ -90,7 +93,7 @@ class _ChangelogTable(HeapTable):
             entries.changed.clear()
         self._logged = set(self._namespaces)
 
-    def _forget(self, item: Gone | Dropped) -> None:
+    def _forget(self, item: Removed | Dropped) -> None:
         namespace = KEY_SERIALIZER.loads(item.namespace)
         if isinstance(item, Dropped):
             self._namespaces.pop(namespace, None)
@@ -106,14 +109,14 @@ class _ChangelogTable(HeapTable):
     # -- what has changed ------------------------------------------------------------------------------------
 
     def all(self, index: int) -> list[Layer]:
-        """Everything."""
+        """Return all entries as layers."""
         found: dict[Hashable, Any] = {name: entries for name, entries in self._namespaces.items() if entries}
         if self._make_aside is not None:
             found[VOID_NAMESPACE] = {**found.get(VOID_NAMESPACE, {}), **self._make_aside()}
         return [self._layer(index, namespace, values) for namespace, values in found.items() if values]
 
     def changes(self, index: int) -> tuple[list[Layer], list[tuple[Hashable, list[Any]]], list[Hashable]]:
-        """What was set, what is gone and which namespaces are, all since :meth:`logged`."""
+        """Return what was set, removed keys and dropped namespaces since :meth:`logged`."""
         layers: list[Layer] = []
         gone: list[tuple[Hashable, list[Any]]] = []
         aside = self._make_aside is not None or bool(self._logged_aside)
@@ -152,7 +155,7 @@ class _ChangelogTable(HeapTable):
         return {**self._namespaces.get(VOID_NAMESPACE, {}), **(make() if make is not None else {})}
 
     def logged(self, layers: list[Layer], *, whole: bool) -> None:
-        """The log has everything now."""
+        """Note that the log has all changes up to now."""
         if whole:
             self._logged.clear()
             if self._make_aside is not None or self._logged_aside is not None:
@@ -183,10 +186,10 @@ class ChangelogKeyedBackend(HeapKeyedBackend):
         self._records: list[bytes] = []
         # Whether a log has what is here, so that the next change can go on from it.
         self._is_logged = False
-        self._tables_pickled: tuple[tuple[StateMeta, ...] | None, bytes] = (None, b"")
+        self._known_infos: tuple[tuple[StateMeta, ...], tuple[TableInfo, ...]] = ((), ())
 
     def make_table(self, schema: TableSchema) -> HeapTable:
-        """A table that knows what has changed."""
+        """Return a table that records changes."""
         return _ChangelogTable(schema, self._context.operator)
 
     def table(self, descriptor: StateDescriptor) -> StateTable:
@@ -210,10 +213,10 @@ class ChangelogKeyedBackend(HeapKeyedBackend):
         own, self._is_logged = self._context.key_groups, True
         by_name: dict[str, list[Any]] = defaultdict(list)
         for change in changes:
-            names = [meta.name for meta in change.metas()]
-            for table, group, item in items_of(change):
-                if group < 0 or own.start <= group < own.end:
-                    by_name[names[table]].append((group, item))
+            names = [table.name for table in change.tables]
+            for group, item in change.items():
+                if group == ANY_GROUP or own.start <= group < own.end:
+                    by_name[names[item.table]].append((group, item))
                 else:
                     self._is_logged = False
         for meta in changes[-1].metas():
@@ -230,7 +233,7 @@ class ChangelogKeyedBackend(HeapKeyedBackend):
             *(meta for meta, _ in self._unclaimed.values()),
         )
         change, layers = self._all(metas) if whole else self._changes(metas)
-        latest = None if change.is_empty else encode(change)
+        latest = None if change.is_empty else encode_record(change)
         for table, taken in zip(self._tables.values(), layers, strict=True):
             assert isinstance(table, _ChangelogTable)
             table.logged(taken, whole=whole)
@@ -244,38 +247,35 @@ class ChangelogKeyedBackend(HeapKeyedBackend):
         rest = self._records[1:]
         return len(rest) >= _MOST or sum(map(len, rest)) > len(self._records[0]) + _MORE
 
-    def _all(self, metas: tuple[StateMeta, ...]) -> tuple[Change, list[list[Layer]]]:
+    def _all(self, metas: tuple[StateMeta, ...]) -> tuple[ChangeRecord, list[list[Layer]]]:
         layers = [self._own(table).all(index) for index, table in enumerate(self._tables.values())]
         kept: list[tuple[int, Row | Block]] = []
         for index, (name, (meta, unclaimed)) in enumerate(list(self._unclaimed.items()), len(self._tables)):
-            items: list[tuple[int, Item]] = list(unclaimed)
-            folded = fold(items)
-            self._unclaimed[name] = (meta, list(folded))
-            kept += [(group, row._replace(table=index)) for group, row in folded]
-        groups = self._encoded(layers, kept)
-        return Change.of(self._pickled(metas), [], [], groups, whole=True), layers
+            fold = ChangeFold(plain_key)
+            for group, item in unclaimed:
+                fold.apply(group, item._replace(table=index))
+            rows = [(group, row) for group in fold.groups() for row in fold.rows(group)]
+            self._unclaimed[name] = (meta, list(rows))
+            kept += rows
+        flat = [layer for some in layers for layer in some]
+        return record_of(self._context, flat, tables=self._infos(metas), encoded=kept, whole=True), layers
 
-    def _changes(self, metas: tuple[StateMeta, ...]) -> tuple[Change, list[list[Layer]]]:
+    def _changes(self, metas: tuple[StateMeta, ...]) -> tuple[ChangeRecord, list[list[Layer]]]:
         layers: list[list[Layer]] = []
-        dropped: list[tuple[int, bytes]] = []
-        gone: list[tuple[int, bytes, list[bytes]]] = []
-        dumps = KEY_SERIALIZER.dumps
+        dropped: list[Dropped] = []
+        removed: list[tuple[int, Hashable, list[Any]]] = []
         for index, table in enumerate(self._tables.values()):
             set_, lost, lost_namespaces = self._own(table).changes(index)
             layers.append(set_)
-            dropped += [(index, dumps(namespace)) for namespace in lost_namespaces]
-            gone += [(index, dumps(namespace), list(map(dumps, keys))) for namespace, keys in lost]
-        groups = self._encoded(layers, [])
-        return Change.of(self._pickled(metas), dropped, gone, groups, whole=False), layers
+            dropped += [Dropped(index, KEY_SERIALIZER.dumps(namespace)) for namespace in lost_namespaces]
+            removed += [(index, namespace, keys) for namespace, keys in lost]
+        flat = [layer for some in layers for layer in some]
+        return record_of(self._context, flat, removed, dropped, tables=self._infos(metas)), layers
 
-    def _encoded(self, layers: list[list[Layer]], kept: list[tuple[int, Row | Block]]) -> dict[int, bytes]:
-        together = [layer for some in layers for layer in some]
-        return dict(HeapSnapshot(self._context, together, kept)) if together or kept else {}
-
-    def _pickled(self, metas: tuple[StateMeta, ...]) -> bytes:
-        if self._tables_pickled[0] != metas:
-            self._tables_pickled = (metas, pickle.dumps(metas))
-        return self._tables_pickled[1]
+    def _infos(self, metas: tuple[StateMeta, ...]) -> tuple[TableInfo, ...]:
+        if self._known_infos[0] != metas:
+            self._known_infos = (metas, tuple(map(TableInfo.of, metas)))
+        return self._known_infos[1]
 
     def _own(self, table: HeapTable) -> _ChangelogTable:
         if not isinstance(table, _ChangelogTable):

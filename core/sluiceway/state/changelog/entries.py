@@ -1,4 +1,4 @@
-"""A dict that knows which of its keys were touched."""
+"""Dict that records which keys were assigned or removed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ABSENT: Final[Any] = object()
 
 
 class TrackedEntries(HeapEntries):
-    """A dict; reading it is as fast as that.
+    """Dict that records changes; reading it costs the same as a dict.
 
     Attributes:
         changed: the keys that were assigned or removed since somebody emptied this set.

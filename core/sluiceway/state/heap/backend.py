@@ -9,7 +9,6 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 from sluiceway.errors import CorruptStreamError, SerializationError, StateError
-from sluiceway.garbage import settling
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.serializers import KEY_SERIALIZER, Block, Row, Serializer, decode_block, decode_blocks
 from sluiceway.state import (
@@ -25,7 +24,8 @@ from sluiceway.state import (
 )
 from sluiceway.state.heap.entries import Frozen, HeapEntries
 from sluiceway.state.heap.snapshots import HeapSnapshot, Layer
-from sluiceway.state.mappings import KeyMapping
+from sluiceway.state.map_view import KeyMapping
+from sluiceway.util.garbage_collector import gc_frozen
 
 __all__ = ["HeapKeyedBackend", "HeapTable"]
 
@@ -178,7 +178,7 @@ class HeapKeyedBackend(KeyedStateBackend):
         table = self.make_table(schema)
         if (found := self._unclaimed.get(descriptor.name)) is not None:
             meta, rows = found
-            with settling():
+            with gc_frozen():
                 table.load((row for _, row in rows), schema.reader_for(meta, self._context.operator))
             del self._unclaimed[descriptor.name]
         self._tables[descriptor.name] = table

@@ -11,7 +11,6 @@ from threading import Lock
 from typing import Any, Final, TypeAlias
 
 from sluiceway.errors import SerializationError, StateError
-from sluiceway.garbage import calm
 from sluiceway.keygroups import in_key_groups
 from sluiceway.serializers import (
     KEY_SERIALIZER,
@@ -25,6 +24,7 @@ from sluiceway.serializers import (
 )
 from sluiceway.state import BackendContext, TableKind, TableSchema
 from sluiceway.state.heap.entries import Encode, Frozen, HeapEntries
+from sluiceway.util.garbage_collector import gc_paused
 
 __all__ = ["PART", "Blocks", "HeapSnapshot", "Layer", "Rows"]
 
@@ -135,7 +135,7 @@ class HeapSnapshot(Mapping[int, bytes]):
             if self._released:
                 raise StateError(f"the snapshot of the state of operator {self._context.operator!r} was released")
             if self._groups is None:
-                with calm():
+                with gc_paused():
                     self._groups = self._make()
                     self._layers, self._kept = [], []  # from now on the values may be changed again
             return self._groups

@@ -14,7 +14,7 @@ import pytest
 
 from sluiceway.clock import VirtualClock
 from sluiceway.functions import AggregateFunction
-from sluiceway.keyedstate import KeyedStateStore
+from sluiceway.operators.keyed_state import KeyedStateStore
 from sluiceway.state import (
     AggregatingStateDescriptor,
     KeyedSnapshot,
@@ -25,7 +25,7 @@ from sluiceway.state import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from sluiceway.state_ttl import StateTtlConfig
+from sluiceway.state.ttl import StateTtlConfig
 from sluiceway.testing.conformance._state_suite import KEYS, StateBackendSuite
 
 __all__ = ["InPlaceTests"]

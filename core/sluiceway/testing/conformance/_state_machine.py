@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 try:
     from hypothesis import HealthCheck, settings
@@ -15,14 +15,12 @@ try:
         run_state_machine_as_test,
     )
 except ImportError as error:
-    from sluiceway.installing import install_command
+    from sluiceway.util.install_hints import install_command
 
     raise ImportError(f"the conformance suites need hypothesis: {install_command('hypothesis')}") from error
 
 from sluiceway.state import KeyedSnapshot, KeyedStateBackend, MapStateDescriptor, StateTable, ValueStateDescriptor
-
-if TYPE_CHECKING:
-    from sluiceway.testing.conformance.state_backend import StateBackendConformance
+from sluiceway.testing.conformance._state_suite import StateBackendSuite
 
 _VALUES = ValueStateDescriptor("values")
 _MAPS = MapStateDescriptor("maps")
@@ -33,7 +31,7 @@ _names = st.sampled_from(["x", "y", 3])
 _values = st.none() | st.integers(0, 3) | st.lists(st.integers(0, 3), max_size=2)
 
 
-def run(suite: StateBackendConformance) -> None:
+def run(suite: StateBackendSuite) -> None:
     """Compare ``suite.examples`` histories."""
 
     def contents(backends: list[KeyedStateBackend]) -> tuple[dict[Any, Any], dict[Any, Any]]:

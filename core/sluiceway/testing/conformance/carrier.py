@@ -29,18 +29,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sluiceway.buffers import NetworkBufferPool
-from sluiceway.carrier import Carrier, CarrierContext, Link
 from sluiceway.clock import SystemClock
-from sluiceway.credit import GateCredits
 from sluiceway.elements import Batch, CancelCheckpointMarker, CheckpointBarrier, Element
 from sluiceway.errors import CorruptStreamError, NoResourceAvailableError
-from sluiceway.network import NetworkTransport
+from sluiceway.network.credit import GateCredits
 from sluiceway.network.frames import OPEN, pack_open
-from sluiceway.runtime.poller import SelectorPoller
-from sluiceway.runtime.worker import Worker as Loop
+from sluiceway.network.transport import NetworkTransport
+from sluiceway.runtime.loop.poller import SelectorPoller
+from sluiceway.runtime.loop.tasklet import TaskletLoop as Loop
 from sluiceway.testing.conformance.channels import SERIALIZER, ChannelConformance, Moves, Worker
 from sluiceway.transport import ChannelId
+from sluiceway.transport.buffers import NetworkBufferPool
+from sluiceway.transport.carrier import Carrier, CarrierContext, Link
 
 __all__ = ["CarrierConformance", "Party"]
 

@@ -13,7 +13,6 @@ from typing import Protocol
 
 import pytest
 
-from sluiceway.credit import GateCredits, Unlimited
 from sluiceway.elements import (
     Batch,
     CancelCheckpointMarker,
@@ -23,9 +22,10 @@ from sluiceway.elements import (
     EndOfPartition,
     Watermark,
 )
+from sluiceway.network.credit import GateCredits, Unlimited
+from sluiceway.network.element_codec import decode_element
 from sluiceway.serializers import PickleSerializer
 from sluiceway.transport import ChannelId, CreditSource, Receiver, Sender, Transport
-from sluiceway.wire import decode_element
 
 __all__ = ["SERIALIZER", "ChannelConformance", "Moves", "Worker"]
 

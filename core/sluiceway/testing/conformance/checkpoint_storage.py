@@ -21,8 +21,8 @@ from time import time
 
 import pytest
 
+from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.errors import CheckpointError
-from sluiceway.storage import CheckpointStorage
 
 __all__ = ["CheckpointStorageConformance"]
 

@@ -18,8 +18,8 @@ import pytest
 from sluiceway.clock import VirtualClock
 from sluiceway.errors import StateError
 from sluiceway.functions import AggregateFunction
-from sluiceway.keyedstate import KeyedStateStore
 from sluiceway.keygroups import KeyGroupRange
+from sluiceway.operators.keyed_state import KeyedStateStore
 from sluiceway.state import (
     AggregatingStateDescriptor,
     BackendContext,
@@ -28,7 +28,7 @@ from sluiceway.state import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from sluiceway.state_ttl import StateTtlConfig
+from sluiceway.state.ttl import StateTtlConfig
 from sluiceway.testing.conformance._state_in_place import InPlaceTests
 from sluiceway.testing.conformance._state_snapshots import SnapshotTests
 from sluiceway.testing.conformance._state_suite import KEYS, VALUE

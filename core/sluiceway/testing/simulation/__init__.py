@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from sluiceway.testing.simulation.errors import JobManagerLostError, SimulationError
+from sluiceway.testing.simulation.external_system import Outside, OutsideSink
 from sluiceway.testing.simulation.faults import CancelJob, Crash, Fault, Hang, LoseJobManager, TakeSavepoint
-from sluiceway.testing.simulation.lives import simulate_lives
-from sluiceway.testing.simulation.outside import Outside, OutsideSink
+from sluiceway.testing.simulation.restarts import simulate_lives
 from sluiceway.testing.simulation.run import SEED_VARIABLE, Simulation, SimulationResult, for_seeds, simulate
 from sluiceway.testing.simulation.trace import Event, Trace
 

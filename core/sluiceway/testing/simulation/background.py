@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from sluiceway.runtime.background import Background
+from sluiceway.runtime.loop.blocking_io import Background
 from sluiceway.testing.simulation.loop import Node
 from sluiceway.testing.simulation.streams import Pipe
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
-from sluiceway.buffers import Buffer
-from sluiceway.carrier import Carrier, CarrierContext, Link, LinkLostError, Payload
 from sluiceway.network import frames
 from sluiceway.testing.simulation.loop import Node
 from sluiceway.testing.simulation.streams import Pipe
+from sluiceway.transport.buffers import Buffer
+from sluiceway.transport.carrier import Carrier, CarrierContext, Link, LinkLostError, Payload
 
 __all__ = ["SimulatedCarrier"]
 

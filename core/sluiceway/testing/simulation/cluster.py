@@ -10,19 +10,18 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from sluiceway.carrier import Carrier
 from sluiceway.clock import Clock
 from sluiceway.engine import JobStatus, LifecycleListener, Services
 from sluiceway.plugins import default_manager
 from sluiceway.plugins.services import PluginServices
-from sluiceway.runtime.background import Background
-from sluiceway.runtime.cluster.manager import JobManager
-from sluiceway.runtime.cluster.platform import Listener, Platform
-from sluiceway.runtime.cluster.processes import WorkerConfig, WorkerHandle
-from sluiceway.runtime.cluster.worker import WorkerProcess
-from sluiceway.runtime.eventloop import EventLoop
-from sluiceway.runtime.poller import Poller
-from sluiceway.runtime.worker import Worker
+from sluiceway.runtime.cluster.job_manager import JobManager
+from sluiceway.runtime.cluster.os_platform import Listener, Platform
+from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, WorkerHandle
+from sluiceway.runtime.cluster.worker_process import WorkerProcess
+from sluiceway.runtime.loop.async_calls import EventLoop
+from sluiceway.runtime.loop.blocking_io import Background
+from sluiceway.runtime.loop.poller import Poller
+from sluiceway.runtime.loop.tasklet import TaskletLoop
 from sluiceway.testing.simulation.background import SimulatedBackground
 from sluiceway.testing.simulation.carrier import SimulatedCarrier
 from sluiceway.testing.simulation.errors import SimulationError
@@ -31,6 +30,7 @@ from sluiceway.testing.simulation.loop import Node, NoEventLoop
 from sluiceway.testing.simulation.messages import UnreliableMessages
 from sluiceway.testing.simulation.streams import SimulatedListener, connect
 from sluiceway.testing.simulation.world import World
+from sluiceway.transport.carrier import Carrier
 
 __all__ = ["MANAGER", "SimulatedCluster"]
 
@@ -336,13 +336,13 @@ class _Platform(Platform):
         self._node = node
         self.listener = SimulatedListener(node)
 
-    def loop(self, clock: Clock) -> tuple[Worker, Poller]:
+    def loop(self, clock: Clock) -> tuple[TaskletLoop, Poller]:
         return self._node.loop, self._node.poller
 
     def event_loop(self) -> EventLoop:
         return NoEventLoop()
 
-    def background(self, loop: Worker) -> Background:
+    def background(self, loop: TaskletLoop) -> Background:
         return SimulatedBackground(self._node)
 
     def listen(self, directory: Path) -> Listener:

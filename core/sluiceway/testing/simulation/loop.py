@@ -9,10 +9,10 @@ from typing import Final
 from sluiceway.clock import Clock
 from sluiceway.connector import Wait
 from sluiceway.operators import Calls
-from sluiceway.runtime.eventloop import EventLoop
-from sluiceway.runtime.poller import Poller
-from sluiceway.runtime.task import Task
-from sluiceway.runtime.worker import Scheduled, Tasklet, Worker
+from sluiceway.runtime.loop.async_calls import EventLoop
+from sluiceway.runtime.loop.poller import Poller
+from sluiceway.runtime.loop.tasklet import Scheduled, Tasklet, TaskletLoop
+from sluiceway.runtime.task.task import Task
 from sluiceway.testing.simulation.errors import SimulationError
 from sluiceway.testing.simulation.world import World
 
@@ -118,7 +118,7 @@ class Node:
                 self.go_on()
 
 
-class SimulatedLoop(Worker):
+class SimulatedLoop(TaskletLoop):
     """A loop that runs one tasklet a turn, by lot among those that are ready."""
 
     def __init__(self, node: Node, clock: Clock, poller: Poller) -> None:

@@ -15,7 +15,7 @@ from sluiceway.runtime.cluster.messages import (
     Message,
     TriggerCheckpoint,
 )
-from sluiceway.runtime.cluster.shipping import dump_error
+from sluiceway.runtime.cluster.pickling import dump_error
 from sluiceway.testing.simulation.loop import Node
 from sluiceway.testing.simulation.world import World
 

@@ -13,16 +13,17 @@ from random import Random, SystemRandom
 from typing import Any, Final
 
 from sluiceway.api import Pipeline
-from sluiceway.config import Settings, resolve
+from sluiceway.config.settings import Settings, resolve
 from sluiceway.engine import JobStatus
 from sluiceway.errors import ConfigurationError
-from sluiceway.graph import JobGraph, restart_strategy, slots_required
+from sluiceway.graph import JobGraph
+from sluiceway.graph.check.iterations import check_checkpoints
 from sluiceway.metrics import JobMetrics
 from sluiceway.plugins import default_manager
-from sluiceway.runtime.cluster.jobrun import JobRun
-from sluiceway.runtime.cluster.shipping import check_shippable
-from sluiceway.runtime.local import job_graph_of
-from sluiceway.runtime.loops import check_checkpoints
+from sluiceway.runtime.cluster.job_runner import JobRun
+from sluiceway.runtime.cluster.pickling import check_shippable
+from sluiceway.runtime.local.engine import job_graph_of
+from sluiceway.scheduler import restart_strategy, slots_required
 from sluiceway.steps import AsyncStep
 from sluiceway.streamgraph import StreamGraph
 from sluiceway.testing.simulation.cluster import SimulatedCluster

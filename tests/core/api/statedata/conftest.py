@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import pytest
 
-from sluiceway.checkpoints import (
+from sluiceway.checkpoint import (
     CHECKPOINT,
     CheckpointDirectory,
     CheckpointMetadata,
@@ -17,9 +17,9 @@ from sluiceway.checkpoints import (
     write_subtask,
 )
 from sluiceway.clock import VirtualClock
-from sluiceway.keyedstate import KeyedStateStore
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.operators import OperatorSnapshot
+from sluiceway.operators.keyed_state import KeyedStateStore
 from sluiceway.state import BackendContext, KeyedSnapshot, StateBackend
 from sluiceway_filesystem._local import LocalStorage
 from sluiceway_memory._backend import MemoryStateBackend

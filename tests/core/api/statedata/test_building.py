@@ -16,7 +16,7 @@ import pytest
 import sluiceway as sw
 from sluiceway import state
 from sluiceway.errors import CheckpointError, ConfigurationError, StateError, UnstableKeyError
-from sluiceway.windowing import TimeWindow
+from sluiceway.windows.base import TimeWindow
 
 pa = pytest.importorskip("pyarrow")
 

@@ -12,13 +12,13 @@ import pytest
 
 import sluiceway as sw
 from sluiceway import state
-from sluiceway.checkpoints import StateReader, read_operators
+from sluiceway.checkpoint import StateReader, read_operators
 from sluiceway.errors import StateError, UnknownNameError
-from sluiceway.keyedstate import KeyedStateStore
 from sluiceway.keygroups import key_group, subtask_for_key_group
 from sluiceway.operators import OperatorSnapshot
-from sluiceway.operators.operatorstate import ListMode, ListSnapshot
-from sluiceway.operators.timed import TIMERS
+from sluiceway.operators.keyed_state import KeyedStateStore
+from sluiceway.operators.operator_state import ListMode, ListSnapshot
+from sluiceway.operators.timer_service import TIMERS
 from sluiceway.serializers import KEY_SERIALIZER, decode_rows
 from sluiceway.state import KeyedSnapshot
 from sluiceway_filesystem._local import LocalStorage

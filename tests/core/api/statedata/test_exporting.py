@@ -13,8 +13,8 @@ import pytest
 import sluiceway as sw
 from sluiceway import state
 from sluiceway.errors import ConfigurationError
-from sluiceway.keyedstate import KeyedStateStore
 from sluiceway.operators import OperatorSnapshot
+from sluiceway.operators.keyed_state import KeyedStateStore
 from sluiceway.state import KeyedSnapshot
 
 pa = pytest.importorskip("pyarrow")

@@ -17,12 +17,12 @@ import pytest
 import sluiceway as sw
 from sluiceway import state
 from sluiceway.errors import CheckpointError, StateError, UnknownNameError
-from sluiceway.keyedstate import KeyedStateStore
 from sluiceway.operators import OperatorSnapshot
-from sluiceway.operators.operatorstate import ListMode, ListSnapshot
-from sluiceway.operators.timed import TIMERS
+from sluiceway.operators.keyed_state import KeyedStateStore
+from sluiceway.operators.operator_state import ListMode, ListSnapshot
+from sluiceway.operators.timer_service import TIMERS
 from sluiceway.state import KeyedSnapshot
-from sluiceway.windowing import GLOBAL_WINDOW, TimeWindow
+from sluiceway.windows.base import GLOBAL_WINDOW, TimeWindow
 
 pa = pytest.importorskip("pyarrow")
 
@@ -440,7 +440,7 @@ def test_batches_are_of_the_size_that_is_asked_for(keyed: Keyed, save: Save) -> 
 
 @both
 def test_one_key_group_is_read_at_a_time(keyed: Keyed, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sluiceway.api.statedata import sources
+    from sluiceway.savepoint import arrow_reader as sources
 
     table = state.read(save([OperatorSnapshot("op", keyed=keyed(numbers))]))["op"]["n"]
     assert table.schema.names == ["key", "value"]

@@ -21,7 +21,7 @@ COUNT = sw.ValueStateDescriptor("count", int)
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from sluiceway_spark._sessions import SessionConf
+    from sluiceway_spark.session.configuration import SessionConf
 
     conf = {
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import sluiceway as sw
 from sluiceway.errors import FunctionContractError, StateError
 from sluiceway.functions import FlatJoinFunction, JoinFunction
-from sluiceway.runtime.failure import explain_failure
+from sluiceway.runtime.failures.explanation import explain_failure
 from sluiceway.steps import AsOfJoinStep
 
 LATE = sw.OutputTag[Any]("late")

@@ -19,7 +19,7 @@ from sluiceway.functions import (
     WindowContext,
     WindowFunction,
 )
-from sluiceway.operators.windows.general import WindowOperator
+from sluiceway.operators.windows.window_operator import WindowOperator
 from sluiceway.state import (
     AggregatingStateDescriptor,
     ListStateDescriptor,

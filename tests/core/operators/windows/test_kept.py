@@ -11,7 +11,7 @@ import sluiceway as sw
 from sluiceway.errors import StateError
 from sluiceway.functions import AggregateFunction
 from sluiceway.operators.windows import sliding
-from sluiceway.runtime.snapshots import JobSnapshot
+from sluiceway.runtime.task.snapshot import JobSnapshot
 from sluiceway.testing import EOF, OperatorHarness, PipelineHarness, TestSource
 from sluiceway.windows import (
     ContinuousEventTimeTrigger,

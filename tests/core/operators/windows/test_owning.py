@@ -11,7 +11,7 @@ import pytest
 
 from sluiceway.isolation import all_unchangeable as unchangeable
 from sluiceway.isolation import copied as own
-from sluiceway.operators.windows.owning import merge_of_copies
+from sluiceway.operators.windows.accumulator_copy import merge_of_copies
 
 Pair = namedtuple("Pair", "a b")
 

@@ -146,7 +146,7 @@ def run(
 
 @pytest.mark.parametrize("assigner", ASSIGNERS)
 @pytest.mark.parametrize("finish", FINISHES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(steps, st.sampled_from([1, 3, 1024]))
 def test_sessions_at_hand_are_those_in_the_tables(
     finish: str, assigner: str, given: Steps, batch_size: int

@@ -11,13 +11,13 @@ import sluiceway as sw
 from sluiceway.errors import StateError, UnstableKeyError
 from sluiceway.functions import AggregateFunction, OutputTag, ReduceFunction
 from sluiceway.operators.windows import sliding, tumbling
-from sluiceway.operators.windows.choice import sliced_operator
-from sluiceway.operators.windows.general import WindowOperator
+from sluiceway.operators.windows.factory import sliced_operator
 from sluiceway.operators.windows.sliced import SlicedWindowOperator
 from sluiceway.operators.windows.sliding import SlidingOperator
 from sluiceway.operators.windows.tumbling import TumblingOperator
 from sluiceway.operators.windows.wallclock import SlidingProcessingTimeOperator, TumblingProcessingTimeOperator
-from sluiceway.runtime.snapshots import JobSnapshot
+from sluiceway.operators.windows.window_operator import WindowOperator
+from sluiceway.runtime.task.snapshot import JobSnapshot
 from sluiceway.testing import OperatorHarness
 from sluiceway.windows import (
     CountEvictor,

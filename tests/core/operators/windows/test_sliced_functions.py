@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import sluiceway as sw
-from sluiceway.operators.windows.general import WindowOperator
 from sluiceway.operators.windows.sliced import SlicedWindowOperator
+from sluiceway.operators.windows.window_operator import WindowOperator
 from sluiceway.testing import OperatorHarness, every_way
 from sluiceway.windows import (
     SlidingEventTimeWindows,

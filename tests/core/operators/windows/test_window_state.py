@@ -10,7 +10,6 @@ import pytest
 import sluiceway as sw
 from sluiceway.errors import StateError
 from sluiceway.testing import OperatorHarness
-from sluiceway.windowing import AssignerContext
 from sluiceway.windows import (
     EventTimeSessionWindows,
     EventTimeTrigger,
@@ -23,6 +22,7 @@ from sluiceway.windows import (
     Window,
     WindowAssigner,
 )
+from sluiceway.windows.base import AssignerContext
 
 CONTINUE, FIRE = TriggerResult.CONTINUE, TriggerResult.FIRE
 

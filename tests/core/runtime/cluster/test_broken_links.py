@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 import sluiceway as sw
-from sluiceway.carrier import LinkLostError
-from sluiceway.config import Settings
-from sluiceway.connectors.collecting import Collected
+from sluiceway.config.settings import Settings
+from sluiceway.connector.lib.collect import Collected
 from sluiceway.engine import JobStatus
 from sluiceway.plugins import PluginManager
-from sluiceway.runtime.background import Inline
-from sluiceway.runtime.cluster.jobrun import JobRun
+from sluiceway.runtime.cluster.job_runner import JobRun
 from sluiceway.runtime.cluster.messages import AcknowledgeCheckpoint, ReportTask, Results
-from sluiceway.runtime.cluster.resources import ResourceManager, WorkerLostError
-from sluiceway.runtime.cluster.shipping import dump_error
-from sluiceway.runtime.local import job_graph_of
-from sluiceway.runtime.worker import Worker
+from sluiceway.runtime.cluster.pickling import dump_error
+from sluiceway.runtime.cluster.resource_manager import ResourceManager, WorkerLostError
+from sluiceway.runtime.local.engine import job_graph_of
+from sluiceway.runtime.loop.blocking_io import Inline
+from sluiceway.runtime.loop.tasklet import TaskletLoop
+from sluiceway.transport.carrier import LinkLostError
 
 
 class Clock:
@@ -42,7 +42,7 @@ class NoPoller:
 class Job:
     run: JobRun
     clock: Clock
-    loop: Worker
+    loop: TaskletLoop
 
     def at(self, subtask: int) -> str:
         vertex = self.run.graph.vertices[0].id
@@ -64,7 +64,7 @@ class Job:
 def job() -> Job:
     clock: Any = Clock()
     poller: Any = NoPoller()
-    loop = Worker(clock, poller)
+    loop = TaskletLoop(clock, poller)
     resources = ResourceManager(
         loop,
         clock,

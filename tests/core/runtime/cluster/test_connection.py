@@ -23,8 +23,8 @@ from sluiceway.runtime.cluster.messages import (
     decode,
     encode,
 )
-from sluiceway.runtime.poller import SelectorPoller
-from sluiceway.runtime.worker import Worker
+from sluiceway.runtime.loop.poller import SelectorPoller
+from sluiceway.runtime.loop.tasklet import TaskletLoop
 
 # Later versions of Python nest deeper than the frames that are read before authentication.
 _TOO_DEEP = "RecursionError: " if sys.version_info < (3, 12) else "DecodeError: "
@@ -62,7 +62,7 @@ class Stage:
     def __init__(self) -> None:
         self.poller = SelectorPoller()
         self.ends: list[End] = []
-        self.loop = Worker(SystemClock(), self.poller)
+        self.loop = TaskletLoop(SystemClock(), self.poller)
 
     def settle(self) -> None:
         quiet = 0

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import sluiceway as sw
-from sluiceway.runtime.cluster.directories import (
+from sluiceway.runtime.cluster.cluster_directory import (
     lock_directory,
     make_directory,
     place_of_directories,
@@ -21,7 +21,7 @@ from sluiceway.runtime.cluster.directories import (
 HOLDER = """
 import sys
 from pathlib import Path
-from sluiceway.runtime.cluster.directories import lock_directory
+from sluiceway.runtime.cluster.cluster_directory import lock_directory
 lock = lock_directory(Path(sys.argv[1]))
 print("locked", flush=True)
 sys.stdin.read()

@@ -11,11 +11,12 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from patience import PATIENT_S
 
 from sluiceway.election import LeadershipLostError
 from sluiceway.errors import ConfigurationError
 from sluiceway.runtime.cluster.election import FileLeaderElection
-from sluiceway.runtime.cluster.jobstore import JobStore, StoredJob
+from sluiceway.runtime.cluster.job_store import JobStore, StoredJob
 
 LEADING = dedent(
     """
@@ -76,7 +77,7 @@ def test_a_leader_that_dies_or_is_deposed_while_suspended_is_followed(
     os.kill(other.pid, signal.SIGSTOP)
     assert not election.campaign(), "who is suspended leads"
     assert election.depose()
-    assert other.wait(timeout=30) == -signal.SIGKILL
+    assert other.wait(PATIENT_S) == -signal.SIGKILL
     assert election.campaign()
     assert election.epoch == 2
     election.close()

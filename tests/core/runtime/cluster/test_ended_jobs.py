@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import sluiceway as sw
-from sluiceway.config import Settings
+from sluiceway.config.settings import Settings
 from sluiceway.plugins import default_manager
 from sluiceway.runtime.cluster.dispatcher import KEPT, ClusterConfig, Dispatcher
 from sluiceway.runtime.cluster.messages import (
@@ -26,8 +26,8 @@ from sluiceway.runtime.cluster.messages import (
     Status,
     SubmitProgram,
 )
-from sluiceway.runtime.cluster.shipping import dump
-from sluiceway.runtime.local import job_graph_of
+from sluiceway.runtime.cluster.pickling import dump
+from sluiceway.runtime.local.engine import job_graph_of
 
 
 class Client:

@@ -12,12 +12,11 @@ import pytest
 
 import sluiceway as sw
 from sluiceway.clock import SystemClock
-from sluiceway.config import Settings
+from sluiceway.config.settings import Settings
 from sluiceway.engine import JobStatus
 from sluiceway.plugins import PluginManager
-from sluiceway.runtime.background import Inline
-from sluiceway.runtime.cluster.jobrun import JobRun
-from sluiceway.runtime.cluster.manager import JobManager
+from sluiceway.runtime.cluster.job_manager import JobManager
+from sluiceway.runtime.cluster.job_runner import JobRun
 from sluiceway.runtime.cluster.messages import (
     CancelTask,
     DeployTasks,
@@ -29,13 +28,14 @@ from sluiceway.runtime.cluster.messages import (
     StopWorker,
     SubmitJob,
 )
-from sluiceway.runtime.cluster.processes import WorkerConfig
-from sluiceway.runtime.cluster.resources import ResourceManager
-from sluiceway.runtime.cluster.shipping import dump, load_error
-from sluiceway.runtime.cluster.worker import Program, WorkerProcess
-from sluiceway.runtime.local import job_graph_of
-from sluiceway.runtime.poller import SelectorPoller
-from sluiceway.runtime.worker import Worker
+from sluiceway.runtime.cluster.pickling import dump, load_error
+from sluiceway.runtime.cluster.resource_manager import ResourceManager
+from sluiceway.runtime.cluster.worker_launcher import WorkerConfig
+from sluiceway.runtime.cluster.worker_process import Program, WorkerProcess
+from sluiceway.runtime.local.engine import job_graph_of
+from sluiceway.runtime.loop.blocking_io import Inline
+from sluiceway.runtime.loop.poller import SelectorPoller
+from sluiceway.runtime.loop.tasklet import TaskletLoop
 
 PROGRAM = dump(Program("job", Settings()))
 
@@ -170,7 +170,7 @@ def test_a_job_that_cannot_run_on_a_worker_fails_its_own_tasks_and_no_others(wor
 def test_a_job_master_ignores_workers_of_an_earlier_leader_and_late_reports() -> None:
     clock = SystemClock()
     poller = SelectorPoller()
-    loop = Worker(clock, poller)
+    loop = TaskletLoop(clock, poller)
     lost: list[str] = []
     resources = ResourceManager(
         loop,

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from patience import PATIENT_S
 
-from sluiceway.runtime.cluster.guard import Guard
-from sluiceway.runtime.cluster.processes import UP, WorkerConfig
+from sluiceway.runtime.cluster.heartbeat_thread import HeartbeatThread
+from sluiceway.runtime.cluster.worker_launcher import UP, WorkerConfig
 
 
 def config(directory: Path) -> WorkerConfig:
@@ -33,9 +34,9 @@ def test_a_loop_that_does_not_turn_is_told_of_once_and_the_process_counts_as_ali
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     ours, theirs = socket.socketpair()
-    ours.settimeout(5)
+    ours.settimeout(PATIENT_S)
     mails: list[Callable[[], None]] = []
-    guard = Guard(config(tmp_path), theirs, stuck_s=0.1)
+    guard = HeartbeatThread(config(tmp_path), theirs, stuck_s=0.1)
     guard.up(mails.append)
     assert ours.recv(1) == UP
     for _ in range(12):
@@ -48,7 +49,7 @@ def test_a_loop_that_does_not_turn_is_told_of_once_and_the_process_counts_as_ali
         ours.recv(1)
     assert "has been in one call" in capfd.readouterr().err, "another time"
     guard.close()
-    guard._thread.join(5)
+    guard._thread.join(PATIENT_S)
     ours.close()
     theirs.close()
 
@@ -57,14 +58,14 @@ def test_who_is_left_alone_removes_what_the_cluster_had(tmp_path: Path) -> None:
     directory = tmp_path / "cluster"
     directory.mkdir()
     ours, theirs = socket.socketpair()
-    guard = Guard(config(directory), theirs)
+    guard = HeartbeatThread(config(directory), theirs)
     guard.close()
     assert directory.exists(), "the job manager is there and does it"
-    guard._thread.join(5)
+    guard._thread.join(PATIENT_S)
 
-    guard = Guard(config(directory), theirs)
+    guard = HeartbeatThread(config(directory), theirs)
     ours.close()
     guard.close()
-    guard._thread.join(5)
+    guard._thread.join(PATIENT_S)
     assert not directory.exists()
     theirs.close()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sluiceway.runtime.cluster.logfiles import MOST_FILES, LogFile, LogFollower, PrintedLines, read_logs
-from sluiceway.runtime.tasklogs import as_text, make_line
+from sluiceway.runtime.cluster.log_files import MOST_FILES, LogFile, LogFollower, PrintedLines, read_logs
+from sluiceway.runtime.logging.task_logs import as_text, make_line
 
 
 def said(directory: Path) -> list[str]:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sluiceway.runtime.cluster.directories import (
+from sluiceway.runtime.cluster.cluster_directory import (
     is_awaited,
     lock_directory,
     remove_dead,
@@ -16,10 +16,10 @@ from sluiceway.runtime.cluster.directories import (
     stay,
     worker_numbers,
 )
-from sluiceway.runtime.cluster.fence import Fence, hold
-from sluiceway.runtime.cluster.guard import Guard
-from sluiceway.runtime.cluster.processes import WorkerConfig, adopt_worker
-from sluiceway.runtime.cluster.rejoining import Patience, find_job_manager
+from sluiceway.runtime.cluster.epoch_fence import EpochFence, hold
+from sluiceway.runtime.cluster.heartbeat_thread import HeartbeatThread
+from sluiceway.runtime.cluster.reconnect import Patience, find_job_manager
+from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, adopt_worker
 
 
 def config(directory: Path, rejoin_s: float) -> WorkerConfig:
@@ -54,7 +54,7 @@ def test_a_job_manager_comes_and_is_given_a_line(tmp_path: Path) -> None:
         sock, line = found
         manager.accept()[0].close()
         sock.close()
-    guard = Guard(told, line, own=False)
+    guard = HeartbeatThread(told, line, own=False)
     process = adopt_worker(os.getpid(), line.getsockname())
     guard.up(lambda action: action())
     while not process.heard():
@@ -106,7 +106,7 @@ def test_names_of_workers_go_on_behind_those_that_left_something(tmp_path: Path)
 
 
 def test_a_fence_knows_who_lives(tmp_path: Path) -> None:
-    before, after = Fence(tmp_path), Fence(tmp_path)
+    before, after = EpochFence(tmp_path), EpochFence(tmp_path)
     held = hold(str(before.file("worker-1")))
     assert before.alive() == [], "its own"
     assert after.alive() == [os.getpid()]
@@ -116,10 +116,10 @@ def test_a_fence_knows_who_lives(tmp_path: Path) -> None:
 
 
 def test_a_fence_ends_what_does_not_end_by_itself(tmp_path: Path) -> None:
-    before, after = Fence(tmp_path), Fence(tmp_path)
+    before, after = EpochFence(tmp_path), EpochFence(tmp_path)
     program = """
 import sys
-from sluiceway.runtime.cluster.fence import hold
+from sluiceway.runtime.cluster.epoch_fence import hold
 held = hold(sys.argv[1])
 print()
 input()
@@ -141,10 +141,10 @@ input()
 
 
 def test_what_a_worker_has_started_and_that_outlives_it_is_no_worker(tmp_path: Path) -> None:
-    before, after = Fence(tmp_path), Fence(tmp_path)
+    before, after = EpochFence(tmp_path), EpochFence(tmp_path)
     program = """
 import os, sys
-from sluiceway.runtime.cluster.fence import hold
+from sluiceway.runtime.cluster.epoch_fence import hold
 held = hold(sys.argv[1])
 if os.fork() == 0:
     sys.stdin.read()

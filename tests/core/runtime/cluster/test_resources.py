@@ -10,10 +10,10 @@ import pytest
 from sluiceway.clock import Clock
 from sluiceway.runtime.cluster.connection import Connection
 from sluiceway.runtime.cluster.messages import Register
-from sluiceway.runtime.cluster.processes import WorkerHandle
-from sluiceway.runtime.cluster.resources import ResourceManager, WorkerLostError
-from sluiceway.runtime.poller import SelectorPoller
-from sluiceway.runtime.worker import Worker
+from sluiceway.runtime.cluster.resource_manager import ResourceManager, WorkerLostError
+from sluiceway.runtime.cluster.worker_launcher import WorkerHandle
+from sluiceway.runtime.loop.poller import SelectorPoller
+from sluiceway.runtime.loop.tasklet import TaskletLoop
 
 TIMEOUT_S = 10.0
 CHECK_S = 1.0
@@ -66,7 +66,7 @@ class World:
     def __init__(self) -> None:
         self.clock = TurnedClock()
         self.poller = SelectorPoller()
-        self.loop = Worker(self.clock, self.poller)
+        self.loop = TaskletLoop(self.clock, self.poller)
         self.process = Process()
         self.lost: list[WorkerLostError] = []
         self.resources = ResourceManager(

@@ -6,14 +6,14 @@ import pickle
 
 import pytest
 
-from sluiceway.buffers import NetworkBufferPool
-from sluiceway.carrier import Carrier, CarrierContext, Link
 from sluiceway.elements import Batch
-from sluiceway.network import NetworkTransport
-from sluiceway.runtime.cluster.routing import RoutingTransport
-from sluiceway.runtime.localtransport import LocalTransport
+from sluiceway.network.local_channel import LocalTransport
+from sluiceway.network.transport import NetworkTransport
+from sluiceway.runtime.cluster.channel_routing import RoutingTransport
 from sluiceway.serializers import PickleSerializer
 from sluiceway.transport import ChannelId, Sender
+from sluiceway.transport.buffers import NetworkBufferPool
+from sluiceway.transport.carrier import Carrier, CarrierContext, Link
 
 CHANNEL = ChannelId("job/edge", 0, 1, producer_at="worker-1", consumer_at="worker-2")
 

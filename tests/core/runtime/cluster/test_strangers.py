@@ -12,17 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENT_S
 
 import sluiceway as sw
-from sluiceway.accepting import MOST_STRANGERS
 from sluiceway.clock import SystemClock
-from sluiceway.config import Settings
+from sluiceway.config.settings import Settings
 from sluiceway.plugins import default_manager
 from sluiceway.runtime.cluster.connection import Connection
-from sluiceway.runtime.cluster.hosting import HostedPlatform, connect
-from sluiceway.runtime.cluster.manager import JobManager
+from sluiceway.runtime.cluster.job_manager import JobManager
 from sluiceway.runtime.cluster.messages import AskStatus, Done, Hello, Message, encode
-from sluiceway.runtime.local import job_graph_of
+from sluiceway.runtime.cluster.worker_host import HostedPlatform, connect
+from sluiceway.runtime.local.engine import job_graph_of
+from sluiceway.transport.accept_loop import MOST_STRANGERS
 
 SECRET = b"s" * 32
 
@@ -58,8 +59,8 @@ class Site:
         self.sockets.append(sock)
         return sock
 
-    def turn_until(self, done: Callable[[], Any], within_s: float = 30.0) -> None:
-        until = time.monotonic() + within_s
+    def turn_until(self, done: Callable[[], Any]) -> None:
+        until = time.monotonic() + PATIENT_S
         while not done():
             assert time.monotonic() < until
             self.manager.loop.at(self.clock.monotonic() + 0.01, lambda: None)

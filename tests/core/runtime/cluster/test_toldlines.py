@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from sluiceway.runtime.cluster import toldlines
-from sluiceway.runtime.cluster.toldlines import ToldLog, show_lines
+from sluiceway.runtime.cluster import remote_logs as toldlines
+from sluiceway.runtime.cluster.remote_logs import RemoteLogHandler, show_lines
 
 
 class Way:
@@ -19,7 +19,7 @@ class Way:
         self.mailed: list[Callable[[], None]] = []
         self.sent: list[bytes] = []
         self.backlog = 0
-        self.log = ToldLog("worker-1", "info", self.send, self.mailed.append, lambda: self.backlog)
+        self.log = RemoteLogHandler("worker-1", "info", self.send, self.mailed.append, lambda: self.backlog)
 
     def send(self, data: bytes) -> None:
         self.sent.append(data)

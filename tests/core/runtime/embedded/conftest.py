@@ -9,10 +9,10 @@ import pytest
 
 from sluiceway.api import Pipeline
 from sluiceway.clock import SystemClock
-from sluiceway.config import Settings
+from sluiceway.config.settings import Settings
 from sluiceway.plugins import default_manager
-from sluiceway.runtime.embedded import EmbeddedChain, EmbeddedPlan
-from sluiceway.runtime.microbatch.splits import plan_splits
+from sluiceway.runtime.microbatch.split_assignment import plan_splits
+from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
 from sluiceway.steps import SourceStep
 
 
@@ -22,14 +22,14 @@ class Stages:
     def __init__(self, flow: Pipeline, settings: Settings | None = None, **how: Any) -> None:
         settings = settings or Settings()
         self.services = default_manager().services()
-        self.plan = EmbeddedPlan.of(flow.graph(settings), settings, self.services, **how)
+        self.plan = SteppedPlan.of(flow.graph(settings), settings, self.services, **how)
         self.rows: list[tuple[int, int, int, int, bytes]] = []
-        self.chains: list[EmbeddedChain] = []
+        self.chains: list[SteppedTask] = []
         self.records_in = 0
 
-    def chain(self, target: int, **how: Any) -> EmbeddedChain:
+    def chain(self, target: int, **how: Any) -> SteppedTask:
         vertex, subtask = self.plan.who(target)
-        chain = EmbeddedChain(
+        chain = SteppedTask(
             self.plan,
             vertex,
             subtask,
@@ -42,7 +42,7 @@ class Stages:
         self.chains.append(chain)
         return chain
 
-    def send(self, chain: EmbeddedChain) -> None:
+    def send(self, chain: SteppedTask) -> None:
         taken = chain.take()
         self.rows += [(*numbers, self.plan.pack(numbers[2], elements)) for *numbers, elements in taken]
 

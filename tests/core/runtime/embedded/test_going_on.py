@@ -17,18 +17,18 @@ from sluiceway import (
 )
 from sluiceway.clock import SystemClock, VirtualClock
 from sluiceway.connector import SinkWriter, Wait
-from sluiceway.connectors import CallbackSink
+from sluiceway.connector.lib import CallbackSink
 from sluiceway.elements import MAX_WATERMARK, Batch, EndOfData, EndOfPartition, Watermark, WatermarkStatus
 from sluiceway.errors import JobCancelledError, StateError
-from sluiceway.runtime.embedded import EmbeddedChain
-from sluiceway.runtime.microbatch.splits import plan_splits
+from sluiceway.runtime.microbatch.split_assignment import plan_splits
+from sluiceway.runtime.stepped import SteppedTask
 from sluiceway.windows import TumblingEventTimeWindows
 
 LATE: Any = OutputTag("late", tuple)
 STAMPED: Any = WatermarkStrategy.for_bounded_out_of_orderness(5).with_timestamp_assigner(lambda e: e[1])
 
 
-def out(chain: EmbeddedChain) -> list[Any]:
+def out(chain: SteppedTask) -> list[Any]:
     """What came out of a chain, to whomever."""
     return [element for *_, elements in chain.take() for element in elements]
 
@@ -37,19 +37,19 @@ def records(elements: list[Any]) -> list[Any]:
     return [value for element in elements if type(element) is Batch for value in element.values]
 
 
-def moved(stages: Any, chain: EmbeddedChain, checkpoint_id: int = 1) -> EmbeddedChain:
+def moved(stages: Any, chain: SteppedTask, checkpoint_id: int = 1) -> SteppedTask:
     """Another chain in its place, by way of bytes."""
     kept = pickle.loads(pickle.dumps((chain.snapshot(checkpoint_id), chain.position())))
     chain.close()
-    again: EmbeddedChain = stages.chain(stages.plan.target(chain.vertex.id, chain.subtask))
+    again: SteppedTask = stages.chain(stages.plan.target(chain.vertex.id, chain.subtask))
     again.open(*kept)
     return again
 
 
-def only(stages: Any, stage: int) -> EmbeddedChain:
+def only(stages: Any, stage: int) -> SteppedTask:
     """The one subtask of a stage, open."""
     (target,) = stages.plan.targets_of(stage)
-    chain: EmbeddedChain = stages.chain(target)
+    chain: SteppedTask = stages.chain(target)
     chain.open()
     return chain
 
@@ -149,7 +149,7 @@ def at_source(flow: Pipeline, events: list[Any]) -> None:
 
 @pytest.mark.parametrize("stamp", [at_source, in_middle])
 def test_generators_of_watermarks_go_on(stages: Any, stamp: Any) -> None:
-    from sluiceway.config import Settings
+    from sluiceway.config.settings import Settings
 
     settings = Settings(batch_size=10)
     events = [("a", at) for at in (*range(100), *range(40, 80), *range(100, 150))]
@@ -201,7 +201,7 @@ def test_timers_in_processing_time_fire_when_it_settles(stages: Any) -> None:
     run = stages(flow, keyed_subtasks=1)
     target = run.plan.targets_of(1)[0]
     vertex, _ = run.plan.who(target)
-    chain = EmbeddedChain(
+    chain = SteppedTask(
         run.plan, vertex, 0, state_backend=run.services.state_backend("memory"), clock=VirtualClock(5)
     )
     run.chains.append(chain)

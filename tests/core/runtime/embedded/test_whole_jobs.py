@@ -18,7 +18,7 @@ from sluiceway import (
     ProcessFunction,
     WatermarkStrategy,
 )
-from sluiceway.config import Settings
+from sluiceway.config.settings import Settings
 from sluiceway.errors import GraphError
 from sluiceway.windows import TumblingEventTimeWindows
 

@@ -1,0 +1,285 @@
+"""The checkpoints of one run: completed by one write, listed, dropped, and what nobody refers to collected."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sluiceway.checkpoint.files import join
+from sluiceway.checkpoint.metadata import CheckpointMetadata, Section, decode_metadata, encode_metadata
+from sluiceway.checkpoint.state_file import SHARED, SectionWriter
+from sluiceway.checkpoint_storage import CheckpointStorage, StoredFile
+from sluiceway.errors import CheckpointError
+
+__all__ = [
+    "METADATA",
+    "CheckpointDirectory",
+    "Orphans",
+    "find_checkpoints",
+    "load_metadata",
+    "split_location",
+    "write_enumerators",
+]
+
+METADATA: Final = "metadata.json"
+"""The file that makes a checkpoint: written last, and deleted first."""
+
+_TRIES: Final = 5
+_CHECKPOINT: Final = re.compile(r"chk-\d+")
+_SAVEPOINT: Final = re.compile(r"savepoint-.+-\d+-\d+")
+_RUN: Final = re.compile(r".+-\d+-[0-9a-f]{4}")
+"""The directories of these, and that of a run, in which checkpoints are."""
+
+
+def split_location(location: str) -> tuple[str, str]:
+    """Where the storage of a checkpoint is to be opened, and its directory there.
+
+    Args:
+        location: path or URL of a checkpoint's directory, or of its metadata.
+    """
+    scheme, separator, path = location.rpartition("://")
+    path = path.rstrip("/").removesuffix("/" + METADATA)
+    if not separator and "/" not in path:
+        path = f"./{path}"
+    parent, _, directory = path.rpartition("/")
+    return f"{scheme}{separator}{parent or '/'}", directory
+
+
+def load_metadata(storage: CheckpointStorage, directory: str) -> CheckpointMetadata:
+    """The metadata of the checkpoint in a directory.
+
+    Raises:
+        CheckpointError: there is none, or it is damaged or of a newer version; names the file.
+    """
+    name = join(directory, METADATA)
+    try:
+        data = storage.read(name)
+    except CheckpointError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            shown = storage.shown(directory) if directory else storage.location
+            raise CheckpointError(f"there is no complete checkpoint in {shown}: it has no {METADATA}") from error
+        raise
+    return decode_metadata(data, storage.shown(name))
+
+
+def find_checkpoints(storage: CheckpointStorage, under: str = "") -> Iterator[str]:
+    """The directories of all complete checkpoints and savepoints in a directory and below it, sorted."""
+    names = sorted(file.name for file in storage.files(under))
+    for name in names:
+        directory, _, file = name.rpartition("/")
+        if file == METADATA:
+            yield directory
+
+
+def write_enumerators(
+    storage: CheckpointStorage, directory: str, enumerators: Mapping[str, Any]
+) -> dict[str, Section]:
+    """Write what the enumerators keep, in the job manager. Returns what the metadata says of it.
+
+    Raises:
+        CheckpointError: it cannot be written.
+        SerializationError: a value cannot be.
+    """
+    writer = SectionWriter(storage, directory, "enumerators.state")
+    sections: dict[str, Section] = {}
+
+    def content() -> Iterator[None]:
+        for uid, value in enumerators.items():
+            section = writer.add_values((value,))
+            assert section is not None
+            sections[uid] = section
+            yield
+
+    writer.write(content)
+    return sections
+
+
+@dataclass(frozen=True, slots=True)
+class Orphans:
+    """What a collection has found, or deleted.
+
+    Attributes:
+        files: the files.
+        kept: files that nothing refers to and that are too young to tell.
+    """
+
+    files: tuple[StoredFile, ...]
+    kept: tuple[StoredFile, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of the files."""
+        return sum(file.size for file in self.files)
+
+
+class CheckpointDirectory:
+    """The checkpoints of one run of a job; used by its job manager alone.
+
+    Every checkpoint has a directory of its own, ``chk-N``, and ``shared`` is beside them: files in it belong
+    to every checkpoint that refers to them. A checkpoint is there when its metadata is there.
+
+    Methods may block, and raise CheckpointError.
+
+    Args:
+        storage: where they are.
+        path: of the run, relative to the storage's location; empty: that location itself.
+    """
+
+    def __init__(self, storage: CheckpointStorage, path: str = "") -> None:
+        self.storage = storage
+        self.path = path
+        self._known: dict[int, CheckpointMetadata] = {}
+
+    def directory(self, checkpoint_id: int) -> str:
+        """The directory of a checkpoint, for :func:`write_subtask` and :func:`read_operators`."""
+        return join(self.path, f"chk-{checkpoint_id}")
+
+    def location(self, checkpoint_id: int) -> str:
+        """Path or URL of a checkpoint."""
+        return self.storage.shown(self.directory(checkpoint_id))
+
+    def complete(self, metadata: CheckpointMetadata) -> str:
+        """Make a checkpoint of what was written. Returns its path or URL."""
+        number = metadata.checkpoint_id
+        self.storage.write(join(self.directory(number), METADATA), (encode_metadata(metadata),))
+        self._known[number] = metadata
+        return self.location(number)
+
+    def ids(self) -> list[int]:
+        """The complete checkpoints, oldest first."""
+        found = []
+        for directory in find_checkpoints(self.storage, self.path):
+            parent, _, name = directory.rpartition("/")
+            if parent == self.path and name.startswith("chk-") and name[4:].isdecimal():
+                found.append(int(name[4:]))
+        return sorted(found)
+
+    def load(self, checkpoint_id: int) -> CheckpointMetadata:
+        """The metadata of a checkpoint."""
+        known = self._known.get(checkpoint_id)
+        if known is None:
+            known = self._known[checkpoint_id] = load_metadata(self.storage, self.directory(checkpoint_id))
+        return known
+
+    def retain(self, count: int) -> list[int]:
+        """Drop all complete checkpoints but the newest ``count``. Returns the ids of those that were dropped."""
+        dropped = self.ids()[: -count or None]
+        for checkpoint_id in dropped:
+            self.discard(checkpoint_id)
+        return dropped
+
+    def discard(self, checkpoint_id: int) -> None:
+        """Drop a checkpoint, complete or not, and the shared files that no complete one refers to.
+
+        Files of a checkpoint that is under way need no care: a shared file that it refers to is in the last
+        complete one, too, or was written for it, and only what a complete one refers to is looked at here.
+
+        If this is interrupted, what is left over are orphans.
+        """
+        directory = self.directory(checkpoint_id)
+        shared: set[str] = set()
+        # Where it is incomplete or damaged, its own directory goes; what it shares is for the
+        # collection of orphans; so it is where another one is damaged, which may need the same files.
+        with suppress(CheckpointError):
+            mine = {name for name in self._files(checkpoint_id) if not name.startswith(directory + "/")}
+            others = (other for other in self.ids() if other != checkpoint_id) if mine else ()
+            shared = mine.difference(*map(self._files, others))
+        self.storage.delete([join(directory, METADATA)])
+        self._known.pop(checkpoint_id, None)
+        own = [file.name for file in self.storage.files(directory)]
+        self.storage.delete([*own, *sorted(shared)])
+
+    def delete_shared(self, names: Iterable[str]) -> None:
+        """Delete what given-up checkpoints have put into ``shared``, but for what complete ones refer to.
+
+        Only behind a newer complete one: what that does not refer to, no later one will.
+
+        Args:
+            names: of the files in that directory.
+        """
+        mine = {join(self.path, f"{SHARED}/{name}") for name in names}
+        self.storage.delete(sorted(mine.difference(*map(self._files, self.ids()))))
+
+    def collect(self, now_ms: int, older_than_ms: int, *, dry_run: bool = False) -> Orphans:
+        """Delete what no complete checkpoint refers to: what broken writes and given-up checkpoints have left.
+
+        Jobs may go on meanwhile, and others collect. What is in the directory of an incomplete checkpoint or
+        savepoint is as young as its youngest file, and what is in ``shared`` as young as the youngest incomplete
+        checkpoint beside it.
+
+        Args:
+            now_ms: the time, ms since the epoch.
+            older_than_ms: younger files are kept, since they may be part of a checkpoint that is under way.
+            dry_run: delete nothing.
+
+        Raises:
+            CheckpointError: also if a metadata file cannot be read: what it refers to is not known then, and
+                nothing is deleted.
+        """
+        for _ in range(_TRIES):
+            files = list(self.storage.files(self.path))
+            before = {file.name for file in files if _is_metadata(file.name)}
+            needed, gone = self._needed(before)
+            after = {file.name for file in self.storage.files(self.path) if _is_metadata(file.name)}
+            # A listing is not of one moment: what was completed meanwhile may have taken the place of what was
+            # in it, and refer to the same files. A run that was not at rest keeps what it shares; so does one
+            # that is at work, and has nothing complete in the listing.
+            restless = {_place_of(name)[0] for name in (before ^ after) | gone}
+            sharing = {run for run, part in (_place_of(file.name) for file in files) if part == SHARED}
+            nothing = sharing - {_place_of(name)[0] for name in before}
+            if not restless and not nothing:
+                break
+        runs = {run for run, part in (_place_of(file.name) for file in files) if _CHECKPOINT.fullmatch(part)}
+        orphans = [f for f in files if f.name not in needed and self._is_ours(f.name, runs)]
+        orphans.sort(key=lambda file: file.name)
+        limit = now_ms - older_than_ms
+        at_work = {_place_of(file.name)[0] for file in files if file.modified_ms > limit}
+        young = {(run, SHARED) for run in restless | (at_work & nothing)}
+        for run, part in (_place_of(file.name) for file in orphans if file.modified_ms > limit):
+            young |= {(run, part), (run, SHARED)} if part != SHARED else set()
+        old: list[StoredFile] = []
+        kept: list[StoredFile] = []
+        for file in orphans:
+            (kept if file.modified_ms > limit or _place_of(file.name) in young else old).append(file)
+        if not dry_run:
+            self.storage.delete(file.name for file in old)
+        return Orphans(tuple(old), tuple(kept))
+
+    def _needed(self, metadata: Iterable[str]) -> tuple[set[str], set[str]]:
+        """What the checkpoints refer to that are complete; and the names of metadata that have gone meanwhile."""
+        needed, gone = set(metadata), set()
+        for name in sorted(needed):
+            directory = name.rpartition("/")[0]
+            try:
+                found = load_metadata(self.storage, directory)
+            except CheckpointError:
+                if any(file.name == name for file in self.storage.files(directory)):
+                    raise
+                gone.add(name)
+            else:
+                needed.update(join(directory, part) for part in found.files())
+        return needed, gone
+
+    def _is_ours(self, name: str, runs: set[str]) -> bool:
+        """Whether a file is in a directory in which only checkpoints have files."""
+        run, part = _place_of(name)
+        if part != SHARED:
+            return (_CHECKPOINT.fullmatch(part) or _SAVEPOINT.fullmatch(part)) is not None
+        return run in runs or _RUN.fullmatch((run or self.storage.location).rpartition("/")[2]) is not None
+
+    def _files(self, checkpoint_id: int) -> set[str]:
+        directory = self.directory(checkpoint_id)
+        return {join(directory, name) for name in self.load(checkpoint_id).files()}
+
+
+def _place_of(name: str) -> tuple[str, str]:
+    """The directory that a file is in: that of the run, and the name of its own."""
+    run, _, part = name.rpartition("/")[0].rpartition("/")
+    return run, part
+
+
+def _is_metadata(name: str) -> bool:
+    return name == METADATA or name.endswith("/" + METADATA)

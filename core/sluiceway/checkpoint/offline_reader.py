@@ -1,0 +1,239 @@
+"""The state in a checkpoint as rows of data, read without the job's code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from sluiceway.checkpoint.metadata import CheckpointMetadata, KeyedEntry, OperatorEntry, VertexEntry
+from sluiceway.checkpoint.native_files import OpenBackend, with_rows
+from sluiceway.checkpoint.restore import StateReader
+from sluiceway.checkpoint.safe_unpickler import PlainUnpickler, pickled_type
+from sluiceway.errors import SluicewayError, choose
+from sluiceway.serializers import PickleSerializer, decode_rows, serializer_by_name
+from sluiceway.state import StateMeta, TableKind
+
+__all__ = ["Decoder", "Opaque", "StateRow", "content_of"]
+
+_PICKLED: Final = b"\xc1"
+_DECODE: Final = msgspec.msgpack.Decoder().decode
+_BINS: Final = msgspec.msgpack.Decoder(list[bytes]).decode
+_BROADCAST: Final = msgspec.msgpack.Decoder(list[tuple[str, list[tuple[bytes, bytes]]]])
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """Bytes that cannot be read without the job's code.
+
+    Attributes:
+        serializer: what has written them.
+        data: the bytes.
+    """
+
+    serializer: str
+    data: bytes
+
+    @property
+    def type_name(self) -> str:
+        """The name of the class, where it can be told; else empty."""
+        if self.serializer == "pickle":
+            return pickled_type(self.data)
+        return pickled_type(self.data[1:]) if self.serializer == "msgspec" and self.data[:1] == _PICKLED else ""
+
+    def __repr__(self) -> str:
+        return f"<{self.serializer}, {len(self.data)} bytes>"
+
+
+@dataclass(frozen=True, slots=True)
+class StateRow:
+    """A piece of state.
+
+    Attributes:
+        uid: of the step.
+        state: name of the state.
+        kind: ``value``, ``list``, ``map``, ``reducing``, ``aggregating``; of operator state ``operator list`` or
+            ``union list``; ``broadcast``; ``split`` for the splits of a source.
+        subtask: whose it was.
+        key_group: of the key; None where there is none.
+        namespace: such as a window; ``()`` for state that belongs to the key alone, None where there is no key.
+        key: the key; None where there is none.
+        name: for an entry of a map: its key in the map.
+        value: the value; an :class:`Opaque` where it cannot be read.
+        touched_ms: when it was last touched, if it has a time to live.
+    """
+
+    uid: str
+    state: str
+    kind: str
+    subtask: int
+    key_group: int | None = None
+    namespace: Any = None
+    key: Any = None
+    name: Any = None
+    value: Any = None
+    touched_ms: int | None = None
+
+
+def content_of(
+    reader: StateReader,
+    metadata: CheckpointMetadata,
+    *,
+    open_backend: OpenBackend,
+    uid: str | None = None,
+    state: str | None = None,
+    trusted: bool = False,
+) -> Iterator[StateRow]:
+    """The rows of a checkpoint, read one key group after the other.
+
+    Args:
+        reader: of its files.
+        metadata: of the checkpoint.
+        open_backend: makes the backend of a name, for files in its format.
+        uid: only the state of this step.
+        state: only the state of this name.
+        trusted: unpickle what is pickled, whatever it may run, with the job's classes.
+
+    Raises:
+        CheckpointError: a file is missing or damaged; names it.
+        UnknownNameError: nothing in the checkpoint goes by that uid or name; says what there is.
+    """
+    steps = [
+        (vertex, subtask.index, operator)
+        for vertex in metadata.vertices
+        for subtask in vertex.subtasks
+        for operator in subtask.operators
+    ]
+    _check("step in the checkpoint with the uid", uid, {operator.uid for _, _, operator in steps})
+    steps = [step for step in steps if uid in (None, step[2].uid)]
+    _check(
+        "state in the checkpoint", state, {name for _, _, operator in steps for name in _names(reader, operator)}
+    )
+    decode = Decoder(trusted)
+    for vertex, subtask, operator in steps:
+        keyed = operator.keyed
+        if keyed is not None and (state is None or any(table.name == state for table in keyed.tables)):
+            yield from _keyed(reader, vertex, operator.uid, keyed, subtask, decode, open_backend, state)
+        yield from _others(reader, operator, subtask, decode, state)
+
+
+def _check(what: str, wanted: str | None, known: set[str]) -> None:
+    if wanted is not None and wanted not in known:
+        raise choose(what, wanted, known)
+
+
+def _names(reader: StateReader, operator: OperatorEntry) -> Iterator[str]:
+    if operator.keyed is not None:
+        yield from (table.name for table in operator.keyed.tables)
+    yield from (kept.name for kept in operator.lists)
+    if operator.broadcast is not None:
+        yield from (name for name, _ in reader.decoded(operator.broadcast, _BROADCAST))
+    if operator.splits is not None:
+        yield "splits"
+
+
+def _keyed(
+    reader: StateReader,
+    vertex: VertexEntry,
+    uid: str,
+    entry: KeyedEntry,
+    subtask: int,
+    decode: Decoder,
+    open_backend: OpenBackend,
+    state: str | None,
+) -> Iterator[StateRow]:
+    snapshot = with_rows(reader.keyed(uid, entry), open_backend, uid, subtask, vertex.max_parallelism)
+    try:
+        metas = snapshot.tables
+        for group in sorted(snapshot.groups):
+            for row in decode_rows(snapshot.groups[group]):
+                meta = metas[row.table]
+                if state not in (None, meta.name):
+                    continue
+                namespace, key = decode.key(row.namespace), decode.key(row.key)
+                kind = meta.declared or meta.kind.value
+                values = row.value if isinstance(row.value, list) else [row.value]
+                for data in values:
+                    name, value, touched = decode.value(meta, data)
+                    yield StateRow(uid, meta.name, kind, subtask, group, namespace, key, name, value, touched)
+    finally:
+        snapshot.release()
+
+
+def _others(
+    reader: StateReader, operator: OperatorEntry, subtask: int, decode: Decoder, state: str | None
+) -> Iterator[StateRow]:
+    uid = operator.uid
+    for kept in operator.lists:
+        if state in (None, kept.name) and kept.elements is not None:
+            kind = "operator list" if kept.mode == "list" else kept.mode
+            for data in _BINS(reader.bytes_of(kept.elements)):
+                value = decode.by(kept.serializer, data)
+                yield StateRow(uid, kept.name, kind, subtask, value=value)
+    if operator.broadcast is not None:
+        for name, entries in reader.decoded(operator.broadcast, _BROADCAST):
+            if state in (None, name):
+                for key, value in entries:
+                    yield StateRow(uid, name, "broadcast", subtask, name=decode.any(key), value=decode.any(value))
+    if operator.splits is not None and state in (None, "splits"):
+        for data in _BINS(reader.bytes_of(operator.splits)):
+            yield StateRow(uid, "splits", "split", subtask, value=decode.any(data))
+
+
+class Decoder:
+    """Reads what serializers have written, as far as that needs no class of the job.
+
+    Args:
+        trusted: unpickle also what needs classes.
+    """
+
+    def __init__(self, trusted: bool) -> None:
+        self._trusted = trusted
+
+    def any(self, data: bytes) -> Any:
+        """A value of any type."""
+        return self.by("msgspec", data)
+
+    def key(self, data: bytes) -> Any:
+        """A key or namespace."""
+        found = self.any(data)
+        return _as_tuples(found) if type(found) is list else found
+
+    def by(self, serializer: str, data: bytes) -> Any:
+        """What a serializer has written."""
+        try:
+            if serializer == "pickle":
+                return self._unpickled(data)
+            if serializer == "msgspec":
+                return self._unpickled(data[1:]) if data[:1] == _PICKLED else _DECODE(data)
+            return serializer_by_name(serializer).loads(data)
+        except (SluicewayError, msgspec.MsgspecError, ValueError):
+            return Opaque(serializer, data)
+
+    def value(self, meta: StateMeta, data: bytes) -> tuple[Any, Any, int | None]:
+        """Name in a map, value, when it was touched."""
+        found, name = self.by(meta.serializer, data), None
+        if isinstance(found, Opaque):
+            return name, found, None
+        if meta.kind is TableKind.MAP:
+            name, found = found
+        if not meta.expires:
+            return name, found, None
+        if meta.declared == "list":
+            return name, [value for _, value in found], max((touched for touched, _ in found), default=None)
+        touched, found = found
+        return name, found, touched
+
+    def _unpickled(self, data: bytes) -> Any:
+        if self._trusted:
+            return PickleSerializer().loads(data)
+        try:
+            return PlainUnpickler(data).load()
+        except Exception:  # whatever broken or foreign bytes may cause
+            return Opaque("pickle", data)
+
+
+def _as_tuples(value: list[Any]) -> tuple[Any, ...]:
+    return tuple([_as_tuples(part) if type(part) is list else part for part in value])

@@ -1,0 +1,273 @@
+"""The state in a checkpoint as the operators' snapshots that it was written from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+from zlib import crc32
+
+import msgspec
+
+from sluiceway.checkpoint.files import StoredFiles, join
+from sluiceway.checkpoint.metadata import (
+    CheckpointMetadata,
+    GroupEntry,
+    InFlightEntry,
+    KeyedEntry,
+    ListEntry,
+    OperatorEntry,
+    Section,
+    SubtaskEntry,
+    TableEntry,
+)
+from sluiceway.checkpoint_storage import CheckpointStorage
+from sluiceway.errors import CheckpointError, SerializationError, StateError
+from sluiceway.network.channel_state import EdgeName, InFlight
+from sluiceway.operators import OperatorSnapshot
+from sluiceway.operators.operator_state import ListMode, ListSnapshot
+from sluiceway.serializers import MsgspecSerializer
+from sluiceway.state import KeyedSnapshot, NativeState, StateMeta, TableKind
+
+__all__ = ["StateReader", "read_enumerators", "read_in_flight", "read_operators"]
+
+_PLAIN: Final = MsgspecSerializer()
+_T = TypeVar("_T")
+_BINS: Final = msgspec.msgpack.Decoder(list[bytes])
+_BROADCAST: Final = msgspec.msgpack.Decoder(list[tuple[str, list[tuple[bytes, bytes]]]])
+_PENDING: Final = msgspec.msgpack.Decoder(list[tuple[bytes, int | None]])
+
+
+class StateReader:
+    """Reads what the metadata of one checkpoint refers to, and checks it.
+
+    Args:
+        storage: where it is.
+        directory: of the checkpoint, relative to the storage's location.
+    """
+
+    def __init__(self, storage: CheckpointStorage, directory: str) -> None:
+        self.storage = storage
+        self.directory = directory
+
+    def shown(self, file: str) -> str:
+        """How messages call a file."""
+        return self.storage.shown(join(self.directory, file))
+
+    def bytes_of(self, section: Section) -> bytes:
+        """A section.
+
+        Raises:
+            CheckpointError: it cannot be read, or is damaged; names the file.
+        """
+        return self.checked(section.file, section.offset, section.size, section.crc32)
+
+    def checked(self, file: str, offset: int, size: int, checksum: int) -> bytes:
+        """Bytes of a file, of which the checksum is known."""
+        name = join(self.directory, file)
+        data = self.storage.read(name, offset, size)
+        if (len(data) != size or crc32(data) != checksum) and self.storage.distrust(name):
+            data = self.storage.read(name, offset, size)
+        if len(data) != size:
+            raise CheckpointError(
+                f"{self.shown(file)} is damaged: it ends after {len(data)} of the {size} bytes at {offset}"
+            )
+        if (found := crc32(data)) != checksum:
+            raise CheckpointError(
+                f"{self.shown(file)} is damaged: the checksum of the {size} bytes at {offset} is {found:08x}, "
+                f"{checksum:08x} was written"
+            )
+        return data
+
+    def values(self, section: Section | None) -> tuple[Any, ...]:
+        """The values of a section; none where there is none."""
+        if section is None:
+            return ()
+        return tuple(self._loads(section, data) for data in self.decoded(section, _BINS))
+
+    def decoded(self, section: Section, decoder: msgspec.msgpack.Decoder[_T]) -> _T:
+        """A section, decoded."""
+        try:
+            return decoder.decode(self.bytes_of(section))
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise CheckpointError(f"{self.shown(section.file)} is not what its format says: {error}") from error
+
+    def operator(self, entry: OperatorEntry) -> OperatorSnapshot:
+        """The snapshot of one step. Rows and files of keyed state are read when they are asked for."""
+        broadcast = None
+        if (section := entry.broadcast) is not None:
+            broadcast = {
+                name: {self._loads(section, key): self._loads(section, value) for key, value in entries}
+                for name, entries in self.decoded(section, _BROADCAST)
+            }
+        pending: tuple[tuple[Any, int | None], ...] = ()
+        if (section := entry.pending) is not None:
+            pending = tuple((self._loads(section, v), at) for v, at in self.decoded(section, _PENDING))
+        return OperatorSnapshot(
+            entry.uid,
+            keyed=None if entry.keyed is None else self.keyed(entry.uid, entry.keyed),
+            splits=self.values(entry.splits),
+            lists=tuple(map(self._list, entry.lists)),
+            broadcast=broadcast,
+            pending=pending,
+            committables=self.values(entry.committables),
+        )
+
+    def keyed(self, uid: str, entry: KeyedEntry) -> KeyedSnapshot:
+        """Keyed state of a step in one subtask; read when it is asked for."""
+        tables = tuple(map(_meta, entry.tables))
+        if entry.native is not None:
+            native = StoredFiles(self.storage, self.directory, entry.native)
+            return KeyedSnapshot(tables, _NoRows(native, self.shown("")), native)
+        return KeyedSnapshot(tables, _StoredRows(self, entry))
+
+    def attachment(self, entry: SubtaskEntry, name: str) -> bytes:
+        """What was attached to a subtask's state under a name. Raises KeyError."""
+        return self.bytes_of(entry.attachments[name])
+
+    def _list(self, entry: ListEntry) -> ListSnapshot:
+        elements: list[bytes] = [] if entry.elements is None else self.decoded(entry.elements, _BINS)
+        return ListSnapshot(
+            entry.name,
+            ListMode(entry.mode),
+            entry.serializer,
+            entry.version,
+            entry.type,
+            entry.subtask,
+            entry.parallelism,
+            tuple(elements),
+            entry.schema,
+        )
+
+    def _loads(self, section: Section, data: bytes) -> Any:
+        try:
+            return _PLAIN.loads(data)
+        except SerializationError as error:
+            raise CheckpointError(f"{self.shown(section.file)}: {error}") from error
+
+
+def read_operators(
+    storage: CheckpointStorage, directory: str, metadata: CheckpointMetadata
+) -> tuple[OperatorSnapshot, ...]:
+    """The snapshots of all steps in all subtasks, in order: what a job is restored from.
+
+    Keyed state is read when it is asked for; so these can be pickled and sent to the subtasks.
+
+    Raises:
+        CheckpointError: a file is missing or damaged; names it.
+    """
+    reader = StateReader(storage, directory)
+    return tuple(
+        replace(
+            reader.operator(operator),
+            subtask=subtask.index,
+            parallelism=vertex.parallelism,
+            drained=subtask.finished,
+        )
+        for vertex in metadata.vertices
+        for subtask in sorted(vertex.subtasks, key=lambda s: s.index)
+        for operator in subtask.operators
+    )
+
+
+def read_enumerators(storage: CheckpointStorage, directory: str, metadata: CheckpointMetadata) -> dict[str, Any]:
+    """By uid of a source, what its enumerator had returned. Raises CheckpointError."""
+    reader = StateReader(storage, directory)
+    return {uid: reader.values(section)[0] for uid, section in metadata.enumerators.items()}
+
+
+def read_in_flight(
+    storage: CheckpointStorage, directory: str, metadata: CheckpointMetadata
+) -> tuple[InFlight, ...]:
+    """The records that were in flight. They are read when they are asked for."""
+    reader = StateReader(storage, directory)
+    return tuple(
+        InFlight(
+            EdgeName(entry.source, entry.target, entry.port, entry.tag, entry.number),
+            entry.partitioner,
+            entry.producer,
+            entry.consumer,
+            entry.consumers,
+            entry.max_parallelism,
+            entry.stage,
+            _StoredFrames(reader, entry),
+            entry.elements.size,
+            entry.serializer,
+            entry.version,
+        )
+        for vertex in metadata.vertices
+        for subtask in vertex.subtasks
+        for entry in subtask.in_flight
+    )
+
+
+class _StoredFrames(Sequence[bytes]):
+    """The batches of one channel."""
+
+    def __init__(self, reader: StateReader, entry: InFlightEntry) -> None:
+        self._reader = reader
+        self._section = entry.elements
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._reader.decoded(self._section, _BINS)[index]
+
+    def __iter__(self) -> Iterator[bytes]:
+        frames: list[bytes] = self._reader.decoded(self._section, _BINS)
+        return iter(frames)
+
+    def __len__(self) -> int:
+        return self._section.count
+
+
+def _meta(entry: TableEntry) -> StateMeta:
+    return StateMeta(
+        entry.name,
+        TableKind(entry.table),
+        entry.serializer,
+        entry.version,
+        entry.type,
+        entry.expires,
+        entry.kind,
+        entry.ttl_ms,
+        entry.schema,
+    )
+
+
+class _StoredRows(Mapping[int, bytes]):
+    """The rows of key groups, read one group at a time."""
+
+    def __init__(self, reader: StateReader, entry: KeyedEntry) -> None:
+        self._reader = reader
+        self._file = entry.file or ""
+        self._groups: dict[int, GroupEntry] = {group.group: group for group in entry.groups}
+
+    def __getitem__(self, group: int) -> bytes:
+        entry = self._groups[group]
+        return self._reader.checked(self._file, entry.offset, entry.size, entry.crc32)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._groups)
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+
+class _NoRows(Mapping[int, bytes]):
+    """Stands where there are files of a backend instead."""
+
+    def __init__(self, native: NativeState, where: str) -> None:
+        self._native = native
+        self._where = where
+
+    def __getitem__(self, group: int) -> bytes:
+        raise StateError(
+            f"the keyed state in {self._where} is in the format {self._native.format!r} of a state backend, which "
+            "the one that is installed does not read: go on with the version that has written it"
+        )
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(*self._native.key_groups))
+
+    def __len__(self) -> int:
+        start, end = self._native.key_groups
+        return end - start

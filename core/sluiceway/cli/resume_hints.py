@@ -1,0 +1,139 @@
+"""What an earlier run of the job has left to go on from."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from sluiceway.config.settings import Settings
+from sluiceway.errors import SluicewayError
+from sluiceway.util.redaction import redact
+
+__all__ = ["resumed", "tell_of_checkpoint", "tell_where_to_go_on"]
+
+
+def resumed(settings: Settings, job_name: str, *, quiet: bool = False) -> Settings:
+    """Return the options with the checkpoint that the job resumes from, and say on standard error which that is.
+
+    Micro-batches resume in the directory of their run, which their engine looks for.
+
+    Args:
+        settings: the options of the run; returned as they are without ``resume``.
+        job_name: the pipeline's.
+        quiet: say nothing.
+
+    Raises:
+        CheckpointError: the newest checkpoint of the job cannot be read.
+    """
+    place = settings.checkpoints
+    if not settings.resume or place is None:
+        return settings
+    from sluiceway.cli.manager import manager
+
+    if settings.engine != "local" and not settings.hosted:
+        if not quiet:
+            shown = _newest_run(settings, place, job_name, unfinished=False)
+            told = f"resuming {job_name!r} in {shown}" if shown else _begins(job_name, place, "run")
+            print(redact(told), file=sys.stderr)
+        return settings
+    from sluiceway.runtime.jobmanager.resume import find_resumable
+
+    open_storage = manager().checkpoint_storage
+    found = find_resumable(open_storage(place), job_name, open_storage)
+    if found is None:
+        if not quiet:
+            print(redact(_begins(job_name, place, "checkpoint")), file=sys.stderr)
+        return replace(settings, resume=False)
+    if not quiet:
+        what = (
+            f"{found.metadata.kind} {found.metadata.checkpoint_id}, of {_shown_time(found.metadata.completed_ms)}"
+        )
+        over = ", with which the job had come to its end" if found.is_final else ""
+        print(redact(f"resuming {job_name!r} from {what}{over}: {found.location}"), file=sys.stderr)
+    return replace(settings, from_checkpoint=found.location, resume=False)
+
+
+def _begins(job_name: str, place: str, what: str) -> str:
+    return f"there is no {what} of {job_name!r} in {place} to resume from: this run begins at the beginning"
+
+
+def _shown_time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def tell_of_checkpoint(settings: Settings, job_name: str) -> None:
+    """Say on standard error that there is a checkpoint of an earlier run that has not finished, and how to use it.
+
+    Nothing is said where the run goes on from one, or keeps none.
+
+    Args:
+        settings: the options of the run.
+        job_name: the pipeline's.
+    """
+    if settings.checkpoints is None or settings.from_checkpoint is not None or settings.resume:
+        return
+    if settings.engine != "local" and not settings.hosted:
+        _tell_of_run(settings, settings.checkpoints, job_name)
+        return
+    from sluiceway.checkpoint import CHECKPOINT, find_checkpoints, load_metadata
+    from sluiceway.cli.manager import manager
+
+    try:
+        storage = manager().checkpoint_storage(settings.checkpoints)
+        found = [(load_metadata(storage, directory), directory) for directory in find_checkpoints(storage)]
+    except (SluicewayError, OSError):
+        return  # the run itself will say what is wrong there
+    mine = [one for one in found if (one[0].job_name, one[0].kind) == (job_name, CHECKPOINT)]
+    if not mine:
+        return
+    newest, directory = max(mine, key=lambda one: (one[0].completed_ms, one[0].checkpoint_id))
+    if all(subtask.finished for vertex in newest.vertices for subtask in vertex.subtasks):
+        return  # that run has come to its end
+    print(
+        f"there is checkpoint {newest.checkpoint_id} of an earlier run of {job_name!r}, of "
+        f"{_shown_time(newest.completed_ms)}; this run begins"
+        f" at the beginning. To go on from it: --from {redact(storage.shown(directory))}",
+        file=sys.stderr,
+    )
+
+
+def tell_where_to_go_on(settings: Settings, job_name: str) -> None:
+    """Say on standard error how to go on with a run in micro-batches that was cancelled; of other runs nothing.
+
+    Args:
+        settings: the options of the run.
+        job_name: the pipeline's.
+    """
+    place = settings.from_checkpoint or settings.checkpoints
+    if place is None or settings.engine == "local" or settings.hosted:
+        return
+    shown = _newest_run(settings, place, job_name)
+    if shown:
+        print(redact(f"to go on where it was: --from {shown}"), file=sys.stderr)
+
+
+def _newest_run(settings: Settings, place: str, job_name: str, *, unfinished: bool = True) -> str:
+    """The path or URL of the newest run in micro-batches; empty: there is none, or it has come to its end."""
+    from sluiceway.cli.manager import manager
+    from sluiceway.runtime.microbatch.run_directory import find_runs, is_finished
+
+    try:
+        storage = manager().checkpoint_storage(place)
+        mine = [run for run in find_runs(storage) if (run.job, run.engine) == (job_name, settings.engine)]
+        if not mine or (unfinished and is_finished(storage, mine[-1])):
+            return ""
+    except (SluicewayError, OSError):
+        return ""  # the run itself says what is wrong there
+    return storage.shown(mine[-1].directory) if mine[-1].directory else storage.location
+
+
+def _tell_of_run(settings: Settings, place: str, job_name: str) -> None:
+    shown = _newest_run(settings, place, job_name)
+    if not shown:
+        return
+    print(
+        f"there is an earlier run of {job_name!r} that has not come to its end; this one begins at the beginning."
+        f" To go on with that: --from {redact(shown)}",
+        file=sys.stderr,
+    )

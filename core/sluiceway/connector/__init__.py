@@ -1,0 +1,48 @@
+"""Contract of connectors: sources and sinks, and base classes for sinks with commits."""
+
+from sluiceway.connector.base import (
+    END_OF_INPUT,
+    Boundedness,
+    CommittingSinkWriter,
+    Connector,
+    DeliveryGuarantee,
+    EndOfInput,
+    Enumerator,
+    EnumeratorContext,
+    Poll,
+    Reader,
+    ReaderContext,
+    SimpleEnumerator,
+    SimpleReader,
+    Sink,
+    SinkWriter,
+    Source,
+    Split,
+    Wait,
+    WriterContext,
+)
+from sluiceway.connector.two_phase_commit import IdempotentSink, TwoPhaseCommitSink
+
+__all__ = [
+    "END_OF_INPUT",
+    "Boundedness",
+    "CommittingSinkWriter",
+    "Connector",
+    "DeliveryGuarantee",
+    "EndOfInput",
+    "Enumerator",
+    "EnumeratorContext",
+    "IdempotentSink",
+    "Poll",
+    "Reader",
+    "ReaderContext",
+    "SimpleEnumerator",
+    "SimpleReader",
+    "Sink",
+    "SinkWriter",
+    "Source",
+    "Split",
+    "TwoPhaseCommitSink",
+    "Wait",
+    "WriterContext",
+]

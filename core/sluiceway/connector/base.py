@@ -1,0 +1,617 @@
+"""Sources and sinks: what a connector implements.
+
+A source is an *enumerator* (one per job: finds splits, hands them out, remembers) and *readers* (one per
+subtask: read splits, know how far they are). A sink is a *writer* per subtask. None of their methods may
+block: whoever has nothing to give or cannot take any more says what to wait for.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
+
+from sluiceway.clock import Clock
+from sluiceway.elements import Batch
+from sluiceway.metrics import MetricGroup
+
+__all__ = [
+    "END_OF_INPUT",
+    "Boundedness",
+    "CommittingSinkWriter",
+    "Connector",
+    "DeliveryGuarantee",
+    "EndOfInput",
+    "Enumerator",
+    "EnumeratorContext",
+    "Poll",
+    "Reader",
+    "ReaderContext",
+    "SimpleEnumerator",
+    "SimpleReader",
+    "Sink",
+    "SinkWriter",
+    "Source",
+    "Split",
+    "Wait",
+    "WriterContext",
+]
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class Boundedness(Enum):
+    """Whether a source comes to an end by itself."""
+
+    BOUNDED = "bounded"
+    UNBOUNDED = "unbounded"
+
+
+class DeliveryGuarantee(Enum):
+    """What a sink promises when checkpoints are on; NONE: after a failure, records may be lost or repeated."""
+
+    NONE = "none"
+    AT_LEAST_ONCE = "at-least-once"
+    IDEMPOTENT = "idempotent"
+    EXACTLY_ONCE = "exactly-once"
+
+
+class Split(Protocol):
+    """A part of a source that one reader reads: picklable, with the position to go on from inside it."""
+
+    @property
+    def split_id(self) -> str:
+        """Names the split among all splits of the source, whatever its position."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing now. Ask again when any of these is so, or after a call of the context's ``wake``.
+
+    Attributes:
+        fileno: a file descriptor that becomes ready, or None.
+        write: whether to wait for it to be writable rather than readable.
+        until: a reading of the context's ``clock.monotonic()`` (seconds), or None.
+    """
+
+    fileno: int | None = None
+    write: bool = False
+    until: float | None = None
+
+
+class EndOfInput(Enum):
+    """The type of :data:`END_OF_INPUT`."""
+
+    END_OF_INPUT = "end of input"
+
+
+END_OF_INPUT: Final = EndOfInput.END_OF_INPUT
+"""What a reader's poll returns when no record will come any more."""
+
+Poll: TypeAlias = list[T] | Batch[T] | Wait | EndOfInput
+"""What a reader has to say: records (at least one; the list is given away), a wait, or the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderContext:
+    """What a reader is given.
+
+    Attributes:
+        subtask: index of the reader.
+        parallelism: number of readers.
+        clock: the runtime's clock.
+        wake: makes the runtime poll the reader soon; may be called from any thread.
+        request_split: asks the enumerator for one more split.
+        metrics: the reader's own metrics.
+    """
+
+    subtask: int
+    parallelism: int
+    clock: Clock
+    wake: Callable[[], None]
+    request_split: Callable[[], None]
+    metrics: MetricGroup
+
+
+class Reader(ABC, Generic[T_co]):
+    """Reads the splits given to one subtask. All calls come from the task's thread.
+
+    Call order: :meth:`start`; then :meth:`add_splits`, :meth:`no_more_splits`, :meth:`poll` and
+    :meth:`snapshot` as the runtime sees fit; :meth:`close` exactly once, also after failure and cancel.
+
+    A reader that says which split its records are from has watermarks per split: then it must tell
+    :meth:`finished_splits`, too. The splits of one that does not say have one watermark together.
+
+    Attributes:
+        current_split_id: the split that all records of the last :meth:`poll` are from; None: the reader does
+            not say.
+    """
+
+    current_split_id: str | None = None
+
+    def start(self) -> None:
+        """Open what is needed. Splits come later."""
+
+    @abstractmethod
+    def add_splits(self, splits: Sequence[Any]) -> None:
+        """Take splits to read, each from the position inside it."""
+
+    @abstractmethod
+    def no_more_splits(self) -> None:
+        """No split will be added any more: when those at hand are read, return :data:`END_OF_INPUT`."""
+
+    @abstractmethod
+    def poll(self, limit: int) -> Poll[T_co]:
+        """Return what is there, at once.
+
+        Args:
+            limit: about how many records to return at the most; never many times that, for memory is planned so.
+
+        Returns:
+            a non-empty list or batch, given away to the caller; or a :class:`Wait`; or :data:`END_OF_INPUT`.
+
+        Raises:
+            ConnectorError: the input cannot be read; the job fails with it.
+        """
+
+    def finished_splits(self) -> Sequence[str]:
+        """Ids of the splits that were read to their end since this was last called.
+
+        A reader whose records name their split tells the end of each: until then it holds the watermark back.
+        """
+        return ()
+
+    def waiting_splits(self) -> Collection[str]:
+        """Ids of the splits that have to wait until this reader is done with others: they are not idle."""
+        return ()
+
+    def pause_splits(self, split_ids: Collection[str]) -> bool:
+        """Give no records of these splits until the next call, which names all that are to pause from then on.
+
+        Asked for where sources wait for one another (watermark alignment).
+
+        Returns:
+            whether it will be so; False, always, from a reader that cannot: it is then paused as a whole.
+        """
+        return False
+
+    def rejected(self) -> Sequence[tuple[Any, Exception, int | None]]:
+        """Return the records that could not be decoded since this was last called.
+
+        Called after each :meth:`poll`. The step's ``on_error`` decides: the job fails with the exception, or the
+        record becomes a dead letter. The source must declare :attr:`Source.rejects_records`.
+
+        Returns:
+            for each record what is kept of it as a dead letter, the exception, and its event time (ms) or None.
+        """
+        return ()
+
+    @abstractmethod
+    def snapshot(self) -> list[Any]:
+        """The splits that are not read to their end, each with the position after the last polled record.
+
+        Another reader that is given them, at any parallelism, loses and repeats no record. Empty when the reader
+        has come to its end: a job that goes on from there reads nothing again.
+        """
+
+    def checkpoint_completed(self, splits: Sequence[Any]) -> None:
+        """Handle the completion of a checkpoint, for example by publishing its positions for monitoring.
+
+        What is published here is lost or late after a failure; nothing may depend on it. Must not block.
+
+        Args:
+            splits: what :meth:`snapshot` returned for that checkpoint.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free files, sockets and threads: all of them, after any call, also before :meth:`start` or a split."""
+
+
+class EnumeratorContext(ABC):
+    """What an enumerator can do: from its own thread only, except :meth:`wake`."""
+
+    @property
+    @abstractmethod
+    def parallelism(self) -> int:
+        """Number of readers."""
+
+    @property
+    @abstractmethod
+    def clock(self) -> Clock:
+        """The runtime's clock."""
+
+    @abstractmethod
+    def assign(self, reader: int, splits: Sequence[Any]) -> None:
+        """Give splits to a reader."""
+
+    @abstractmethod
+    def no_more_splits(self, reader: int) -> None:
+        """Tell a reader that it will get no more splits."""
+
+    @abstractmethod
+    def wake(self, after_s: float = 0.0) -> None:
+        """Have :meth:`Enumerator.run` called again, after a delay in seconds. From any thread."""
+
+
+class Enumerator(ABC):
+    """Finds the splits of a source and hands them out. One per job and source, beside the job master.
+
+    Call order: :meth:`start`; then :meth:`add_reader` for each reader as it comes up and
+    :meth:`handle_split_request`; :meth:`close` once.
+    """
+
+    def start(self) -> None:
+        """Find the first splits."""
+
+    def add_reader(self, reader: int) -> None:
+        """A reader is ready to take splits."""
+
+    @abstractmethod
+    def handle_split_request(self, reader: int) -> None:
+        """A reader wants one more split."""
+
+    @abstractmethod
+    def add_splits_back(self, splits: Sequence[Any], reader: int) -> None:
+        """A reader failed; these splits, at these positions, are to be handed out anew, to any reader."""
+
+    def run(self) -> None:
+        """Called after :meth:`EnumeratorContext.wake`: look for new splits."""
+
+    @abstractmethod
+    def snapshot(self) -> Any:
+        """What is not handed out yet, and what was discovered: picklable, and not None."""
+
+    def close(self) -> None:
+        """Free what was opened."""
+
+
+class SimpleEnumerator(Enumerator):
+    """Hands out a list of splits, one at a request, then says that there are no more.
+
+    Args:
+        context: given by the runtime.
+        splits: what to hand out, in this order.
+    """
+
+    def __init__(self, context: EnumeratorContext, splits: Iterable[Any]) -> None:
+        self._context = context
+        self._pending: list[Any] = list(splits)
+
+    def handle_split_request(self, reader: int) -> None:
+        """Give the next split, or say that there is none."""
+        if self._pending:
+            self._context.assign(reader, [self._pending.pop(0)])
+        else:
+            self._context.no_more_splits(reader)
+
+    def add_splits_back(self, splits: Sequence[Any], reader: int) -> None:
+        """Put the splits at the head of the list."""
+        self._pending[:0] = splits
+
+    def snapshot(self) -> Any:
+        """The splits that nobody has."""
+        return list(self._pending)
+
+
+class SimpleReader(Reader[T_co]):
+    """Reads one split after the other, asking for the next when it is done with one.
+
+    A subclass says how to open, read and close a split. At most one split is open at any time; each has its
+    own watermark.
+
+    Args:
+        context: given by the runtime.
+    """
+
+    def __init__(self, context: ReaderContext) -> None:
+        self.context = context
+        self._waiting: list[Any] = []
+        self._finished_ids: list[str] = []
+        self._is_open = False
+        self._no_more = False
+
+    @abstractmethod
+    def open_split(self, split: Any) -> None:
+        """Begin with ``split``, at the position inside it."""
+
+    @abstractmethod
+    def read(self, limit: int) -> Poll[T_co]:
+        """As :meth:`Reader.poll`, for the open split; :data:`END_OF_INPUT` when it is read to its end."""
+
+    @abstractmethod
+    def position(self) -> Any:
+        """The open split with the position after the last record returned; None if nothing is left of it."""
+
+    @abstractmethod
+    def close_split(self) -> None:
+        """Free what the open split uses. Comes exactly once after :meth:`open_split`, also if that failed."""
+
+    def start(self) -> None:
+        """Ask for the first split."""
+        self.context.request_split()
+
+    def add_splits(self, splits: Sequence[Any]) -> None:
+        """Take splits, to be read in this order."""
+        self._waiting.extend(splits)
+
+    def no_more_splits(self) -> None:
+        """End when those at hand are read."""
+        self._no_more = True
+
+    def poll(self, limit: int) -> Poll[T_co]:
+        """Read on in the open split, or begin with the next one."""
+        while True:
+            if not self._is_open:
+                if not self._waiting:
+                    return END_OF_INPUT if self._no_more else Wait()
+                self._is_open = True
+                split = self._waiting.pop(0)
+                self.current_split_id = split.split_id
+                self.open_split(split)
+            result = self.read(limit)
+            if result is not END_OF_INPUT:
+                return result
+            self._leave()
+            if self.current_split_id is not None:
+                self._finished_ids.append(self.current_split_id)
+            if not self._waiting and not self._no_more:
+                self.context.request_split()
+
+    def finished_splits(self) -> Sequence[str]:
+        """Those left since this was last called."""
+        if not self._finished_ids:
+            return ()
+        finished, self._finished_ids = self._finished_ids, []
+        return finished
+
+    def waiting_splits(self) -> Collection[str]:
+        """Those not begun while another one is open."""
+        return [split.split_id for split in self._waiting] if self._is_open else ()
+
+    def snapshot(self) -> list[Any]:
+        """The open split at its position, then those not begun."""
+        current = self.position() if self._is_open else None
+        return ([] if current is None else [current]) + self._waiting
+
+    def close(self) -> None:
+        """Close the open split."""
+        if self._is_open:
+            self._leave()
+
+    def _leave(self) -> None:
+        self._is_open = False
+        self.close_split()
+
+
+class Source(ABC, Generic[T_co]):
+    """Where records come from: a description that opens nothing by itself.
+
+    It can be pickled with cloudpickle; what that gives is the same source. Every record comes once, whatever the
+    number of readers.
+    """
+
+    @property
+    @abstractmethod
+    def boundedness(self) -> Boundedness:
+        """Whether it ends."""
+
+    @property
+    def name(self) -> str:
+        """What the plan calls it."""
+        return type(self).__name__
+
+    @property
+    def output_type(self) -> Any:
+        """The type of its records, or None if it is not known."""
+        return None
+
+    @property
+    def max_readers(self) -> int | None:
+        """How many readers at most can share the work, at least 1, or None for any number.
+
+        The plan refuses a higher parallelism; without one asked for, it takes no more than this.
+        """
+        return None
+
+    @property
+    def seekable(self) -> bool:
+        """Whether a reader can begin at any position that another one has reached, as often as need be.
+
+        False for what cannot be read again, such as a socket, and for what has to pass over all that lies before
+        the position. Engines that open readers anew for each batch then keep one open, and keep what it gave.
+        """
+        return True
+
+    @property
+    def gives_timestamps(self) -> bool:
+        """Whether its records may come with timestamps, so that windows of event time need no other ones.
+
+        False for a source that never gives any: a job is refused then that has such windows behind it, with no
+        step in between that assigns timestamps.
+        """
+        return True
+
+    @property
+    def rejects_records(self) -> bool:
+        """True if its readers may return :meth:`Reader.rejected` records, which its step can then skip."""
+        return False
+
+    @property
+    def needs_program(self) -> bool:
+        """Whether its enumerator works only in the process of the program, as with a session that is there.
+
+        Engines that find splits in another process refuse such a source: ``Feature.PROGRAM_SOURCES``.
+        """
+        return False
+
+    @abstractmethod
+    def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
+        """Make the enumerator; ``restored`` is what an earlier one's snapshot returned, or None."""
+
+    @abstractmethod
+    def create_reader(self, context: ReaderContext) -> Reader[T_co]:
+        """Make the reader of one subtask."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriterContext:
+    """What a sink writer is given.
+
+    Attributes:
+        subtask: index of the writer.
+        parallelism: number of writers.
+        clock: the runtime's clock.
+        wake: makes the runtime ask :meth:`SinkWriter.blocked` soon; may be called from any thread.
+        metrics: the writer's own metrics.
+        job_name: the pipeline's name.
+        uid: the uid of the sink's step, by which state finds its step again.
+        has_checkpoints: whether the job takes checkpoints.
+        is_restored: whether the job goes on from a checkpoint, of an earlier attempt or of an earlier run.
+        checkpoint_interval_ms: time between checkpoints; 0: unknown, or the job takes none.
+    """
+
+    subtask: int
+    parallelism: int
+    clock: Clock
+    wake: Callable[[], None]
+    metrics: MetricGroup
+    job_name: str = ""
+    uid: str = ""
+    has_checkpoints: bool = False
+    is_restored: bool = False
+    checkpoint_interval_ms: int = 0
+
+
+class SinkWriter(ABC, Generic[T_contra]):
+    """Writes the records of one subtask. All calls come from the task's thread.
+
+    Call order: :meth:`open`; then :meth:`write` and :meth:`flush`, each only while :meth:`blocked` returns
+    None; at the end of input :meth:`finish` and, when no longer blocked, :meth:`close`. After a failure or a
+    cancel :meth:`close` alone. :meth:`close` comes exactly once, also if :meth:`open` failed or never came.
+    """
+
+    def open(self) -> None:
+        """Open what is written to."""
+
+    @abstractmethod
+    def write(self, values: Sequence[T_contra], timestamps: Sequence[int] | None) -> None:
+        """Take all these records. The lists stay the caller's: copy what is kept.
+
+        Args:
+            values: the records.
+            timestamps: their event times in ms, or None.
+
+        Raises:
+            ConnectorError: they cannot be written; the job fails with it.
+        """
+
+    def blocked(self) -> Wait | None:
+        """None if a :meth:`write` would be taken now, else what to wait for before asking again."""
+        return None
+
+    def flush(self) -> None:
+        """Hand everything on to the outside: at a checkpoint, and when input runs dry.
+
+        What cannot go at once makes :meth:`blocked` return a wait until it has gone. May come at any time, also
+        before the first record, and twice in a row.
+        """
+
+    def finish(self) -> None:
+        """The input has ended, every record was written: hand on what is left and make the output final.
+
+        Comes in place of the last :meth:`flush`, never after a failure or a cancel.
+        """
+        self.flush()
+
+    def close(self) -> None:
+        """Free all that was opened; what neither :meth:`flush` nor :meth:`finish` handed on may be dropped."""
+
+
+class CommittingSinkWriter(SinkWriter[T_contra], ABC):
+    """A writer that makes its output visible only when a checkpoint is complete (two-phase commit).
+
+    Call order: :meth:`open`, :meth:`recover`; then, between writes, :meth:`prepare_commit` at each checkpoint,
+    after a :meth:`flush` and while :meth:`blocked` returns None, and :meth:`commit` when it is complete. A
+    checkpoint that is given up changes nothing: what it made ready is committed with the next one.
+
+    At the end of the input :meth:`finish` makes nothing visible yet: one more checkpoint follows, with a
+    prepare_commit of its own. Where a job has no checkpoints, a prepare_commit with checkpoint 0 and a commit
+    follow :meth:`finish` at once.
+    """
+
+    @abstractmethod
+    def prepare_commit(self, checkpoint_id: int) -> list[Any]:
+        """First phase, at the barrier: close the running transaction; return what will commit it, picklable.
+
+        What is written from now on belongs to the next transaction.
+        """
+
+    @abstractmethod
+    def commit(self, committables: Sequence[Any]) -> None:
+        """Second phase. Comes again for the same committables after a recovery: must then be harmless."""
+
+    def recover(self, committables: Sequence[Any]) -> None:
+        """The job begins, maybe anew: commit what the checkpoint that it goes on from has made ready.
+
+        Here a writer can undo, too, what it finds of an earlier attempt and no completed checkpoint knows of.
+
+        Args:
+            committables: of this subtask; after a change of the parallelism, of some earlier ones. None of them on
+                a first start.
+        """
+        if committables:
+            self.commit(committables)
+
+
+class Sink(ABC, Generic[T_contra]):
+    """Where records go: a description that opens nothing by itself. It can be pickled with cloudpickle."""
+
+    @property
+    def name(self) -> str:
+        """What the plan calls it."""
+        return type(self).__name__
+
+    @property
+    def guarantee(self) -> DeliveryGuarantee:
+        """What it promises; at-least-once unless it says more."""
+        return DeliveryGuarantee.AT_LEAST_ONCE
+
+    @property
+    def input_type(self) -> Any:
+        """The type of record it takes, or None for any."""
+        return None
+
+    @property
+    def max_writers(self) -> int | None:
+        """How many writers at most, at least 1, or None for any number."""
+        return None
+
+    @property
+    def follows_input(self) -> bool:
+        """Whether it has as many writers as the step before has subtasks, unless the program says how many.
+
+        Then the records of a subtask come to one writer, in their order.
+        """
+        return False
+
+    @abstractmethod
+    def create_writer(self, context: WriterContext) -> SinkWriter[T_contra]:
+        """Make the writer of one subtask."""
+
+
+@dataclass(frozen=True)
+class Connector:
+    """What a connector plugin's offer loads: how to make its source and its sink.
+
+    Attributes:
+        source: makes a source from the connector's own arguments, or None if it has none.
+        sink: makes a sink, or None if it has none.
+    """
+
+    source: Callable[..., Source[Any]] | None = None
+    sink: Callable[..., Sink[Any]] | None = None

@@ -1,0 +1,262 @@
+"""What runs a pipeline: the contract of an engine, the job it makes, and the services it is given."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from traceback import format_exception
+
+from sluiceway.checkpoint_storage import CheckpointStorage
+from sluiceway.clock import Clock
+from sluiceway.config.settings import Settings
+from sluiceway.engine.capabilities import EVERYTHING, Capabilities
+from sluiceway.errors import NotBuiltYetError
+from sluiceway.metrics import JobMetrics, MetricsReporter
+from sluiceway.partitioner import Partitioner
+from sluiceway.state import StateBackend
+from sluiceway.streamgraph import StreamGraph
+from sluiceway.transport import Transport
+from sluiceway.transport.carrier import Carrier
+from sluiceway.util.name_hints import Hinting
+
+__all__ = ["Engine", "Job", "JobFailure", "JobResult", "JobStatus", "LifecycleListener", "Services"]
+
+
+class JobStatus(Enum):
+    """Where a job is in its life."""
+
+    CREATED = "created"
+    RUNNING = "running"
+    CANCELLING = "cancelling"
+    FAILING = "failing"
+    FINISHED = "finished"
+    CANCELED = "canceled"
+    FAILED = "failed"
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing follows."""
+        return self in (JobStatus.FINISHED, JobStatus.CANCELED, JobStatus.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class JobFailure:
+    """One failure in the history of a job, and what the restart strategy made of it.
+
+    Attributes:
+        at_ms: when, in ms since the epoch.
+        task: name of the step, or chain of steps, that failed; empty: it was nothing that a subtask did.
+        subtask: index of its subtask; None: it was no subtask.
+        attempt: number of its attempt; None likewise.
+        worker: name of the worker that it ran on, ``local`` in one process; empty: it was no subtask.
+        cause: why.
+        restarted: how many subtasks began anew because of it; 0: the job gave up.
+        delay_ms: how long they waited before that; None: the job gave up.
+    """
+
+    at_ms: int
+    task: str
+    subtask: int | None
+    attempt: int | None
+    worker: str
+    cause: BaseException
+    restarted: int
+    delay_ms: int | None
+
+    @property
+    def traceback(self) -> str:
+        """The cause with its traceback, where it was raised: in a worker, if it was one."""
+        remote = getattr(self.cause.__cause__, "remote_traceback", None)
+        return remote if isinstance(remote, str) else "".join(format_exception(self.cause)).rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult(Hinting):
+    """How a job ended, when it ended well or was cancelled; a failure is raised instead.
+
+    Attributes:
+        job_name: the pipeline's name.
+        status: FINISHED or CANCELED.
+        metrics: the last metrics of the job.
+        failures: what it got over with its restart strategy, oldest first; of many, the last ones.
+    """
+
+    job_name: str
+    status: JobStatus
+    metrics: JobMetrics
+    failures: tuple[JobFailure, ...] = ()
+
+    def __repr__(self) -> str:
+        # A notebook shows what run() returns; all the metrics would be pages.
+        metrics = self.metrics
+        failed = f", {len(self.failures)} failures" if self.failures else ""
+        return (
+            f"<JobResult of {self.job_name!r}: {self.status.value} after {metrics.elapsed_s:.3g} s, "
+            f"{metrics.records_in:,} records in, {metrics.records_out:,} out{failed}>"
+        )
+
+
+class LifecycleListener(ABC):
+    """Told about state changes, in the thread that made them. Must not raise and must not block."""
+
+    @abstractmethod
+    def job_status_changed(self, job_name: str, old: JobStatus, new: JobStatus) -> None:
+        """The job went from one status to another."""
+
+    @abstractmethod
+    def task_state_changed(self, job_name: str, vertex: str, subtask: int, old: str, new: str) -> None:
+        """An execution of a subtask went from one state to another."""
+
+    def checkpoint_completed(self, job_name: str, checkpoint_id: int, duration_ms: int, size_bytes: int) -> None:
+        """A checkpoint is complete and stored."""
+
+    def checkpoint_failed(self, job_name: str, checkpoint_id: int, cause: BaseException) -> None:
+        """A checkpoint was given up."""
+
+
+class Services(ABC):
+    """What plugins give to an engine. Everything is looked up when a job is made, never on the data path.
+
+    Each method raises UnknownNameError for a name that nothing goes by, and MissingExtraError where the
+    plugin's third-party library is missing.
+    """
+
+    @property
+    @abstractmethod
+    def clock(self) -> Clock:
+        """The clock to run by."""
+
+    @property
+    @abstractmethod
+    def listener(self) -> LifecycleListener:
+        """Whom to tell about state changes."""
+
+    @abstractmethod
+    def state_backend(self, name: str) -> StateBackend:
+        """A new state backend."""
+
+    @abstractmethod
+    def transport(self, name: str) -> Transport:
+        """A new transport."""
+
+    @abstractmethod
+    def carrier(self, name: str) -> Carrier:
+        """A new carrier, of a transport between workers."""
+
+    @abstractmethod
+    def partitioner(self, name: str) -> Partitioner:
+        """A new partitioner of a plugin's."""
+
+    @abstractmethod
+    def checkpoint_storage(self, location: str) -> CheckpointStorage:
+        """A new checkpoint storage at a path or URL."""
+
+    @abstractmethod
+    def metrics_reporters(self, names: Sequence[str]) -> list[MetricsReporter]:
+        """New metrics reporters."""
+
+
+class Job(ABC):
+    """One run of one pipeline."""
+
+    @abstractmethod
+    def run(self) -> JobResult:
+        """Run it to its end, in the calling thread. Once.
+
+        Raises:
+            BaseException: what a user's function, a source or a sink raised, with notes that name the step,
+                the subtask and the record.
+        """
+
+    @abstractmethod
+    def cancel(self) -> None:
+        """Ask it to stop soon. From any thread, and from a signal handler."""
+
+    @property
+    @abstractmethod
+    def status(self) -> JobStatus:
+        """Its status. From any thread."""
+
+    @abstractmethod
+    def metrics(self) -> JobMetrics:
+        """Its metrics as of now. From any thread; figures of one subtask may be a batch apart."""
+
+    def failures(self) -> tuple[JobFailure, ...]:
+        """What has gone wrong so far, oldest first; of many, the last ones. From any thread."""
+        return ()
+
+    def stop(self) -> None:
+        """Ask it to end its sources where they are, and to finish what was read. From any thread.
+
+        Raises:
+            NotBuiltYetError: this engine cannot do that.
+        """
+        raise NotBuiltYetError(f"{type(self).__name__} cannot stop a job: cancel it")
+
+    def savepoint(
+        self, place: str | None, done: Callable[[str, BaseException | None], None], *, stop: bool = False
+    ) -> None:
+        """Ask for a savepoint, from which another run may begin. From any thread, and from a signal handler.
+
+        Args:
+            place: path or URL of the directory in which it gets one of its own; None: where checkpoints are.
+            done: called once, in any thread, and must not raise: with the savepoint's path or URL and None, or
+                with an empty one and why there is none: CheckpointError, or GraphError for a job with a feedback
+                loop.
+            stop: whether the job is to end with it. Nothing that comes after it is processed, and what sinks
+                have made ready for it is committed; if there turns out to be none, the job goes on.
+
+        Raises:
+            ConfigurationError: there is no place for it.
+            NotBuiltYetError: this engine cannot do that.
+        """
+        raise NotBuiltYetError(f"{type(self).__name__} takes no savepoints")
+
+    def check_savepoint(self, place: str) -> None:
+        """Refuse a place for the savepoint that the job is to end with, before it runs.
+
+        Raises:
+            ConfigurationError: :meth:`savepoint` could not use it.
+        """
+
+
+class Engine(ABC):
+    """A way to run pipelines: what a plugin offers under a name."""
+
+    @abstractmethod
+    def prepare(self, graph: StreamGraph, settings: Settings, services: Services) -> Job:
+        """Check that the graph can run here, and make a job of it. Nothing is opened yet.
+
+        What :meth:`capabilities` says that the engine lacks has been refused before.
+
+        Raises:
+            GraphError: the graph asks for something that this engine cannot do; names the steps.
+        """
+
+    def capabilities(self, settings: Settings, *, bounded: bool) -> Capabilities:
+        """What it has, in a run with these options; all there is, where an engine does not override this.
+
+        Args:
+            settings: the options of the run.
+            bounded: whether all sources of the job come to an end.
+
+        Raises:
+            ConfigurationError, NotBuiltYetError: it cannot run with these options at all.
+        """
+        return EVERYTHING
+
+    def extract(self, location: str, into: str, services: Services) -> None:
+        """Write the keyed state of a run, which this engine keeps in a form of its own, as a checkpoint.
+
+        Args:
+            location: path or URL of the run's directory, or of one with several: then it is the newest.
+            into: path or URL of a directory for the checkpoint.
+            services: open storages.
+
+        Raises:
+            CheckpointError: there is no run there, or its state cannot be read.
+            NotBuiltYetError: this engine keeps its state in checkpoints, which need no extract.
+        """
+        raise NotBuiltYetError(f"{type(self).__name__} keeps state in checkpoints alone")

@@ -1,0 +1,148 @@
+"""What a pipeline or a run may ask for, and what an engine says that it has of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+__all__ = ["EVERYTHING", "ONE_PROCESS", "Capabilities", "Feature", "Unsupported"]
+
+_SOURCES: Final = "Sources and event time"
+_WAYS: Final = "Ways between steps"
+_STEPS: Final = "Steps"
+_STATE: Final = "State"
+_SINKS: Final = "Sinks and errors"
+_SURVIVAL: Final = "Checkpoints and failures"
+_OPERATION: Final = "How it runs"
+
+
+class Feature(Enum):
+    """One thing that a pipeline or a run may ask for.
+
+    Attributes:
+        group: the heading under which it stands.
+        text: what it is called, for messages and tables.
+    """
+
+    BOUNDED_SOURCES = _SOURCES, "sources that end"
+    UNBOUNDED_SOURCES = _SOURCES, "sources without an end"
+    PROGRAM_SOURCES = _SOURCES, "sources that are planned in the program itself (SparkSource)"
+    WATERMARKS = _SOURCES, "timestamps and watermarks"
+    IDLENESS = _SOURCES, "idle sources (with_idleness)"
+    ALIGNMENT = _SOURCES, "sources that wait for one another (with_watermark_alignment)"
+
+    FORWARD = _WAYS, "forward()"
+    REBALANCE = _WAYS, "rebalance()"
+    RESCALE = _WAYS, "rescale()"
+    SHUFFLE = _WAYS, "shuffle()"
+    HASH = _WAYS, "key_by()"
+    BROADCAST = _WAYS, "broadcast()"
+    GLOBAL = _WAYS, "global_()"
+    CUSTOM_PARTITIONER = _WAYS, "partition_custom() with a function"
+    PLUGIN_PARTITIONER = _WAYS, "partitioners of plugins"
+
+    STATELESS = _STEPS, "map, flat_map, filter, process"
+    BATCHES = _STEPS, "process functions of batches"
+    REDUCTIONS = _STEPS, "running reductions, aggregates and counts"
+    KEYED_FUNCTIONS = _STEPS, "functions with state per key"
+    EVENT_TIMERS = _STEPS, "timers in event time"
+    PROCESSING_TIMERS = _STEPS, "timers in processing time"
+    EVENT_WINDOWS = _STEPS, "windows in event time, with lateness"
+    PROCESSING_WINDOWS = _STEPS, "windows in processing time"
+    GLOBAL_WINDOWS = _STEPS, "windows over everything and by count"
+    TRIGGERS = _STEPS, "triggers and evictors of one's own"
+    ALL_WINDOWS = _STEPS, "windows of streams without keys"
+    UNION = _STEPS, "union()"
+    WINDOW_JOINS = _STEPS, "joins and co-groups in windows"
+    INTERVAL_JOINS = _STEPS, "interval joins"
+    AS_OF_JOINS = _STEPS, "as-of joins"
+    CONNECTED = _STEPS, "connected streams"
+    BROADCAST_STATE = _STEPS, "broadcast state"
+    ASYNC = _STEPS, "asynchronous calls"
+    SIDE_OUTPUTS = _STEPS, "side outputs"
+    ITERATIONS = _STEPS, "feedback loops (iterate)"
+
+    STATE_TTL = _STATE, "state that expires"
+    OPERATOR_STATE = _STATE, "state of a subtask (CheckpointedFunction)"
+    STATE_BACKENDS = _STATE, "a choice of state backends"
+    STATE_AS_DATA = _STATE, "state read, compared and edited (sluiceway state)"
+
+    SINKS = _SINKS, "sinks that write at least once"
+    TWO_PHASE_SINKS = _SINKS, "sinks that write exactly once"
+    COLLECTING = _SINKS, "collect() and execute_and_collect()"
+    PROCESS_OBJECTS = _SINKS, "sources and sinks of tests, which work inside one process"
+    PRINTING = _SINKS, "print()"
+    SKIPPING = _SINKS, "records that are skipped (on_error)"
+    DEAD_LETTERS = _SINKS, "dead letters, as a stream and as files"
+
+    CHECKPOINTS = _SURVIVAL, "checkpoints"
+    CHECKPOINT_TIMING = _SURVIVAL, "timeouts, pauses, numbers and local copies of checkpoints"
+    AT_LEAST_ONCE = _SURVIVAL, "checkpoints for at-least-once"
+    UNALIGNED = _SURVIVAL, "unaligned checkpoints"
+    SAVEPOINTS = _SURVIVAL, "savepoints"
+    BEGINNING_FROM = _SURVIVAL, "beginning with a checkpoint (--from, --resume)"
+    DROPPED_STATE = _SURVIVAL, "leaving state behind (--allow-dropped-state)"
+    RESTARTS = _SURVIVAL, "restart strategies"
+
+    PARALLELISM = _OPERATION, "parallelism and key groups"
+    WORKERS = _OPERATION, "a number of workers"
+    TRANSPORTS = _OPERATION, "a choice of transports"
+    NETWORK_BUFFERS = _OPERATION, "a number of network buffers"
+    LIVENESS = _OPERATION, "timeouts for workers that hang"
+    CHAINING = _OPERATION, "steps that share a task or do not"
+    LOCAL_AGGREGATION = _OPERATION, "records of windows that are combined before they are sent"
+    PLACEMENT = _OPERATION, "slot sharing groups and co-location"
+    SCHEDULERS = _OPERATION, "a choice of scheduling strategies"
+    BATCHING = _OPERATION, "batch sizes"
+    BUFFER_TIMEOUT = _OPERATION, "buffer timeouts"
+    WATERMARK_INTERVAL = _OPERATION, "an interval for watermarks"
+    LATENCY_MARKERS = _OPERATION, "latency markers"
+    METRICS = _OPERATION, "metrics reporters"
+    LOGS = _OPERATION, "log levels and formats"
+    SEEDS = _OPERATION, "repeatable lots (--seed)"
+    STAYING_CLUSTER = _OPERATION, "clusters that stay, with a job store (sluiceway cluster)"
+    HOSTED = _OPERATION, "workers on somebody else's executors (--hosted)"
+
+    def __init__(self, group: str, text: str) -> None:
+        self.group = group
+        self.text = text
+
+
+@dataclass(frozen=True, slots=True)
+class Unsupported:
+    """Why an engine does not have something, and what to do about it.
+
+    Attributes:
+        why: a clause that follows a colon, in small letters: ``"a micro-batch cannot go round"``.
+        instead: what to do, likewise: ``"run it with --hosted"``.
+    """
+
+    why: str
+    instead: str
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What an engine has in a run with certain options.
+
+    What is in neither mapping it has as documented, no less.
+
+    Attributes:
+        engine: how messages call it: ``"engine 'spark'"``.
+        lacks: what it does not have; a job that asks for it is refused.
+        otherwise: what it has in a way of its own that people should know, in a sentence: ``"Fire between
+            micro-batches."`` A job that asks for it runs, and ``sluiceway check`` tells.
+    """
+
+    engine: str
+    lacks: Mapping[Feature, Unsupported] = field(default_factory=dict)
+    otherwise: Mapping[Feature, str] = field(default_factory=dict)
+
+
+EVERYTHING: Final = Capabilities("this engine")
+"""Of an engine that has all there is."""
+
+ONE_PROCESS: Final = Unsupported("they work inside one process", "run without workers, or use some that need none")
+"""Why :attr:`Feature.PROCESS_OBJECTS` are lacking where other processes do the work."""

@@ -1,0 +1,1 @@
+"""Entry points of processes: worker, job manager, and the job manager in the foreground."""

@@ -1,0 +1,124 @@
+"""A worker process. Its configuration comes as one line of JSON on standard input."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+from sluiceway.runtime.cluster.cluster_directory import remove_if_dead, stay
+from sluiceway.runtime.cluster.epoch_fence import hold
+from sluiceway.runtime.cluster.heartbeat_thread import HeartbeatThread
+from sluiceway.runtime.cluster.interpreter_pool import AHEAD, WAITS_S
+from sluiceway.runtime.cluster.reconnect import Patience, find_job_manager
+from sluiceway.runtime.cluster.worker_launcher import WorkerConfig
+from sluiceway.util.garbage_collector import freeze_imports, seldom
+
+__all__ = ["main"]
+
+_NEEDED: Final = (
+    "cloudpickle",
+    "sluiceway.plugins",
+    "sluiceway.plugins.services",
+    "sluiceway.runtime.cluster.worker_host",
+    "sluiceway.runtime.cluster.log_files",
+    "sluiceway.runtime.cluster.worker_process",
+    "sluiceway.runtime.taskmanager.task_manager",
+    "sluiceway.runtime.logging.task_logs",
+)
+
+
+def main() -> None:
+    """Connect to the job manager, and work until it says that it is enough, or is gone."""
+    # Whoever has started this process decides what becomes of it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if AHEAD in sys.argv[1:]:
+        del sys.argv[1:]  # users' functions see the same as in any other worker
+        _import_needed()
+        if not select.select([0], [], [], WAITS_S)[0]:
+            return
+    told = sys.stdin.readline()
+    if not told:
+        return  # whoever has started this process wants no worker, or is gone
+    config = WorkerConfig(**json.loads(told))
+    guard = HeartbeatThread(config, _take_line())
+    locks = [hold(config.lock), stay(Path(config.directory))] if config.lock else []
+    try:
+        sys.path[:] = config.path
+        from sluiceway.plugins import PluginManager
+        from sluiceway.runtime.cluster.log_files import log_to_file
+        from sluiceway.runtime.cluster.worker_host import connect
+        from sluiceway.runtime.cluster.worker_process import WorkerProcess
+        from sluiceway.runtime.logging.task_logs import log_to_stderr
+
+        services = PluginManager().services()
+        worker = WorkerProcess(config, connect(config.manager), services)
+        guard.up(worker.mail)
+        # After that: what keeps a worker from coming up is told on the line.
+        if config.logs:
+            worker.log = log_to_file(config.logs, config.name, config.log_level)
+        elif config.tells:
+            worker.log = worker.tell_lines()
+        else:
+            log_to_stderr(config.name, config.log_level, config.log_format)
+        freeze_imports()
+        with seldom():  # a user's module that sets other thresholds comes later, and has its way
+            patience, began = Patience(), time.monotonic()
+            worker.run()
+            while worker.left and config.rejoin_s:
+                guard.part()
+                pause_s = patience.pause_s(time.monotonic() - began)
+                if pause_s is None:
+                    break
+                time.sleep(pause_s)
+                found = find_job_manager(config)
+                if found is None:
+                    break
+                sock, line = found
+                log, line_path = worker.log, line.getsockname()
+                guard = HeartbeatThread(config, line, own=False)
+                worker = WorkerProcess(config, sock, services, line=line_path)
+                worker.log = log
+                guard.up(worker.mail)
+                began = time.monotonic()
+                worker.run()
+    finally:
+        guard.close()
+        if locks:
+            with suppress(OSError):
+                os.unlink(config.lock)
+            for lock in locks:
+                lock.close()
+            remove_if_dead(Path(config.directory))
+
+
+def _import_needed() -> None:
+    """Import what a worker needs, before it is known which one this is."""
+    if not sys.flags.safe_path:
+        del sys.path[0]  # the working directory, in which the user may have a module of any name
+    for module in _NEEDED:
+        with suppress(
+            ImportError
+        ):  # the path that comes with the configuration has it, or it is missing there, too
+            import_module(module)
+
+
+def _take_line() -> socket.socket:
+    """The line, which nobody else may read: users' functions have an empty standard input."""
+    line = socket.socket(fileno=os.dup(0))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return line
+
+
+if __name__ == "__main__":
+    main()

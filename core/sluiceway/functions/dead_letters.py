@@ -1,0 +1,86 @@
+"""What is kept of a record on which a function raised, where the step skips such records."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sluiceway.errors import SerializationError
+from sluiceway.functions.base import OutputTag
+from sluiceway.persisted import persisted
+
+__all__ = ["DEAD_LETTERS", "DeadLetter"]
+
+
+@persisted("DeadLetter")
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A record that a step has skipped because its function raised: texts and bytes, not the record itself.
+
+    Attributes:
+        job: name of the pipeline.
+        step: name of the step.
+        uid: its uid.
+        subtask: index of the subtask.
+        attempt: which run of the subtask it was, from 0.
+        error: the exception, in a line: ``ValueError: no such room``.
+        traceback: its traceback, from the user's function on.
+        record: ``repr`` of the record that the step was given, cut where it is very long.
+        data: the record, pickled; None where it cannot be.
+        key: ``repr`` of its key, or None where the step is not keyed or the key could not be computed.
+        timestamp: its event time in ms, or None.
+        time_ms: when it was skipped, in ms since the epoch.
+        input: by which input of the step it came: 0, or 1 for the second one of connected streams.
+    """
+
+    job: str
+    step: str
+    uid: str
+    subtask: int
+    attempt: int
+    error: str
+    traceback: str
+    record: str
+    data: bytes | None
+    key: str | None
+    timestamp: int | None
+    time_ms: int
+    input: int = 0
+
+    def value(self) -> Any:
+        """The record itself. It is unpickled, which can run any code: only for letters of your own jobs.
+
+        Raises:
+            SerializationError: the record could not be pickled, or it cannot be unpickled here.
+        """
+        if self.data is None:
+            raise SerializationError(
+                f"a record that step {self.step!r} skipped could not be pickled: {self.record:.200}"
+            )
+        try:
+            return _Unpickler(io.BytesIO(self.data)).load()
+        except Exception as error:
+            raise SerializationError(
+                f"a record that step {self.step!r} skipped cannot be unpickled ({type(error).__name__}: {error})"
+                f": {self.record:.200}"
+            ) from error
+
+
+class _Unpickler(pickle.Unpickler):
+    """Finds the classes of a script, however that is run: as a program, or by the command line."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module in _SCRIPTS:
+            top = name.partition(".")[0]
+            there = (m for m in (module, *_SCRIPTS) if hasattr(sys.modules.get(m), top))
+            module = next(there, module)
+        return super().find_class(module, name)
+
+
+_SCRIPTS: Final = ("__main__", "__sluiceway__")
+
+DEAD_LETTERS: Final[OutputTag[DeadLetter]] = OutputTag("dead letters", DeadLetter)
+"""The side output of all steps that can skip records; no function emits to it."""

@@ -1,0 +1,314 @@
+"""What a stream graph and the options of a run ask for."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Container, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+from typing import Any, Final
+
+from sluiceway.config.settings import OPTIONS, Settings
+from sluiceway.connector import Boundedness, DeliveryGuarantee, Sink, Source
+from sluiceway.connector.lib import DeadLetterSink, PrintSink
+from sluiceway.connector.lib.process_local import ProcessLocal
+from sluiceway.engine.capabilities import Feature
+from sluiceway.eventtime import WatermarkStrategy
+from sluiceway.functions import DEAD_LETTERS, CheckpointedFunction
+from sluiceway.graph.state_discovery import visible_descriptors
+from sluiceway.steps import (
+    AsOfJoinStep,
+    AsyncStep,
+    BatchProcessStep,
+    BroadcastProcessStep,
+    ConnectedStep,
+    IntervalJoinStep,
+    IterationHeadStep,
+    KeyedAggregateStep,
+    KeyedBatchProcessStep,
+    KeyedReduceStep,
+    SinkStep,
+    SourceStep,
+    TagStep,
+    TimestampsStep,
+    WindowStep,
+)
+from sluiceway.streamgraph import ChainingStrategy, StreamGraph, StreamNode
+from sluiceway.windows import GlobalWindows
+
+__all__ = ["OPTION_FEATURES", "Use", "handles_of", "is_bounded", "uses"]
+
+OPTION_FEATURES: Final[Mapping[str, Feature | None]] = {
+    "parallelism": Feature.PARALLELISM,
+    "max-parallelism": Feature.PARALLELISM,
+    "workers": Feature.WORKERS,
+    "engine": None,
+    "hosted": Feature.HOSTED,
+    "state-backend": Feature.STATE_BACKENDS,
+    "transport": Feature.TRANSPORTS,
+    "chaining": Feature.CHAINING,
+    "object-reuse": None,
+    "local-aggregation": Feature.LOCAL_AGGREGATION,
+    "scheduler": Feature.SCHEDULERS,
+    "buffer-timeout": Feature.BUFFER_TIMEOUT,
+    "batch-size": Feature.BATCHING,
+    "latency-interval": Feature.LATENCY_MARKERS,
+    "auto-watermark-interval": Feature.WATERMARK_INTERVAL,
+    "metrics": Feature.METRICS,
+    "metrics-interval": Feature.METRICS,
+    "restart": Feature.RESTARTS,
+    "heartbeat-timeout": Feature.LIVENESS,
+    "cancellation-timeout": Feature.LIVENESS,
+    "network-buffers": Feature.NETWORK_BUFFERS,
+    "log-level": Feature.LOGS,
+    "log-format": Feature.LOGS,
+    "checkpoint-interval": Feature.CHECKPOINTS,
+    "checkpoints": Feature.CHECKPOINTS,
+    "from": Feature.BEGINNING_FROM,
+    "resume": Feature.BEGINNING_FROM,
+    "allow-dropped-state": Feature.DROPPED_STATE,
+    "allow-pickles": Feature.BEGINNING_FROM,
+    "checkpoint-retained": Feature.CHECKPOINT_TIMING,
+    "checkpoint-mode": Feature.AT_LEAST_ONCE,
+    "checkpoint-unaligned": Feature.UNALIGNED,
+    "checkpoint-aligned-timeout": Feature.UNALIGNED,
+    "checkpoint-timeout": Feature.CHECKPOINT_TIMING,
+    "checkpoint-min-pause": Feature.CHECKPOINT_TIMING,
+    "checkpoint-max-concurrent": Feature.CHECKPOINT_TIMING,
+    "checkpoint-tolerated-failures": Feature.CHECKPOINT_TIMING,
+    "local-recovery": Feature.CHECKPOINT_TIMING,
+    "on-error": Feature.SKIPPING,
+    "max-dead-letters": Feature.SKIPPING,
+    "dead-letters": Feature.DEAD_LETTERS,
+    "seed": Feature.SEEDS,
+}
+"""What each option asks for when it has another value than its default; None: nothing."""
+
+_DEFAULTS: Final = Settings()
+
+_SINKS: Final = (
+    Feature.COLLECTING,
+    Feature.PROCESS_OBJECTS,
+    Feature.PRINTING,
+    Feature.DEAD_LETTERS,
+    Feature.TWO_PHASE_SINKS,
+    Feature.SINKS,
+)
+"""What a sink may ask for."""
+
+_PARTITIONERS: Final[Mapping[str, Feature]] = {
+    "forward": Feature.FORWARD,
+    "rebalance": Feature.REBALANCE,
+    "rescale": Feature.RESCALE,
+    "shuffle": Feature.SHUFFLE,
+    "hash": Feature.HASH,
+    "broadcast": Feature.BROADCAST,
+    "global": Feature.GLOBAL,
+    "custom": Feature.CUSTOM_PARTITIONER,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Something asks for a feature.
+
+    Attributes:
+        feature: what for.
+        node: the step that does; None: it is an option.
+        option: the name of the option that does; empty: it is a step.
+        value: its value.
+    """
+
+    feature: Feature
+    node: StreamNode | None = None
+    option: str = ""
+    value: Any = None
+
+
+def uses(graph: StreamGraph, settings: Settings, among: Container[Feature] = frozenset(Feature)) -> Iterator[Use]:
+    """Everything that a job asks for: each step in order, each feature once, then the options.
+
+    Options ask for something when they are not at their default.
+
+    Args:
+        graph: the job.
+        settings: the options of the run.
+        among: what it matters of. What takes long to find is looked for only where it does.
+    """
+    for node in graph.nodes:
+        features = dict.fromkeys(_of_node(graph, node, among))
+        if node.buffer_timeout_ms != settings.buffer_timeout_ms:
+            features[Feature.BUFFER_TIMEOUT] = None
+        yield from (Use(feature, node) for feature in features if feature in among)
+    for name, feature in OPTION_FEATURES.items():
+        value = getattr(settings, OPTIONS[name].field)
+        if feature is not None and feature in among and value != getattr(_DEFAULTS, OPTIONS[name].field):
+            yield Use(feature, option=name, value=value)
+
+
+def is_bounded(graph: StreamGraph) -> bool:
+    """Whether all sources of a job come to an end."""
+    sources = [node.step.source for node in graph.nodes if isinstance(node.step, SourceStep)]
+    return all(source.boundedness is Boundedness.BOUNDED for source in sources)
+
+
+def _of_node(graph: StreamGraph, node: StreamNode, among: Container[Feature]) -> Iterator[Feature]:
+    step = node.step
+    yield from _of_step(step, among)
+    ports = [edge.port for edge in graph.in_edges(node.id) if not edge.feedback]
+    if len(ports) > len(set(ports)):
+        yield Feature.UNION
+    for edge in graph.in_edges(node.id):
+        yield _PARTITIONERS.get(edge.partitioner.name, Feature.PLUGIN_PARTITIONER)
+    for edge in graph.out_edges(node.id):
+        if edge.tag is not None:
+            yield Feature.DEAD_LETTERS if edge.tag.name == DEAD_LETTERS.name else Feature.SIDE_OUTPUTS
+    for function in step.functions:
+        if isinstance(function, CheckpointedFunction):
+            yield Feature.OPERATOR_STATE
+        if any(d.ttl is not None and d.ttl.is_enabled for d in visible_descriptors(function)):
+            yield Feature.STATE_TTL
+        yield from _timers_of(function)
+    if node.skips_errors:
+        yield Feature.SKIPPING
+    if node.co_location_group is not None or node.slot_sharing_group != "default":
+        yield Feature.PLACEMENT
+    if node.chaining is not ChainingStrategy.ALWAYS:
+        yield Feature.CHAINING
+
+
+def _of_step(step: Any, among: Container[Feature]) -> Iterator[Feature]:
+    match step:
+        case SourceStep():
+            bounded = step.source.boundedness is Boundedness.BOUNDED
+            yield Feature.BOUNDED_SOURCES if bounded else Feature.UNBOUNDED_SOURCES
+            if step.source.needs_program:
+                yield Feature.PROGRAM_SOURCES
+            yield from _of_strategy(step.strategy)
+            # A source may hold all its records, and they are looked through.
+            if Feature.PROCESS_OBJECTS in among and handles_of(step.source):
+                yield Feature.PROCESS_OBJECTS
+        case TimestampsStep():
+            yield from _of_strategy(step.strategy)
+        case SinkStep():
+            if any(feature in among for feature in _SINKS):
+                yield from _of_sink(step.sink)
+        case TagStep():
+            yield Feature.WINDOW_JOINS
+        case WindowStep():
+            yield from _of_window(step)
+        case KeyedReduceStep() | KeyedAggregateStep():
+            yield Feature.REDUCTIONS
+        case BatchProcessStep():
+            yield Feature.BATCHES
+        case KeyedBatchProcessStep():
+            yield Feature.BATCHES
+            yield Feature.KEYED_FUNCTIONS
+        case IntervalJoinStep():
+            yield Feature.INTERVAL_JOINS
+        case AsOfJoinStep():
+            yield Feature.AS_OF_JOINS
+        case BroadcastProcessStep():
+            yield Feature.BROADCAST_STATE
+        case ConnectedStep():
+            yield Feature.CONNECTED
+            if step.stateful:
+                yield Feature.KEYED_FUNCTIONS
+        case AsyncStep():
+            yield Feature.ASYNC
+        case IterationHeadStep():
+            yield Feature.ITERATIONS
+        case _:
+            yield Feature.KEYED_FUNCTIONS if step.keyed else Feature.STATELESS
+
+
+def _of_strategy(strategy: WatermarkStrategy[Any] | None) -> Iterator[Feature]:
+    if strategy is None:
+        return
+    yield Feature.WATERMARKS
+    if strategy.idleness_ms is not None:
+        yield Feature.IDLENESS
+    if strategy.alignment is not None:
+        yield Feature.ALIGNMENT
+
+
+def _of_sink(sink: Sink[Any]) -> Iterator[Feature]:
+    handles = handles_of(sink)
+    if handles:
+        yield Feature.COLLECTING if all(h.gathers for h in handles) else Feature.PROCESS_OBJECTS
+    elif isinstance(sink, PrintSink):
+        yield Feature.PRINTING
+    elif isinstance(sink, DeadLetterSink):
+        yield Feature.DEAD_LETTERS
+    elif sink.guarantee is DeliveryGuarantee.EXACTLY_ONCE:
+        yield Feature.TWO_PHASE_SINKS
+    else:
+        yield Feature.SINKS
+
+
+def _of_window(step: WindowStep) -> Iterator[Feature]:
+    if step.all_windows:
+        yield Feature.ALL_WINDOWS
+    if step.assigner.event_time:
+        yield Feature.EVENT_WINDOWS
+    elif isinstance(step.assigner, GlobalWindows):
+        yield Feature.GLOBAL_WINDOWS
+    else:
+        yield Feature.PROCESSING_WINDOWS
+    if step.trigger is not None or step.evictor is not None:
+        yield Feature.TRIGGERS
+    if step.trigger is not None:
+        yield from _timers_of(step.trigger)
+
+
+# ---- looking into what users give -----------------------------------------------------------------------------
+
+
+def _timers_of(function: object) -> Iterator[Feature]:
+    """The kinds of timers that the code of a function object can be seen to set."""
+    names = set(_names(function))
+    event, processing = "register_event_time_timer" in names, "register_processing_time_timer" in names
+    if event:
+        yield Feature.EVENT_TIMERS
+    if processing:
+        yield Feature.PROCESSING_TIMERS
+
+
+def _names(function: object) -> Iterator[str]:
+    if isinstance(function, FunctionType):
+        yield from _names_in(function.__code__)
+    for cls in type(function).__mro__:
+        if cls.__module__ != "builtins":
+            for attribute in vars(cls).values():
+                if isinstance(attribute, FunctionType):
+                    yield from _names_in(attribute.__code__)
+
+
+def _names_in(code: CodeType) -> Iterable[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)
+
+
+def handles_of(connector: Source[Any] | Sink[Any]) -> list[ProcessLocal]:
+    """The objects in a source or a sink by which it gives something back to the program that runs the job."""
+    if isinstance(connector, ProcessLocal):
+        return [connector]
+    import cloudpickle  # which a job in one process has no need of
+
+    found: list[ProcessLocal] = []
+
+    class Finder(cloudpickle.Pickler):  # type: ignore[misc]
+        """Sees the handles among what is pickled."""
+
+        def persistent_id(self, obj: object) -> int | None:
+            if not isinstance(obj, ProcessLocal):
+                return None
+            found.append(obj)
+            return obj.number
+
+    with suppress(Exception):  # whether it can be shipped is somebody else's question
+        Finder(io.BytesIO(), protocol=5).dump(connector)
+    return found

@@ -1,0 +1,303 @@
+"""Built-in partitioners. Each works on whole batches, and by slicing where that is possible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+from sluiceway.elements import Batch
+from sluiceway.errors import FunctionContractError, GraphError
+from sluiceway.keygroups import SubtaskCache, check_key
+from sluiceway.partitioner import Distribution, Partitioner
+from sluiceway.record_errors import record_loop
+from sluiceway.streamgraph import PartitionerSpec
+
+__all__ = ["BUILT_IN", "make_partitioner"]
+
+
+class ForwardPartitioner(Partitioner):
+    """Partitioner that sends everything to the consumer with the same index."""
+
+    name = "forward"
+    distribution = Distribution.POINTWISE
+
+    def partition(self, batch: Batch[Any]) -> Sequence[tuple[int, Batch[Any]]]:
+        """Send the batch to the only channel."""
+        return ((0, batch),)
+
+
+class RebalancePartitioner(Partitioner):
+    """Round robin over all consumers, record by record, from a random start."""
+
+    name = "rebalance"
+
+    def setup(self, subtask: int, consumers: int, seed: int) -> None:
+        """Draw the first consumer."""
+        super().setup(subtask, consumers, seed)
+        self._next = Random(seed).randrange(consumers)
+
+    def partition(self, batch: Batch[Any]) -> Sequence[tuple[int, Batch[Any]]]:
+        """Send every n-th record to each consumer."""
+        n = self.consumers
+        if n == 1:
+            return ((0, batch),)
+        values, stamps, first = batch.values, batch.timestamps, self._next
+        self._next = (first + len(values)) % n
+        return [
+            ((first + i) % n, Batch(values[i::n], None if stamps is None else stamps[i::n]))
+            for i in range(min(n, len(values)))
+        ]
+
+
+class RescalePartitioner(RebalancePartitioner):
+    """Round robin over the local share of the consumers."""
+
+    name = "rescale"
+    distribution = Distribution.POINTWISE
+
+
+class _RoutingPartitioner(Partitioner):
+    """Base of partitioners that choose a consumer for each record."""
+
+    def _scatter(self, batch: Batch[Any], routes: Sequence[int]) -> list[tuple[int, Batch[Any]]]:
+        parts: list[list[Any]] = [[] for _ in range(self.consumers)]
+        _deal(batch.values, routes, parts)
+        return self._batches(parts, batch.timestamps, routes, None)
+
+    def _batches(
+        self,
+        parts: list[list[Any]],
+        timestamps: list[int] | None,
+        routes: Sequence[int],
+        keys: list[list[Any]] | None,
+    ) -> list[tuple[int, Batch[Any]]]:
+        stamps: list[list[int]] | None = None
+        if timestamps is not None:
+            stamps = [[] for _ in parts]
+            _deal(timestamps, routes, stamps)
+        return [
+            (i, Batch(part, None if stamps is None else stamps[i], None if keys is None else keys[i]))
+            for i, part in enumerate(parts)
+            if part
+        ]
+
+
+def _deal(items: list[Any], routes: Sequence[int], parts: list[list[Any]]) -> None:
+    appends = [part.append for part in parts]
+    for route, item in zip(routes, items, strict=True):
+        appends[route](item)
+
+
+class ShufflePartitioner(_RoutingPartitioner):
+    """Partitioner that sends each record to a random consumer."""
+
+    name = "shuffle"
+
+    def setup(self, subtask: int, consumers: int, seed: int) -> None:
+        """Seed the random generator."""
+        super().setup(subtask, consumers, seed)
+        self._random = Random(seed)
+
+    def partition(self, batch: Batch[Any]) -> Sequence[tuple[int, Batch[Any]]]:
+        """Draw a consumer for every record."""
+        if self.consumers == 1:
+            return ((0, batch),)
+        routes = self._random.choices(range(self.consumers), k=len(batch.values))
+        return self._scatter(batch, routes)
+
+
+class BroadcastPartitioner(Partitioner):
+    """Partitioner that sends each record to every consumer."""
+
+    name = "broadcast"
+
+    def partition(self, batch: Batch[Any]) -> Sequence[tuple[int, Batch[Any]]]:
+        """Send the same batch to all."""
+        return [(i, batch) for i in range(self.consumers)]
+
+
+class GlobalPartitioner(Partitioner):
+    """Partitioner that sends everything to the first consumer."""
+
+    name = "global"
+
+    def partition(self, batch: Batch[Any]) -> Sequence[tuple[int, Batch[Any]]]:
+        """Send the batch to channel 0."""
+        return ((0, batch),)
+
+
+class HashPartitioner(_RoutingPartitioner):
+    """Partitioner that sends each record to the consumer that owns the key group of its key.
+
+    With one consumer nothing is computed: the consumer computes the keys itself.
+
+    Args:
+        key: returns the key of a record.
+        max_parallelism: number of key groups of the consumer.
+    """
+
+    name = "hash"
+
+    def __init__(self, key: Callable[[Any], Any], max_parallelism: int) -> None:
+        self._key = key
+        self._max_parallelism = max_parallelism
+        self._with_keys = False
+
+    def setup(self, subtask: int, consumers: int, seed: int) -> None:
+        """Clear the cache of known keys."""
+        super().setup(subtask, consumers, seed)
+        self._known = SubtaskCache(consumers, self._max_parallelism)
+
+    @property
+    def key(self) -> Callable[[Any], Any]:
+        """Function that returns the key of a record."""
+        return self._key
+
+    def route(self, key: Any) -> int:
+        """Return the index of the consumer of a key.
+
+        Raises:
+            TypeError: the key is not hashable.
+            UnstableKeyError: the key's hash differs between processes.
+        """
+        return self._known[key]
+
+    def carry_keys(self, all_by_reference: bool) -> None:
+        """Send keys with the records if all consumers receive by reference; the wire format has none."""
+        self._with_keys = all_by_reference
+
+    def partition(self, batch: Batch[Any]) -> Sequence[tuple[int, Batch[Any]]]:
+        """Route each record by its key."""
+        if self.consumers == 1:
+            return ((0, batch),)
+        parts: list[list[Any]] = [[] for _ in range(self.consumers)]
+        if not self._with_keys:
+            if batch.timestamps is None:
+                self._split(batch.values, parts)
+                return [(i, Batch(part)) for i, part in enumerate(parts) if part]
+            stamps: list[list[int]] = [[] for _ in parts]
+            self._split_stamped(batch.values, batch.timestamps, parts, stamps)
+            return [(i, Batch(part, stamps[i])) for i, part in enumerate(parts) if part]
+        keys: list[list[Any]] = [[] for _ in parts]
+        routes = self._route(batch.values, parts, keys)
+        return self._batches(parts, batch.timestamps, routes, keys)
+
+    # One pass each, touching every record as little as possible: memory access dominates the cost here.
+    # One pass each, with as few looks at a record as can be: it is memory that takes the time here.
+
+    @record_loop
+    def _split(self, values: list[Any], parts: list[list[Any]]) -> None:
+        key_of, known = self._key, self._known
+        append = [part.append for part in parts]
+        for value in values:
+            of_value = key_of(value)
+            try:
+                append[known[of_value]](value)
+            except TypeError:
+                check_key(of_value)  # says which key is unhashable
+                raise
+
+    @record_loop
+    def _split_stamped(
+        self, values: list[Any], timestamps: list[int], parts: list[list[Any]], stamps: list[list[int]]
+    ) -> None:
+        key_of, known = self._key, self._known
+        append, append_stamp = [part.append for part in parts], [part.append for part in stamps]
+        for value, timestamp in zip(values, timestamps, strict=True):
+            of_value = key_of(value)
+            try:
+                route = known[of_value]
+            except TypeError:
+                check_key(of_value)
+                raise
+            append[route](value)
+            append_stamp[route](timestamp)
+
+    @record_loop
+    def _route(self, values: list[Any], parts: list[list[Any]], keys: list[list[Any]]) -> list[int]:
+        key_of, known = self._key, self._known
+        append, append_key = [part.append for part in parts], [part.append for part in keys]
+        routes: list[int] = []
+        for value in values:
+            of_value = key_of(value)
+            try:
+                route = known[of_value]
+            except TypeError:
+                check_key(of_value)
+                raise
+            routes.append(route)
+            append[route](value)
+            append_key[route](of_value)
+        return routes
+
+
+class CustomPartitioner(_RoutingPartitioner):
+    """Partitioner that routes each record by a user function.
+
+    Args:
+        select: ``select(key, consumers) -> index``.
+        key: returns the first argument of ``select`` for a record; None: the record itself.
+    """
+
+    name = "custom"
+
+    def __init__(self, select: Callable[[Any, int], int], key: Callable[[Any], Any] | None) -> None:
+        self._select = select
+        self._key = key
+
+    @record_loop
+    def partition(self, batch: Batch[Any]) -> Sequence[tuple[int, Batch[Any]]]:
+        """Call the function for every record. Raises FunctionContractError for an index out of range."""
+        select, key_of, n = self._select, self._key, self.consumers
+        routes: list[int] = []
+        for value in batch.values:
+            key = value if key_of is None else key_of(value)
+            route = select(key, n)
+            if not isinstance(route, int) or not 0 <= route < n:
+                raise FunctionContractError(
+                    f"a custom partitioner returned {route!r}; it must return the index of one of {n} "
+                    f"consumers, a whole number from 0 to {n - 1}"
+                )
+            routes.append(route)
+        return self._scatter(batch, routes)
+
+
+BUILT_IN: dict[str, type[Partitioner]] = {
+    p.name: p
+    for p in (
+        ForwardPartitioner,
+        RebalancePartitioner,
+        RescalePartitioner,
+        ShufflePartitioner,
+        HashPartitioner,
+        BroadcastPartitioner,
+        GlobalPartitioner,
+        CustomPartitioner,
+    )
+}
+
+
+def make_partitioner(
+    spec: PartitionerSpec, max_parallelism: int, plugin: Callable[[str], Partitioner]
+) -> Partitioner:
+    """Create the partitioner of an edge.
+
+    Args:
+        spec: name and functions from the stream graph.
+        max_parallelism: number of key groups of the consumer.
+        plugin: returns a plugin's partitioner by name.
+
+    Raises:
+        UnknownNameError: no partitioner has that name.
+        GraphError: a custom partitioner has no function.
+    """
+    key = getattr(spec.key, "get_key", spec.key)
+    if spec.name == "hash":
+        return HashPartitioner(key, max_parallelism)
+    if spec.name == "custom":
+        if spec.select is None:
+            raise GraphError("a custom partitioner needs a function: partition_custom(select, key)")
+        return CustomPartitioner(spec.select, key)
+    known = BUILT_IN.get(spec.name)
+    return known() if known is not None else plugin(spec.name)

@@ -1,0 +1,111 @@
+"""Skipping records on which a function raises: what is kept of them, and how many there may be."""
+
+from __future__ import annotations
+
+import traceback
+from types import FrameType
+from typing import Any, Final
+
+from sluiceway.elements import Batch
+from sluiceway.errors import NotBuiltYetError, StateError
+from sluiceway.functions import DEAD_LETTERS, DeadLetter
+from sluiceway.operators.base import OperatorContext, Output
+from sluiceway.record_errors import MISSING, shown
+from sluiceway.serializers import PickleSerializer
+from sluiceway.streamgraph import StreamNode
+
+__all__ = ["DeadLetters", "dead_letter_output", "without"]
+
+_SHOWN: Final = 10_000
+"""Characters of a record that are kept as text."""
+
+_NOT_SKIPPED: Final = (StateError, NotBuiltYetError, MemoryError)
+"""What goes wrong in these is not the record's: it would be so with the next one."""
+
+
+class DeadLetters:
+    """What a step does with records on which its function raises, in one subtask.
+
+    Loops call :meth:`take` from an ``except`` clause, which costs nothing until there is something to catch.
+
+    Args:
+        context: the step's.
+        output: name of the side output that the letters go to.
+
+    Attributes:
+        skipping: whether records are skipped.
+        input: the input of the step that a loop is about.
+    """
+
+    def __init__(self, context: OperatorContext, output: str = DEAD_LETTERS.name) -> None:
+        self.skipping = context.node.skips_errors
+        self._context = context
+        self._output = output
+        self.input = 0
+        self._taken = 0
+        self._waiting: list[DeadLetter] = []
+
+    def take(self, error: Exception, value: Any, timestamp: int | None, key: Any = MISSING) -> bool:
+        """Keep a record that cannot be processed; False: the step fails, so raise the error."""
+        node = self._context.node
+        if not self.skipping or isinstance(error, _NOT_SKIPPED):
+            return False
+        if self._taken == node.max_dead_letters:
+            error.add_note(f"step {node.name!r} skips at most {self._taken} records in a subtask, and has done so")
+            return False
+        self._taken += 1
+        self._context.metrics.counter("deadLetters").inc()
+        self._waiting.append(self._letter(error, value, timestamp, key))
+        return True
+
+    def _letter(self, error: Exception, value: Any, timestamp: int | None, key: Any) -> DeadLetter:
+        context = self._context
+        raised = error.__traceback__
+        while raised is not None and raised.tb_next is not None and _is_ours(raised.tb_frame):
+            raised = raised.tb_next
+        return DeadLetter(
+            job=context.job_name,
+            step=context.node.name,
+            uid=context.node.uid,
+            subtask=context.subtask,
+            attempt=context.attempt,
+            error="".join(traceback.format_exception_only(error)).strip(),
+            traceback="".join(traceback.format_exception(type(error), error, raised)),
+            record=shown(value, _SHOWN),
+            data=_pickled(value),
+            key=None if key is MISSING else shown(key),
+            timestamp=timestamp,
+            time_ms=context.clock.now_ms(),
+            input=self.input,
+        )
+
+    def give(self, output: Output) -> None:
+        """Emit what was taken since the last time."""
+        if self._waiting:
+            letters, self._waiting = self._waiting, []
+            stamps = [letter.timestamp for letter in letters if letter.timestamp is not None]
+            output.side(self._output, Batch(letters, stamps if len(stamps) == len(letters) else None))
+
+
+def dead_letter_output(node: StreamNode, last: StreamNode) -> str:
+    """Name of the side output for dead letters of a step, of the operator that runs it, up to ``last``."""
+    return DEAD_LETTERS.name if node is last else f"{DEAD_LETTERS.name} of {node.id}"
+
+
+def without(items: list[Any], dropped: list[int]) -> list[Any]:
+    """A list without what is at some indices."""
+    gone = set(dropped)
+    return [item for index, item in enumerate(items) if index not in gone]
+
+
+def _is_ours(frame: FrameType) -> bool:
+    """Whether it is one of the engine's, which say nothing to those whose function has raised."""
+    module: str = frame.f_globals.get("__name__", "sluiceway.")  # generated loops have none
+    return module.startswith("sluiceway.")
+
+
+def _pickled(value: Any) -> bytes | None:
+    try:
+        return PickleSerializer().dumps(value)
+    except Exception:
+        return None

@@ -1,0 +1,6 @@
+"""The five kinds of keyed state, built once over the tables of any state backend."""
+
+from sluiceway.operators.keyed_state.handles import BulkState
+from sluiceway.operators.keyed_state.store import KeyedStateStore
+
+__all__ = ["BulkState", "KeyedStateStore"]

@@ -1,0 +1,310 @@
+"""Values that can be changed in place, over backends that do not keep the objects themselves.
+
+A function may change what state has given it, and the change is kept without ``update()``. Where a table keeps
+objects, as on the heap, nothing has to be done for that. Elsewhere the objects that were handed out are *lent*: a
+second read gives the same object, and at the end of the batch each is assigned to the table again. Whether it was
+changed is not looked into: that would cost as much as the assignment.
+
+Values that cannot be changed are never lent; where the declared type promises that, the table itself is used.
+"""
+
+# ruff: noqa: D102 - the methods are those of the contracts, documented in sluiceway.state
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, ItemsView, Iterable, Iterator, Mapping, MutableMapping, ValuesView
+from typing import TYPE_CHECKING, Any
+
+from sluiceway.isolation import ATOMS, all_unchangeable, unchangeable, unchangeable_type
+from sluiceway.keygroups import check_key
+from sluiceway.operators.keyed_state.handles import MISSING, TableListState, TableValueState
+from sluiceway.state import VOID_NAMESPACE, MapStateDescriptor, StateDescriptor, StateTable
+
+if TYPE_CHECKING:
+    from sluiceway.operators.keyed_state.store import KeyedStateStore
+
+__all__ = ["LendingTable", "LentEntries", "LentListState", "LentValueState", "must_lend"]
+
+
+def must_lend(descriptor: StateDescriptor, table: StateTable) -> bool:
+    """Return whether handles have to go by a :class:`LendingTable`."""
+    if table.keeps_objects:
+        return False
+    # Elements of lists and entries of maps are what is handed out; the key of an entry is hashable.
+    return not unchangeable_type(descriptor.type)
+
+
+class LentEntries(MutableMapping[Any, Any]):
+    """A mapping of a table that gives out the same object until the end of the batch.
+
+    It has nothing of its own, so any number of them over one mapping agree.
+
+    Args:
+        entries: the table's mapping.
+        lent: what is lent of the whole table, by place.
+        place: of the mapping: the namespace, and for a MAP table the key.
+
+    Attributes:
+        stored: the table's mapping.
+        lent: as above.
+    """
+
+    __slots__ = ("_get", "_place", "lent", "stored")
+
+    def __init__(
+        self,
+        entries: MutableMapping[Any, Any],
+        lent: dict[tuple[Hashable, ...], dict[Any, Any]],
+        place: tuple[Hashable, ...],
+    ) -> None:
+        self.stored = entries
+        self._get = entries.get
+        self.lent = lent
+        self._place = place
+
+    def peek(self, key: Any, default: Any) -> Any:
+        """Return the value, to be looked at or assigned again by the caller, who does not give it to anybody."""
+        if self.lent and (mine := self.lent.get(self._place)) is not None:
+            found = mine.get(key, MISSING)
+            if found is not MISSING:
+                return found
+        return self.stored.get(key, default)
+
+    def assign(self, key: Any, value: Any, *, lent: bool) -> None:
+        """Set a value, which somebody else may have in his hands if it is ``lent``."""
+        self.stored[key] = value
+        if lent:
+            self.lend(key, value)
+        elif self.lent and (mine := self.lent.get(self._place)) is not None and mine.get(key) is not value:
+            mine.pop(key, None)
+
+    def lend(self, key: Any, value: Any) -> Any:
+        """Note that somebody has the value in his hands now. Returns it."""
+        mine = self.lent.get(self._place)
+        if mine is None:
+            mine = self.lent[self._place] = {}
+        mine[key] = value
+        return value
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        found = self.peek(key, MISSING) if self.lent else self._get(key, MISSING)
+        if type(found) in ATOMS:
+            return found
+        if found is MISSING:
+            return default
+        return found if unchangeable(found) else self.lend(key, found)
+
+    def __getitem__(self, key: Any) -> Any:
+        found = self.get(key, MISSING)
+        if found is MISSING:
+            raise KeyError(key)
+        return found
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.stored[key] = value
+        self.note(key, value)
+
+    def note(self, key: Any, value: Any) -> None:
+        """Note that the value was assigned, by somebody who may have it in his hands."""
+        if type(value) not in ATOMS and not unchangeable(value):
+            self.lend(key, value)
+        elif self.lent:
+            self._forget(key)
+
+    def __delitem__(self, key: Any) -> None:
+        del self.stored[key]
+        self._forget(key)
+
+    def _forget(self, key: Any) -> Any:
+        mine = self.lent.get(self._place) if self.lent else None
+        return MISSING if mine is None else mine.pop(key, MISSING)
+
+    def pop(self, key: Any, default: Any = MISSING) -> Any:
+        lent = self._forget(key)
+        found = self.stored.pop(key, MISSING)
+        if found is not MISSING:
+            return found if lent is MISSING else lent
+        if default is MISSING:
+            raise KeyError(key)
+        return default
+
+    def clear(self) -> None:
+        self.lent.pop(self._place, None)
+        self.stored.clear()
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.stored
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.stored)
+
+    def __len__(self) -> int:
+        return len(self.stored)
+
+    def __bool__(self) -> bool:
+        return bool(self.stored)
+
+    def items(self) -> ItemsView[Any, Any]:
+        return _Items(self)
+
+    def values(self) -> ValuesView[Any]:
+        return _Values(self)
+
+    def walk(self) -> Iterator[tuple[Any, Any]]:
+        """Return the items, and lend those that can be changed."""
+        for key, stored in self.stored.items():
+            value = stored
+            if self.lent and (mine := self.lent.get(self._place)) is not None:
+                value = mine.get(key, stored)
+            if type(value) not in ATOMS and not unchangeable(value):
+                self.lend(key, value)
+            yield key, value
+
+    def __repr__(self) -> str:
+        return repr(dict(self.items()))
+
+
+class _Items(ItemsView[Any, Any]):
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        entries: LentEntries = self._mapping  # type: ignore[attr-defined]
+        return entries.walk()
+
+
+class _Values(ValuesView[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        entries: LentEntries = self._mapping  # type: ignore[attr-defined]
+        return (value for _, value in entries.walk())
+
+
+class LendingTable(StateTable):
+    """A table whose mappings lend.
+
+    Args:
+        table: of the backend.
+        is_map: whether it is a MAP table.
+
+    Attributes:
+        lent: by place (see :class:`LentEntries`), what was handed out since the last :meth:`settle`.
+    """
+
+    def __init__(self, table: StateTable, *, is_map: bool) -> None:
+        self._table = table
+        self._is_map = is_map
+        self.lent: dict[tuple[Hashable, ...], dict[Any, Any]] = {}
+
+    @classmethod
+    def over(cls, table: StateTable, descriptor: StateDescriptor) -> LendingTable:
+        """Return the one for the table of ``descriptor``."""
+        return cls(table, is_map=isinstance(descriptor, MapStateDescriptor))
+
+    def settle(self) -> None:
+        """Assign all that was lent. Whoever still has such an object must not change it any more."""
+        lent = dict(self.lent)
+        self.lent.clear()
+        for place, values in lent.items():
+            entries = self._table.mapping(place[1], place[0]) if self._is_map else self._table.entries(place[0])
+            for key, value in values.items():
+                entries[key] = value
+
+    def entries(self, namespace: Hashable = VOID_NAMESPACE) -> MutableMapping[Any, Any]:
+        return LentEntries(self._table.entries(namespace), self.lent, (namespace,))
+
+    def mapping(self, key: Hashable, namespace: Hashable = VOID_NAMESPACE) -> MutableMapping[Any, Any]:
+        return LentEntries(self._table.mapping(key, namespace), self.lent, (namespace, key))
+
+    def set_aside(self, make: Callable[[], Mapping[Any, Any]]) -> Callable[[], None]:
+        return self._table.set_aside(make)
+
+    def namespaces(self) -> Iterator[Hashable]:
+        return self._table.namespaces()
+
+    def keys(self, namespace: Hashable = VOID_NAMESPACE) -> Iterator[Any]:
+        return self._table.keys(namespace)
+
+    def drop(self, namespace: Hashable) -> None:
+        for place in [place for place in self.lent if place[0] == namespace]:
+            del self.lent[place]
+        self._table.drop(namespace)
+
+
+class LentValueState(TableValueState):
+    """Value state that goes by the table's own mapping as long as nothing is lent and nothing has to be."""
+
+    __slots__ = ("_get", "_lending", "_lent", "_stored")
+
+    def __init__(self, store: KeyedStateStore, name: str, entries: LentEntries, default: Any) -> None:
+        super().__init__(store, name, entries, default)
+        self._lending = entries
+        self._stored, self._lent = entries.stored, entries.lent
+        self._get = entries.stored.get
+
+    def value(self) -> Any:
+        try:
+            if not self._lent:
+                found = self._get(self._store.current_key, self._default)
+                if type(found) in ATOMS:
+                    return found
+            return self._entries.get(self._store.current_key, self._default)
+        except (AttributeError, TypeError) as error:
+            raise self._store.explain(self._name, error) from None
+
+    def update(self, value: Any) -> None:
+        try:
+            key = self._store.current_key
+            if key not in self._stored:
+                check_key(key)
+        except (AttributeError, TypeError) as error:
+            raise self._store.explain(self._name, error) from None
+        self._stored[key] = value
+        if self._lent or type(value) not in ATOMS:
+            self._lending.note(key, value)
+
+
+class LentListState(TableListState):
+    """List state that lends a list only if its elements can be changed, for the list itself is not handed out."""
+
+    __slots__ = ("_lending",)
+
+    def __init__(self, store: KeyedStateStore, name: str, entries: LentEntries) -> None:
+        super().__init__(store, name, entries)
+        self._lending = entries
+
+    def _lookup(self) -> Any:
+        try:
+            return self._lending.peek(self._store.current_key, MISSING)
+        except (AttributeError, TypeError) as error:
+            raise self._store.explain(self._name, error) from None
+
+    def get(self) -> list[Any]:
+        found = self._lookup()
+        if found is MISSING:
+            return []
+        if not all_unchangeable(found):
+            self._lending.lend(self._store.current_key, found)
+        return list(found)
+
+    def _extend(self, values: list[Any]) -> None:
+        found = self._lookup()
+        if not values:
+            return
+        if found is MISSING:
+            self._insert_list(values)
+        else:
+            found += values
+            self._assign(found, values)
+
+    def update(self, values: Iterable[Any]) -> None:
+        values = list(values)
+        if not values:
+            self.clear()
+        elif self._lookup() is MISSING:
+            self._insert_list(values)
+        else:
+            self._assign(values, values)
+
+    def _insert_list(self, values: list[Any]) -> None:
+        check_key(self._store.current_key)
+        self._assign(values, values)
+
+    def _assign(self, values: list[Any], new: list[Any]) -> None:
+        self._lending.assign(self._store.current_key, values, lent=not all_unchangeable(new))

@@ -1,0 +1,290 @@
+"""Where an operator gets its keyed state from, and where it says whose state that is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Hashable, MutableMapping, Set
+from typing import Any, TypeVar
+
+from sluiceway.clock import Clock
+from sluiceway.errors import StateError, UnstableKeyError
+from sluiceway.functions import Function, ReduceFunction
+from sluiceway.isolation import unchangeable
+from sluiceway.keygroups import check_key
+from sluiceway.operators.keyed_state.expiring import ExpiringEntries, ExpiringListState, ExpiringMapState, Expiry
+from sluiceway.operators.keyed_state.handles import (
+    TableAggregatingState,
+    TableListState,
+    TableMapState,
+    TableReducingState,
+    TableValueState,
+    ValueStateWithDefault,
+)
+from sluiceway.operators.keyed_state.lending import (
+    LendingTable,
+    LentEntries,
+    LentListState,
+    LentValueState,
+    must_lend,
+)
+from sluiceway.state import (
+    VOID_NAMESPACE,
+    AggregatingState,
+    AggregatingStateDescriptor,
+    KeyedStateBackend,
+    ListState,
+    ListStateDescriptor,
+    MapState,
+    MapStateDescriptor,
+    ReducingState,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    StateTable,
+    TableSchema,
+    ValueState,
+    ValueStateDescriptor,
+)
+from sluiceway.types import is_known, type_name
+
+__all__ = ["KeyedStateStore"]
+
+D = TypeVar("D", bound=StateDescriptor)
+
+
+class KeyedStateStore:
+    """Makes state handles over a backend's tables, all bound to one current key.
+
+    Used only from the task's thread. An operator sets :attr:`current_key` before each record that it hands to
+    a user's function, and calls :meth:`clear_current_key` when no record is being processed any more.
+
+    A handle checks that a key has a stable hash when the key gets state for the first time. An operator that
+    writes to a table's entries by itself does the same with :func:`sluiceway.keygroups.check_key`, where its
+    lookup has missed. Such a table has no time to live, which is an affair of the handles alone.
+
+    A value that was handed out may be changed in place until :meth:`clear_current_key`, and the change is kept, on
+    every backend (see :mod:`sluiceway.operators.keyed_state.lending`).
+
+    Args:
+        backend: where the state is kept.
+        clock: the runtime's clock, by which state expires; None: there will be none that does.
+
+    Attributes:
+        current_key: whose state the handles speak of. Not set at first.
+        defaults: by state and namespace, the copies of defaults that were given out by key since the last
+            :meth:`settle`. The handles keep it.
+    """
+
+    __slots__ = (
+        "_backend",
+        "_clock",
+        "_declared",
+        "_expiring",
+        "_lending",
+        "_tables",
+        "_written_defaults",
+        "current_key",
+        "defaults",
+    )
+
+    current_key: Any
+
+    def __init__(self, backend: KeyedStateBackend, clock: Clock | None = None) -> None:
+        self._backend = backend
+        self._clock = clock
+        self._declared: dict[str, StateDescriptor] = {}
+        self._expiring: dict[str, Expiry] = {}
+        self._tables: dict[str, StateTable] = {}
+        self._lending: list[LendingTable] = []
+        self._written_defaults: dict[str, tuple[StateTable, TableSchema, bytes]] = {}
+        self.defaults: dict[tuple[str, Hashable], dict[Any, Any]] = {}
+
+    @property
+    def declared(self) -> Set[str]:
+        """The names of the states that were asked for."""
+        return self._declared.keys()
+
+    def clear_current_key(self) -> None:
+        """From now on there is no current key; using a handle is an error. Harmless a second time.
+
+        What was handed out is settled, unless an error is on its way: it must not be hidden by another one.
+        """
+        if hasattr(self, "current_key"):
+            del self.current_key
+        if (self._lending or self.defaults) and sys.exception() is None:
+            self.settle()
+
+    def settle(self) -> None:
+        """Write what was handed out and may have been changed in place. Harmless a second time.
+
+        Raises:
+            SerializationError: a value cannot be written any more.
+        """
+        if self.defaults:
+            self._settle_defaults()
+        for table in self._lending:
+            if table.lent:
+                table.settle()
+
+    def table(self, descriptor: StateDescriptor) -> StateTable:
+        """The table of a state that was declared, for more handles like those that are made here."""
+        return self._tables[descriptor.name]
+
+    def before_snapshot(self) -> None:
+        """Settle, and clean up where a time to live says that snapshots have nothing that has expired."""
+        self.settle()
+        for expiry in self._expiring.values():
+            if expiry.full_snapshot:
+                expiry.clean_all()
+
+    # Each of the five raises StateError if the name was declared with another kind or type.
+
+    def value_state(
+        self, descriptor: ValueStateDescriptor, namespace: Hashable = VOID_NAMESPACE
+    ) -> ValueState[Any]:
+        """A handle for one value per key, in a namespace."""
+        table = self._table(descriptor, ValueStateDescriptor)
+        entries = self._entries(table, descriptor, namespace)
+        if unchangeable(descriptor.default):
+            if isinstance(entries, LentEntries):
+                return LentValueState(self, descriptor.name, entries, descriptor.default)
+            return TableValueState(self, descriptor.name, entries, descriptor.default)
+        if descriptor.name not in self._written_defaults:
+            schema = TableSchema.of(descriptor)
+            written = schema.serializer.dumps(descriptor.default)
+            self._written_defaults[descriptor.name] = (table, schema, written)
+        return ValueStateWithDefault(self, descriptor.name, entries, descriptor.default, namespace)
+
+    def list_state(self, descriptor: ListStateDescriptor, namespace: Hashable = VOID_NAMESPACE) -> ListState[Any]:
+        """A handle for a list per key, in a namespace."""
+        table = self._table(descriptor, ListStateDescriptor)
+        if (expiry := self._expiring.get(descriptor.name)) is not None:
+            return ExpiringListState(self, descriptor.name, table.entries(namespace), expiry)
+        entries = table.entries(namespace)
+        if isinstance(entries, LentEntries):
+            return LentListState(self, descriptor.name, entries)
+        return TableListState(self, descriptor.name, entries)
+
+    def map_state(
+        self, descriptor: MapStateDescriptor, namespace: Hashable = VOID_NAMESPACE
+    ) -> MapState[Any, Any]:
+        """A handle for a mapping per key, in a namespace."""
+        table = self._table(descriptor, MapStateDescriptor)
+        if (expiry := self._expiring.get(descriptor.name)) is not None:
+            return ExpiringMapState(self, descriptor.name, table, namespace, expiry)
+        return TableMapState(self, descriptor.name, table, namespace)
+
+    def reducing_state(
+        self, descriptor: ReducingStateDescriptor, namespace: Hashable = VOID_NAMESPACE
+    ) -> ReducingState[Any]:
+        """A handle for a reduced value per key, in a namespace."""
+        table = self._table(descriptor, ReducingStateDescriptor)
+        reduce: Any = descriptor.reduce
+        if isinstance(reduce, ReduceFunction):
+            _never_opened(descriptor, reduce)
+            reduce = reduce.reduce
+        return TableReducingState(self, descriptor.name, self._entries(table, descriptor, namespace), reduce)
+
+    def aggregating_state(
+        self, descriptor: AggregatingStateDescriptor, namespace: Hashable = VOID_NAMESPACE
+    ) -> AggregatingState[Any, Any]:
+        """A handle for an accumulator per key, in a namespace."""
+        table = self._table(descriptor, AggregatingStateDescriptor)
+        _never_opened(descriptor, descriptor.aggregate)
+        entries = self._entries(table, descriptor, namespace)
+        return TableAggregatingState(self, descriptor.name, entries, descriptor.aggregate)
+
+    def explain(self, state: str, error: Exception) -> Exception:
+        """The error to raise where looking up the current key's state has failed with ``error``."""
+        try:
+            key = self.current_key
+        except AttributeError:
+            return StateError(
+                f"keyed state {state!r} is used without a current key (in process_batch(), call "
+                "ctx.set_current_key(key) first): there is one only while a record is "
+                "processed, not in open() or close(), nor for a broadcast record"
+            )
+        try:
+            check_key(key)
+        except UnstableKeyError as unstable:
+            return unstable
+        return error
+
+    def _table(self, descriptor: D, kind: type[D]) -> StateTable:
+        if not isinstance(descriptor, kind):
+            raise StateError(
+                f"{_word(kind)} state is declared by a {kind.__name__}, not by {type(descriptor).__name__}"
+            )
+        known = self._declared.setdefault(descriptor.name, descriptor)
+        if type(known) is not type(descriptor) or _types(known) != _types(descriptor):
+            raise StateError(
+                f"state {descriptor.name!r} is declared twice: as {_described(known)}, and as "
+                f"{_described(descriptor)}. Give one of them another name"
+            )
+        if known.ttl != descriptor.ttl:
+            raise StateError(
+                f"state {descriptor.name!r} is declared twice with different times to live: {known.ttl}, and "
+                f"{descriptor.ttl}. Use one descriptor for both"
+            )
+        table = self._backend.table(descriptor)
+        if descriptor.expires and descriptor.name not in self._expiring:
+            self._expiring[descriptor.name] = self._expiry(descriptor, table)
+        if (known_table := self._tables.get(descriptor.name)) is not None:
+            return known_table
+        if must_lend(descriptor, table):
+            table = LendingTable.over(table, descriptor)
+            self._lending.append(table)
+        self._tables[descriptor.name] = table
+        return table
+
+    def _settle_defaults(self) -> None:
+        defaults = dict(self.defaults)
+        self.defaults.clear()
+        for (name, namespace), copies in defaults.items():
+            table, schema, written = self._written_defaults[name]
+            entries = self._entries(table, self._declared[name], namespace)
+            for key, value in copies.items():
+                # Bytes are compared, for not every class says when its objects are equal.
+                if key not in entries and schema.serializer.dumps(value) != written:
+                    entries[key] = value
+
+    def _expiry(self, descriptor: StateDescriptor, table: StateTable) -> Expiry:
+        if self._clock is None:
+            raise StateError(f"state {descriptor.name!r} has a time to live, but there is no clock here")
+        config = descriptor.ttl
+        assert config is not None
+        if config.cleanup_in_compaction and not self._backend.expires_in_compaction:
+            raise StateError(
+                f"the time to live of state {descriptor.name!r} has cleanup_in_compaction, which this state "
+                "backend does not do: use cleanup_incrementally or cleanup_full_snapshot, or another backend"
+            )
+        return Expiry(descriptor, table, self._clock)
+
+    def _entries(
+        self, table: StateTable, descriptor: StateDescriptor, namespace: Hashable
+    ) -> MutableMapping[Any, Any]:
+        entries = table.entries(namespace)
+        expiry = self._expiring.get(descriptor.name)
+        return entries if expiry is None else ExpiringEntries(entries, expiry)
+
+
+def _word(kind: type) -> str:
+    return kind.__name__.removesuffix("StateDescriptor").lower()
+
+
+def _types(descriptor: StateDescriptor) -> tuple[Any, Any]:
+    return descriptor.type, getattr(descriptor, "key_type", None)
+
+
+def _described(descriptor: StateDescriptor) -> str:
+    value, key = (type_name(t) if is_known(t) else "anything" for t in _types(descriptor))
+    if isinstance(descriptor, MapStateDescriptor):
+        value = f"{key} to {value}"
+    return f"{_word(type(descriptor))} state of {value}"
+
+
+def _never_opened(descriptor: StateDescriptor, function: object) -> None:
+    if isinstance(function, Function) and type(function).open is not Function.open:
+        raise StateError(
+            f"the function of state {descriptor.name!r} has an open() of its own, which nobody would call: do "
+            "what it does in the open() of the function that uses the state"
+        )

@@ -1,0 +1,108 @@
+"""Raw state: bytes that functions write and read themselves, dealt out anew by chunk or by key group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from sluiceway.errors import StateError
+from sluiceway.functions import RawKeyedState, RawOperatorState
+from sluiceway.keygroups import KeyGroupRange
+from sluiceway.operators.list_snapshot import ListMode, ListSnapshot
+from sluiceway.serializers import serializer_for
+
+__all__ = ["RawStates"]
+
+_CHUNKS: Final = serializer_for(bytes)
+_STREAMS: Final = serializer_for(tuple[int, bytes])
+
+
+class RawStates:
+    """The raw state of one step in one subtask.
+
+    What was restored stays part of the state as long as no function has read it, or written any.
+
+    Args:
+        operator: uid of the step, for messages.
+        subtask: index of the subtask.
+        parallelism: the step's.
+        key_groups: of the subtask; None: the step has no keys.
+        restored: its share of the chunks, and the streams of all earlier subtasks.
+    """
+
+    def __init__(
+        self,
+        operator: str,
+        subtask: int,
+        parallelism: int,
+        key_groups: KeyGroupRange | None,
+        restored: Iterable[ListSnapshot],
+    ) -> None:
+        self._operator = operator
+        self._subtask, self._parallelism = subtask, parallelism
+        self.key_groups = key_groups
+        self._restored: list[ListSnapshot] = []
+        for kept in restored:
+            elements = kept.elements
+            if kept.mode is ListMode.RAW_KEYED:
+                own = key_groups or KeyGroupRange(0, 0)
+                elements = tuple(e for e in elements if own.start <= _STREAMS.loads(e)[0] < own.end)
+            self._restored.append(self._snapshot(kept.mode, elements))
+        self._known: set[ListMode] = set()
+        self.chunks = RawOperatorState(())
+        self.streams = self._new_streams()
+
+    def _new_streams(self) -> RawKeyedState:
+        return RawKeyedState(self._operator, self.key_groups)
+
+    def restored_chunks(self) -> list[bytes]:
+        """What functions of earlier subtasks have written, as far as it is this subtask's."""
+        self._known.add(ListMode.RAW)
+        return [_CHUNKS.loads(e) for kept in self._restored if kept.mode is ListMode.RAW for e in kept.elements]
+
+    def restored_streams(self) -> dict[int, bytes]:
+        """By own key group, what a function has written. Raises StateError in a step without keys."""
+        if self.key_groups is None:
+            raise StateError(
+                f"step {self._operator!r} has no keys, and so no raw keyed state: use raw_operator_state, or put "
+                "key_by(...) before it"
+            )
+        self._known.add(ListMode.RAW_KEYED)
+        found = (
+            _STREAMS.loads(e) for kept in self._restored if kept.mode is ListMode.RAW_KEYED for e in kept.elements
+        )
+        return dict(sorted(found))
+
+    def begin(self) -> None:
+        """A snapshot is about to be taken: functions write all of it anew."""
+        self.chunks = RawOperatorState(())
+        self.streams = self._new_streams()
+
+    def snapshot(self) -> list[ListSnapshot]:
+        """What was written since :meth:`begin`."""
+        written = {
+            ListMode.RAW: tuple(map(_CHUNKS.dumps, self.chunks.chunks)),
+            ListMode.RAW_KEYED: tuple(
+                _STREAMS.dumps((group, bytes(data))) for group, data in sorted(self.streams.streams.items())
+            ),
+        }
+        taken = []
+        for mode, elements in written.items():
+            if elements:
+                self._known.add(mode)
+                taken.append(self._snapshot(mode, elements))
+        return taken + [kept for kept in self._restored if kept.mode not in self._known]
+
+    def _snapshot(self, mode: ListMode, elements: tuple[bytes, ...]) -> ListSnapshot:
+        is_keyed = mode is ListMode.RAW_KEYED
+        serializer = _STREAMS if is_keyed else _CHUNKS
+        return ListSnapshot(
+            "raw keyed state" if is_keyed else "raw operator state",
+            mode,
+            serializer.name,
+            serializer.version,
+            "tuple[int, bytes]" if is_keyed else "bytes",
+            self._subtask,
+            self._parallelism,
+            elements,
+        )

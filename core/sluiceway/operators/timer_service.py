@@ -1,0 +1,225 @@
+"""Operators with timers per key: fired in order, in parts, and kept with the keyed state."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice, repeat
+from typing import Any, Final
+
+from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Watermark
+from sluiceway.functions import TimeDomain, TimerService
+from sluiceway.operators.base import OperatorContext, OperatorSnapshot, TimedOperator
+from sluiceway.operators.keyed import KeyedOperator
+from sluiceway.operators.timers import Timer, TimerQueue
+from sluiceway.state import VOID_NAMESPACE, ValueStateDescriptor
+from sluiceway.util.instants import Instant, timer_ms
+
+__all__ = ["BURST", "DUE", "TIMERS", "KeyedTimerService", "TimedKeyedOperator", "timers_in"]
+
+BURST: Final = 1024
+"""Timers that fire before mails have their turn."""
+
+TIMERS: Final = ValueStateDescriptor("timers of the operator")
+"""A key's timers as the state keeps them: see :func:`timers_in`."""
+
+_TIMER: Final = "a timer's timestamp"
+
+DUE: Final = ValueStateDescriptor("watermark at which timers were firing", int)
+"""For keys with timers that had not fired yet when the snapshot was taken, though the watermark had come."""
+
+
+class TimedKeyedOperator(KeyedOperator, TimedOperator):
+    """Base of the keyed operators with timers.
+
+    Timers live in queues beside the state; a snapshot writes them into a table of their own, by key, so that
+    they are dealt out with the key groups.
+
+    A snapshot may be taken while a watermark's timers are firing. Who goes on from it fires the others before
+    anything else, and forgets the watermark then, as every restore does.
+    """
+
+    own_tables = frozenset({TIMERS.name, DUE.name})
+
+    interruptible = True
+
+    def __init__(self, context: OperatorContext) -> None:
+        super().__init__(context)
+        self._was_firing = False
+        self.event_timers = TimerQueue()
+        self.processing_timers = TimerQueue()
+        self._held: Watermark | None = None
+        # What waited for processing time when the input ended.
+        self._last: deque[Timer] = deque()
+
+    @abstractmethod
+    def fire(self, domain: TimeDomain, timers: Iterator[Timer]) -> None:
+        """Do what the timers are for, one after the other; taking one from the iterator takes it off the queue."""
+
+    # ---- time ------------------------------------------------------------------------------------------------
+
+    def advance(self, watermark: Watermark) -> None:
+        """Fire what is due, a part at a time; the watermark goes on behind the last of it."""
+        self._held = watermark
+        self.has_work = True
+        self.work()
+
+    def work(self) -> None:
+        """Fire the next part."""
+        if self._last:
+            part = [self._last.popleft() for _ in range(min(BURST, len(self._last)))]
+            self.fire(TimeDomain.PROCESSING_TIME, self._taken(part))
+            self.has_work = bool(self._last)
+            return
+        until = self.current_watermark
+        if self.event_timers.is_due(until):
+            self.fire(TimeDomain.EVENT_TIME, islice(self.event_timers.due(until), BURST))
+            if self.event_timers.is_due(until):
+                return
+        self.has_work = False
+        held, self._held = self._held, None
+        if held is not None:
+            self.output.control(held)
+        else:
+            self.current_watermark = MIN_WATERMARK
+
+    def next_processing_time(self) -> int | None:
+        """The earliest processing-time timer."""
+        return self.processing_timers.next_timestamp()
+
+    def on_processing_time(self, now_ms: int) -> None:
+        """Fire a part of what is due."""
+        self.fire(TimeDomain.PROCESSING_TIME, islice(self.processing_timers.due(now_ms), BURST))
+
+    def finish(self) -> None:
+        """The input has ended: fire the processing-time timers that wait, a part at a time, and none set anew."""
+        self._last.extend(sorted(self.processing_timers.timers(), key=lambda timer: timer[0]))
+        if self._last:
+            self.has_work = True
+            self.work()
+
+    def _taken(self, timers: Sequence[Timer]) -> Iterator[Timer]:
+        for timer in timers:
+            if self.processing_timers.delete(*timer):  # else one that fired before has deleted it
+                yield timer
+
+    # ---- state -----------------------------------------------------------------------------------------------
+
+    def initialize_state(self, restored: Sequence[OperatorSnapshot]) -> None:
+        """Load the own key groups."""
+        super().initialize_state(restored)
+        self._was_firing = any(
+            meta.name == DUE.name for s in restored if s.keyed is not None for meta in s.keyed.tables
+        )
+
+    def open(self) -> None:
+        """Take the timers over from the state."""
+        super().open()
+        entries = self.backend.table(TIMERS).entries()
+        for key, timers in entries.items():
+            for is_event, timestamp, namespace in timers_in(timers):
+                queue = self.event_timers if is_event else self.processing_timers
+                queue.register(timestamp, key, namespace)
+        entries.clear()
+        if self._was_firing:
+            due = self.backend.table(DUE).entries()
+            self._go_on_firing(due)
+            due.clear()
+
+    def _go_on_firing(self, due: Mapping[Any, int]) -> None:
+        """Fire what was due, up to the first timer that was not: subtasks may have had other watermarks."""
+        until = max(due.values(), default=MIN_WATERMARK)
+        others = (t for t, key, _ in self.event_timers.timers() if t > due.get(key, MIN_WATERMARK))
+        until = min(until, min(others, default=until + 1) - 1)
+        if self.event_timers.is_due(until):
+            self.current_watermark = until
+            self.has_work = True
+
+    def snapshot(self) -> OperatorSnapshot:
+        """All keyed state, with the timers."""
+        event, processing = self.event_timers.copy(), self.processing_timers.copy()
+        taken = [self.backend.table(TIMERS).set_aside(lambda: _by_key(event, processing))]
+        if self.has_work:
+            until = self.current_watermark
+            due = self.backend.table(DUE)
+            taken.append(due.set_aside(lambda: {key: until for at, key, _ in event if at <= until}))
+        try:
+            return super().snapshot()
+        finally:
+            for call in taken:
+                call()
+
+
+def _by_key(event: Iterable[Timer], processing: Iterable[Timer]) -> dict[Any, Any]:
+    """Timers as the state keeps them."""
+    kept: dict[Any, Any] = {}
+    several: dict[Any, list[tuple[bool, int, Hashable]]] = {}
+    for is_event, timers in ((True, event), (False, processing)):
+        for timestamp, key, namespace in timers:
+            known = kept.get(key)
+            if known is None and namespace is VOID_NAMESPACE:
+                kept[key] = is_event, timestamp
+                continue
+            if (listed := several.get(key)) is None:
+                listed = several[key] = [] if known is None else list(timers_in(known))
+                kept[key] = listed
+            listed.append((is_event, timestamp, namespace))
+    for key, listed in several.items():
+        if all(namespace is VOID_NAMESPACE for _, _, namespace in listed):
+            kept[key] = tuple(chain.from_iterable((is_event, at) for is_event, at, _ in listed))
+    return kept
+
+
+def timers_in(kept: Sequence[Any]) -> Iterable[tuple[bool, int, Hashable]]:
+    """The timers of a key, (is event time, timestamp, namespace), as the state keeps them.
+
+    That is a list of them; or, where none has a namespace, one tuple: is event time, timestamp, and so on.
+    """
+    if kept and type(kept[0]) is bool:
+        return zip(kept[::2], kept[1::2], repeat(VOID_NAMESPACE))
+    return kept
+
+
+class KeyedTimerService(TimerService):
+    """The timer service that users see: timers of the store's current key.
+
+    Args:
+        operator: whose timers.
+        namespace: the namespace of the timers.
+    """
+
+    def __init__(self, operator: TimedKeyedOperator, namespace: Hashable = VOID_NAMESPACE) -> None:
+        self._operator = operator
+        self._namespace = namespace
+        self._register_event_timer = operator.event_timers.register
+
+    def current_processing_time(self) -> int:
+        """The runtime's clock."""
+        return self._operator.context.clock.now_ms()
+
+    def current_watermark(self) -> int:
+        """The operator's watermark."""
+        return self._operator.current_watermark
+
+    def register_event_time_timer(self, timestamp: Instant) -> None:
+        """Set an event-time timer."""
+        # Written out, because some functions do it for every record.
+        if type(timestamp) is not int or timestamp > MAX_WATERMARK:
+            timestamp = timer_ms(_TIMER, timestamp)
+        self._register_event_timer(timestamp, self._operator.store.current_key, self._namespace)
+
+    def register_processing_time_timer(self, timestamp: Instant) -> None:
+        """Set a processing-time timer."""
+        self._operator.processing_timers.register(timer_ms(_TIMER, timestamp), self._key(), self._namespace)
+
+    def delete_event_time_timer(self, timestamp: Instant) -> None:
+        """Take an event-time timer back."""
+        self._operator.event_timers.delete(timer_ms(_TIMER, timestamp), self._key(), self._namespace)
+
+    def delete_processing_time_timer(self, timestamp: Instant) -> None:
+        """Take a processing-time timer back."""
+        self._operator.processing_timers.delete(timer_ms(_TIMER, timestamp), self._key(), self._namespace)
+
+    def _key(self) -> Any:
+        return self._operator.store.current_key

@@ -1,0 +1,229 @@
+"""What a window step keeps in its state, and how one operator goes on from what another one has kept.
+
+Which operator runs a step depends on its trigger, its evictor, its allowed lateness and its functions. So after
+one of these was changed, a snapshot may come to an operator other than the one that took it. It takes over what
+it can make its own, and refuses the rest: no window is lost without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NoReturn, TypeAlias
+
+from sluiceway.elements import MIN_WATERMARK
+from sluiceway.errors import IncompatibleStateError
+from sluiceway.functions import AggregateFunction, ReduceFunction
+from sluiceway.isolation import copied
+from sluiceway.operators.base import OperatorSnapshot
+from sluiceway.operators.timer_service import DUE, TIMERS, timers_in
+from sluiceway.record_errors import MISSING
+from sluiceway.state import KeyedStateBackend, StateDescriptor, StateTable, ValueStateDescriptor
+from sluiceway.steps import WindowContents, WindowStep
+from sluiceway.windows.base import TimeWindow
+
+__all__ = [
+    "EVALUATED",
+    "EVALUATED_UP_TO",
+    "MERGING",
+    "Held",
+    "Kept",
+    "evaluated_before",
+    "merge_function",
+    "slices",
+    "takes_over",
+    "windows",
+]
+
+Held: TypeAlias = tuple[TimeWindow, TimeWindow]
+"""A window of a key, and its place: the window under whose name its contents are kept."""
+
+EVALUATED: Final = ValueStateDescriptor("evaluated windows", bool)
+"""By window: keys for which it was evaluated and that are kept for late records, or were when time stood still."""
+
+EVALUATED_UP_TO: Final = ValueStateDescriptor("evaluated up to", int)
+"""For slices: the end of the last window that was evaluated for a key."""
+
+MERGING: Final = ValueStateDescriptor("merging windows", list[Held])
+"""The windows of a key that merge."""
+
+_KINDS: Final = {
+    "reduced": "one record each, as reduce() makes it",
+    "accumulators": "an accumulator each, as aggregate() does",
+    "elements": "all their records, as process() and apply() do",
+    "elements with timestamps": "all their records with timestamps, as an evictor wants them",
+}
+
+
+def _kind(step: WindowStep) -> str:
+    if step.evictor is not None:
+        return "elements with timestamps"
+    if step.contents is WindowContents.ELEMENTS:
+        return "elements"
+    return "reduced" if step.contents is WindowContents.REDUCED else "accumulators"
+
+
+def windows(step: WindowStep) -> ValueStateDescriptor:
+    """The table of windows: by start and end, what each key has in it."""
+    return ValueStateDescriptor(f"windows: {_kind(step)}")
+
+
+def slices(step: WindowStep) -> ValueStateDescriptor:
+    """The table of slices: by start and end, what each key has in it."""
+    return ValueStateDescriptor(f"slices: {_kind(step)}")
+
+
+def takes_over(step: WindowStep, state: str) -> bool:
+    """Whether a window step can go on with a state of an earlier version of it, by the name of the state."""
+    others = {f"{what}: {kind}" for kind in _KINDS if kind != _kind(step) for what in ("windows", "slices")}
+    return state not in others
+
+
+def merge_function(step: WindowStep) -> Callable[[Any, Any], Any]:
+    """``merge(older, newer)`` of what windows keep."""
+    fn: Any = step.fn
+    if isinstance(fn, AggregateFunction):
+        return fn.merge
+    reduce: Callable[[Any, Any], Any] = fn.reduce if isinstance(fn, ReduceFunction) else fn
+    return reduce
+
+
+def evaluated_before(
+    keys: Iterable[Any],
+    window: tuple[int, int],
+    marked: set[Any],
+    timers: Mapping[tuple[Any, Hashable], list[int]] | None,
+) -> set[Any]:
+    """The keys of a window for which it was evaluated before the snapshot.
+
+    Args:
+        keys: those that have anything in it.
+        window: its start and end.
+        marked: those for which tumbling windows in slices say so.
+        timers: those of the general operator, which has one for what it has not evaluated; None: it was another.
+    """
+    if timers is None:
+        return marked
+    return marked | {key for key in keys if min(timers.get((key, window), window)) >= window[1]}
+
+
+class Kept:
+    """What snapshots have of a window step.
+
+    Args:
+        step: the step as it is now.
+        step_name: its name.
+        restored: its snapshots.
+        backend: the state that was made of them.
+    """
+
+    def __init__(
+        self, step: WindowStep, step_name: str, restored: Sequence[OperatorSnapshot], backend: KeyedStateBackend
+    ) -> None:
+        self._step = step
+        self._step_name = step_name
+        self._backend = backend
+        self._names = {meta.name for s in restored if s.keyed is not None for meta in s.keyed.tables}
+
+    def __bool__(self) -> bool:
+        return bool(self._names)
+
+    def table(self, descriptor: StateDescriptor) -> StateTable | None:
+        """A table, if the snapshots have one of that name with anything in it."""
+        if descriptor.name not in self._names:
+            return None
+        table = self._backend.table(descriptor)
+        return None if next(table.namespaces(), MISSING) is MISSING else table
+
+    def check(self, *, merging: bool) -> None:
+        """Look for what the step cannot go on from.
+
+        Args:
+            merging: whether its windows merge.
+
+        Raises:
+            IncompatibleStateError: windows keep something else now, or windows that merge have become others, or
+                the reverse.
+        """
+        now = _kind(self._step)
+        for kind, what in _KINDS.items():
+            for table in (f"windows: {kind}", f"slices: {kind}"):
+                if kind != now and self.table(ValueStateDescriptor(table)) is not None:
+                    self.refuse(f"they keep {what}, and now they would keep {_KINDS[now]}")
+        was_merging = self.table(MERGING) is not None
+        if was_merging != merging and (was_merging or self.table(windows(self._step)) is not None):
+            self.refuse(f"they {'' if was_merging else 'do not '}merge, unlike those of {self._step.assigner!r}")
+        if merging and self.table(slices(self._step)) is not None:
+            self.refuse(f"they do not merge, unlike those of {self._step.assigner!r}")
+
+    def refuse(self, why: str) -> NoReturn:
+        """Raise the error for open windows that the step cannot go on from."""
+        raise IncompatibleStateError(
+            f"step {self._step_name!r} cannot go on with the windows that are open in its snapshot: {why}. Undo "
+            "what was changed in the step until these windows have ended, or give it another uid, so that it "
+            "begins without them"
+        )
+
+    def evaluated(self) -> dict[Hashable, set[Any]]:
+        """Which windows were evaluated already for which keys, as tumbling windows in slices say it; taken out."""
+        table = self.table(EVALUATED)
+        if table is None:
+            return {}
+        found = {namespace: set(table.keys(namespace)) for namespace in table.namespaces()}
+        for namespace in found:
+            table.drop(namespace)
+        return found
+
+    def timers(self) -> dict[tuple[Any, Hashable], list[int]] | None:
+        """The timers that the general operator has set: by key and window, their timestamps; taken out.
+
+        None where another operator has taken the snapshot.
+        """
+        table = self.table(TIMERS)
+        if table is None:
+            return None
+        found: dict[tuple[Any, Hashable], list[int]] = {}
+        entries = table.entries()
+        for key, timers in entries.items():
+            for _, timestamp, namespace in timers_in(timers):
+                window = namespace[:] if isinstance(namespace, tuple) else ()
+                found.setdefault((key, window), []).append(timestamp)
+        entries.clear()
+        if (due := self.table(DUE)) is not None:
+            due.entries().clear()
+        return found
+
+    def make_windows(self) -> None:
+        """Make windows of slices, for an operator that keeps no slices."""
+        kept = self.table(slices(self._step))
+        if kept is None:
+            return
+        up_to: dict[Any, int] = {}
+        if (marks := self.table(EVALUATED_UP_TO)) is not None:
+            up_to = dict(marks.entries())
+            marks.entries().clear()
+        into = self._backend.table(windows(self._step))
+        merge = merge_function(self._step)
+        spans: Any = kept.namespaces()
+        for start, end in sorted(spans):
+            slice_ = dict(kept.entries((start, end)))
+            for window in self._windows_around(start, end):
+                entries = into.entries(window)
+                for key, later in slice_.items():
+                    if window[1] <= up_to.get(key, MIN_WATERMARK):
+                        continue
+                    before = entries.get(key, MISSING)
+                    entries[key] = copied(later) if before is MISSING else merge(before, copied(later))
+            kept.drop((start, end))
+
+    def _windows_around(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """The windows that have a slice in them. Raises StateError if it lies across the border of one."""
+        assigner: Any = self._step.assigner
+        size: int | None = getattr(assigner, "size_ms", None)
+        if size is None:
+            self.refuse(f"they share slices, which cannot be made into windows of {assigner!r}")
+        slide = getattr(assigner, "slide_ms", size)
+        last = start - (start - assigner.offset_ms) % slide
+        for first in range(last, start - size, -slide):
+            if last + slide < end or first + size < end:
+                self.refuse(f"they have borders at other times than those of {assigner!r}")
+            yield first, first + size

@@ -1,0 +1,358 @@
+"""Windows of any kind, with any trigger and evictor: state per key and window, timers for what is to happen."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any
+
+from sluiceway.elements import MAX_WATERMARK, Batch
+from sluiceway.errors import FunctionContractError, StateError
+from sluiceway.functions import TimeDomain
+from sluiceway.isolation import all_unchangeable, copied
+from sluiceway.operators.base import OperatorContext, OperatorSnapshot
+from sluiceway.operators.results import check_results
+from sluiceway.operators.timer_service import TimedKeyedOperator
+from sluiceway.operators.timers import Timer, TimerQueue
+from sluiceway.operators.windows.assigning import assign_by
+from sluiceway.operators.windows.calls import caller, clear_of
+from sluiceway.operators.windows.contents import Entries, contents_for
+from sluiceway.operators.windows.contexts import FunctionContext, Times, TriggerAccess, namespace_of
+from sluiceway.operators.windows.state_layout import Kept, windows
+from sluiceway.operators.windows.tables import WindowTables
+from sluiceway.record_errors import MISSING, record_loop
+from sluiceway.steps import WindowContents, WindowStep, without_timestamps
+from sluiceway.windows import EventTimeTrigger
+from sluiceway.windows.base import GLOBAL_WINDOW, MergingWindowAssigner, TimeWindow, TriggerResult, Window
+
+__all__ = ["WindowOperator", "timers_of"]
+
+CONTINUE, FIRE = TriggerResult.CONTINUE, TriggerResult.FIRE
+PURGE, FIRE_AND_PURGE = TriggerResult.PURGE, TriggerResult.FIRE_AND_PURGE
+
+
+class WindowOperator(TimedKeyedOperator):
+    """Windows that do not merge.
+
+    What a window keeps is in a table whose namespaces are the windows. A key's window ends by a timer at its
+    cleanup time, which is also that of its trigger where there is no allowed lateness.
+    """
+
+    def __init__(self, context: OperatorContext) -> None:
+        super().__init__(context)
+        step = context.node.step
+        assert isinstance(step, WindowStep)
+        self._step = step
+        self._assigner = step.assigner
+        self._assign = assign_by(step.assigner, self.step_name)
+        self._event_time = step.assigner.event_time
+        self._lateness = step.allowed_lateness_ms
+        self._trigger = step.trigger or step.assigner.default_trigger()
+        # Fires at the end, and for each record after it: that needs no trigger to be asked.
+        self._plain = type(self._trigger) is EventTimeTrigger and self._event_time
+        self._late_tag = None if step.late_tag is None else step.late_tag.name
+        self._late = context.metrics.counter("numLateRecordsDropped")
+        self._times = Times(self)
+        self._contents = contents_for(step, self._times)
+        self._evicts = step.evictor is not None
+        self._with_key = step.with_key
+        self._windows: dict[Window, Entries] = {}
+        self._kind: type = list
+        self._values: list[Any] = []
+        self._stamps: list[int] = []
+
+    def initialize_state(self, restored: Sequence[OperatorSnapshot]) -> None:
+        """Load the own key groups."""
+        super().initialize_state(restored)
+        self._found = Kept(self._step, self.step_name, restored, self.backend)
+
+    def open(self) -> None:
+        """Open the functions, bind the table, go on with the windows that are open in the state."""
+        super().open()
+        window_fn = self._step.window_fn
+        if window_fn is not self._fn:
+            self._opened.open(window_fn, self.context, self.store)
+        merging = isinstance(self._assigner, MergingWindowAssigner)
+        self._found.check(merging=merging)
+        if not merging:
+            self._found.make_windows()
+        self._table = self.backend.table(windows(self._step))
+        self._trigger_tables = WindowTables(self.store, "trigger")
+        self._function_tables = None if merging else WindowTables(self.store, "window")
+        self._access = TriggerAccess(self, self._trigger_tables)
+        self._ctx = FunctionContext(self, self._function_tables)
+        self._call = caller(window_fn, self._ctx, self._step.all_windows)
+        self._clear_function = clear_of(window_fn)
+        if self._found:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """See that every window in the state has its timers, whatever trigger and lateness it had before."""
+        evaluated = self._found.evaluated()
+        queue = self.event_timers if self._event_time else self.processing_timers
+        set_before = timers_of(queue)
+        for namespace in list(self._table.namespaces()):
+            window, entries = _window(namespace), self._table.entries(namespace)
+            last, done = window.max_timestamp, evaluated.get(namespace, ())
+            over = self.cleanup_time(window) == last
+            for key in list(entries):
+                timers = set_before.get((key, window))
+                if key in done or (self._plain and timers is not None and min(timers) > last):
+                    if over:
+                        del entries[key]
+                        for timestamp in timers or ():
+                            queue.delete(timestamp, key, window)
+                        continue
+                elif timers is None and not over:
+                    queue.register(last, key, window)
+                self._register_cleanup(key, window)
+
+    # ---- records ----------------------------------------------------------------------------------------------
+
+    def process(self, batch: Batch[Any]) -> None:
+        """Add the records to their windows, and evaluate those for which the trigger wants it."""
+        stamps = batch.timestamps
+        if stamps is None and self._event_time:
+            raise StateError(without_timestamps(repr(self.step_name)))
+        try:
+            self._loop(batch.values, stamps, batch.keys)
+        finally:
+            self.store.clear_current_key()
+        self._flush()
+
+    @record_loop
+    def _loop(self, values: list[Any], stamps: list[int] | None, given: list[Any] | None) -> None:
+        if self._plain and stamps is not None:
+            self._plain_loop(values, stamps, given)
+            return
+        key_of, store, times = self._key, self.store, self._times
+        assign, now = self._assign, times.current_processing_time
+        event_time, watermark = self._event_time, self.current_watermark
+        for index, value in enumerate(values):
+            key = key_of(value) if given is None else given[index]
+            timestamp = now() if stamps is None else stamps[index]
+            store.current_key = key
+            windows = assign(value, timestamp, times)
+            skipped = True
+            for window in windows:
+                if event_time and self.cleanup_time(window) <= watermark:
+                    continue
+                skipped = False
+                self._add(key, value, timestamp, window)
+            if skipped and event_time and timestamp + self._lateness <= watermark:
+                self._too_late(value, timestamp)
+
+    @record_loop
+    def _plain_loop(self, values: list[Any], stamps: list[int], given: list[Any] | None) -> None:
+        """With the default trigger: a record that is not late is added, and that is all."""
+        key_of, store, times, assign = self._key, self.store, self._times, self._assign
+        add, opened, watermark, lateness = (
+            self._contents.add,
+            self._windows,
+            self.current_watermark,
+            self._lateness,
+        )
+        for index, value in enumerate(values):
+            key = key_of(value) if given is None else given[index]
+            timestamp = stamps[index]
+            store.current_key = key
+            skipped = True
+            for window in assign(value, timestamp, times):
+                last = window.max_timestamp
+                if last <= watermark or lateness:
+                    if self.cleanup_time(window) <= watermark:
+                        continue
+                    skipped = False
+                    self._add(key, value, timestamp, window)
+                    continue
+                skipped = False
+                entries = opened.get(window)
+                if entries is None:
+                    entries = self._entries_at(window)
+                if add(entries, key, value, timestamp):
+                    self.event_timers.register(last, key, window)
+            if skipped and timestamp + lateness <= watermark:
+                self._too_late(value, timestamp)
+
+    def _add(self, key: Any, value: Any, timestamp: int, window: Window) -> None:
+        entries = self._entries_at(window)
+        first = self._contents.add(entries, key, value, timestamp)
+        self._added(key, value, timestamp, window, entries, first)
+
+    def _added(self, key: Any, value: Any, timestamp: int, window: Window, entries: Entries, first: bool) -> None:
+        """A record was added: ask the trigger; a key's first record in a window sets the timer for its end."""
+        if not self._plain:
+            access = self._access
+            access.current_key, access.window = key, window
+            result = self._trigger.on_element(value, timestamp, window, access)
+            if result is not CONTINUE:
+                self._act(result, key, window, entries)
+        elif window.max_timestamp <= self.current_watermark:
+            self._evaluate(key, window, entries)
+        elif self._lateness:
+            # Not only for the first record: the window may have been evaluated before a restore, which forgets
+            # the watermark.
+            self.event_timers.register(window.max_timestamp, key, window)
+        if first:
+            self._register_cleanup(key, window)
+
+    def _too_late(self, value: Any, timestamp: int) -> None:
+        if self._late_tag is None:
+            self._late.inc()
+        else:
+            self._ctx.aside(self._late_tag, value, timestamp)
+
+    # ---- windows ----------------------------------------------------------------------------------------------
+
+    def _entries_at(self, window: Window) -> Entries:
+        entries = self._windows.get(window)
+        if entries is None:
+            entries = self._windows[window] = self._table.entries(namespace_of(window))
+        return entries
+
+    def cleanup_time(self, window: Window) -> int:
+        """When a window is over for good; MAX_WATERMARK: never."""
+        last = window.max_timestamp
+        if not self._event_time:
+            return last
+        last += self._lateness
+        return last if last < MAX_WATERMARK else MAX_WATERMARK
+
+    def ends_at(self, window: Window, *, event_time: bool) -> int | None:
+        """When a window is over for good, if it goes by that time."""
+        return self.cleanup_time(window) if event_time is self._event_time else None
+
+    def _register_cleanup(self, key: Any, window: Window) -> None:
+        at = self.cleanup_time(window)
+        if at < MAX_WATERMARK or self._plain:
+            (self.event_timers if self._event_time else self.processing_timers).register(at, key, window)
+
+    def _act(self, result: TriggerResult, key: Any, window: Window, entries: Entries) -> None:
+        """Do what the trigger wants done."""
+        if result is FIRE or result is FIRE_AND_PURGE:
+            self._evaluate(key, window, entries)
+        elif result is not PURGE and result is not CONTINUE:
+            raise FunctionContractError(
+                f"{type(self._trigger).__name__} of step {self.step_name!r} gave {result!r:.60} "
+                f"({type(result).__name__}); a trigger's methods must return a TriggerResult, as in "
+                "TriggerResult.CONTINUE"
+            )
+        if result is PURGE or result is FIRE_AND_PURGE:
+            entries.pop(key, None)
+
+    @record_loop
+    def _evaluate(self, key: Any, window: Window, entries: Entries) -> None:
+        kept = entries.get(key, MISSING)
+        if kept is MISSING:
+            return
+        timestamp = window.max_timestamp
+        values = self._values
+        elements = self._contents.evaluate(kept, window)
+        if not self.shares and not all_unchangeable(elements):
+            # What is kept is evaluated again, or is in other windows, too.
+            elements = list(map(copied, elements))
+        if self._call is None:
+            values += [(key, element) for element in elements] if self._with_key else elements
+        elif elements or self._step.contents is WindowContents.ELEMENTS:
+            self._ctx.current_window = window
+            returned = self._call(key, window, elements)
+            if returned is not None:
+                self._take(returned)
+        self._stamps += [timestamp] * (len(values) - len(self._stamps))
+        if self._evicts:
+            self._contents.after(entries, key, window)
+
+    def _take(self, returned: Any) -> None:
+        if type(returned) is not self._kind:
+            self._kind = check_results(f"the window function of step {self.step_name!r}", returned)
+        self.extend(self._values, returned)  # a generator runs here
+
+    def _clear(self, key: Any, window: Window, entries: Entries) -> None:
+        """The window is over for a key, which the trigger has just been asked about."""
+        entries.pop(key, None)
+        if not self._plain:
+            self._trigger.clear(window, self._access)
+        if self._clear_function is not None:
+            self._ctx.current_window = window
+            self._clear_function(self._ctx)
+
+    def _release(self, window: Window, entries: Entries) -> None:
+        """Let go of a window in which no key has anything any more."""
+        done = not entries
+        namespace = namespace_of(window)
+        if done:
+            self._table.drop(namespace)
+            self._windows.pop(window, None)
+        self._trigger_tables.release(namespace, all_keys_done=done)
+        if self._function_tables is not None:
+            self._function_tables.release(namespace, all_keys_done=done)
+
+    # ---- time -------------------------------------------------------------------------------------------------
+
+    def next_processing_time(self) -> int | None:
+        """The ms after the earliest timer: a window's last ms has to be over before the window is."""
+        first = super().next_processing_time()
+        return None if first is None else first + 1
+
+    def on_processing_time(self, now_ms: int) -> None:
+        """Fire a part of what is due."""
+        super().on_processing_time(now_ms - 1)
+
+    def fire(self, domain: TimeDomain, timers: Iterator[Timer]) -> None:
+        """Ask the trigger, and end windows that are over."""
+        try:
+            self._timer_loop(domain is TimeDomain.EVENT_TIME, timers)
+        finally:
+            self.store.clear_current_key()
+        self._flush()
+
+    @record_loop
+    def _timer_loop(self, event_time: bool, timers: Iterator[Timer]) -> None:
+        store = self.store
+        for timestamp, key, namespace in timers:
+            store.current_key = key
+            self._on_timer(event_time, timestamp, key, _window(namespace))
+
+    def _on_timer(self, event_time: bool, timestamp: int, key: Any, window: Window) -> None:
+        entries = self._entries_at(window)
+        self._ask(event_time, timestamp, key, window, entries)
+        if event_time is self._event_time and timestamp == self.cleanup_time(window):
+            self._clear(key, window, entries)
+        if key not in entries:
+            self._release(window, entries)
+
+    def _ask(self, event_time: bool, timestamp: int, key: Any, window: Window, entries: Entries) -> None:
+        """Ask the trigger what a timer means."""
+        if self._plain:
+            if timestamp == window.max_timestamp:
+                self._evaluate(key, window, entries)
+            return
+        access = self._access
+        access.current_key, access.window = key, window
+        on_time = self._trigger.on_event_time if event_time else self._trigger.on_processing_time
+        result = on_time(timestamp, window, access)
+        if result is not CONTINUE:
+            self._act(result, key, window, entries)
+
+    def _flush(self) -> None:
+        """Emit the results of a batch, or of a burst of timers."""
+        if self._ctx.sides:
+            self._ctx.emit_sides()
+        if self._values:
+            values, self._values = self._values, []
+            stamps, self._stamps = self._stamps, []
+            self.output.emit(Batch(values, stamps))
+
+
+def timers_of(queue: TimerQueue) -> dict[tuple[Any, Hashable], list[int]]:
+    """The timers of a queue: by key and window, their timestamps."""
+    found: dict[tuple[Any, Hashable], list[int]] = {}
+    for timestamp, key, namespace in queue.timers():
+        found.setdefault((key, _window(namespace)), []).append(timestamp)
+    return found
+
+
+def _window(namespace: Any) -> Window:
+    """The window of a timer, or of a namespace; snapshots may make plain tuples of it."""
+    if type(namespace) is TimeWindow or namespace is GLOBAL_WINDOW:
+        return namespace
+    return TimeWindow(*namespace) if namespace and isinstance(namespace, tuple) else GLOBAL_WINDOW

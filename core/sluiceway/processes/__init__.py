@@ -1,1 +1,0 @@
-"""What runs in processes of their own: the entry points of workers and job managers."""

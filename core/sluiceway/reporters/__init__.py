@@ -1,1 +1,0 @@
-"""The metrics reporters that every installation has."""

@@ -1,0 +1,177 @@
+"""The directory of a cluster: locked as long as its job manager lives, and removed by others when that is dead.
+
+A job manager that ends removes its directory, and workers that outlive it do it in its place. Where all of them
+were killed at once nobody is left to; then whoever starts the next cluster finds the directory without a lock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import stat
+import tempfile
+import time
+from contextlib import suppress
+from io import FileIO
+from pathlib import Path
+from typing import Final
+
+from sluiceway.util.private_files import private_opener
+
+__all__ = [
+    "is_awaited",
+    "is_stood_by",
+    "lock_directory",
+    "make_directory",
+    "place_of_directories",
+    "remove_dead",
+    "remove_if_dead",
+    "stand_by",
+    "stay",
+    "worker_numbers",
+]
+
+PREFIX: Final = "sluiceway-"
+LOCK: Final = "lock"
+WAITING: Final = "waiting"
+STANDBY: Final = "standby"
+_UNLOCKED_S: Final = 300.0
+"""A directory without a lock file belongs to a cluster that is being started, unless it is older than that."""
+
+_LONGEST_PLACE: Final = 107 - len(f"/{PREFIX}12345678/worker-99999.line")
+"""Bytes of the path beside which the longest name of a socket has room; 107 is the most that Linux takes."""
+
+
+def place_of_directories() -> Path:
+    """Return where clusters' directories are made: that for temporary files, or ``/tmp`` if its path is too long.
+
+    The sockets of a job manager and of its workers are files in there, and Unix limits the length of their paths.
+    """
+    place = tempfile.gettempdir()
+    return Path("/tmp" if len(os.fsencode(place)) > _LONGEST_PLACE and os.access("/tmp", os.W_OK) else place)
+
+
+def make_directory() -> Path:
+    """A new directory that nobody else may enter."""
+    return Path(tempfile.mkdtemp(prefix=PREFIX, dir=place_of_directories()))
+
+
+def lock_directory(directory: Path) -> FileIO:
+    """Hold the lock of a directory until the file is closed, or this process ends, however it does."""
+    file = FileIO(directory / LOCK, "w", opener=private_opener)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def stay(directory: Path) -> FileIO:
+    """For a worker that may wait for another job manager, and for who starts one: keep the directory until closed.
+
+    Raises:
+        OSError: it is not there any more.
+    """
+    file = FileIO(directory / WAITING, "w", opener=private_opener)
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        if os.stat(directory / WAITING).st_ino != os.fstat(file.fileno()).st_ino:
+            raise FileNotFoundError(f"{directory} was removed")
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def is_awaited(directory: Path) -> bool:
+    """Whether the job manager of a directory is gone, and workers wait there for another one."""
+    with suppress(OSError):
+        return not _is_locked(directory / LOCK) and _is_locked(directory / WAITING)
+    return False
+
+
+def stand_by(directory: Path) -> list[FileIO]:
+    """For a job manager that stands by: keep the directory, and be seen by clients, until all files are closed.
+
+    Raises:
+        OSError: it is not there any more.
+    """
+    held = [stay(directory)]
+    try:
+        held.append(FileIO(directory / STANDBY, "w", opener=private_opener))
+        fcntl.flock(held[-1], fcntl.LOCK_SH)
+    except BaseException:
+        for file in held:
+            file.close()
+        raise
+    return held
+
+
+def is_stood_by(directory: Path) -> bool:
+    """Whether a job manager stands by in a directory, or is about to lead."""
+    with suppress(OSError):
+        return _is_locked(directory / STANDBY)
+    return False
+
+
+def worker_numbers(directory: Path) -> list[int]:
+    """The numbers of workers that have, or had, anything in a directory: of ``worker-7`` it is 7."""
+    matches = (re.match(r"worker-(\d+)\b", path.name) for path in directory.glob("worker-*"))
+    return [int(match[1]) for match in matches if match]
+
+
+def remove_if_dead(directory: Path) -> bool:
+    """Remove a directory in which there is neither a job manager nor a worker any more; whether it was one."""
+    held = []
+    try:
+        for name in (WAITING, LOCK):
+            with suppress(FileNotFoundError):
+                held.append(FileIO(directory / name, "r"))
+                fcntl.flock(held[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(directory, ignore_errors=True)
+    except OSError:
+        return False
+    else:
+        return True
+    finally:
+        for file in held:
+            file.close()
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        file = FileIO(path, "r")
+    except FileNotFoundError:
+        return False
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+
+def remove_dead(place: Path) -> list[Path]:
+    """Remove the directories of this user's clusters that are dead; which they were.
+
+    Args:
+        place: where such directories are made.
+    """
+    removed = []
+    for directory in place.glob(PREFIX + "*"):
+        with suppress(OSError):  # somebody else's, or removed by now
+            told = directory.lstat()
+            mine = stat.S_ISDIR(told.st_mode) and told.st_uid == os.getuid()
+            if mine and _may_be_dead(directory, told.st_mtime) and remove_if_dead(directory):
+                removed.append(directory)
+    return removed
+
+
+def _may_be_dead(directory: Path, changed: float) -> bool:
+    if (directory / LOCK).exists():
+        return True
+    # Something else may be called like that: only what has nothing of ours in it counts as a leftover of ours.
+    return time.time() - changed > _UNLOCKED_S and not any(directory.iterdir())

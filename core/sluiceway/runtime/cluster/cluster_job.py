@@ -1,0 +1,182 @@
+"""A job on worker processes that are started for it and end with it: on this machine, or where a host has room."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from sluiceway.config.settings import Settings
+from sluiceway.engine import Job, JobFailure, JobResult, JobStatus, Services
+from sluiceway.errors import ConfigurationError
+from sluiceway.graph import JobGraph
+from sluiceway.metrics import JobMetrics
+from sluiceway.runtime.cluster.cluster_directory import (
+    lock_directory,
+    make_directory,
+    place_of_directories,
+    remove_dead,
+)
+from sluiceway.runtime.cluster.job_manager import JobManager, WorkerLogging
+from sluiceway.runtime.cluster.job_runner import JobRun
+from sluiceway.runtime.cluster.os_platform import Platform
+from sluiceway.runtime.cluster.pickling import check_shippable
+from sluiceway.runtime.cluster.worker_host import HostedPlatform, WorkerHost
+from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, WorkerHandle, start_worker
+from sluiceway.runtime.jobmanager.job_metrics import Reporting
+from sluiceway.runtime.jobmanager.restore import check_place, restore_from
+from sluiceway.runtime.jobmanager.savepoint_requests import SavepointRequests, savepoint_place
+from sluiceway.runtime.logging.engine_log import job_logging
+from sluiceway.scheduler import slots_required
+
+__all__ = ["ClusterJob"]
+
+
+class ClusterJob(Job):
+    """One run on ``settings.workers`` processes. The calling thread is the job manager.
+
+    Args:
+        graph: the job.
+        settings: the options of the run.
+        services: what plugins give.
+        host: where workers are placed; None: on this machine.
+    """
+
+    def __init__(
+        self, graph: JobGraph, settings: Settings, services: Services, host: WorkerHost | None = None
+    ) -> None:
+        self._graph = graph
+        self._settings = settings
+        self._services = services
+        self._host = host
+        # A wrong name is told before anything is started.
+        if host is not None and settings.transport not in ("auto", host.transport):
+            raise ConfigurationError(
+                f"transport {settings.transport!r} is for workers on one machine; where these are placed "
+                f"elsewhere, leave transport at 'auto', which is {host.transport!r} then"
+            )
+        usual = "shm" if host is None else host.transport
+        self._transport = usual if settings.transport == "auto" else settings.transport
+        services.carrier(self._transport)
+        services.state_backend(settings.state_backend)
+        restore_from(settings, graph, services)
+        check_place(settings, services)
+        check_shippable(graph)
+        self._reporters = services.metrics_reporters(settings.metrics)
+        self._manager: JobManager | None = None
+        self._run: JobRun | None = None
+        self._cancelled = False
+        self._savepoints = SavepointRequests()
+
+    def run(self) -> JobResult:
+        """Start the workers, run the job, end the workers."""
+        with job_logging(self._settings):
+            return self._lead()
+
+    def _lead(self) -> JobResult:
+        if self._manager is not None:
+            raise RuntimeError("a job runs once: prepare another one")
+        workers = self._settings.workers
+        remove_dead(place_of_directories())
+        host = self._host
+        if host is None:
+            return self._lead_on(Platform(), start_worker, workers)
+        try:
+            told = host.open()
+            return self._lead_on(HostedPlatform(told, host.listens_at), host.start, workers)
+        finally:
+            host.close()
+
+    def _lead_on(
+        self, platform: Platform, start: Callable[[WorkerConfig], WorkerHandle], workers: int
+    ) -> JobResult:
+        directory = make_directory()
+        with lock_directory(directory):
+            return self._lead_in(directory, workers, platform, start)
+
+    def _lead_in(
+        self,
+        directory: Path,
+        workers: int,
+        platform: Platform,
+        start: Callable[[WorkerConfig], WorkerHandle],
+    ) -> JobResult:
+        manager = self._manager = JobManager(
+            directory,
+            secrets.token_bytes(32),
+            self._services,
+            transport=self._transport,
+            slots_per_worker=-(-sum(slots_required(self._graph).values()) // workers),
+            max_workers=workers,
+            heartbeat_timeout_s=self._settings.heartbeat_timeout_ms / 1000,
+            network_buffers=self._settings.network_buffers,
+            start=start,
+            platform=platform,
+            logs=WorkerLogging(
+                "", self._settings.log_level or "warning", self._settings.log_format, told=self._host is not None
+            ),
+        )
+        reporting = Reporting(
+            self._reporters,
+            manager.loop,
+            self._services.clock,
+            self._settings.metrics_interval_ms,
+            self.metrics,
+        )
+        try:
+            # First: a reporter that cannot work is told of before a process is started.
+            reporting.open(self._graph.job_name)
+            run = self._run = manager.submit(self._graph.job_name, self._graph, self._settings)
+            self._savepoints.begin(lambda *asked: manager.loop.mail(lambda: run.savepoint(*asked)))
+            if self._cancelled:
+                run.cancel()
+            while not run.status.ended:
+                manager.turn()
+            manager.ended(run)
+            manager.close()
+        finally:
+            try:
+                manager.abandon()
+            finally:
+                self._savepoints.close()
+                reporting.close()
+        if run.failure is not None:
+            raise run.failure
+        return JobResult(self._graph.job_name, run.status, run.metrics(), run.master.failures)
+
+    def cancel(self) -> None:
+        """Ask it to stop soon. From any thread."""
+        self._cancelled = True
+        manager, run = self._manager, self._run
+        if manager is not None and run is not None:
+            manager.loop.mail(run.cancel)
+
+    def stop(self) -> None:
+        """Ask it to end its sources. From any thread."""
+        manager, run = self._manager, self._run
+        if manager is not None and run is not None:
+            manager.loop.mail(run.stop)
+
+    def savepoint(
+        self, place: str | None, done: Callable[[str, BaseException | None], None], *, stop: bool = False
+    ) -> None:
+        """Ask for a savepoint. From any thread."""
+        self._savepoints.ask(savepoint_place(place, self._settings.checkpoints), stop, done)
+
+    @property
+    def status(self) -> JobStatus:
+        """Its status."""
+        return JobStatus.CREATED if self._run is None else self._run.status
+
+    def failures(self) -> tuple[JobFailure, ...]:
+        """What has gone wrong so far."""
+        return () if self._run is None else self._run.master.failures
+
+    def metrics(self) -> JobMetrics:
+        """The figures that the workers have sent last."""
+        doing = "" if self._host is None else self._host.doing
+        if self._run is None:
+            return JobMetrics(self._graph.job_name, self.status.value, 0.0, 0, 0, (), {}, doing=doing)
+        found = self._run.metrics()
+        return found if found.subtasks else replace(found, doing=doing)  # until workers tell of theirs

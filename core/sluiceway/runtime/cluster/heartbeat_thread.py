@@ -1,0 +1,139 @@
+"""A thread beside a worker's loop: says that the process lives, and ends it when nobody wants it any more."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from sluiceway.runtime.cluster.worker_launcher import BEAT, UP, WorkerConfig
+
+__all__ = ["HeartbeatThread"]
+
+GRACE_S: Final = 2.0
+"""How long a worker whose job manager is gone has for closing its tasks."""
+STUCK_S: Final = 60.0
+"""After so long in one call of a user's function people are told."""
+EXIT_CODE: Final = 70
+
+
+class HeartbeatThread:
+    """Minds the line to whoever has started this process.
+
+    A user's function may block the loop for as long as it likes: the signs of life come from this thread, so that
+    it does not look like a hang. When the line ends, the loop has two seconds to end by itself; then this thread
+    ends the process, wherever it is.
+
+    A worker that may wait for another job manager goes on when the loop has ended: then its tasks have, too.
+
+    Args:
+        config: what the worker was told.
+        line: this end of the line; the guard owns it. One that listens: the line comes there.
+        stuck_s: a loop that has not turned for so long is told of on standard error, once, with where it is.
+        own: whether whoever is at the other end has started this process.
+    """
+
+    def __init__(
+        self, config: WorkerConfig, line: socket.socket, *, stuck_s: float = STUCK_S, own: bool = True
+    ) -> None:
+        self._config = config
+        self._own = own
+        self._line = line
+        self._line.setblocking(False)
+        self._stuck_s = stuck_s
+        self._up = False
+        self._done = threading.Event()
+        self._mail: Callable[[Callable[[], None]], None] | None = None
+        self._turned = time.monotonic()
+        self._told = False
+        self._main = threading.get_ident()
+        self._thread = threading.Thread(target=self._run, name="sluiceway-guard", daemon=True)
+        self._thread.start()
+
+    def up(self, mail: Callable[[Callable[[], None]], None]) -> None:
+        """The worker is up: standard error is what it was for whoever started it.
+
+        Args:
+            mail: has something called in the loop's thread.
+        """
+        if self._own:
+            self._line.setblocking(True)
+            self._line.sendall(UP)
+            self._line.setblocking(False)
+            sys.stderr.flush()
+            if self._config.stderr >= 0:
+                os.dup2(self._config.stderr, 2)
+                os.close(self._config.stderr)
+        self._mail = mail
+        self._turned = time.monotonic()
+        self._up = True
+
+    def close(self) -> None:
+        """The loop has ended. If that was because nobody wants it any more, remove what is left of the cluster."""
+        self._done.set()
+        if not self._config.rejoin_s and self._is_alone(0):
+            shutil.rmtree(self._config.directory, ignore_errors=True)
+
+    def part(self) -> None:
+        """The line has ended, and the loop: this is not needed any more."""
+        self._done.set()
+        self._thread.join()
+        self._line.close()
+
+    def _run(self) -> None:
+        if not self._own and not self._has_come():
+            return
+        while not self._done.is_set():
+            if self._up:
+                with suppress(OSError):  # a full line is no news; that it is closed is found out below
+                    self._line.send(BEAT)
+                self._look_at_loop()
+            if self._is_alone(self._config.beat_s):
+                if not self._done.wait(GRACE_S):
+                    if not self._config.rejoin_s:
+                        shutil.rmtree(self._config.directory, ignore_errors=True)
+                    os._exit(EXIT_CODE)
+                return
+
+    def _has_come(self) -> bool:
+        """Whether the line has come on which this listens; not if the loop ends before."""
+        while not self._done.is_set():
+            if select.select([self._line], [], [], self._config.beat_s)[0]:
+                listening, (self._line, _) = self._line, self._line.accept()
+                listening.close()
+                self._line.setblocking(False)
+                return True
+        return False
+
+    def _is_alone(self, wait_s: float) -> bool:
+        """Whether the line has ended; nothing is said on it any more."""
+        poll = select.poll()
+        poll.register(self._line, select.POLLIN)
+        return bool(poll.poll(wait_s * 1000)) or (self._own and os.getppid() != self._config.parent)
+
+    def _look_at_loop(self) -> None:
+        assert self._mail is not None
+        self._mail(self._turn)
+        stuck_s = time.monotonic() - self._turned
+        if stuck_s > self._stuck_s and not self._told:
+            self._told = True
+            frame = sys._current_frames().get(self._main)
+            where = "".join(traceback.format_stack(frame, 3)) if frame is not None else ""
+            print(
+                f"warning: {self._config.name} has been in one call for {stuck_s:.0f} s, and nothing else can run"
+                f" there; use async_map() for what waits. It is at\n{where.rstrip()}",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def _turn(self) -> None:
+        self._turned = time.monotonic()
+        self._told = False

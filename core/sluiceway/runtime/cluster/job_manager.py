@@ -1,0 +1,479 @@
+"""The job manager: one loop with a listener, the resource manager, and a job master for each job."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+from sluiceway.config.settings import Settings
+from sluiceway.engine import Services
+from sluiceway.graph import JobGraph
+from sluiceway.runtime.cluster.cluster_directory import worker_numbers
+from sluiceway.runtime.cluster.connection import BrokenProtocolError, Connection, ConnectionLostError
+from sluiceway.runtime.cluster.epoch_fence import EpochFence
+from sluiceway.runtime.cluster.job_runner import JobRun
+from sluiceway.runtime.cluster.messages import (
+    AcknowledgeCheckpoint,
+    DeclineCheckpoint,
+    Drained,
+    Logged,
+    Message,
+    Register,
+    ReportMetrics,
+    ReportTask,
+    ReportWatermark,
+    RequestSplit,
+    Results,
+    StateRead,
+    StopWorker,
+)
+from sluiceway.runtime.cluster.os_platform import Platform, Stream
+from sluiceway.runtime.cluster.remote_logs import show_lines
+from sluiceway.runtime.cluster.resource_manager import ResourceManager, WorkerLostError
+from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, WorkerHandle, start_worker
+from sluiceway.runtime.jobmanager.recovery import Recovered, find_last_savepoint, recover
+from sluiceway.runtime.jobmanager.restore import check_place, restore_from
+from sluiceway.runtime.logging.engine_log import WARNING, log
+from sluiceway.runtime.task.snapshot import JobSnapshot
+from sluiceway.runtime.taskmanager.local_recovery import with_local_copies
+from sluiceway.scheduler import slots_required
+from sluiceway.transport.accept_loop import AcceptLoop
+
+__all__ = ["JobManager", "WorkerLogging"]
+
+_OF_JOBS: Final = (
+    ReportTask,
+    RequestSplit,
+    ReportMetrics,
+    ReportWatermark,
+    AcknowledgeCheckpoint,
+    DeclineCheckpoint,
+    Drained,
+    Results,
+    StateRead,
+)
+_STOP_S: Final = 5.0
+_BEAT_S: Final = 1.0
+_MOST_FAILED_STARTS: Final = 3
+_START_AGAIN_S: Final = 0.5
+_AS_MANY_KILLS: Final = 4
+_SEGMENT_BYTES: Final = 32 * 1024
+_FENCE_S: Final = 10.0
+_LOOK_S: Final = 0.05
+_REJOIN_S: Final = 60.0
+"""How long workers of a job manager that is gone wait for the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLogging:
+    """Where and what workers log.
+
+    Attributes:
+        directory: of their log files; empty: to standard error.
+        level: the lowest level that is logged, where a job does not say.
+        style: of lines on standard error, ``text`` or ``json``.
+        told: whether they come here, to be written to standard output and standard error of this process, as
+            those of workers on other machines do.
+    """
+
+    directory: str = ""
+    level: str = "warning"
+    style: str = "text"
+    told: bool = False
+
+
+class JobManager:
+    """Runs jobs on workers that it starts. All in one thread, except where a method says otherwise.
+
+    Attributes:
+        loop: in which all of it runs.
+        jobs: by their ids.
+        epoch: the number of this job manager.
+
+    Args:
+        directory: the cluster's own, which only its user may enter; removed at the end.
+        secret: the cluster's.
+        services: what plugins give.
+        transport: name of the transport between workers.
+        slots_per_worker: how many each worker offers.
+        max_workers: how many there may be at a time.
+        heartbeat_timeout_s: a worker that gives no sign of life for longer is killed.
+        idle_s: a worker without tasks is ended after so long; None: never.
+        network_buffers: how many each worker has.
+        start: starts a worker process.
+        platform: what else comes from the operating system.
+        on_client: given messages of clients and standbys, which are none of the workers' business.
+        on_client_gone: given each connection of theirs that is closed.
+        logs: where and what the workers log.
+        epoch: higher than that of any job manager of this cluster before; it leads all jobs in it.
+        fence: no job is begun while workers live that it knows of; None: there are none.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        secret: bytes,
+        services: Services,
+        *,
+        transport: str,
+        slots_per_worker: int,
+        max_workers: int,
+        heartbeat_timeout_s: float,
+        idle_s: float | None = None,
+        network_buffers: int = 512,
+        start: Callable[[WorkerConfig], WorkerHandle] = start_worker,
+        platform: Platform | None = None,
+        on_client: Callable[[Connection, Message], None] | None = None,
+        on_client_gone: Callable[[Connection], None] | None = None,
+        logs: WorkerLogging | None = None,
+        epoch: int = 1,
+        fence: EpochFence | None = None,
+    ) -> None:
+        self._platform = platform or Platform()
+        self.loop, self._poller = self._platform.loop(services.clock)
+        self._background = self._platform.background(self.loop)
+        self.jobs: dict[str, JobRun] = {}
+        self._directory = directory
+        self._secret = secret
+        self._services = services
+        self._clock = services.clock
+        self._transport = transport
+        self._slots_per_worker = slots_per_worker
+        self._max_workers = max_workers
+        self._network_buffers = network_buffers
+        self._start_process = start
+        self._on_client = on_client
+        self._on_client_gone = on_client_gone
+        self._logs = logs or WorkerLogging()
+        self.epoch = epoch
+        # Behind those of a job manager before in the directory: what they have left there is in nobody's way.
+        self._names = count(max(worker_numbers(directory), default=0) + 1)
+        self._waiting: list[JobRun] = []
+        self._spread: JobRun | None = None
+        self._failed_starts = 0
+        self._beat_s = min(_BEAT_S, heartbeat_timeout_s / 4)
+        self._stopping = False
+        self._fence = fence
+        self._fenced = fence is not None
+        self._fenced_since = self._clock.monotonic()
+        self.resources = ResourceManager(
+            self.loop,
+            self._clock,
+            on_registered=self._registered,
+            on_lost=self._lost,
+            on_released=self._start_what_can,
+            heartbeat_timeout_s=heartbeat_timeout_s,
+            idle_s=idle_s,
+            epoch=epoch,
+        )
+        self._listener = self._platform.listen(directory)
+        self._connections: set[Connection] = set()
+        self._accepting = AcceptLoop(
+            self._listener,
+            self._accept,
+            watch=self._poller.keep,
+            unwatch=self._poller.drop,
+            later=lambda action, after_s: self.loop.at(self._clock.monotonic() + after_s, action),
+            warn=lambda text: log(WARNING, "workers", text),
+            what="the job manager",
+        )
+        if fence is not None:
+            self.loop.soon(lambda: self._look_beyond(fence))
+
+    # ---- the loop -------------------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """Do what is to be done, or sleep until there is something."""
+        if not self.loop.run_ready(16):
+            deadline = self.loop.next_deadline()
+            self._poller.poll(None if deadline is None else max(0.0, deadline - self._clock.monotonic()))
+
+    def close(self) -> None:
+        """End all workers, politely if they answer, and remove the directory."""
+        self._stopping = True
+        try:
+            self.resources.stop()
+            until = self._clock.monotonic() + _STOP_S
+            self.loop.at(until, lambda: None)
+            while self.resources.connected and self._clock.monotonic() < until:
+                self.turn()
+            self.resources.end_processes(_STOP_S)
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """End all workers at once, and remove the directory. Harmless twice."""
+        self._stopping = True
+        self.resources.end_processes(0)
+        if self._listener.fileno() >= 0:
+            self._accepting.close()
+            for connection in self._connections:
+                connection.abandon()
+            self._connections.clear()
+            self._background.close()
+            self._listener.close()
+            self._poller.close()
+        self._platform.remove(self._directory)
+
+    # ---- jobs -----------------------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        job: str,
+        graph: JobGraph,
+        settings: Settings,
+        checkpoint_path: str | None = None,
+        last_savepoint: str = "",
+    ) -> JobRun:
+        """Take on a job, which starts when there are slots for it.
+
+        Args:
+            job: its id.
+            graph: the job.
+            settings: the options of the run.
+            checkpoint_path: where an earlier job manager has kept its checkpoints, to go on from them; None: it is
+                a new job; empty: they were kept nowhere.
+            last_savepoint: the place of a savepoint with which it was to end under that; empty: it was not.
+
+        Raises:
+            SerializationError: the job cannot be sent to workers; names what is in the way.
+            CheckpointError: the checkpoint that it is to begin with cannot be read.
+            StateError: that checkpoint does not fit the job.
+        """
+        location = settings.checkpoints
+        storage = None
+        if location is not None:
+            storage = with_local_copies(self._services.checkpoint_storage(location), settings)
+        recovered = None
+        if storage is not None and checkpoint_path:
+            recovered = recover(storage, checkpoint_path, graph, self._clock.now_ms())
+        if last_savepoint:
+            recovered = recovered or Recovered("")
+            place = self._services.checkpoint_storage(last_savepoint)
+            found = find_last_savepoint(place, job, recovered.latest)
+            if found is not None:
+                recovered = recovered.from_savepoint(*found)
+                settings = replace(settings, from_checkpoint=found[0])
+        if recovered is not None and recovered.snapshot is not None:
+            restored: JobSnapshot | None = recovered.snapshot
+        else:
+            if recovered is None:
+                check_place(settings, self._services)
+            restored = restore_from(settings, graph, self._services)
+        if restored is not None:
+            graph = restored.fit(graph)
+        run = JobRun(
+            job,
+            self.epoch,
+            graph,
+            settings,
+            loop=self.loop,
+            clock=self._clock,
+            resources=self.resources,
+            listener=self._services.listener,
+            on_slots_wanted=lambda: self.loop.soon(self._start_what_can),
+            background=self._background,
+            open_storage=self._services.checkpoint_storage,
+            open_backend=self._services.state_backend,
+            storage=storage,
+            restored=restored,
+            recovered=recovered,
+        )
+        self.jobs[job] = run
+        self._waiting.append(run)
+        self.loop.soon(self._start_what_can)
+        return run
+
+    def ended(self, run: JobRun) -> None:
+        """A job has come to its end: it is forgotten, here and by the workers."""
+        run.forget()
+        self.jobs.pop(run.job, None)
+        if run in self._waiting:
+            self._waiting.remove(run)
+        if self._spread is run:
+            self._spread = None
+        self.loop.soon(self._start_what_can)
+
+    def is_waiting(self, run: JobRun) -> bool:
+        """Whether a job waits for slots."""
+        return run in self._waiting
+
+    @property
+    def address(self) -> str:
+        """Where workers, clients and standbys reach this job manager."""
+        return self._platform.address(self._directory, self._listener)
+
+    def _start_what_can(self) -> None:
+        """Give slots to what waits for them, in order, and start workers for the first that finds none.
+
+        What is to begin anew goes before what has not begun.
+        """
+        if self._stopping or self._fenced:
+            return
+        running = [run for run in self.jobs.values() if run.waits_for_slots]
+        for run in running:
+            run.slots_came()
+        if any(run.waits_for_slots for run in running):
+            self._start_workers(1)
+            return
+        while self._waiting:
+            run = self._waiting[0]
+            if run.status.ended:
+                self._waiting.pop(0)
+                continue
+            if not self._has_room(run):
+                return
+            self._waiting.pop(0)
+            run.start()
+
+    def _look_beyond(self, fence: EpochFence) -> None:
+        """Workers of an earlier job manager end by themselves; what does not is ended."""
+        now = self._clock.monotonic()
+        if self._stopping:
+            return
+        alive = set(fence.alive()) - self.resources.pids()  # what has come here has let go of its tasks
+        if not alive:
+            self._fenced = False
+            self._start_what_can()
+            return
+        if now - self._fenced_since > _FENCE_S:
+            pids = ", ".join(map(str, sorted(alive)))
+            log(WARNING, "workers", f"killed process {pids}: a worker of an earlier job manager, and still there")
+            fence.end(alive)
+            self._fenced_since = now
+        self.loop.at(now + _LOOK_S, lambda: self._look_beyond(fence))
+
+    def _has_room(self, run: JobRun) -> bool:
+        """Whether a job has its slots, on as many workers as it can use; if not, workers are started.
+
+        It waits for workers that come, not for those that cannot: then it makes do with the slots that there are.
+        """
+        needed = sum(slots_required(run.graph).values())
+        lacking = -(-(needed - self.resources.slots.available) // self._slots_per_worker)
+        wanted = max(lacking, 0)
+        if self._spread is not run:
+            self._spread = run
+            wanted = max(wanted, min(needed, self._max_workers) - len(self.resources.slots.idle_workers()))
+        self._start_workers(wanted)
+        return lacking <= 0 and not self.resources.starting
+
+    def _start_workers(self, wanted: int) -> None:
+        """Have so many workers come, as far as there may be more; those that are coming count."""
+        coming = len(self.resources.starting)
+        room = self._max_workers - len(self.resources.names()) - coming
+        for _ in range(min(wanted - coming, room)):
+            self._start_worker()
+
+    # ---- workers --------------------------------------------------------------------------------------------
+
+    def _start_worker(self) -> None:
+        name = f"worker-{next(self._names)}"
+        config = WorkerConfig(
+            name=name,
+            manager=self.address,
+            directory=str(self._directory),
+            secret=self._secret.hex(),
+            slots=self._slots_per_worker,
+            transport=self._transport,
+            segments=self._network_buffers,
+            segment_bytes=_SEGMENT_BYTES,
+            path=sys.path,
+            beat_s=self._beat_s,
+            logs=self._logs.directory,
+            tells=self._logs.told,
+            log_level=self._logs.level,
+            log_format=self._logs.style,
+            epoch=self.epoch,
+            lock="" if self._fence is None else str(self._fence.file(name)),
+            rejoin_s=0.0 if self._fence is None else _REJOIN_S,
+        )
+        try:
+            process = self._start_process(config)
+        except OSError as error:  # no descriptors, no memory, too many processes: that may pass
+            why = WorkerLostError(f"worker {name!r} cannot be started: {error}", started=False, killed=True)
+            log(WARNING, "workers", f"{why}; another one is tried in {_START_AGAIN_S:g} s")
+            self.loop.at(self._clock.monotonic() + _START_AGAIN_S, lambda: self._lost(name, why))
+        else:
+            self.resources.expect(config.name, process)
+
+    def _registered(self, worker: str) -> None:
+        self._failed_starts = 0
+        self._start_what_can()
+
+    def _lost(self, worker: str, why: WorkerLostError) -> None:
+        if self._fence is not None:
+            self._fence.file(worker).unlink(missing_ok=True)
+        if self._stopping:
+            return
+        for run in list(self.jobs.values()):
+            run.worker_lost(worker, why)
+        if not why.started:
+            # What cannot start must not be tried for ever; where somebody kills it, have more patience.
+            self._failed_starts += 1 if why.killed else _AS_MANY_KILLS
+            if why.hopeless or self._failed_starts >= _MOST_FAILED_STARTS * _AS_MANY_KILLS:
+                self._failed_starts = 0
+                for run in list(self.jobs.values()):
+                    if run in self._waiting or run.waits_for_slots:
+                        run.give_up(why)
+        self.loop.soon(self._start_what_can)
+
+    # ---- connections ----------------------------------------------------------------------------------------
+
+    def _accept(self, sock: Stream) -> Connection:
+        connection = Connection(
+            sock,
+            self.loop,
+            self._secret,
+            "manager",
+            on_open=self._accepting.forget,
+            on_message=self._message,
+            on_closed=self._closed,
+        )
+        self._connections.add(connection)
+        return connection
+
+    def _message(self, connection: Connection, message: Message) -> None:
+        if connection.peer != "worker":
+            if self._on_client is not None:
+                self._on_client(connection, message)
+            return
+        self.resources.heard_from(connection)
+        if isinstance(message, Logged):
+            # Not in here: a terminal that is gone ends the job, and not the connection.
+            self.loop.soon(lambda: show_lines(message.lines, self._logs.style))
+            return
+        if isinstance(message, Register):
+            if message.slots != self._slots_per_worker and message.epoch == self.epoch:
+                raise BrokenProtocolError(f"worker {message.worker!r:.80} offers {message.slots} slots")
+            if message.epoch == self.epoch:
+                self.resources.register(connection, message)
+            elif message.line and message.epoch < self.epoch and self._could_start(message):
+                self.resources.adopt(connection, message)
+            else:
+                connection.send(StopWorker(self.epoch))  # it was started for a job manager that is none any more
+                connection.close()
+        elif isinstance(message, _OF_JOBS):
+            run = self.jobs.get(message.job)
+            if run is not None:
+                run.take(message)
+
+    def _could_start(self, message: Register) -> bool:
+        """Whether a worker is as those are that this job manager starts."""
+        return (message.slots, message.transport) == (self._slots_per_worker, self._transport)
+
+    def _closed(self, connection: Connection, why: ConnectionLostError | None) -> None:
+        self._accepting.forget(connection)
+        self._connections.discard(connection)
+        if connection.peer != "worker" and self._on_client_gone is not None:
+            self._on_client_gone(connection)
+        if not connection.proved:
+            if isinstance(why, BrokenProtocolError):
+                self._accepting.refused(str(why))
+        elif connection.peer == "worker":
+            self.resources.closed(connection, why)  # which says why the worker is lost
+        elif isinstance(why, BrokenProtocolError):
+            log(WARNING, "workers", f"closed a connection: {why}")

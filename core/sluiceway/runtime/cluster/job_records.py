@@ -1,0 +1,277 @@
+"""What a dispatcher knows of its jobs besides what runs of them; in the job store, too, if there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from sluiceway.config.settings import Settings
+from sluiceway.engine import JobFailure, JobStatus
+from sluiceway.errors import SluicewayError
+from sluiceway.runtime.cluster.epoch_fence import EpochFence
+from sluiceway.runtime.cluster.job_runner import JobRun
+from sluiceway.runtime.cluster.job_store import JobStore, StoredJob
+from sluiceway.runtime.cluster.messages import FailureInfo, JobInfo
+from sluiceway.runtime.failures.error_texts import cut, describe, format_error
+from sluiceway.runtime.logging.engine_log import ERROR, log
+
+__all__ = ["JobManagerLostError", "JobRecords", "told_error"]
+
+
+_FAILURES: Final = 16
+
+
+class JobManagerLostError(SluicewayError):
+    """The job manager of a job has ended before the job has."""
+
+
+class JobRecords:
+    """Keeps them. All calls in the job manager's loop.
+
+    Args:
+        store: where they are written down; None: nowhere.
+
+    Attributes:
+        went_on: the jobs that an earlier job manager has left and that go on.
+        problems: what could not be read, and why.
+    """
+
+    def __init__(self, store: JobStore | None) -> None:
+        self._store = store
+        self._jobs: dict[str, StoredJob] = {}
+        self._told: dict[str, JobInfo] = {}
+        self._before: dict[str, tuple[int, list[FailureInfo]]] = {}
+        self._last = 0
+        self.went_on: list[str] = []
+        self.problems: list[str] = []
+
+    def close(self) -> None:
+        """Leave the store to others."""
+        if self._store is not None:
+            self._store.close()
+
+    def fence(self) -> EpochFence | None:
+        """That against workers of earlier job managers of the store."""
+        return None if self._store is None else EpochFence(self._store.workers)
+
+    def settled(self, settings: Settings) -> Settings:
+        """With a place for checkpoints, where the job says none: what is in memory ends with the job manager."""
+        if self._store is None or settings.checkpoints is not None or not settings.checkpoint_interval_ms:
+            return settings
+        return replace(settings, checkpoints=str(self._store.checkpoints))
+
+    def place_of(self, settings: Settings) -> str | None:
+        """Where a job said that its checkpoints are to be."""
+        own = self._store is not None and settings.checkpoints == str(self._store.checkpoints)
+        return None if own else settings.checkpoints
+
+    # ---- what was there ------------------------------------------------------------------------------------
+
+    def load(self) -> list[StoredJob]:
+        """The jobs that had not ended. Those that had are told of from now on."""
+        if self._store is None:
+            return []
+        loaded = self._store.load()
+        for problem in loaded.problems:
+            log(ERROR, "jobs", f"job store: {problem}")
+        self.problems += loaded.problems
+        for stored in loaded.jobs:
+            self._jobs[stored.job] = stored
+            self._last = max(self._last, stored.number)
+            if stored.ended is not None:
+                self._told[stored.job] = stored.ended
+        return [stored for stored in loaded.jobs if stored.ended is None]
+
+    def program(self, stored: StoredJob) -> bytes:
+        """What was submitted. Raises JobStoreError."""
+        assert self._store is not None
+        return self._store.program(stored)
+
+    def recovered(self, stored: StoredJob, now_ms: int) -> None:
+        """A job goes on: that counts as a restart, if any of it had begun."""
+        self.went_on.append(stored.job)
+        if stored.begun:
+            stored.restarts += 1
+            lost = JobManagerLostError("the job manager ended while it ran")
+            stored.failures.append(_of_job(now_ms, lost, restarted=stored.needs_slots, delay_ms=0))
+        del stored.failures[:-_FAILURES]
+        self._before[stored.job] = stored.restarts, list(stored.failures)
+        self._write(stored)
+
+    def lost(self, stored: StoredJob, status: JobStatus, now_ms: int, why: JobManagerLostError) -> None:
+        """A job does not go on, for good."""
+        if status is JobStatus.FAILED:
+            stored.failures.append(_of_job(now_ms, why))
+        self.ended(_info(stored, status, now_ms, why if status is JobStatus.FAILED else None))
+
+    def stuck(self, stored: StoredJob, now_ms: int, why: Exception) -> None:
+        """A job cannot go on; the next job manager may have more luck."""
+        assert self._store is not None
+        why.add_note(
+            f"it stays in the job store {self._store.directory}, for the next time that a cluster is started; "
+            "sluiceway cancel gives it up"
+        )
+        self.problems.append(f"job {stored.job!r} cannot go on: {told_error(why)}")
+        self._told[stored.job] = _info(stored, JobStatus.FAILED, now_ms, why)
+
+    # ---- what happens --------------------------------------------------------------------------------------
+
+    def next_number(self) -> int:
+        """The number of a new job."""
+        self._last += 1
+        return self._last
+
+    def submitted(self, stored: StoredJob, program: bytes) -> None:
+        """There is a new job. Raises JobStoreError: it cannot be written down."""
+        if self._store is not None:
+            self._store.add(stored, program)
+        self._jobs[stored.job] = stored
+
+    def of(self, job: str) -> StoredJob:
+        """What is known of a job."""
+        return self._jobs[job]
+
+    def changed(self, job: str, run: JobRun) -> None:
+        """Something may have happened to a job that runs."""
+        stored = self._jobs[job]
+        before, _ = self._before.get(job, (0, []))
+        begun = stored.begun or run.status is not JobStatus.CREATED
+        restarts = before + run.master.restarts
+        if (begun, restarts) != (stored.begun, stored.restarts):
+            stored.begun, stored.restarts = begun, restarts
+            stored.failures = self.failures(job, run)
+            self._write(stored)
+
+    def wants(self, job: str, wanted: str) -> None:
+        """Somebody wants a job to end. Raises OSError: it cannot be written down."""
+        self._jobs[job].wanted = wanted
+        if self._store is not None:
+            self._store.update(self._jobs[job])
+
+    def ends_with(self, job: str, place: str) -> None:
+        """A job is to end with a savepoint in a place. Raises OSError: it cannot be written down."""
+        self._jobs[job].savepoint = place
+        if self._store is not None:
+            self._store.update(self._jobs[job])
+
+    def saved(self, job: str, location: str) -> None:
+        """The savepoint with which a job ends is complete."""
+        self._jobs[job].saved = location
+        self._write(self._jobs[job])
+
+    def last_savepoint(self, job: str) -> str:
+        """The savepoint with which a job has ended; empty: it has not ended, or not with one."""
+        stored = self._jobs.get(job)
+        done = stored is not None and stored.ended is not None and stored.ended.status == JobStatus.FINISHED.value
+        return stored.saved if stored is not None and done else ""
+
+    def submitted_with(self, key: str) -> str:
+        """The job of a submission that came before; empty: there is none."""
+        return next((stored.job for stored in self._jobs.values() if key and stored.key == key), "")
+
+    def ended(self, told: JobInfo) -> None:
+        """A job has ended, and this is what is to be told of it.
+
+        Checkpoints in the store stay only if it has failed, for another try with the option ``from``.
+        """
+        self._told[told.job] = told
+        self._jobs[told.job].ended = told
+        if self._store is not None:
+            try:
+                self._store.end(self._jobs[told.job], told)
+            except OSError as error:
+                log(ERROR, "jobs", "its end cannot be written into the job store", job=told.job, error=error)
+            if told.status != JobStatus.FAILED.value:
+                self._store.drop_checkpoints(self._jobs[told.job])
+
+    def restarts_before(self, job: str) -> int:
+        """How often a job was begun anew under earlier job managers."""
+        return self._before.get(job, (0, []))[0]
+
+    def failures(self, job: str, run: JobRun) -> list[FailureInfo]:
+        """What has gone wrong with a job, under earlier job managers too; of much, the last."""
+        _, before = self._before.get(job, (0, []))
+        return [*before, *(_of_task(failure) for failure in run.master.failures)][-_FAILURES:]
+
+    def status(self, job: str) -> str:
+        """How a job has ended; empty: it has not, or is not known."""
+        return self._told[job].status if job in self._told else ""
+
+    def give_up(self, job: str, now_ms: int) -> bool:
+        """Somebody does not want a job any more that cannot go on; whether it is one."""
+        stored = self._jobs.get(job)
+        if stored is None or stored.ended is not None or job not in self._told:
+            return False
+        self.ended(_info(stored, JobStatus.CANCELED, now_ms, None))
+        return True
+
+    def told(self, running: Mapping[str, JobInfo]) -> list[JobInfo]:
+        """All jobs, in the order of their submission."""
+        every = {**self._told, **running}
+        return [every[job] for job in self._jobs if job in every]
+
+    def too_many(self, most: int) -> list[str]:
+        """Jobs that have ended, and are told of no more since there are too many of them; the oldest."""
+        ended = [job for job in self._told if self._store is None or self._jobs[job].ended is not None]
+        gone = ended[: max(0, len(ended) - most)]
+        for job in gone:
+            stored = self._jobs.pop(job)
+            del self._told[job]
+            self._before.pop(job, None)
+            if self._store is not None:
+                self._store.forget(stored)
+        return gone
+
+    def _write(self, stored: StoredJob) -> None:
+        if self._store is not None:
+            try:
+                self._store.update(stored)
+            except OSError as error:
+                log(ERROR, "jobs", "cannot be written into the job store", job=stored.job, error=error)
+
+
+def told_error(error: BaseException) -> str:
+    """An error and its notes, in a few lines."""
+    notes: Any = getattr(error, "__notes__", ())
+    return cut("\n".join([describe(error), *notes]).splitlines())
+
+
+def _of_task(failure: JobFailure) -> FailureInfo:
+    return FailureInfo(
+        failure.at_ms,
+        failure.task,
+        failure.subtask,
+        failure.attempt,
+        failure.worker,
+        told_error(failure.cause),
+        _traceback(failure.cause),
+        failure.restarted,
+        failure.delay_ms,
+    )
+
+
+def _of_job(now_ms: int, error: BaseException, restarted: int = 0, delay_ms: int | None = None) -> FailureInfo:
+    return FailureInfo(now_ms, "", None, None, "", told_error(error), format_error(error), restarted, delay_ms)
+
+
+def _traceback(error: BaseException) -> str:
+    """The traceback where it was raised: in a worker, if it was one."""
+    remote = getattr(error.__cause__, "remote_traceback", None)
+    return remote if isinstance(remote, str) else format_error(error)
+
+
+def _info(stored: StoredJob, status: JobStatus, now_ms: int, why: Exception | None) -> JobInfo:
+    return JobInfo(
+        job=stored.job,
+        name=stored.name,
+        status=status.value,
+        submitted_ms=stored.submitted_ms,
+        ended_ms=now_ms,
+        needs_slots=stored.needs_slots,
+        records_in=0,
+        records_out=0,
+        failure="" if why is None else told_error(why),
+        restarts=stored.restarts,
+        failures=stored.failures[-_FAILURES:],
+    )

@@ -1,0 +1,71 @@
+"""A worker whose job manager is gone: it has let go of its tasks, and looks for the next job manager."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import time
+from contextlib import suppress
+from typing import Final
+
+from sluiceway.runtime.cluster.worker_launcher import WorkerConfig
+
+__all__ = ["Patience", "find_job_manager"]
+
+_LOOK_S: Final = 0.05
+_SHORT_S: Final = 5.0
+_MOST_SHORT: Final = 10
+
+
+class Patience:
+    """Bound on how often a worker joins a job manager that does not keep it.
+
+    A job manager that cannot take a worker over, because it has no descriptors left, closes the connection.
+    Without a pause the worker would do nothing but connect again.
+    """
+
+    def __init__(self) -> None:
+        self._short = 0
+
+    def pause_s(self, lasted_s: float) -> float | None:
+        """Return how long to wait before the next attempt; None: there is to be none.
+
+        Args:
+            lasted_s: for how long the last job manager has kept the worker, in seconds.
+        """
+        self._short = self._short + 1 if lasted_s < _SHORT_S else 0
+        return None if self._short > _MOST_SHORT else _LOOK_S * (2**self._short - 1)
+
+
+def find_job_manager(config: WorkerConfig) -> tuple[socket.socket, socket.socket] | None:
+    """Wait until a job manager is where the one before it was, or until that takes too long.
+
+    Args:
+        config: what the worker was told.
+
+    Returns:
+        a connection to it, and a socket that listens for the line from it; None: none has come in time, or nobody
+        may come any more, since the directory of the cluster is gone.
+    """
+    until = time.monotonic() + config.rejoin_s
+    while time.monotonic() < until and os.path.isdir(config.directory):
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.connect(config.manager)
+        except OSError:
+            sock.close()
+            select.select([], [], [], _LOOK_S)
+        else:
+            return sock, _listening(os.path.join(config.directory, f"{config.name}.line"))
+    return None
+
+
+def _listening(path: str) -> socket.socket:
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    line.bind(path)
+    os.chmod(path, 0o600)
+    line.listen(1)
+    return line

@@ -1,0 +1,297 @@
+"""The resource manager: which workers there are, whether they live, and what slots they offer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from sluiceway.clock import Clock
+from sluiceway.errors import SluicewayError
+from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
+from sluiceway.runtime.cluster.messages import Message, Register, StopWorker, WorkerInfo
+from sluiceway.runtime.cluster.worker_launcher import WorkerHandle, adopt_worker
+from sluiceway.runtime.loop.tasklet import TaskletLoop
+from sluiceway.scheduler import SlotPool
+
+__all__ = ["ResourceManager", "WorkerLostError"]
+
+_CHECK_S: Final = 1.0
+_CHECK_STARTING_S: Final = 0.1
+_EXIT_S: Final = 1.0
+_START_S: Final = 60.0
+
+
+class WorkerLostError(SluicewayError):
+    """A worker process has died, hangs, or cannot be reached.
+
+    Args:
+        message: what happened to which worker.
+        started: whether it had come up before that.
+        killed: whether it was somebody else's doing that it did not.
+        hopeless: whether another one would not come up either.
+    """
+
+    def __init__(self, message: str, started: bool = True, killed: bool = False, hopeless: bool = False) -> None:
+        super().__init__(message)
+        self.started = started
+        self.killed = killed
+        self.hopeless = hopeless
+
+
+class _Known:
+    """A worker, as the job manager sees it."""
+
+    def __init__(self, name: str, process: WorkerHandle, started: float) -> None:
+        self.name = name
+        self.process = process
+        self.pid = process.pid
+        self.connection: Connection | None = None
+        self.address = ""
+        self.slots = 0
+        self.started = started
+        self.heard = started
+        self.spoke = started
+        self.idle_since: float | None = None
+        self.released = False
+
+
+class ResourceManager:
+    """Keeps the workers. All calls in the job manager's loop.
+
+    Args:
+        loop: the job manager's.
+        clock: for heartbeats.
+        on_registered: told when a worker has come up.
+        on_lost: told of each worker that is lost, with why; not of those that were stopped.
+        on_released: told when an idle worker has been ended.
+        heartbeat_timeout_s: a worker whose process gives no sign of life for longer, as one that was stopped, is
+            killed and counts as lost. A function that takes its time is no reason: the signs come from a thread.
+        idle_s: a worker none of whose slots is taken for longer is ended; None: never.
+        epoch: of the job manager.
+    """
+
+    def __init__(
+        self,
+        loop: TaskletLoop,
+        clock: Clock,
+        *,
+        on_registered: Callable[[str], None],
+        on_lost: Callable[[str, WorkerLostError], None],
+        on_released: Callable[[], None],
+        heartbeat_timeout_s: float,
+        idle_s: float | None = None,
+        epoch: int = 0,
+    ) -> None:
+        self.slots = SlotPool()
+        self._loop = loop
+        self._clock = clock
+        self._on_registered = on_registered
+        self._on_lost = on_lost
+        self._on_released = on_released
+        self._timeout_s = heartbeat_timeout_s
+        self._idle_s = idle_s
+        self._epoch = epoch
+        self._check_s = min([_CHECK_S, heartbeat_timeout_s / 4, *([] if idle_s is None else [idle_s])])
+        self._checked_at = clock.monotonic()
+        self._workers: dict[str, _Known] = {}
+        self._by_connection: dict[Connection, _Known] = {}
+        self._stopping = False
+        self._watching = False
+        self._loop.at(self._checked_at + self._check_s, self._check)
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Where the registered workers' transports can be reached."""
+        return {w.name: w.address for w in self._workers.values() if w.connection is not None}
+
+    @property
+    def starting(self) -> list[str]:
+        """Workers that were started and have not registered yet."""
+        return [w.name for w in self._workers.values() if w.connection is None]
+
+    def expect(self, name: str, process: WorkerHandle) -> None:
+        """A worker was started and will register."""
+        now = self._clock.monotonic()
+        self._workers[name] = _Known(name, process, now)
+        if not self._watching:
+            self._watching = True
+            self._loop.at(now + _CHECK_STARTING_S, self._check_starting)
+
+    def register(self, connection: Connection, message: Register) -> None:
+        """A worker has come."""
+        known = self._workers.get(message.worker)
+        if known is None or known.connection is not None:
+            connection.close()  # Nobody has started it, or there is one of that name already.
+            return
+        known.connection = connection
+        known.address = message.address
+        known.slots = message.slots
+        known.pid = message.pid  # where it is placed elsewhere, nobody has known it
+        known.heard = known.spoke = self._clock.monotonic()
+        self._by_connection[connection] = known
+        self.slots.offer(known.name, message.slots)
+        self._on_registered(known.name)
+
+    def adopt(self, connection: Connection, message: Register) -> None:
+        """A worker has come that an earlier job manager had started."""
+        if message.worker in self._workers or self._stopping:
+            connection.send(StopWorker(self._epoch))
+            connection.close()
+            return
+        try:
+            process = adopt_worker(message.pid, message.line)
+        except OSError:  # it has ended by now
+            connection.close()
+            return
+        self._workers[message.worker] = _Known(message.worker, process, self._clock.monotonic())
+        self.register(connection, message)
+
+    def heard_from(self, connection: Connection) -> None:
+        """A message of a worker is a sign that its loop turns."""
+        known = self._by_connection.get(connection)
+        if known is not None:
+            known.heard = known.spoke = self._clock.monotonic()
+
+    def closed(self, connection: Connection, why: ConnectionLostError | None) -> None:
+        """A worker's connection is gone, and the worker with it."""
+        known = self._by_connection.pop(connection, None)
+        if known is None:
+            return
+        known.connection = None
+        if known.released:
+            if not known.process.ended(_EXIT_S):
+                known.process.kill()
+            del self._workers[known.name]
+            self._on_released()
+        elif not self._stopping:
+            # A process that dies closes its connection a moment before it can be waited for.
+            ended = known.process.ended(known.process.tells_within_s)
+            how = known.process.how_it_ended() if ended else "has left without ending and was killed"
+            known.process.kill()
+            self._lose(known, f"{how} ({why})")
+
+    def send(self, worker: str, message: Message) -> None:
+        """Send a message to a worker; lost where the worker is."""
+        known = self._workers.get(worker)
+        if known is not None and known.connection is not None:
+            known.connection.send(message)
+
+    def infos(self) -> list[WorkerInfo]:
+        """What is to be told of the workers that are registered."""
+        now = self._clock.monotonic()
+        return [
+            WorkerInfo(w.name, w.pid, w.slots, max(0.0, now - w.spoke))
+            for w in self._workers.values()
+            if w.connection is not None
+        ]
+
+    def pids(self) -> set[int]:
+        """The processes of the workers that are registered."""
+        return {w.process.pid for w in self._workers.values() if w.connection is not None}
+
+    def names(self) -> list[str]:
+        """The workers that are registered."""
+        return [w.name for w in self._workers.values() if w.connection is not None]
+
+    def stop(self) -> None:
+        """Tell all workers to end."""
+        self._stopping = True
+        for known in self._workers.values():
+            if known.connection is not None:
+                known.connection.send(StopWorker(self._epoch))
+                known.connection.close()
+            else:
+                known.process.kill()  # it is on its way, and cannot be told
+
+    @property
+    def connected(self) -> bool:
+        """Whether any worker is still connected."""
+        return bool(self._by_connection)
+
+    def end_processes(self, within_s: float) -> None:
+        """Wait for the processes to end, and kill those that do not."""
+        until = self._clock.monotonic() + within_s
+        for known in self._workers.values():
+            if not known.process.ended(max(0.0, until - self._clock.monotonic())):
+                known.process.kill()
+        self._workers.clear()
+        for connection in self._by_connection:
+            connection.abandon()
+        self._by_connection.clear()
+
+    def kill(self, worker: str, why: str) -> None:
+        """End a worker that cannot be brought to reason; it counts as lost."""
+        known = self._workers.get(worker)
+        if known is not None and known.connection is not None and not known.released:
+            self._cut_off(known)
+            self._lose(known, f"{why} and was killed")
+
+    def _check(self) -> None:
+        if self._stopping:
+            return
+        now = self._clock.monotonic()
+        # Where this process itself was stopped, the workers are not to blame for what it has not heard.
+        slept = max(0.0, now - self._checked_at - self._check_s)
+        self._checked_at = now
+        for known in list(self._workers.values()):
+            known.heard += slept
+            if known.process.heard():
+                known.heard = now
+            if known.connection is not None and now - known.heard > self._timeout_s / 2:
+                if known.process.is_at_work():
+                    known.heard = now
+                elif now - known.heard > self._timeout_s:
+                    self._cut_off(known)
+                    self._lose(known, f"gave no sign of life for {self._timeout_s:g} s and was killed")
+        if self._idle_s is not None:
+            self._release_idle(now, self._idle_s)
+        self._loop.at(now + self._check_s, self._check)
+
+    def _check_starting(self) -> None:
+        """A worker that cannot start ends, and cannot tell in another way."""
+        now = self._clock.monotonic()
+        for known in list(self._workers.values()):
+            if known.connection is None and not self._stopping:
+                if known.process.ended():
+                    how = known.process.how_it_ended()
+                    if not known.process.is_hopeless():  # which says all there is to say
+                        how = f"{how} before it had registered"
+                    self._lose(known, how, killed=known.process.was_killed())
+                elif now - known.started > _START_S:
+                    known.process.kill()
+                    self._lose(known, f"did not register within {_START_S:g} s")
+        self._watching = bool(self.starting) and not self._stopping
+        if self._watching:
+            self._loop.at(now + _CHECK_STARTING_S, self._check_starting)
+
+    def _release_idle(self, now: float, idle_s: float) -> None:
+        idle = self.slots.idle_workers()
+        for known in self._workers.values():
+            if known.name not in idle:
+                known.idle_since = None
+            elif known.idle_since is None:
+                known.idle_since = now
+            elif now - known.idle_since >= idle_s and known.connection is not None:
+                known.released = True
+                self.slots.withdraw(known.name)
+                known.connection.send(StopWorker(self._epoch))
+                known.connection.close()
+
+    def _cut_off(self, known: _Known) -> None:
+        if known.connection is not None:
+            self._by_connection.pop(known.connection, None)
+            known.connection.close()
+            known.connection = None
+        known.process.kill()
+
+    def _lose(self, known: _Known, why: str, killed: bool = False) -> None:
+        del self._workers[known.name]
+        self.slots.withdraw(known.name)
+        started = bool(known.address)
+        said = known.process.what_it_said()
+        if said and not started:
+            why = f"{why}; it said:\n{said}"
+        process = f"(process {known.pid}) " if known.pid else ""
+        message = f"worker {known.name!r} {process}{why}"
+        hopeless = known.process.is_hopeless()
+        self._on_lost(known.name, WorkerLostError(message, started, killed, hopeless))

@@ -1,0 +1,135 @@
+"""A job manager that stands by: waits until the leader is gone, or is silent, and campaigns then."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+from pathlib import Path
+from typing import Final
+
+from sluiceway.clock import SystemClock
+from sluiceway.election import LeaderElection
+from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
+from sluiceway.runtime.cluster.dispatcher import ClusterConfig
+from sluiceway.runtime.cluster.messages import Heartbeat, Leads, Message, RegisterStandby, StopStandby
+from sluiceway.runtime.cluster.worker_launcher import is_at_work
+from sluiceway.runtime.logging.engine_log import WARNING, log
+from sluiceway.runtime.loop.poller import SelectorPoller
+from sluiceway.runtime.loop.tasklet import TaskletLoop
+
+__all__ = ["wait_until_elected"]
+
+_LOOK_S: Final = 0.05
+_BEAT_S: Final = 1.0
+_RETRY_S: Final = 1.0
+
+
+def wait_until_elected(config: ClusterConfig, election: LeaderElection) -> bool:
+    """Stand by until this process leads.
+
+    A leader whose process ends is followed at once. One whose process gives no sign of life for the cluster's
+    heartbeat timeout is deposed first; as long as that fails, it leads.
+
+    Args:
+        config: of the cluster.
+        election: this process's candidature.
+
+    Returns:
+        whether it leads; False: the cluster was stopped.
+    """
+    directory = Path(config.directory)
+    while directory.is_dir():
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.connect(str(directory / "manager"))
+        except OSError:
+            sock.close()
+            pause_s = _LOOK_S
+            try:
+                if election.campaign():
+                    return True
+            except OSError as error:
+                log(WARNING, "jobs", f"cannot lead, and tries again: {error}")
+                pause_s = _RETRY_S
+            select.select([], [], [], pause_s)
+        else:
+            watch = _Watch(sock, config, election)
+            try:
+                watch.run()
+            finally:
+                watch.close()
+            if watch.stopped:
+                return False
+    return False
+
+
+class _Watch:
+    """Minds one leader, until its connection is closed or the cluster is stopped.
+
+    Attributes:
+        stopped: whether the cluster was stopped.
+    """
+
+    def __init__(self, sock: socket.socket, config: ClusterConfig, election: LeaderElection) -> None:
+        self._config = config
+        self._election = election
+        self._clock = SystemClock()
+        self._poller = SelectorPoller()
+        self._loop = TaskletLoop(self._clock, self._poller)
+        self._beat_s = min(_BEAT_S, config.heartbeat_timeout_s / 4)
+        self._lost = False
+        self._beats = 0
+        self._used: str | None = None
+        self._heard = self._checked = self._clock.monotonic()
+        self.stopped = False
+        self._connection = Connection(
+            sock,
+            self._loop,
+            bytes.fromhex(config.secret),
+            "standby",
+            peer_role="manager",
+            on_open=lambda connection: None,
+            on_message=self._message,
+            on_closed=self._closed,
+        )
+        self._connection.send(RegisterStandby(os.getpid()))
+
+    def run(self) -> None:
+        """Work until there is nothing to watch any more."""
+        self._beat()
+        while not self._lost and not self.stopped:
+            if not self._loop.run_ready(4):
+                deadline = self._loop.next_deadline()
+                self._poller.poll(None if deadline is None else max(0.0, deadline - self._clock.monotonic()))
+
+    def close(self) -> None:
+        """Part from the leader."""
+        self._connection.abandon()
+        self._poller.close()
+
+    def _message(self, connection: Connection, message: Message) -> None:
+        if isinstance(message, StopStandby):
+            self.stopped = True
+        elif isinstance(message, Leads):
+            self._heard = self._clock.monotonic()
+
+    def _closed(self, connection: Connection, why: ConnectionLostError | None) -> None:
+        self._lost = True
+
+    def _beat(self) -> None:
+        now = self._clock.monotonic()
+        # Where this process itself was stopped, the leader is not to blame for what it has not heard.
+        self._heard += max(0.0, now - self._checked - self._beat_s)
+        self._checked = now
+        self._beats += 1
+        self._connection.send(Heartbeat(self._beats))
+        silent_s = now - self._heard
+        if silent_s > self._config.heartbeat_timeout_s / 2:
+            leader = self._election.leader()
+            at_work, self._used = is_at_work(leader.pid, self._used) if leader is not None else (False, None)
+            if at_work:
+                self._heard = now
+            elif silent_s > self._config.heartbeat_timeout_s:
+                self._election.depose()
+        self._loop.at(now + self._beat_s, self._beat)

@@ -1,0 +1,165 @@
+"""Reading the state of a key while its job runs: job manager to worker to task, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from sluiceway.errors import SluicewayError, choose
+from sluiceway.graph import ExecutionState, JobGraph, JobVertex
+from sluiceway.keygroups import key_group, subtask_for_key_group
+from sluiceway.operators.keyed import KeyedOperator
+from sluiceway.operators.keyed_state.looking import as_key, key_candidates
+from sluiceway.runtime.cluster.messages import AskState, FoundState, ReadState, StateRead, StateValue
+from sluiceway.runtime.loop.tasklet import Scheduled
+from sluiceway.runtime.task.task import Task
+from sluiceway.runtime.taskmanager.task_manager import TaskManager
+from sluiceway.serializers import KEY_SERIALIZER
+from sluiceway.steps.keyed import key_type
+from sluiceway.streamgraph import StreamNode
+
+if TYPE_CHECKING:
+    from sluiceway.runtime.cluster.job_runner import JobRun
+
+__all__ = ["StateReads", "read_state"]
+
+Done = Callable[[FoundState | None, str], None]
+
+
+# ---- in a worker ---------------------------------------------------------------------------------------------
+
+
+def read_state(tasks: TaskManager, message: ReadState, done: Done) -> None:
+    """Have a task look at its state between two batches.
+
+    Args:
+        tasks: of the job on this worker.
+        message: what is asked.
+        done: given the answer, or why there is none; not called if the task ends before.
+    """
+
+    def look(task: Task) -> None:
+        try:
+            found = _look(task, message)
+        except Exception as error:  # a value that cannot be written, too
+            done(None, str(error) if isinstance(error, SluicewayError) else f"{type(error).__name__}: {error}")
+        else:
+            done(found, "")
+
+    if not tasks.ask(message.attempt, look):
+        done(None, f"the subtask of step {message.uid!r} that has the key has just ended")
+
+
+def _look(task: Task, message: ReadState) -> FoundState:
+    operator = next(o for o in task.operators if o.context.node.uid == message.uid)
+    assert isinstance(operator, KeyedOperator)
+    keys = [KEY_SERIALIZER.loads(key) for key in message.keys]
+    namespace = as_key(json.loads(message.namespace)) if message.namespace else None
+    meta, found = operator.backend.look(
+        message.uid, message.state, message.text, keys, namespace, operator.own_tables
+    )
+    return FoundState(
+        name=meta.name,
+        kind=meta.kind.value,
+        serializer=meta.serializer,
+        version=meta.version,
+        type=meta.type_name,
+        expires=meta.expires,
+        declared=meta.declared,
+        values=[StateValue(held.namespace, held.key, held.values) for held in found],
+    )
+
+
+# ---- in the job manager --------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Read:
+    done: Done
+    deadline: Scheduled
+    left: int
+    problem: str = ""
+
+
+class StateReads:
+    """What was asked about the state of one job, and is not answered. In the job manager's loop.
+
+    Args:
+        run: the job.
+    """
+
+    def __init__(self, run: JobRun) -> None:
+        self._run = run
+        self._numbers = count(1)
+        self._open: dict[int, _Read] = {}
+
+    def ask(self, message: AskState, done: Done) -> None:
+        """Ask the subtask that has the key; ``done`` is called once, within ``message.within_s`` seconds."""
+        try:
+            attempts = self._attempts(message)
+        except (SluicewayError, ValueError) as error:
+            done(None, str(error))
+            return
+        number = next(self._numbers)
+        late = f"step {message.uid!r} has not answered within {message.within_s:g} s: it is in a call, or starting"
+        deadline = self._run.loop.post(lambda: self._end(number, None, late), message.within_s)
+        self._open[number] = _Read(done, deadline, len(attempts))
+        for attempt, keys in attempts.items():
+            self._run.resources.send(
+                self._run.master.place_of(attempt) or "",
+                ReadState(
+                    self._run.job,
+                    self._run.epoch,
+                    attempt,
+                    number,
+                    message.uid,
+                    message.state,
+                    message.key,
+                    list(map(KEY_SERIALIZER.dumps, keys)),
+                    message.namespace,
+                ),
+            )
+
+    def answered(self, message: StateRead) -> None:
+        """A task has answered. The first that has found something counts, else the last problem."""
+        read = self._open.get(message.number)
+        if read is None:
+            return
+        read.left -= 1
+        if message.found is not None or not read.left:
+            self._end(message.number, message.found, message.problem)
+
+    def _end(self, number: int, found: FoundState | None, problem: str) -> None:
+        read = self._open.pop(number, None)
+        if read is not None:
+            read.deadline.cancel()
+            read.done(found, problem)
+
+    def _attempts(self, message: AskState) -> dict[str, list[Any]]:
+        """By attempt, the keys that it may be asked for: one or two."""
+        vertex, node = _step(self._run.graph, message.uid)
+        if message.namespace:
+            json.loads(message.namespace)
+        found: dict[str, list[Any]] = {}
+        for key in key_candidates(message.key, key_type(getattr(node.step, "key", None))):
+            group = key_group(key, node.max_parallelism)
+            subtask = subtask_for_key_group(group, vertex.parallelism, node.max_parallelism)
+            execution = self._run.master.executions.subtask(vertex.id, subtask).current
+            if execution.state is not ExecutionState.RUNNING:
+                raise SluicewayError(
+                    f"subtask {subtask + 1} of step {message.uid!r} is {execution.state.value.lower()}: its state "
+                    "can be read live while it runs, else from the last checkpoint"
+                )
+            found.setdefault(execution.attempt_id, []).append(key)
+        return found
+
+
+def _step(graph: JobGraph, uid: str) -> tuple[JobVertex, StreamNode]:
+    steps = {node.uid: (vertex, node) for vertex in graph.vertices for node in vertex.nodes}
+    keyed = {name for name, (_, node) in steps.items() if getattr(node.step, "key", None) is not None}
+    if uid not in keyed:
+        raise choose("step with state of keys, with the uid", uid, keyed)
+    return steps[uid]

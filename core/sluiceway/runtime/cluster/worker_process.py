@@ -1,0 +1,488 @@
+"""A worker process: registers with the job manager, runs the tasks that it is given, and ends with it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from sluiceway.config.settings import Settings
+from sluiceway.connector import WriterContext
+from sluiceway.elements import CheckpointBarrier
+from sluiceway.engine import Services
+from sluiceway.errors import SerializationError
+from sluiceway.graph import ExecutionState
+from sluiceway.network.local_channel import LocalTransport
+from sluiceway.network.transport import NetworkTransport
+from sluiceway.runtime.cluster.channel_routing import RoutingTransport
+from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
+from sluiceway.runtime.cluster.log_files import WorkerLog
+from sluiceway.runtime.cluster.messages import (
+    AcknowledgeCheckpoint,
+    AnnounceWatermark,
+    AssignSplits,
+    CancelTask,
+    CheckpointOver,
+    DeclineCheckpoint,
+    DeployTasks,
+    Drained,
+    FoundState,
+    Heartbeat,
+    HoldResults,
+    JobEnded,
+    Logged,
+    Message,
+    NoMoreSplits,
+    ReadState,
+    Register,
+    ReportMetrics,
+    ReportTask,
+    ReportWatermark,
+    RequestSplit,
+    Results,
+    StateRead,
+    StopSource,
+    StopWorker,
+    SubmitJob,
+    TriggerCheckpoint,
+)
+from sluiceway.runtime.cluster.os_platform import Platform, Stream
+from sluiceway.runtime.cluster.pickling import dump, dump_error, load, load_error
+from sluiceway.runtime.cluster.remote_logs import RemoteLogHandler
+from sluiceway.runtime.cluster.state_queries import read_state
+from sluiceway.runtime.cluster.worker_launcher import WorkerConfig
+from sluiceway.runtime.failures.explanation import add_note, contained
+from sluiceway.runtime.jobmanager.job_metrics import TaskFigures
+from sluiceway.runtime.logging.engine_log import WARNING, log
+from sluiceway.runtime.task.snapshot import TaskSnapshot
+from sluiceway.runtime.taskmanager.local_recovery import keep_copies, with_local_copies
+from sluiceway.runtime.taskmanager.snapshot_writer import MemoryWriter, StorageWriter
+from sluiceway.runtime.taskmanager.task_manager import TaskManager
+from sluiceway.transport.buffers import NetworkBufferPool
+from sluiceway.transport.carrier import Carrier, CarrierContext
+
+__all__ = ["Program", "WorkerProcess"]
+
+HEARTBEAT_S: Final = 1.0
+METRICS_S: Final = 0.5
+
+_OF_JOBS: Final = (
+    DeployTasks,
+    CancelTask,
+    AssignSplits,
+    NoMoreSplits,
+    AnnounceWatermark,
+    StopSource,
+    TriggerCheckpoint,
+    CheckpointOver,
+    HoldResults,
+    ReadState,
+    JobEnded,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a worker needs of a job before its first task; ``path`` is where it finds the job's modules."""
+
+    name: str
+    settings: Settings
+    path: tuple[str, ...] = ()
+
+
+class _Master:
+    """The way from a job's tasks to its job master."""
+
+    def __init__(self, worker: WorkerProcess, job: str, epoch: int) -> None:
+        self._worker = worker
+        self._job = job
+        self._epoch = epoch
+
+    def report(self, attempt_id: str, state: ExecutionState, cause: BaseException | None) -> None:
+        if state.ended:
+            self._worker.send_metrics(self._job)
+        error = b"" if cause is None else dump_error(cause)
+        self._worker.send(ReportTask(self._job, self._epoch, attempt_id, state.value, error))
+        if state.ended:
+            self._worker.task_ended(self._job, attempt_id)
+
+    def request_split(self, vertex_id: int, subtask: int) -> None:
+        self._worker.send(RequestSplit(self._job, self._epoch, vertex_id, subtask))
+
+    def report_watermark(self, attempt_id: str, group: str, mark: int | None) -> None:
+        self._worker.send(ReportWatermark(self._job, self._epoch, attempt_id, group, mark))
+
+    def acknowledge(self, attempt_id: str, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
+        try:
+            taken = dump(snapshot)
+        except SerializationError as error:
+            self.decline(attempt_id, checkpoint_id, error)
+        else:
+            self._worker.send(AcknowledgeCheckpoint(self._job, self._epoch, attempt_id, checkpoint_id, taken))
+
+    def decline(self, attempt_id: str, checkpoint_id: int, cause: BaseException) -> None:
+        self._worker.send(DeclineCheckpoint(self._job, self._epoch, attempt_id, checkpoint_id, dump_error(cause)))
+
+    def drained(self, attempt_id: str) -> None:
+        self._worker.send(Drained(self._job, self._epoch, attempt_id))
+
+
+@dataclass(slots=True)
+class _JobHere:
+    epoch: int
+    tasks: TaskManager
+    master: _Master
+    handle: Callable[[int], _Handle]
+    copies: keep_copies
+    over: set[str] = field(default_factory=set)
+
+
+class WorkerProcess:
+    """The process, as an object: one loop, one control connection, any number of jobs.
+
+    Args:
+        config: what it was told.
+        sock: connected to the job manager.
+        services: what plugins give in this process.
+        platform: what comes from the operating system.
+        line: path of the socket on which it waits for the line to a job manager that has not started it.
+
+    Attributes:
+        network: its channels to other workers.
+        rejected: messages about jobs that are not here, or of another leader of one.
+        log: where it logs, with a level for each job; None: standard error.
+        left: whether the job manager is gone that has not told it to end.
+    """
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        sock: Stream,
+        services: Services,
+        platform: Platform | None = None,
+        line: str = "",
+    ) -> None:
+        self._config = config
+        self._clock = services.clock
+        self._platform = platform or Platform()
+        self._loop, self._poller = self._platform.loop(self._clock)
+        self._background = self._platform.background(self._loop)
+        self._loop.passed_on = ()  # no user's function ends a process that others run in
+        self._services = services
+        self.rejected = 0
+        self.left = False
+        self._line = line
+        self._epoch = config.epoch
+        self.log: WorkerLog | None = None
+        self._jobs: dict[str, _JobHere] = {}
+        self._unfit: dict[str, tuple[int, Exception]] = {}  # jobs that cannot run here, and why
+        self._addresses: dict[str, str] = {}
+        self._beats = 0
+        self._ended = False
+        secret = bytes.fromhex(config.secret)
+        self._carrier: Carrier = self._services.carrier(config.transport)
+        self._address = self._carrier.start(
+            CarrierContext(
+                worker=config.name,
+                directory=config.directory,
+                secret=secret,
+                watch=self._poller.keep,
+                unwatch=self._poller.drop,
+                soon=self._loop.soon,
+                accepted=lambda link: self.network.accepted(link),
+                later=lambda action, after_s: self._loop.at(self._clock.monotonic() + after_s, action),
+                warn=lambda text: log(WARNING, "workers", f"{config.name}: {text}"),
+            )
+        )
+        segments = self._carrier.segments(config.segments, config.segment_bytes)
+        self.network = NetworkTransport(
+            self._carrier,
+            NetworkBufferPool(segments),
+            self._addresses.__getitem__,
+            self._loop.soon,
+            dump_error,
+            load_error,
+        )
+        self._connection = Connection(
+            sock,
+            self._loop,
+            secret,
+            "worker",
+            peer_role="manager",
+            on_open=self._opened,
+            on_message=self._message,
+            on_closed=self._closed,
+        )
+
+    def run(self) -> None:
+        """Work until the job manager says that it is enough, or is gone."""
+        try:
+            self._loop.run()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Free everything; the loop has ended."""
+        self._background.close()
+        for job in self._jobs.values():
+            job.tasks.close()
+        self.network.close()
+        self._poller.close()
+
+    def mail(self, action: Callable[[], None]) -> None:
+        """Have something called in the loop's thread. From any thread."""
+        self._loop.mail(action)
+
+    def send(self, message: Message) -> None:
+        """Tell the job manager something."""
+        self._connection.send(message)
+
+    def tell_lines(self) -> WorkerLog:
+        """Tell the job manager what this process logs and prints from now on."""
+        log = RemoteLogHandler(
+            self._config.name,
+            self._config.log_level,
+            lambda lines: self.send(Logged(lines)),
+            self.mail,
+            lambda: self._connection.backlog,
+        )
+        log.take_over()
+        return log
+
+    def task_ended(self, name: str, attempt_id: str) -> None:
+        """A task has ended; it is forgotten when all that it has sent is taken, and that is told."""
+        job = self._jobs.get(name)
+        if job is not None:
+            job.over.add(attempt_id)
+
+    def send_metrics(self, name: str) -> list[TaskFigures]:
+        """Send the figures of a job's tasks here; which they are."""
+        job = self._jobs.get(name)
+        if job is None:
+            return []
+        figures = [TaskFigures.of(task, self._config.name) for task in job.tasks.tasks]
+        self.send(ReportMetrics(name, job.epoch, dump(figures)))
+        return figures
+
+    # ---- the connection -------------------------------------------------------------------------------------
+
+    def _opened(self, connection: Connection) -> None:
+        c = self._config
+        told = Register(c.name, os.getpid(), c.slots, self._address, self._epoch, self._line, c.transport)
+        connection.send(told)
+        self._beat()
+        self._measure()
+
+    def _closed(self, connection: Connection, why: ConnectionLostError | None) -> None:
+        """Without its job manager a worker has nothing to do: its tasks end, and so does the loop."""
+        self._ended = True
+        self.left = why is not None
+        for job in self._jobs.values():
+            job.tasks.cancel_all()
+
+    def _beat(self) -> None:
+        if not self._ended:
+            self._beats += 1
+            self.send(Heartbeat(self._beats))
+            self._loop.at(self._clock.monotonic() + HEARTBEAT_S, self._beat)
+
+    def _measure(self) -> None:
+        if not self._ended:
+            for name, job in self._jobs.items():
+                taken = {f.attempt_id for f in self.send_metrics(name) if not f.metrics.buffers_in_use}
+                for attempt_id in job.over & taken:
+                    job.over.discard(attempt_id)
+                    job.tasks.drop(attempt_id)
+            self._loop.at(self._clock.monotonic() + METRICS_S, self._measure)
+
+    def _message(self, connection: Connection, message: Message) -> None:
+        if getattr(message, "epoch", self._epoch) < self._epoch:
+            self.rejected += 1  # of a job manager that is none any more, whatever it is about
+        elif isinstance(message, StopWorker):
+            connection.close()
+        elif isinstance(message, SubmitJob):
+            self._contained(message)
+        elif isinstance(message, _OF_JOBS):
+            job = self._jobs.get(message.job)
+            if job is None and self._is_about_unfit(message):
+                return
+            if job is None or message.epoch != job.epoch:
+                self.rejected += 1
+            else:
+                self._about(job, message)
+
+    def _about(
+        self,
+        job: _JobHere,
+        message: DeployTasks
+        | CancelTask
+        | AssignSplits
+        | NoMoreSplits
+        | AnnounceWatermark
+        | StopSource
+        | TriggerCheckpoint
+        | CheckpointOver
+        | HoldResults
+        | ReadState
+        | JobEnded,
+    ) -> None:
+        match message:
+            case ReadState():
+                self._read_state(job, message)
+            case DeployTasks():
+                self._addresses.update(message.peers)
+                self._deploy(job, message)
+            case CancelTask():
+                job.tasks.cancel(message.attempt)
+            case AssignSplits():
+                self._assign(job, message)
+            case NoMoreSplits():
+                job.tasks.no_more_splits(message.attempt)
+            case AnnounceWatermark():
+                job.tasks.announce_watermark(message.attempt, message.mark)
+            case StopSource():
+                job.tasks.stop_source(message.attempt)
+            case TriggerCheckpoint():
+                m = message
+                barrier = CheckpointBarrier(m.checkpoint, m.timestamp_ms, m.savepoint, m.stops, m.aligned_ms)
+                job.tasks.trigger_checkpoint(m.attempt, barrier)
+            case CheckpointOver():
+                tell = job.tasks.checkpoint_completed if message.completed else job.tasks.checkpoint_aborted
+                tell(message.attempts, message.checkpoint)
+            case HoldResults():
+                job.handle(message.number).hold(message.hold)
+            case JobEnded():
+                self._drop(message.job, job)
+
+    def _deploy(self, job: _JobHere, message: DeployTasks) -> None:
+        try:
+            deployments = load(message.deployments, job.handle)
+        except BaseException as raised:  # modules of the user are imported here
+            error = contained(raised, "a module")
+            add_note(error, f"while {self._config.name} unpacked the steps that it was sent")
+            if isinstance(error, ImportError) and self._config.tells:
+                where = f"on {platform.node()}, by {sys.executable}"
+                add_note(error, f"{where}: install it there, or have it sent along, as with --py-files of Spark")
+            for attempt in message.attempts:
+                job.master.report(attempt, ExecutionState.FAILED, error)
+        else:
+            job.tasks.deploy(deployments)
+
+    def _read_state(self, job: _JobHere, message: ReadState) -> None:
+        def done(found: FoundState | None, problem: str) -> None:
+            self.send(StateRead(message.job, message.epoch, message.attempt, message.number, found, problem))
+
+        read_state(job.tasks, message, done)
+
+    def _assign(self, job: _JobHere, message: AssignSplits) -> None:
+        try:
+            splits = load(message.splits)
+        except BaseException as raised:
+            error = contained(raised, "a split")
+            add_note(error, f"while {self._config.name} unpacked the splits that it was sent")
+            job.tasks.cancel(message.attempt)
+            job.master.report(message.attempt, ExecutionState.FAILED, error)
+        else:
+            job.tasks.assign_splits(message.attempt, splits)
+
+    def _use_log_level(self, job: str, level: str | None) -> None:
+        if self.log is not None:
+            self.log.use_level(job, level)
+            logging.getLogger().setLevel(self.log.lowest)
+
+    def _drop(self, name: str, job: _JobHere) -> None:
+        self._use_log_level(name, None)
+        del self._jobs[name]
+        job.tasks.cancel_all()
+        job.tasks.close()
+        job.copies.close()
+
+    def _contained(self, message: SubmitJob) -> None:
+        """Take on a job; what is wrong with it fails its tasks here, and nothing else."""
+        try:
+            self._submit(message)
+        except BaseException as raised:
+            error = contained(raised, "a module")
+            add_note(error, f"while {self._config.name} made ready for job {message.job!r}")
+            self._unfit[message.job] = message.epoch, error
+
+    def _is_about_unfit(self, message: Message) -> bool:
+        """Whether a message is about a job that cannot run here; its tasks have failed then."""
+        unfit = self._unfit.get(getattr(message, "job", ""))
+        if unfit is None or getattr(message, "epoch", None) != unfit[0]:
+            return False
+        if isinstance(message, DeployTasks):
+            master = _Master(self, message.job, message.epoch)
+            for attempt in message.attempts:
+                master.report(attempt, ExecutionState.FAILED, unfit[1])
+        elif isinstance(message, JobEnded):
+            del self._unfit[message.job]
+        return True
+
+    def _submit(self, message: SubmitJob) -> None:
+        self._unfit.pop(message.job, None)
+        before = self._jobs.get(message.job)
+        if before is not None:
+            if message.epoch <= before.epoch:
+                self.rejected += 1
+                return
+            self._drop(message.job, before)
+        self._epoch = message.epoch
+        program: Program = load(message.program)
+        self._use_log_level(message.job, program.settings.log_level)
+        sys.path += [entry for entry in program.path if entry not in sys.path]
+        master = _Master(self, message.job, message.epoch)
+        location = program.settings.checkpoints
+        storage = None
+        if location is not None:
+            storage = with_local_copies(self._services.checkpoint_storage(location), program.settings)
+        copies = keep_copies(storage, program.settings, Path(self._config.directory))
+        transport = RoutingTransport(self._config.name, LocalTransport(), self.network)
+        tasks = TaskManager(
+            self._loop,
+            transport,
+            self._services.state_backend(program.settings.state_backend),
+            self._services,
+            self._platform.event_loop(),
+            master,
+            MemoryWriter() if storage is None else StorageWriter(storage),
+            self._background,
+        )
+        handles: dict[int, _Handle] = {}
+
+        def handle(number: int) -> _Handle:
+            if number not in handles:
+                handles[number] = _Handle(self, message.job, message.epoch, number)
+            return handles[number]
+
+        self._jobs[message.job] = _JobHere(message.epoch, tasks, master, handle, copies)
+
+
+class _Handle:
+    """In a worker, what stands for an object of the program that collects results."""
+
+    def __init__(self, worker: WorkerProcess, job: str, epoch: int, number: int) -> None:
+        self._worker = worker
+        self._job = job
+        self._epoch = epoch
+        self._number = number
+
+        self.full = False
+        self.writers: list[WriterContext] = []
+
+    def _extend(self, values: Sequence[Any]) -> None:
+        self._worker.send(Results(self._job, self._epoch, self._number, dump(list(values))))
+
+    put = _extend
+
+    def hold(self, hold: bool) -> None:
+        """The program has enough for now, or wants more."""
+        self.full = hold
+        if not hold:
+            for context in self.writers:
+                context.wake()

@@ -1,0 +1,1 @@
+"""Texts of failures: record, step and subtask added to an exception, within bounds."""

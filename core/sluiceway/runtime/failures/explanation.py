@@ -1,0 +1,158 @@
+"""What is added to an exception so that its reader knows which record of which step it was about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Final
+
+from sluiceway.errors import FunctionContractError
+from sluiceway.record_errors import MISSING, Fault, locate, shown
+from sluiceway.runtime.failures.error_texts import LIMIT_S, describe, within
+
+__all__ = ["NOTED", "add_note", "close_each", "contained", "explain_failure", "stand_in"]
+
+NOTED: Final = "_sluiceway_noted"
+"""Attribute of exceptions that have notes about step and record."""
+
+
+def explain_failure(
+    error: BaseException, *, vertex: str, step: str, subtask: int, parallelism: int
+) -> BaseException:
+    """Add notes that name step, subtask, record, key and timestamp; return the error to raise.
+
+    That is the error itself, with its own traceback, except where the engine's loop stumbled over what a
+    user's function returned: then it is a FunctionContractError that says so.
+
+    Args:
+        error: what was raised.
+        vertex: name of the chain.
+        step: name of the step that is at fault if the traceback does not tell.
+        subtask: index of the subtask.
+        parallelism: how many there are.
+    """
+    if getattr(error, NOTED, False):
+        return error
+    fault = locate(error.__traceback__)
+    if fault is not None and _is_wrong_return(error, fault):
+        step_name = fault.step or step
+        error = FunctionContractError(
+            f"the function of step {step_name!r} returned {shown(fault.returned, 100)} "
+            f"({type(fault.returned).__name__}), which cannot be iterated over: flat_map needs a list, "
+            "a generator or another iterable; for one record out per record in use map"
+        )
+    if not isinstance(getattr(error, "__notes__", []), list):
+        error.__notes__ = []  # somebody's own attribute, to which nothing can be added
+    where = _where(fault, vertex, step, subtask, parallelism)
+    # The repr of a record may take long, or for ever.
+    about = within(LIMIT_S, lambda: list(_record(fault)), lambda _: ["record: cannot be shown"])
+    for note in (where, *about):
+        add_note(error, note)
+    with suppress(Exception):
+        setattr(error, NOTED, True)
+    return error
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Add a note to an exception, unless it is one that refuses that."""
+    with suppress(Exception):
+        error.add_note(note)
+
+
+def _is_wrong_return(error: BaseException, fault: Fault) -> bool:
+    # The type itself, as a subclass is somebody's own: a FunctionContractError says more already.
+    if type(error) is not TypeError or not fault.innermost or fault.returned is MISSING:
+        return False
+    try:
+        iter(fault.returned)
+    except TypeError:
+        return True
+    return False
+
+
+def _where(fault: Fault | None, vertex: str, step: str, subtask: int, parallelism: int) -> str:
+    step = (fault.step if fault is not None else None) or step
+    chain = "" if step == vertex else f" of {vertex!r}"
+    return f"in step {step!r}{chain}, subtask {subtask + 1} of {parallelism}"
+
+
+def _record(fault: Fault | None) -> Iterable[str]:
+    if fault is None:
+        return
+    if fault.value is not MISSING:
+        yield f"record: {shown(fault.value)}"
+    if fault.key is not MISSING:
+        yield f"key: {shown(fault.key)}"
+    if fault.timestamp is not MISSING and fault.timestamp is not None:
+        yield f"timestamp: {fault.timestamp} ms"
+
+
+def stand_in(error: BaseException, step: str) -> Exception:
+    """Return an :class:`Exception` itself, and for any other, such as ``SystemExit``, the error to raise instead.
+
+    Args:
+        error: it.
+        step: name of the step that is at fault if the traceback does not tell.
+    """
+    if isinstance(error, Exception):
+        return error
+    fault = locate(error.__traceback__)
+    at = (fault.step if fault is not None else None) or step
+    instead = FunctionContractError(
+        f"the function of step {at!r} raised {_call_of(error)}, which is meant to end a process: raise another"
+        " exception to fail the job"
+    ).with_traceback(error.__traceback__)
+    instead.__cause__ = error
+    return instead
+
+
+def contained(error: BaseException, what: str) -> Exception:
+    """Return the error itself if it is an :class:`Exception`, else one that says what raised it.
+
+    Args:
+        error: raised outside of a task.
+        what: whose code raised it.
+    """
+    if isinstance(error, Exception):
+        return error
+    instead = FunctionContractError(
+        f"{what} raised {_call_of(error)}, which is meant to end a process: raise another exception to fail the"
+        " job"
+    ).with_traceback(error.__traceback__)
+    instead.__cause__ = error
+    return instead
+
+
+def _call_of(error: BaseException) -> str:
+    name, _, text = describe(error, 200).partition(": ")
+    return f"{name}({text})"
+
+
+def close_each(
+    closes: Iterable[tuple[str, Callable[[], None]]],
+    cause: BaseException | None,
+    explained: Callable[[BaseException, str], BaseException],
+    passed_on: tuple[type[BaseException], ...] = (KeyboardInterrupt,),
+) -> BaseException | None:
+    """Close everything once; an error in closing never hides the first one.
+
+    Args:
+        closes: pairs of a step's name and what closes it.
+        cause: why the task ends; None: nothing is wrong.
+        explained: an exception with notes, for the name of the step.
+        passed_on: kinds of exceptions that end this at once.
+
+    Returns:
+        the cause, or what closing has raised first if there was none.
+    """
+    for step, close in closes:
+        try:
+            close()
+        except BaseException as error:
+            if isinstance(error, passed_on):
+                raise
+            if cause is None:
+                cause = explained(stand_in(error, step), step)
+            else:
+                add_note(cause, f"while closing step {step!r} after that: {describe(error)}")
+    return cause

@@ -1,0 +1,485 @@
+"""The checkpoint coordinator: when checkpoints are taken, when they are complete, and when they are given up."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from random import Random
+from typing import Any, Final, Protocol
+
+from sluiceway.clock import Clock
+from sluiceway.elements import CheckpointBarrier
+from sluiceway.errors import CheckpointFailedError
+from sluiceway.runtime.jobmanager.checkpoint_records import (
+    CheckpointPolicy,
+    CheckpointRecord,
+    CompletedCheckpoint,
+    Participants,
+    SavepointRequest,
+    Subtask,
+)
+from sluiceway.runtime.jobmanager.notification_retry import NotificationRetry
+from sluiceway.runtime.loop.tasklet import Scheduled
+from sluiceway.runtime.task.snapshot import TaskSnapshot
+
+__all__ = [
+    "CheckpointCoordinator",
+    "CheckpointPolicy",
+    "CheckpointRecord",
+    "CheckpointedJob",
+    "CompletedCheckpoint",
+    "Participants",
+    "SavepointRequest",
+    "Subtask",
+]
+
+_HISTORY: Final = 32
+_AGAIN_MS: Final = 1000
+"""A final checkpoint that has failed is tried again after the interval, or after so long if that is less."""
+
+
+class CheckpointedJob(Protocol):
+    """What a coordinator knows of the job, and does with it. Calls return at once."""
+
+    def participants(self) -> Participants | None:
+        """Who would take part now; None: not all tasks are running."""
+
+    def empty_final_snapshot(self, where: Subtask) -> TaskSnapshot | None:
+        """What stands for a subtask that has finished and is in no checkpoint; None: it has had state."""
+
+    def enumerators(self, checkpoint_id: int) -> dict[str, Any]:
+        """What the enumerators of the sources have to say, just before the sources are triggered."""
+
+    def trigger(self, attempt_id: str, barrier: CheckpointBarrier) -> None:
+        """Begin a checkpoint in a task."""
+
+    def store(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
+        """Keep it. Calls ``stored``, now or later in this thread: with None, or with why that was not possible."""
+
+    def discard(self, checkpoint: CompletedCheckpoint) -> None:
+        """A completed checkpoint is not needed any more."""
+
+    def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
+        """What a task has done for a checkpoint was in vain."""
+
+    def completed(self, checkpoint: CompletedCheckpoint, record: CheckpointRecord) -> None:
+        """Tell all tasks that a checkpoint is complete, but not of a savepoint that the job goes on after."""
+
+    def aborted(self, checkpoint_id: int, cause: BaseException, failures: int) -> None:
+        """Tell all tasks that a checkpoint is given up, as the so many-th in a row; 0: it does not count."""
+
+    def remind(self, attempt_ids: list[str], checkpoint_id: int, completed: bool) -> None:
+        """Tell these tasks again that a checkpoint is complete, or given up."""
+
+    def fail(self, cause: BaseException) -> None:
+        """Too many checkpoints have failed."""
+
+
+class _Pending:
+    def __init__(self, checkpoint_id: int, timestamp_ms: int, began: float, who: Participants) -> None:
+        self.id = checkpoint_id
+        self.timestamp_ms = timestamp_ms
+        self.began = began
+        self.attempts = frozenset(who.running)
+        self.waits_for = dict(who.running)
+        self.tasks: dict[Subtask, TaskSnapshot] = {}
+        self.finished: Mapping[Subtask, TaskSnapshot] = {}
+        self.drained: set[str] = set()
+        self.enumerators: Mapping[str, Any] = {}
+        self.storing = False
+        self.request: SavepointRequest | None = None
+        self.savepoint = ""
+        self.expiry: Scheduled | None = None
+
+
+class CheckpointCoordinator:
+    """Takes the checkpoints of one job. All calls in the job master's thread; a state machine without a clock.
+
+    A checkpoint is pending until every running subtask has acknowledged it. When it is stored it is completed:
+    older ones that are pending are given up, and completed ones beyond those to be kept are discarded. It fails
+    when a task declines it, when it takes too long, and when it cannot be stored. A task's end by failure, too,
+    ends what is pending, but that is no failure of the checkpoint.
+
+    A savepoint is taken when it is asked for, with nothing else under way. It is no checkpoint to go on from after
+    a failure, since whoever asked for it may delete it; that it fails is no failure of the job; and sinks commit
+    nothing for it, unless the job ends with it.
+
+    When all tasks that still run have come to the end of their input a checkpoint is taken at once: the tasks
+    wait for it in order to finish.
+
+    Args:
+        policy: when.
+        clock: for time stamps and durations.
+        random: draws the time of the first one.
+        job: the job.
+        later: has something called in this thread after a delay in seconds, unless it is cancelled.
+        first_id: the number of the first checkpoint.
+
+    Attributes:
+        history: the last checkpoints, oldest first.
+        late: acknowledgements that came for a checkpoint that was over.
+    """
+
+    def __init__(
+        self,
+        policy: CheckpointPolicy,
+        clock: Clock,
+        random: Random,
+        job: CheckpointedJob,
+        later: Callable[[Callable[[], None], float], Scheduled],
+        first_id: int = 1,
+    ) -> None:
+        self.history: deque[CheckpointRecord] = deque(maxlen=_HISTORY)
+        self.late = 0
+        self._policy = policy
+        self._clock = clock
+        self._random = random
+        self._job = job
+        self._later = later
+        self._next_id = first_id
+        self._pending: dict[int, _Pending] = {}
+        self._kept: list[CompletedCheckpoint] = []
+        self._wanted = False
+        self._requests: deque[tuple[SavepointRequest, Scheduled]] = deque()
+        self._stopped = True
+        self._over = False
+        self._forgotten = False
+        self._earliest = 0.0
+        self._interval: Scheduled | None = None
+        self._asked_at = 0.0
+        self._asked: Scheduled | None = None
+        self._failures = 0
+        self._drained: set[str] = set()
+        self._leaving: set[str] = set()
+        self._reminders = NotificationRetry(later, job.remind)
+        self._answered: dict[int, set[str]] = {}
+
+    @property
+    def latest(self) -> CompletedCheckpoint | None:
+        """What the job would go on from; None: from its beginning."""
+        return self._kept[-1] if self._kept else None
+
+    @property
+    def pending(self) -> tuple[int, ...]:
+        """The checkpoints that are under way."""
+        return tuple(self._pending)
+
+    def go_on(self, completed: Iterable[CompletedCheckpoint], next_id: int) -> None:
+        """Before :meth:`start`: an earlier coordinator of the job has completed these, oldest first."""
+        self._kept = list(completed)
+        self._next_id = next_id
+
+    # ---- when -----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Take checkpoints from now on; the first after a random part of the interval."""
+        self._stopped = False
+        if self._policy.interval_ms:
+            self._call_at_interval(self._policy.interval_ms * self._random.random())
+
+    def stop(self) -> None:
+        """Take none any more. One that all have acknowledged is still completed."""
+        self._stopped = self._over = True
+        for timer in (self._interval, self._asked):
+            if timer is not None:
+                timer.cancel()
+        for pending in list(self._pending.values()):
+            if not pending.storing:
+                self._abort(pending, CheckpointFailedError("the job has ended"), counts=False)
+        while self._requests:
+            self._next_request().done("", CheckpointFailedError("the job has ended"))
+
+    def forget(self) -> None:
+        """Release all state, at once or when what is being stored is: the job has ended and restores nothing."""
+        self._forgotten = True
+        self._reminders.stop()
+        self.look()
+
+    def _call_at_interval(self, delay_ms: float) -> None:
+        self._interval = self._later(self._due, delay_ms / 1000)
+
+    def _due(self) -> None:
+        if not self._stopped:
+            self._wanted = True
+            self._call_at_interval(self._policy.interval_ms)
+            self.look()
+
+    def savepoint(self, request: SavepointRequest) -> None:
+        """Take a savepoint, as soon as no checkpoint is under way and all tasks are running."""
+        if self._over:
+            request.done("", CheckpointFailedError("the job has ended"))
+            return
+        patience = self._later(lambda: self._waited_enough(request), self._policy.timeout_ms / 1000)
+        self._requests.append((request, patience))
+        self.look()
+
+    def _next_request(self) -> SavepointRequest:
+        request, patience = self._requests.popleft()
+        patience.cancel()
+        return request
+
+    def _waited_enough(self, request: SavepointRequest) -> None:
+        self._requests = deque(waiting for waiting in self._requests if waiting[0] is not request)
+        why = f"not all tasks were running for {self._policy.timeout_ms / 1000:g} s, or others were under way"
+        request.done("", CheckpointFailedError(why))
+        self.look()
+
+    def _look_for_savepoint(self) -> None:
+        who = self._job.participants()
+        if self._pending or who is None or not self._may_take(who):
+            return
+        request = self._next_request()
+        known = {} if self.latest is None else self.latest.tasks
+        finished = {where: known.get(where) or self._job.empty_final_snapshot(where) for where in who.finished}
+        if None in finished.values():
+            gone = "a task has finished, and its state is in no checkpoint: give the job a checkpoint-interval"
+            request.done("", CheckpointFailedError(gone))
+            self.look()
+        else:
+            left = {where: snapshot for where, snapshot in finished.items() if snapshot is not None}
+            self._trigger(who, self._clock.monotonic(), request, left)
+
+    def _may_take(self, who: Participants) -> bool:
+        return bool(who.running) and not any(attempt in self._leaving for attempt in who.running)
+
+    def look(self) -> None:
+        """Something has changed: trigger what is wanted, as soon as everything allows it."""
+        if self._forgotten and not self._pending:
+            self._kept.clear()
+            self._answered.clear()
+        if self._stopped or any(p.request for p in self._pending.values()):
+            return
+        if self._requests:
+            self._look_for_savepoint()
+            return
+        if len(self._pending) >= self._policy.max_concurrent:
+            return
+        if not self._wanted and not self._drained:
+            return
+        who = self._job.participants()
+        if who is None or not self._may_take(who):
+            return
+        last = not self._pending and all(attempt in self._drained for attempt in who.running)
+        if not last and not self._wanted:
+            return
+        now = self._clock.monotonic()
+        if now < self._earliest and not (last and self._failures == 0):
+            self._look_at(self._earliest, now)
+            return
+        self._trigger(who, now, aligned_ms=-1 if last else self._policy.aligned_ms)
+
+    def _look_at(self, when: float, now: float) -> None:
+        if self._asked is None or not self._asked.pending or when < self._asked_at:
+            if self._asked is not None:
+                self._asked.cancel()
+            self._asked_at = when
+            self._asked = self._later(self.look, when - now)
+
+    def _trigger(
+        self,
+        who: Participants,
+        now: float,
+        request: SavepointRequest | None = None,
+        finished: Mapping[Subtask, TaskSnapshot] | None = None,
+        aligned_ms: int = -1,
+    ) -> None:
+        pending = _Pending(self._next_id, self._clock.now_ms(), now, who)
+        if request is None:
+            self._wanted = False
+        else:
+            pending.request = request
+            pending.savepoint = request.location(pending.id, pending.timestamp_ms)
+        self._next_id += 1
+        latest = self.latest
+        if finished is not None:
+            pending.finished = finished
+        elif who.finished and latest is not None:
+            known = (where for where in who.finished if where in latest.tasks)
+            pending.finished = {where: latest.tasks[where].without_in_flight() for where in known}
+        self._pending[pending.id] = pending
+        self._answered[pending.id] = set()
+        self._answered.pop(pending.id - _HISTORY, None)
+        self.history.append(CheckpointRecord(pending.id, pending.timestamp_ms, savepoint=pending.savepoint))
+        try:
+            pending.enumerators = self._job.enumerators(pending.id)
+        except Exception as error:
+            self._abort(pending, error, counts=True)
+            return
+        stops = request is not None and request.stops
+        barrier = CheckpointBarrier(pending.id, pending.timestamp_ms, pending.savepoint, stops, aligned_ms)
+        pending.expiry = self._later(lambda: self._time_is_up(pending), self._policy.timeout_ms / 1000)
+        for attempt_id in who.first:
+            self._job.trigger(attempt_id, barrier)
+
+    # ---- what tasks say -------------------------------------------------------------------------------------
+
+    def acknowledge(self, attempt_id: str, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
+        """A task has done its part; too late, it was in vain; for the second time, it is nothing new."""
+        self._reminders.heard_from(attempt_id, checkpoint_id)
+        pending = self._pending.get(checkpoint_id)
+        where = None if pending is None else pending.waits_for.pop(attempt_id, None)
+        # What is not known any more may be part of what is kept: it is left to the collection of orphans.
+        answered = self._answered.get(checkpoint_id)
+        if pending is None or where is None or answered is None:
+            self.late += 1
+            if answered is not None and attempt_id not in answered:
+                answered.add(attempt_id)
+                self._job.discard_part(checkpoint_id, snapshot)
+            return
+        answered.add(attempt_id)
+        pending.tasks[where] = snapshot
+        if snapshot.drained:
+            pending.drained.add(attempt_id)
+        if not pending.waits_for:
+            self._store(pending)
+
+    def decline(self, attempt_id: str, checkpoint_id: int, cause: BaseException) -> None:
+        """A task does not take part."""
+        pending = self._pending.get(checkpoint_id)
+        if pending is not None and attempt_id in pending.waits_for:
+            self._abort(pending, cause, counts=True)
+
+    def drained(self, attempt_id: str) -> None:
+        """A task has come to the end of its input, and waits for a checkpoint."""
+        self._drained.add(attempt_id)
+        self.look()
+
+    def task_ended(self, attempt_id: str, *, failed: bool) -> None:
+        """A task has ended; if not by itself, what it has not acknowledged will never be complete."""
+        self._drained.discard(attempt_id)
+        self._leaving.discard(attempt_id)
+        self._reminders.heard_from(attempt_id)
+        ended = CheckpointFailedError("a task has ended before it was complete")
+        for pending in list(self._pending.values()):
+            # A savepoint that is stored now is behind what the job goes back to.
+            vain = failed and (pending.request is not None or not pending.storing)
+            if vain or attempt_id in pending.waits_for:
+                self._abort(pending, ended, counts=False)
+        self.look()
+
+    def restarting(self) -> None:
+        """Tasks begin anew, from :attr:`latest`: what was not complete by now must not become it."""
+        for pending in list(self._pending.values()):
+            self._abort(pending, CheckpointFailedError("tasks have begun anew before it was stored"), counts=False)
+
+    # ---- the end of one -------------------------------------------------------------------------------------
+
+    def _store(self, pending: _Pending) -> None:
+        pending.storing = True
+        tasks = {**pending.finished, **pending.tasks}
+        stops = pending.request is not None and pending.request.stops
+        checkpoint = CompletedCheckpoint(
+            pending.id,
+            pending.timestamp_ms,
+            tasks,
+            pending.enumerators,
+            pending.savepoint,
+            stops,
+            tuple(record.entry() for record in self.history if record.checkpoint_id < pending.id),
+        )
+        self._job.store(checkpoint, lambda problem: self._stored(pending, checkpoint, problem))
+
+    def _stored(self, pending: _Pending, checkpoint: CompletedCheckpoint, problem: BaseException | None) -> None:
+        if pending.id not in self._pending:
+            # Given up while it was being stored: only now can it be undone.
+            if problem is None:
+                self._job.discard(checkpoint)
+            else:
+                self._discard_parts(pending)
+            return
+        if problem is not None:
+            pending.storing = False
+            self._abort(pending, problem, counts=True)
+            return
+        if pending.request is not None:
+            self._saved(pending, pending.request, checkpoint)
+            return
+        subsumed = CheckpointFailedError(f"checkpoint {pending.id} was complete before it")
+        for older in [p for p in self._pending.values() if p.id < pending.id]:
+            self._abort(older, subsumed, counts=False)
+        self._drop(pending)
+        self._failures = 0
+        self._leaving |= pending.drained
+        self._kept.append(checkpoint)
+        self._ended()
+        record = self._record(pending, "completed")
+        self._job.completed(checkpoint, record)
+        self._reminders.expect(pending.drained, pending.id, completed=True)
+        while len(self._kept) > self._policy.retained:
+            self._job.discard(self._kept.pop(0))
+        self.look()
+
+    def _saved(self, pending: _Pending, request: SavepointRequest, checkpoint: CompletedCheckpoint) -> None:
+        self._drop(pending)
+        self._job.completed(checkpoint, self._record(pending, "completed"))
+        request.done(pending.savepoint, None)
+        if request.stops:
+            self._reminders.expect(pending.attempts, pending.id, completed=True)
+            self.stop()
+        self.look()
+
+    def _drop(self, pending: _Pending) -> None:
+        """Forget a checkpoint that is over: its timer would keep its snapshots until the timeout."""
+        del self._pending[pending.id]
+        if pending.expiry is not None:
+            pending.expiry.cancel()
+
+    def _time_is_up(self, pending: _Pending) -> None:
+        late = len(pending.waits_for)
+        missing = f"{late} of {late + len(pending.tasks)} subtasks had not acknowledged it"
+        if pending.storing:
+            missing = "it was not stored"
+        timeout_s = self._policy.timeout_ms / 1000
+        self._abort(pending, CheckpointFailedError(f"after {timeout_s:g} s {missing}"), counts=True)
+
+    def _abort(self, pending: _Pending, cause: BaseException, *, counts: bool) -> None:
+        self._drop(pending)
+        if not pending.storing:
+            self._discard_parts(pending)
+        self._ended()
+        self._record(pending, "failed", f"{cause}" or type(cause).__name__)
+        counts = counts and pending.request is None
+        self._failures += counts
+        self._job.aborted(pending.id, cause, self._failures if counts else 0)
+        if pending.request is not None:
+            if pending.request.stops:
+                self._reminders.expect(pending.attempts, pending.id, completed=False)
+            pending.request.done("", cause)
+        elif counts:
+            again_ms = min(self._policy.interval_ms, _AGAIN_MS)
+            self._earliest = max(self._earliest, self._clock.monotonic() + again_ms / 1000)
+            if self._failures > self._policy.tolerated_failures and not self._stopped:
+                self._fail(pending.id, cause)
+        self.look()
+
+    def _discard_parts(self, pending: _Pending) -> None:
+        for snapshot in pending.tasks.values():
+            self._job.discard_part(pending.id, snapshot)
+
+    def _fail(self, checkpoint_id: int, cause: BaseException) -> None:
+        failures, self._failures = self._failures, 0
+        error = CheckpointFailedError(
+            f"checkpoint {checkpoint_id} has failed: {cause}. That makes {failures} in a row, and "
+            f"checkpoint-tolerated-failures is {self._policy.tolerated_failures}"
+        )
+        error.__cause__ = cause
+        self._job.fail(error)
+
+    def _ended(self) -> None:
+        pause_s = self._policy.min_pause_ms / 1000
+        self._earliest = max(self._earliest, self._clock.monotonic() + pause_s)
+
+    def _record(self, pending: _Pending, status: str, reason: str = "") -> CheckpointRecord:
+        record = next((r for r in self.history if r.checkpoint_id == pending.id), None)
+        if record is None:
+            record = CheckpointRecord(pending.id, pending.timestamp_ms, savepoint=pending.savepoint)
+        record.duration_ms = round((self._clock.monotonic() - pending.began) * 1000)
+        record.status, record.reason = status, reason
+        record.size = sum(snapshot.size for snapshot in pending.tasks.values())
+        record.tasks = {where: _without_state(snapshot) for where, snapshot in pending.tasks.items()}
+        return record
+
+
+def _without_state(snapshot: TaskSnapshot) -> TaskSnapshot:
+    return replace(snapshot, operators=(), entry=None, in_flight=(), size_alone=snapshot.size)

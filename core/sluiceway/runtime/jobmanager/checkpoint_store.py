@@ -1,0 +1,393 @@
+"""Keeping completed checkpoints in a storage, from which they can be read when everything else is gone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from importlib.metadata import version
+from typing import Final
+
+import msgspec
+
+from sluiceway.checkpoint import (
+    CHECKPOINT,
+    METADATA,
+    SAVEPOINT,
+    CheckpointDirectory,
+    CheckpointMetadata,
+    Section,
+    StateReader,
+    StepEntry,
+    SubtaskEntry,
+    VertexEntry,
+    encode_metadata,
+    load_metadata,
+    read_in_flight,
+    read_operators,
+    shared_files,
+    split_location,
+    with_rows,
+    write_enumerators,
+    write_subtask,
+)
+from sluiceway.checkpoint_storage import CheckpointStorage
+from sluiceway.clock import Clock
+from sluiceway.errors import CheckpointError
+from sluiceway.graph import JobGraph, JobVertex
+from sluiceway.operators import OperatorSnapshot
+from sluiceway.runtime.jobmanager.checkpoint_coordinator import CompletedCheckpoint
+from sluiceway.runtime.jobmanager.job_checkpoints import CompletedCheckpointStore, MemoryCheckpointStore
+from sluiceway.runtime.jobmanager.recovery import Recovered
+from sluiceway.runtime.jobmanager.resume import note_stop
+from sluiceway.runtime.logging.engine_log import WARNING, log
+from sluiceway.runtime.loop.blocking_io import Background
+from sluiceway.runtime.task.snapshot import JobSnapshot, TaskSnapshot
+from sluiceway.state import KeyedSnapshot, StateBackend
+
+__all__ = ["SavepointCheckpointStore", "StorageCheckpointStore", "checkpoint_store_of"]
+
+
+_EVER: Final = 1 << 62
+"""Later than any file was written."""
+
+
+def checkpoint_store_of(
+    storage: CheckpointStorage | None,
+    graph: JobGraph,
+    job_id: str,
+    clock: Clock,
+    seed: int,
+    background: Background,
+    recovered: Recovered | None = None,
+) -> CompletedCheckpointStore:
+    """Keeps the checkpoints of one run in a directory of its own in the storage, or in memory if there is none.
+
+    A run that goes on under another job manager stays in its directory.
+    """
+    if storage is None:
+        return MemoryCheckpointStore()
+    name = re.sub(r"[^\w.-]+", "-", job_id).strip(".-") or "job"
+    path = recovered.path if recovered is not None else f"{name}-{clock.now_ms()}-{seed & 0xFFFF:04x}"
+    keeper = StorageCheckpointStore(CheckpointDirectory(storage, path), graph, job_id, clock, background)
+    for _, metadata in () if recovered is None else recovered.completed:
+        keeper.adopt(metadata)
+    return keeper
+
+
+class StorageCheckpointStore(CompletedCheckpointStore):
+    """Completes checkpoints of which the tasks have written their parts.
+
+    Called in the job master's thread; what blocks is done beside it.
+
+    Args:
+        directory: of the run.
+        graph: the job.
+        job_id: its id.
+        clock: for time stamps.
+        background: does what blocks.
+    """
+
+    def __init__(
+        self, directory: CheckpointDirectory, graph: JobGraph, job_id: str, clock: Clock, background: Background
+    ) -> None:
+        self.path = directory.path
+        self._directory = directory
+        self._graph = graph
+        self._job_id = job_id
+        self._clock = clock
+        self._background = background
+        self._metadata: dict[int, CheckpointMetadata] = {}
+        self._given_up: dict[int, set[str]] = {}
+
+    def adopt(self, metadata: CheckpointMetadata) -> None:
+        """One that an earlier job manager has completed."""
+        self._metadata[metadata.checkpoint_id] = metadata
+
+    def keep(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
+        """Write the metadata, which makes it complete."""
+
+        def done(metadata: CheckpointMetadata, problem: BaseException | None) -> None:
+            if problem is None:
+                self._metadata[checkpoint.checkpoint_id] = metadata
+                self._delete_given_up(checkpoint.checkpoint_id)
+            stored(problem)
+
+        self._background.run(lambda: self._complete(checkpoint), done)
+
+    def load(self, checkpoint: CompletedCheckpoint) -> JobSnapshot:
+        """What a job goes on from: keyed state is read by those who need it."""
+        id_ = checkpoint.checkpoint_id
+        operators = read_operators(self._directory.storage, self._directory.directory(id_), self._metadata[id_])
+        in_flight = read_in_flight(self._directory.storage, self._directory.directory(id_), self._metadata[id_])
+        return JobSnapshot(operators, checkpoint.enumerators, in_flight=in_flight)
+
+    def left_behind(self, savepoints: Sequence[str]) -> None:
+        """It keeps none."""
+
+    def stopped_with(self, savepoint: str) -> None:
+        """Note it beside the checkpoints, for a job that resumes from them."""
+        try:
+            note_stop(self._directory.storage, self.path, self._graph.job_name, savepoint, self._clock.now_ms())
+        except CheckpointError as error:
+            log(WARNING, "jobs", f"{error}: to resume, name {savepoint} with --from", job=self._job_id)
+
+    def discard(self, checkpoint: CompletedCheckpoint) -> None:
+        """Delete it, but for what others share with it."""
+        self._metadata.pop(checkpoint.checkpoint_id, None)
+        self._background.run(lambda: self._directory.discard(checkpoint.checkpoint_id), _whatever)
+
+    def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
+        """Delete what was written for it; what it shares with others, when a newer one is complete."""
+        entry = snapshot.entry
+        if entry is not None:
+            self._given_up.setdefault(checkpoint_id, set()).update(shared_files(entry))
+            self._background.run(lambda: self._delete(checkpoint_id, entry), _whatever)
+
+    def ended(self) -> None:
+        """Leave nothing that no complete checkpoint refers to."""
+        self._background.run(lambda: self._directory.collect(_EVER, 0), _whatever)
+
+    def _delete_given_up(self, checkpoint_id: int) -> None:
+        """There is a complete one: what those before it have put beside it in vain can go."""
+        before = [id_ for id_ in self._given_up if id_ < checkpoint_id]
+        names = {name for id_ in before for name in self._given_up.pop(id_)}
+        if names:
+            self._background.run(lambda: self._directory.delete_shared(names), _whatever)
+
+    def _complete(self, checkpoint: CompletedCheckpoint) -> CheckpointMetadata:
+        directory = self._directory.directory(checkpoint.checkpoint_id)
+        by_vertex: dict[int, list[SubtaskEntry]] = {}
+        for where, snapshot in sorted(checkpoint.tasks.items()):
+            if snapshot.checkpoint_id != checkpoint.checkpoint_id:
+                snapshot = checkpoint.tasks[where] = self._copied(where, snapshot, checkpoint.checkpoint_id)
+            by_vertex.setdefault(where[0], []).append(_timed(snapshot))
+        metadata = _metadata(
+            self._graph,
+            self._job_id,
+            checkpoint,
+            CHECKPOINT,
+            self.path,
+            self._clock.now_ms(),
+            by_vertex,
+            write_enumerators(self._directory.storage, directory, checkpoint.enumerators),
+        )
+        self._directory.complete(metadata)
+        return metadata
+
+    def _copied(self, where: tuple[int, int], snapshot: TaskSnapshot, checkpoint_id: int) -> TaskSnapshot:
+        """The state of a task that has finished, written once more: the checkpoint that has it will be dropped."""
+        directory = self._directory.directory(checkpoint_id)
+        entry = _finished(self._directory.storage, directory, where, self.state_of(snapshot))
+        return replace(_without_times(snapshot), entry=entry, checkpoint_id=checkpoint_id)
+
+    def state_of(self, snapshot: TaskSnapshot) -> list[OperatorSnapshot]:
+        """What a task has written, read when it is asked for."""
+        assert snapshot.entry is not None
+        reader = StateReader(self._directory.storage, self._directory.directory(snapshot.checkpoint_id))
+        return [reader.operator(operator) for operator in snapshot.entry.operators]
+
+    def _delete(self, checkpoint_id: int, entry: SubtaskEntry) -> None:
+        directory = self._directory.directory(checkpoint_id)
+        self._directory.storage.delete(_own_files(directory, entry))
+
+
+class SavepointCheckpointStore(CompletedCheckpointStore):
+    """Completes savepoints of which the tasks have written their parts. What blocks is done beside the loop.
+
+    Args:
+        open_storage: opens the storage at a path or URL.
+        open_backend: makes the state backend of a name.
+        graph: the job.
+        job_id: its id.
+        clock: for time stamps.
+        background: does what blocks.
+        checkpoints: where the state of tasks is that have finished; None: in memory.
+    """
+
+    path = ""
+
+    def __init__(
+        self,
+        open_storage: Callable[[str], CheckpointStorage],
+        open_backend: Callable[[str], StateBackend],
+        graph: JobGraph,
+        job_id: str,
+        clock: Clock,
+        background: Background,
+        checkpoints: CompletedCheckpointStore,
+    ) -> None:
+        self._open_storage = open_storage
+        self._open_backend = open_backend
+        self._graph = graph
+        self._job_id = job_id
+        self._clock = clock
+        self._background = background
+        self._checkpoints = checkpoints
+
+    def keep(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
+        """Write the metadata, which makes it complete."""
+        self._background.run(lambda: self._complete(checkpoint), lambda result, problem: stored(problem))
+
+    def load(self, checkpoint: CompletedCheckpoint) -> JobSnapshot:
+        """Savepoints are none that a job goes on from after a failure."""
+        raise CheckpointError(f"{checkpoint.savepoint} is a savepoint, which begins another run")
+
+    def discard(self, checkpoint: CompletedCheckpoint) -> None:
+        """Delete it: it was given up while it was being completed."""
+        self._background.run(lambda: self._delete_all(checkpoint.savepoint), _whatever)
+
+    def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
+        """Delete what a task has written for one that was given up."""
+        entry = snapshot.entry
+        if entry is not None:
+            self._background.run(lambda: self._delete(snapshot.savepoint, entry), _whatever)
+
+    def ended(self) -> None:
+        """What was given up has been deleted; savepoints that are complete are somebody else's."""
+
+    def stopped_with(self, savepoint: str) -> None:
+        """It says so itself."""
+
+    def left_behind(self, savepoints: Sequence[str]) -> None:
+        """Note it in their metadata, before what they count on is aborted. One may be deleted by now."""
+        for savepoint in savepoints:
+            place, directory = split_location(savepoint)
+            with suppress(CheckpointError):
+                storage = self._open_storage(place)
+                metadata = load_metadata(storage, directory)
+                behind = msgspec.structs.replace(metadata, properties={**metadata.properties, "behind": True})
+                storage.write(f"{directory}/{METADATA}", (encode_metadata(behind),))
+
+    def _complete(self, checkpoint: CompletedCheckpoint) -> None:
+        place, directory = split_location(checkpoint.savepoint)
+        storage = self._open_storage(place)
+        by_vertex: dict[int, list[SubtaskEntry]] = {}
+        for where, snapshot in sorted(checkpoint.tasks.items()):
+            if not snapshot.savepoint:
+                most = self._graph.vertex(where[0]).max_parallelism
+                state = (self._as_rows(operator, most) for operator in self._state_of(snapshot))
+                entry = _finished(storage, directory, where, state)
+                snapshot = replace(_without_times(snapshot), entry=entry)
+            by_vertex.setdefault(where[0], []).append(_timed(snapshot))
+        metadata = _metadata(
+            self._graph,
+            self._job_id,
+            checkpoint,
+            SAVEPOINT,
+            self._checkpoints.path,
+            self._clock.now_ms(),
+            by_vertex,
+            write_enumerators(storage, directory, checkpoint.enumerators),
+        )
+        storage.write(f"{directory}/{METADATA}", (encode_metadata(metadata),))
+
+    def _state_of(self, snapshot: TaskSnapshot) -> Iterable[OperatorSnapshot]:
+        """That of a task that has finished, as the last checkpoint has it."""
+        if snapshot.entry is None:
+            return snapshot.operators
+        assert isinstance(self._checkpoints, StorageCheckpointStore)
+        return self._checkpoints.state_of(snapshot)
+
+    def _as_rows(self, operator: OperatorSnapshot, max_parallelism: int) -> OperatorSnapshot:
+        """With keyed state that any backend can read, though it is kept as the files of one."""
+        keyed = operator.keyed
+        if keyed is None or keyed.native is None:
+            return operator
+        found = with_rows(keyed, self._open_backend, operator.uid, operator.subtask, max_parallelism)
+        try:
+            rows = KeyedSnapshot(found.tables, dict(found.groups))
+        finally:
+            found.release()
+        return replace(operator, keyed=rows)
+
+    def _delete(self, savepoint: str, entry: SubtaskEntry) -> None:
+        place, directory = split_location(savepoint)
+        self._open_storage(place).delete(_own_files(directory, entry))
+
+    def _delete_all(self, savepoint: str) -> None:
+        place, directory = split_location(savepoint)
+        storage = self._open_storage(place)
+        storage.delete([f"{directory}/{METADATA}"])
+        storage.delete([file.name for file in storage.files(directory)])
+
+
+def _own_files(directory: str, entry: SubtaskEntry) -> list[str]:
+    """The files of a subtask that no other checkpoint refers to."""
+    alone = CheckpointMetadata(
+        job_name="",
+        job_id="",
+        checkpoint_id=0,
+        kind=CHECKPOINT,
+        triggered_ms=0,
+        completed_ms=0,
+        vertices=(VertexEntry(uid="", name="", parallelism=1, max_parallelism=1, subtasks=(entry,)),),
+    )
+    return [f"{directory}/{name}" for name in alone.files() if not name.startswith("../")]
+
+
+def _finished(
+    storage: CheckpointStorage, directory: str, where: tuple[int, int], state: Iterable[OperatorSnapshot]
+) -> SubtaskEntry:
+    """The state of a task that has finished, written once more: the checkpoint that has it will be dropped."""
+    name = f"{where[0]}-{where[1]}-finished.state"
+    return write_subtask(storage, directory, name, where[1], state, finished=True, canonical=True)
+
+
+def _without_times(snapshot: TaskSnapshot) -> TaskSnapshot:
+    """Of a task that had finished before: it has taken no part in this one."""
+    return replace(snapshot, start_delay_ms=0, alignment_ms=0, flush_ms=0, sync_ms=0, async_ms=0)
+
+
+def _timed(snapshot: TaskSnapshot) -> SubtaskEntry:
+    """What the metadata say of a subtask: where its state is, and how long that has taken."""
+    assert snapshot.entry is not None
+    return msgspec.structs.replace(
+        snapshot.entry,
+        start_delay_ms=snapshot.start_delay_ms,
+        alignment_ms=snapshot.alignment_ms,
+        flush_ms=snapshot.flush_ms,
+        sync_ms=snapshot.sync_ms,
+        async_ms=snapshot.async_ms,
+    )
+
+
+def _metadata(
+    graph: JobGraph,
+    job_id: str,
+    checkpoint: CompletedCheckpoint,
+    kind: str,
+    run: str,
+    now_ms: int,
+    by_vertex: Mapping[int, list[SubtaskEntry]],
+    enumerators: dict[str, Section],
+) -> CheckpointMetadata:
+    return CheckpointMetadata(
+        job_name=graph.job_name,
+        job_id=job_id,
+        checkpoint_id=checkpoint.checkpoint_id,
+        kind=kind,
+        triggered_ms=checkpoint.timestamp_ms,
+        completed_ms=now_ms,
+        vertices=tuple(_vertex(v, by_vertex.get(v.id, ())) for v in graph.vertices),
+        enumerators=enumerators,
+        written_by=version("sluiceway"),
+        properties={**({"run": run} if run else {}), **({"stops": True} if checkpoint.stops else {})},
+        history=checkpoint.history,
+    )
+
+
+def _vertex(vertex: JobVertex, subtasks: list[SubtaskEntry] | tuple[()]) -> VertexEntry:
+    return VertexEntry(
+        uid=vertex.uid,
+        name=vertex.name,
+        parallelism=vertex.parallelism,
+        max_parallelism=vertex.max_parallelism,
+        steps=tuple(StepEntry(uid=n.uid, name=n.name, kind=n.step.kind) for n in vertex.nodes),
+        subtasks=tuple(subtasks),
+    )
+
+
+def _whatever(result: object, problem: BaseException | None) -> None:
+    """What could not be deleted is found by the collection of orphans."""

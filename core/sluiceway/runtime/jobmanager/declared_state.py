@@ -1,0 +1,154 @@
+"""Which keyed state the steps of a job declare, found out before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from sluiceway.config.settings import Settings
+from sluiceway.engine import Services
+from sluiceway.functions import CheckpointedFunction, Function
+from sluiceway.graph import JobGraph
+from sluiceway.graph.state_discovery import visible_descriptors
+from sluiceway.keygroups import KeyGroupRange
+from sluiceway.operators import OperatorContext, build_operators, own_copy
+from sluiceway.operators.keyed import KeyedOperator
+from sluiceway.operators.windows.state_layout import takes_over
+from sluiceway.state import (
+    BackendContext,
+    KeyedSnapshot,
+    KeyedStateBackend,
+    StateBackend,
+    StateDescriptor,
+    StateTable,
+    TableSchema,
+)
+from sluiceway.steps import WindowStep
+from sluiceway.streamgraph import StreamNode
+
+__all__ = ["Declared", "declared_states"]
+
+
+@dataclass(slots=True)
+class Declared:
+    """What a step declares.
+
+    Attributes:
+        schemas: by name of the state.
+        complete: whether that is all that the step declares before its first record.
+        own: whether a function of the user's may declare more later.
+        problem: why the step could not be asked.
+        lazy: whether the step may ask for other states later, or take them over, going by their names.
+    """
+
+    schemas: dict[str, TableSchema] = field(default_factory=dict)
+    complete: bool = False
+    own: bool = False
+    problem: str = ""
+    lazy: Callable[[str], bool] | None = None
+
+
+def declared_states(
+    graph: JobGraph, settings: Settings, services: Services, *, open_functions: bool
+) -> dict[str, Declared]:
+    """By uid of a step with keyed state, what it declares.
+
+    Args:
+        graph: the job.
+        settings: of the run.
+        services: gives the clock and the memory backend.
+        open_functions: also call the users' ``open`` and ``initialize_state``, on copies. Without, of such
+            functions only those descriptors are found that are attributes of theirs, or global names in ``open``.
+    """
+    found = {}
+    for node in (node for vertex in graph.vertices for node in vertex.nodes if node.step.keyed):
+        mine = [f for f in node.step.functions if _is_called(f)]
+        if mine and not open_functions:
+            descriptors = (d for function in mine for d in visible_descriptors(function))
+            schemas: dict[str, TableSchema] = {}
+            for descriptor in descriptors:
+                with suppress(Exception):  # the run will say what is wrong with it
+                    schemas[descriptor.name] = TableSchema.of(descriptor)
+            found[node.uid] = Declared(schemas, own=True)
+        else:
+            found[node.uid] = _opened(graph, node, settings, services, bool(mine))
+        if isinstance(node.step, WindowStep):
+            # Its trigger and function may have state of their own, and there are several ways to keep windows.
+            found[node.uid].lazy = partial(takes_over, node.step)
+    return found
+
+
+def _is_called(function: object) -> bool:
+    """Whether code of the user's runs when the step is opened."""
+    if isinstance(function, CheckpointedFunction):
+        return True
+    return isinstance(function, Function) and type(function).open is not Function.open
+
+
+def _opened(graph: JobGraph, node: StreamNode, settings: Settings, services: Services, own: bool) -> Declared:
+    backend = _Recording(services.state_backend("memory"))
+    problem = ""
+    try:
+        copy = own_copy(node, 1)
+
+        def context(node: StreamNode) -> OperatorContext:
+            return OperatorContext(
+                node=node,
+                job_name=graph.job_name,
+                subtask=0,
+                attempt=0,
+                key_groups=KeyGroupRange(0, node.max_parallelism),
+                clock=services.clock,
+                state_backend=backend,
+                wake=_nothing,
+                settings=settings,
+            )
+
+        (operator,) = build_operators([copy], [], context, {})
+        if not isinstance(operator, KeyedOperator):
+            return Declared(own=own)
+        try:
+            operator.initialize(())
+            operator.open()
+        finally:
+            operator.close()
+    except Exception as error:  # whatever a user's function raises where it is not at home
+        problem = f"{type(error).__name__}: {error}"
+    return Declared(backend.found, not problem, own, problem)
+
+
+def _nothing() -> None:
+    """Nobody runs."""
+
+
+class _Recording(StateBackend):
+    def __init__(self, inner: StateBackend) -> None:
+        self.found: dict[str, TableSchema] = {}
+        self._inner = inner
+
+    def create_keyed(self, context: BackendContext) -> KeyedStateBackend:
+        return _RecordingKeyed(self._inner.create_keyed(context), self.found)
+
+
+class _RecordingKeyed(KeyedStateBackend):
+    expires_in_compaction = True
+
+    def __init__(self, inner: KeyedStateBackend, found: dict[str, TableSchema]) -> None:
+        self._inner = inner
+        self._found = found
+
+    def table(self, descriptor: StateDescriptor) -> StateTable:
+        self._found[descriptor.name] = TableSchema.of(descriptor)
+        return self._inner.table(descriptor)
+
+    def snapshot(self) -> KeyedSnapshot:
+        return self._inner.snapshot()
+
+    def restore(self, snapshots: Any) -> None:
+        self._inner.restore(snapshots)
+
+    def close(self) -> None:
+        self._inner.close()

@@ -1,0 +1,549 @@
+"""The job master: owns a job's execution graph, deploys it, watches it, and ends it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from random import Random
+from typing import Any, Final, Protocol
+
+from sluiceway.clock import Clock
+from sluiceway.config.settings import Settings
+from sluiceway.engine import JobFailure, JobStatus, LifecycleListener
+from sluiceway.errors import CheckpointError, NoResourceAvailableError
+from sluiceway.graph import Execution, ExecutionGraph, ExecutionState, ExecutionVertex, JobEdge, JobGraph
+from sluiceway.network.channel_state import may_overtake
+from sluiceway.runtime.failures.explanation import add_note, contained
+from sluiceway.runtime.jobmanager.checkpoint_coordinator import SavepointRequest
+from sluiceway.runtime.jobmanager.failover import Failover
+from sluiceway.runtime.jobmanager.job_checkpoints import (
+    CheckpointGateway,
+    CompletedCheckpointStore,
+    JobCheckpoints,
+    MemoryCheckpointStore,
+)
+from sluiceway.runtime.jobmanager.source_coordinator import SourceCoordinator
+from sluiceway.runtime.jobmanager.watermark_alignment import AlignmentCoordinator
+from sluiceway.runtime.logging.engine_log import DEBUG, INFO, log
+from sluiceway.runtime.task.deployment import InputDescriptor, OutputDescriptor, TaskDeployment
+from sluiceway.runtime.task.snapshot import JobSnapshot, TaskSnapshot, edge_names
+from sluiceway.scheduler import SlotPool, SlotSharing, restart_strategy, scheduling_strategy
+from sluiceway.steps import SourceStep, WindowStep
+from sluiceway.transport import ChannelId
+from sluiceway.transport.carrier import LinkLostError
+
+__all__ = ["JobMaster", "WorkerGateway"]
+
+_REASON_S: Final = 0.5
+"""How long after a link has broken the loss of a worker may become known that explains it."""
+
+
+class WorkerGateway(CheckpointGateway, Protocol):
+    """How the job master reaches the workers. Calls return at once; answers come as reports."""
+
+    def submit(self, deployments: Sequence[TaskDeployment]) -> None:
+        """Run these attempts; all consumers' ends of their channels are opened before any producer's."""
+
+    def cancel(self, attempt_id: str) -> None:
+        """Cancel an attempt; unknown ones are ignored."""
+
+    def assign_splits(self, attempt_id: str, splits: Sequence[Any]) -> None:
+        """Give splits to the reader of an attempt."""
+
+    def no_more_splits(self, attempt_id: str) -> None:
+        """Tell the reader of an attempt that there are no more splits."""
+
+    def announce_watermark(self, attempt_id: str, mark: int | None) -> None:
+        """Tell the reader of an attempt where the slowest of its alignment group is (ms, or None)."""
+
+    def stop_source(self, attempt_id: str) -> None:
+        """Have the reader of an attempt come to its end, as if its source had ended there."""
+
+
+class JobMaster:
+    """Runs one job. All calls in one thread, the job master's.
+
+    Args:
+        graph: what to run.
+        settings: the options of the run.
+        gateway: the workers.
+        clock: for time stamps of states.
+        listener: told about state changes.
+        slots: where subtasks may run.
+        seed: for partitioners that draw lots.
+        restored: what to go on from; None: from the beginning.
+        keeper: where its checkpoints are kept; None: in memory.
+        savepoints: where its savepoints are kept; None: it takes none.
+        job: its id, where there is more than one job; it makes the names of channels unique.
+        on_slots_wanted: told when something that is to begin anew finds no slots.
+        on_ended: told when the job has ended.
+    """
+
+    def __init__(
+        self,
+        graph: JobGraph,
+        settings: Settings,
+        gateway: WorkerGateway,
+        *,
+        clock: Clock,
+        listener: LifecycleListener,
+        slots: SlotPool,
+        seed: int,
+        restored: JobSnapshot | None = None,
+        keeper: CompletedCheckpointStore | None = None,
+        savepoints: CompletedCheckpointStore | None = None,
+        job: str = "",
+        on_slots_wanted: Callable[[], None] = lambda: None,
+        on_ended: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.graph = graph
+        self._job = job
+        self.status = JobStatus.CREATED
+        self.failure: BaseException | None = None
+        self._settings = settings
+        self._gateway = gateway
+        self._clock = clock
+        self._listener = listener
+        self._slots = SlotSharing(graph, slots)
+        self._stopping = False
+        self._on_slots_wanted = on_slots_wanted
+        self._on_ended = on_ended
+        self._seed = seed
+        self._restored = restored
+        self.executions = ExecutionGraph(graph, listener=self._state_changed, at_ms=clock.now_ms())
+        self._strategy = scheduling_strategy(settings.scheduler, self.executions)
+        self._sources: dict[int, SourceCoordinator] = {}
+        self._alignment = AlignmentCoordinator(gateway.announce_watermark)
+        self._places: dict[tuple[int, int], str] = {}
+        self._edge_names = edge_names(graph)
+        self.checkpoints = JobCheckpoints(
+            self.executions,
+            settings,
+            gateway,
+            clock=clock,
+            listener=listener,
+            sources=self._sources,
+            restored=restored,
+            keeper=keeper or MemoryCheckpointStore(),
+            savepoints=savepoints,
+            seed=seed,
+            fail=self._fail_over,
+        )
+        self._waiting_for_slots: list[tuple[ExecutionVertex, ...]] = []
+        self._broken: dict[str, tuple[ExecutionVertex, BaseException]] = {}  # by attempt: a link of it has
+        self._failover = Failover(
+            self.executions,
+            restart_strategy(settings.restart, Random(f"{seed}/{job}")),
+            clock,
+            cancel=self._cancel_task,
+            restart=self._restart,
+            later=gateway.post,
+            completed=lambda: self.checkpoints.completions,
+            worker_of=lambda v: self._places.get((v.job_vertex.id, v.subtask), ""),
+            job=job or graph.job_name,
+        )
+
+    @property
+    def failures(self) -> tuple[JobFailure, ...]:
+        """What has gone wrong so far, oldest first."""
+        return tuple(self._failover.history)
+
+    @property
+    def restarts(self) -> int:
+        """How often a part of the job was begun anew, or is about to be."""
+        return self._failover.restarts
+
+    def start(self) -> None:
+        """Start the sources' enumerators, allocate slots and deploy what the strategy says."""
+        if self.status is not JobStatus.CREATED:
+            return
+        self._set_status(JobStatus.RUNNING)
+        for vertex in self.graph.vertices:
+            if isinstance(vertex.head.step, SourceStep):
+                self._start_source(vertex.id, vertex.head.step, vertex.parallelism)
+        self._guard(self._allocate)
+        self._guard(lambda: self._deploy(self._strategy.next()))
+        self._guard(self.checkpoints.coordinator.start)
+
+    def cancel(self) -> None:
+        """End the job without finishing it."""
+        if self.status in (JobStatus.CREATED, JobStatus.RUNNING):
+            self._set_status(JobStatus.CANCELLING)
+            self._cancel_tasks()
+
+    def stop(self) -> None:
+        """End the sources where they are, and let the job finish what was read."""
+        self._stopping = True
+        for vertex in self.executions.subtasks():
+            if vertex.state is ExecutionState.RUNNING:
+                self._stop_source(vertex.job_vertex.id, vertex.current.attempt_id)
+
+    def savepoint(self, place: str, stops: bool, done: Callable[[str, BaseException | None], None]) -> None:
+        """Take a savepoint in a place, as :class:`~.checkpoints.SavepointRequest` tells; perhaps end with it."""
+        name = re.sub(r"[^\w.-]+", "-", self._job or self.graph.job_name).strip(".-") or "job"
+        self.checkpoints.savepoint(SavepointRequest(place, name, stops, done))
+
+    def _stop_source(self, vertex_id: int, attempt_id: str) -> None:
+        if self._stopping and vertex_id in self._sources:
+            self._gateway.stop_source(attempt_id)
+
+    def fail(self, cause: BaseException) -> None:
+        """End the job with a failure, whatever the restart strategy says."""
+        if self.status in (JobStatus.CREATED, JobStatus.RUNNING):
+            self._fail(cause)
+
+    def _fail_over(self, cause: BaseException) -> None:
+        """Begin all anew, if the restart strategy says so."""
+        if self.status is JobStatus.RUNNING and not self._failover.failed_everywhere(cause):
+            self._fail(cause)
+        self._forget_broken()
+
+    def report(
+        self, attempt_id: str, state: ExecutionState, cause: BaseException | None, *, lost: bool = False
+    ) -> None:
+        """Take a worker's report about an attempt; ``lost``: it ended with its worker."""
+        if not self.executions.update(attempt_id, state, self._clock.now_ms(), cause):
+            return
+        if state.ended:
+            self._alignment.leave(attempt_id)
+        execution = self.executions.execution(attempt_id)
+        assert execution is not None
+        if state is ExecutionState.RUNNING:
+            self._reader_ready(execution.vertex_id, execution.subtask)
+            self._stop_source(execution.vertex_id, attempt_id)
+        if state.ended:
+            self._slots.release(execution.vertex_id, execution.subtask)
+        vertex = self.executions.subtask(execution.vertex_id, execution.subtask)
+        if vertex.current is execution:
+            self.checkpoints.changed(vertex)
+        if state is ExecutionState.FAILED and cause is not None:
+            if self.status is JobStatus.CANCELLING and (lost or isinstance(cause, LinkLostError)):
+                self._check_end()  # it was to end, and has
+            elif isinstance(cause, LinkLostError) and self._wants_reason(vertex):
+                # Most often a worker at the other end was lost, which is the reason to be told of: soon.
+                self._broken[attempt_id] = vertex, cause
+                self._gateway.post(lambda: self._told_of_link(attempt_id), _REASON_S)
+            else:
+                self._failed(vertex, cause)
+            return
+        if state.ended and self.status is JobStatus.RUNNING:
+            self._failover.ended(vertex)
+        if self.status is JobStatus.RUNNING and state is not ExecutionState.INITIALIZING:
+            self._guard(lambda: self._deploy(self._strategy.next()))
+        self._check_end()
+
+    def _wants_reason(self, vertex: ExecutionVertex) -> bool:
+        return self.status is JobStatus.RUNNING and not self._failover.restarts_region_of(vertex)
+
+    def _failed(self, vertex: ExecutionVertex, cause: BaseException) -> None:
+        ended_with = self.checkpoints.ended_with
+        if ended_with and self.status is JobStatus.RUNNING:
+            add_note(cause, f"the job was about to end, with the savepoint {ended_with}, which is complete")
+            self._fail(cause)
+        elif self.status is not JobStatus.RUNNING or not self._failover.failed(vertex, cause):
+            self._fail(cause)
+        self._forget_broken()
+
+    def _told_of_link(self, attempt_id: str) -> None:
+        if attempt_id in self._broken:
+            vertex, cause = self._broken.pop(attempt_id)
+            if self.status is JobStatus.CANCELLING:
+                self._check_end()
+            else:
+                self._failed(vertex, cause)
+
+    def _forget_broken(self) -> None:
+        """Broken links need no explanation any more where all begins anew, for whichever reason."""
+        for attempt_id, (vertex, _) in list(self._broken.items()):
+            if self._failover.restarts_region_of(vertex):
+                del self._broken[attempt_id]
+
+    def acknowledge(self, attempt_id: str, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
+        """A task has done its part of a checkpoint."""
+        self.checkpoints.coordinator.acknowledge(attempt_id, checkpoint_id, snapshot)
+
+    def decline(self, attempt_id: str, checkpoint_id: int, cause: BaseException) -> None:
+        """A task does not take part in a checkpoint."""
+        self.checkpoints.coordinator.decline(attempt_id, checkpoint_id, cause)
+
+    def drained(self, attempt_id: str) -> None:
+        """A task has come to the end of its input, and waits for a checkpoint."""
+        execution = self.executions.execution(attempt_id)
+        if execution is not None and not execution.state.ended:
+            self.checkpoints.coordinator.drained(attempt_id)
+
+    def place_of(self, attempt_id: str) -> str | None:
+        """The worker on which an attempt runs, or None for one that is not known."""
+        execution = self.executions.execution(attempt_id)
+        return None if execution is None else self._places.get((execution.vertex_id, execution.subtask))
+
+    def worker_lost(self, worker: str, cause: BaseException) -> None:
+        """A worker is gone, and with it all that ran there."""
+        if isinstance(self.failure, LinkLostError) and not self.status.ended:
+            # A neighbour has told that their link broke before anybody knew why it did.
+            self.failure = cause
+            if self._failover.given_up:
+                add_note(cause, self._failover.given_up)
+        for vertex in self.executions.subtasks():
+            place = self._places.get((vertex.job_vertex.id, vertex.subtask))
+            if place == worker and not vertex.state.ended:
+                self.report(vertex.current.attempt_id, ExecutionState.FAILED, cause, lost=True)
+        for attempt_id in list(self._broken):
+            self._told_of_link(attempt_id)
+
+    def _reader_ready(self, vertex_id: int, subtask: int) -> None:
+        coordinator = self._sources.get(vertex_id)
+        if coordinator is not None:
+            self._guarded(vertex_id, lambda: coordinator.reader_ready(subtask))
+
+    def split_requested(self, vertex_id: int, subtask: int) -> None:
+        """A reader wants a split."""
+        coordinator = self._sources.get(vertex_id)
+        if coordinator is not None and self.status is JobStatus.RUNNING:
+            self._guarded(vertex_id, lambda: coordinator.split_requested(subtask))
+
+    def watermark_reported(self, attempt_id: str, group: str, mark: int | None) -> None:
+        """A reader of an alignment group is at ``mark`` (ms); None: it does not count for now."""
+        execution = self.executions.execution(attempt_id)
+        if execution is not None and not execution.state.ended:
+            self._alignment.report(group, attempt_id, mark)
+
+    # ---- deployment -----------------------------------------------------------------------------------------
+
+    def _allocate(self) -> None:
+        """Find a place for every subtask before the first is deployed: each is told where its peers are."""
+        self._give_slots(self.executions.subtasks())
+
+    def _give_slots(self, subtasks: Iterable[ExecutionVertex]) -> None:
+        slots = self._slots.allocate((v.job_vertex.id, v.subtask) for v in subtasks)
+        self._places.update((who, slot.worker) for who, slot in slots.items())
+
+    # ---- beginning anew -------------------------------------------------------------------------------------
+
+    @property
+    def waits_for_slots(self) -> bool:
+        """Whether something that is to begin anew has found no slots."""
+        return bool(self._waiting_for_slots)
+
+    def slots_came(self) -> None:
+        """There are more slots than there were: what waits for some may find them now."""
+        waiting, self._waiting_for_slots = self._waiting_for_slots, []
+        for region in waiting:
+            self._restart(region, asked=True)
+
+    def _restart(self, region: tuple[ExecutionVertex, ...], asked: bool = False) -> None:
+        """Begin a region anew, as soon as there are slots for it."""
+        if self.status is not JobStatus.RUNNING:
+            self._check_end()
+            return
+        try:
+            self.checkpoints.snapshot()
+        except CheckpointError as error:  # the storage may be there again later
+            if not self._failover.not_begun(region, error):
+                self._fail(error)
+            return
+        try:
+            self._give_slots(region)
+        except NoResourceAvailableError:
+            self._waiting_for_slots.append(region)
+            if not asked:
+                self._on_slots_wanted()
+            return
+        self.checkpoints.restarting()
+        for vertex in region:
+            vertex.restart(self._clock.now_ms())
+            coordinator = self._sources.get(vertex.job_vertex.id)
+            if coordinator is not None:
+                self._guarded(vertex.job_vertex.id, partial(coordinator.reader_failed, vertex.subtask))
+        self._guard(lambda: self._deploy(self._strategy.next()))
+
+    def _deploy(self, vertices: Sequence[ExecutionVertex]) -> None:
+        deployments = []
+        if vertices:
+            self.checkpoints.snapshot()  # if it cannot be read nothing is on its way yet
+        for vertex in vertices:
+            execution = vertex.current
+            now = self._clock.now_ms()
+            scheduled = execution.transition(ExecutionState.CREATED, ExecutionState.SCHEDULED, now)
+            if scheduled and execution.transition(ExecutionState.SCHEDULED, ExecutionState.DEPLOYING, now):
+                deployments.append(self._deployment(vertex))
+        if deployments:
+            self._gateway.submit(deployments)
+
+    def _combined(self, edge: JobEdge) -> WindowStep | None:
+        # Imported here: it needs the operators of windows, and many jobs have neither these nor edges.
+        from sluiceway.operators.combining import combined_step
+
+        return combined_step(edge.edge.partitioner, self.graph.vertex(edge.target).head, self._settings)
+
+    def _deployment(self, vertex: ExecutionVertex) -> TaskDeployment:
+        job_vertex = vertex.job_vertex
+        executions = self.executions
+        snapshot = self.checkpoints.snapshot()
+        inputs = [self._input(vertex, edge, snapshot) for edge in self.graph.in_edges(job_vertex.id)]
+        outputs = [
+            OutputDescriptor(
+                node=edge.source_node,
+                tag=None if edge.edge.tag is None else edge.edge.tag.name,
+                partitioner=edge.edge.partitioner,
+                channels=tuple(
+                    self._channel(edge, vertex.subtask, consumer)
+                    for consumer in executions.consumers_of(edge, vertex.subtask)
+                ),
+                consumer_max_parallelism=self.graph.vertex(edge.target).max_parallelism,
+                record_type=self._record_type(edge),
+                edge=self._edge_names[edge.id],
+                overtakes=may_overtake(edge.edge.partitioner.name) and not edge.feedback,
+                combined=self._combined(edge),
+            )
+            for edge in self.graph.out_edges(job_vertex.id)
+        ]
+        return TaskDeployment(
+            job_name=self.graph.job_name,
+            attempt_id=vertex.current.attempt_id,
+            vertex=job_vertex,
+            subtask=vertex.subtask,
+            attempt=vertex.current.attempt,
+            inputs=tuple(inputs),
+            outputs=tuple(outputs),
+            settings=self._settings,
+            seed=self._seed,
+            job=self._job or self.graph.job_name,
+            restored=() if snapshot is None else snapshot.share(job_vertex, vertex.subtask),
+            checkpoint_path=self.checkpoints.keeper.path,
+            drained=snapshot is not None and snapshot.drained(job_vertex, vertex.subtask),
+            serializers=self.graph.serializers,
+        )
+
+    def _input(self, vertex: ExecutionVertex, edge: JobEdge, snapshot: JobSnapshot | None) -> InputDescriptor:
+        name, job_vertex, subtask = self._edge_names[edge.id], vertex.job_vertex, vertex.subtask
+        in_flight, dealt = (
+            ((), False) if snapshot is None else snapshot.in_flight_on(name, edge, job_vertex, subtask)
+        )
+        producers = self.executions.producers_of(edge, subtask)
+        return InputDescriptor(
+            channels=tuple(self._channel(edge, producer, subtask) for producer in producers),
+            port=edge.edge.port,
+            feedback=edge.feedback,
+            record_type=self._record_type(edge),
+            edge=name,
+            partitioner=edge.edge.partitioner,
+            overtakes=may_overtake(edge.edge.partitioner.name) and not edge.feedback,
+            in_flight=in_flight,
+            dealt=dealt,
+        )
+
+    def _channel(self, edge: JobEdge, producer: int, consumer: int) -> ChannelId:
+        return ChannelId(
+            f"{self._job}/{edge.id}" if self._job else edge.id,
+            producer,
+            consumer,
+            attempt=self.executions.subtask(edge.target, consumer).current.attempt,
+            producer_at=self._places[edge.source, producer],
+            consumer_at=self._places[edge.target, consumer],
+        )
+
+    def _record_type(self, edge: JobEdge) -> Any:
+        if edge.edge.tag is not None:
+            return edge.edge.tag.type
+        return next(n.output_type for n in self.graph.vertex(edge.source).nodes if n.id == edge.source_node)
+
+    # ---- sources --------------------------------------------------------------------------------------------
+
+    def _start_source(self, vertex_id: int, step: SourceStep, parallelism: int) -> None:
+        def attempt(reader: int) -> str:
+            return self.executions.subtask(vertex_id, reader).current.attempt_id
+
+        uid = self.graph.vertex(vertex_id).uid
+        coordinator = SourceCoordinator(
+            step.source,
+            parallelism,
+            self._clock,
+            assign=lambda reader, splits: self._gateway.assign_splits(attempt(reader), splits),
+            no_more=lambda reader: self._gateway.no_more_splits(attempt(reader)),
+            restored=None if self._restored is None else self._restored.enumerators.get(uid),
+            post=lambda action, after_s: self._gateway.post(lambda: self._guarded(vertex_id, action), after_s),
+        )
+        self._sources[vertex_id] = coordinator
+        self._guarded(vertex_id, coordinator.start)
+
+    def _guarded(self, vertex_id: int, action: Callable[[], None]) -> None:
+        """Run an enumerator's code; what it raises fails the job, with the source's name."""
+        self._guard(action, f"in the enumerator of source {self.graph.vertex(vertex_id).head.name!r}")
+
+    def _guard(self, action: Callable[[], None], note: str | None = None) -> None:
+        if self.status is not JobStatus.RUNNING:
+            return
+        try:
+            action()
+        except BaseException as raised:  # no enumerator ends the process that leads other jobs, too
+            error = contained(raised, "an enumerator")
+            if note is not None:
+                add_note(error, note)
+            self._fail(error)
+
+    def enumerator_snapshots(self) -> dict[str, Any]:
+        """Per uid of a source, what its enumerator has not handed out."""
+        return {self.graph.vertex(id_).uid: c.snapshot() for id_, c in self._sources.items()}
+
+    # ---- the end --------------------------------------------------------------------------------------------
+
+    def _fail(self, cause: BaseException) -> None:
+        if self.failure is None and not self.status.ended:
+            self.failure = cause
+            self._failover.failed_otherwise(cause)
+            self._set_status(JobStatus.FAILING)
+            self._cancel_tasks()
+        self._check_end()
+
+    def _cancel_tasks(self) -> None:
+        for vertex in self.executions.subtasks():
+            self._cancel_task(vertex)
+        self._check_end()
+
+    def _cancel_task(self, vertex: ExecutionVertex) -> None:
+        if vertex.current.cancel(self._clock.now_ms()):
+            if vertex.state is ExecutionState.CANCELING:
+                self._gateway.cancel(vertex.current.attempt_id)
+            else:  # it was never deployed
+                self._slots.release(vertex.job_vertex.id, vertex.subtask)
+
+    def _check_end(self) -> None:
+        if self.status.ended or not all(v.state.ended for v in self.executions.subtasks()):
+            return
+        if self.status is JobStatus.RUNNING and (
+            self._failover.restarting or self._waiting_for_slots or self._broken
+        ):
+            return
+        for coordinator in self._sources.values():
+            try:
+                coordinator.close()
+            except BaseException as error:
+                if self.failure is None:
+                    self.failure = contained(error, "an enumerator")
+        if self.failure is not None:
+            self._set_status(JobStatus.FAILED)
+        elif self.status is JobStatus.CANCELLING:
+            self._set_status(JobStatus.CANCELED)
+        else:
+            self._set_status(JobStatus.FINISHED)
+
+    def _set_status(self, new: JobStatus) -> None:
+        old, self.status = self.status, new
+        log(INFO, "jobs", f"is {new.value}, was {old.value}", job=self._job or self.graph.job_name)
+        if new is not JobStatus.RUNNING:
+            self.checkpoints.coordinator.stop()
+        if new.ended:
+            self._failover.stop()
+            self.checkpoints.ended()
+            self._on_ended()
+        self._listener.job_status_changed(self.graph.job_name, old, new)
+
+    def _state_changed(self, execution: Execution, old: ExecutionState, new: ExecutionState) -> None:
+        if new is not ExecutionState.FAILED:
+            name = f"{execution.vertex_name!r}, subtask {execution.subtask + 1}, attempt {execution.attempt}"
+            log(DEBUG, "jobs", f"{name}, is {new.value}", job=self._job or self.graph.job_name)
+        self._listener.task_state_changed(
+            self.graph.job_name, execution.vertex_name, execution.subtask, old.value, new.value
+        )

@@ -1,0 +1,178 @@
+"""A job's figures: put together from those of its tasks, wherever they run, and told to reporters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from sluiceway.clock import Clock
+from sluiceway.engine import JobStatus
+from sluiceway.graph import ExecutionGraph, ExecutionState
+from sluiceway.metrics import JobMetrics, MetricsReporter, SubtaskMetrics
+from sluiceway.runtime.loop.tasklet import TaskletLoop
+from sluiceway.runtime.task.inputs import SourceInput
+from sluiceway.runtime.task.task import Task
+
+__all__ = ["JobFigures", "Reporting", "TaskFigures"]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFigures:
+    """The figures of one task at one moment, as a worker knows them.
+
+    Attributes:
+        attempt_id: which one.
+        metrics: its figures; what they say of its state is not told, the job master knows that.
+        is_source: whether it reads a source.
+        records_to_sinks: how many records its sinks have been given.
+        latency_ms: by sink, quantiles of the latency.
+    """
+
+    attempt_id: str
+    metrics: SubtaskMetrics
+    is_source: bool
+    records_to_sinks: int
+    latency_ms: dict[str, dict[str, float]]
+
+    @classmethod
+    def of(cls, task: Task, worker: str = "") -> TaskFigures:
+        """Those of a task on a worker, as of now. From any thread."""
+        latency = {
+            name: {"p50": h.quantile(0.5) * 1000, "p99": h.quantile(0.99) * 1000}
+            for name, h in task.latencies().items()
+            if h.count
+        }
+        return cls(
+            attempt_id=task.deployment.attempt_id,
+            metrics=replace(task.metrics(ExecutionState.CREATED), worker=worker),
+            is_source=isinstance(task.input, SourceInput),
+            records_to_sinks=task.records_to_sinks(),
+            latency_ms=latency,
+        )
+
+
+class JobFigures:
+    """The last figures of each subtask of a job.
+
+    Of a subtask that was restarted, the newest attempt is told of; what the sources of the earlier ones have read
+    and their sinks have written counts in the job's totals, which so never go back.
+    """
+
+    def __init__(self) -> None:
+        self._newest: dict[tuple[int, int], TaskFigures] = {}
+        self._earlier_in = 0
+        self._earlier_out = 0
+
+    def take(self, figures: Iterable[TaskFigures]) -> None:
+        """Take figures in, those of an attempt before those of the next one."""
+        for each in figures:
+            which = each.metrics.vertex_id, each.metrics.subtask
+            known = self._newest.get(which)
+            if known is not None and known.metrics.attempt > each.metrics.attempt:
+                continue  # a worker goes on to tell of what has ended there
+            if known is not None and known.attempt_id != each.attempt_id:
+                self._earlier_in += known.metrics.records_in if known.is_source else 0
+                self._earlier_out += known.records_to_sinks
+            self._newest[which] = each
+
+    def metrics(
+        self, job_name: str, status: str, elapsed_s: float, executions: ExecutionGraph | None, restarts: int = 0
+    ) -> JobMetrics:
+        """All of them as the job's metrics, with the states that the job master knows. From any thread."""
+        figures = [each for _, each in sorted(self._newest.items(), key=lambda item: item[0])]
+        latency: dict[str, dict[str, float]] = {}
+        for each in figures:
+            for name, quantiles in each.latency_ms.items():
+                shown = latency.setdefault(name, {})
+                for label, ms in quantiles.items():
+                    shown[label] = max(shown.get(label, 0.0), ms)
+        return JobMetrics(
+            job_name=job_name,
+            status=status,
+            elapsed_s=elapsed_s,
+            records_in=self._earlier_in + sum(f.metrics.records_in for f in figures if f.is_source),
+            records_out=self._earlier_out + sum(f.records_to_sinks for f in figures),
+            subtasks=tuple(_with_state(f, executions, JobStatus(status).ended) for f in figures),
+            latency_ms=latency,
+            restarts=restarts,
+        )
+
+
+def _with_state(figures: TaskFigures, executions: ExecutionGraph | None, over: bool) -> SubtaskMetrics:
+    """The figures, with what the job master knows better: in a job that is over no buffer is in use any more."""
+    metrics = figures.metrics
+    execution = None if executions is None else executions.execution(figures.attempt_id)
+    if execution is not None:
+        metrics = replace(metrics, state=execution.state.value)
+    return replace(metrics, queued=0, backlog=0, buffers_in_use=0) if over else metrics
+
+
+class Reporting:
+    """Opens reporters when a job begins, tells them its metrics at an interval, and once more when it ends.
+
+    Call order: :meth:`open` once, :meth:`close` once, also where :meth:`open` has raised. In the loop's thread.
+
+    Args:
+        reporters: whom to tell.
+        loop: where the interval is kept.
+        clock: the loop's.
+        interval_ms: between two reports.
+        metrics: the job's metrics as of now.
+        on_error: told what a reporter has raised, after which there are no more reports; None: the loop is.
+    """
+
+    def __init__(
+        self,
+        reporters: Sequence[MetricsReporter],
+        loop: TaskletLoop,
+        clock: Clock,
+        interval_ms: int,
+        metrics: Callable[[], JobMetrics],
+        on_error: Callable[[Exception], None] | None = None,
+    ) -> None:
+        self._on_error = on_error
+        self._reporters = reporters
+        self._loop = loop
+        self._clock = clock
+        self._interval_s = interval_ms / 1000
+        self._metrics = metrics
+        self._opened: list[MetricsReporter] = []
+        self._closed = False
+
+    def open(self, job_name: str) -> None:
+        """Open the reporters, and report from now on."""
+        for reporter in self._reporters:
+            reporter.open(job_name)
+            self._opened.append(reporter)
+        if self._opened:
+            self._report_later()
+
+    def close(self) -> None:
+        """Report for the last time, and close what was opened, whatever one of them raises. Harmless twice."""
+        opened, self._opened = self._opened, []
+        self._closed = True
+        if opened:
+            with ExitStack() as closing:
+                for reporter in reversed(opened):
+                    closing.callback(reporter.close)
+                metrics = self._metrics()
+                for reporter in opened:
+                    reporter.report(metrics)
+
+    def _report_later(self) -> None:
+        self._loop.at(self._clock.monotonic() + self._interval_s, self._report)
+
+    def _report(self) -> None:
+        if self._closed:
+            return
+        metrics = self._metrics()
+        try:
+            for reporter in self._opened:
+                reporter.report(metrics)
+        except Exception as error:
+            if self._on_error is None:
+                raise
+            self._on_error(error)
+        else:
+            self._report_later()

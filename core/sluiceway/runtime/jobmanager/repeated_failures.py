@@ -1,0 +1,81 @@
+"""Failures of the same record, or of the same state, again and again: what no restart helps against."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from sluiceway.errors import (
+    CheckpointFailedError,
+    ConnectorError,
+    CorruptStreamError,
+    FunctionContractError,
+    SerializationError,
+)
+from sluiceway.runtime.failures.error_texts import WorkerError
+
+__all__ = ["SKIP_HINT", "RepeatedFailures", "kind_of", "record_of"]
+
+SKIP_HINT: Final = (
+    'To go on without such records, give the step .on_error("skip"); its dead_letters() are those left out.'
+)
+
+_OUTSIDE: Final = (OSError, ConnectorError, MemoryError)
+"""What something outside of the pipeline may bring about, and end, so that the record need not be at fault."""
+
+_ADDRESS: Final = re.compile(r"\b0x[0-9a-f]+")
+_REMEMBERED: Final = 64
+
+
+class RepeatedFailures:
+    """Counts per record how often it has failed in the same way without progress in between.
+
+    A record that fails again was not behind any checkpoint: the job was begun anew from before it. Checkpoints may
+    complete all the same until it comes again, but hardly two of them; after two it counts as another record that
+    looks the same.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, ...], tuple[int, int]] = {}
+
+    def count(self, cause: BaseException, completed: int) -> int:
+        """Return how often this failure has come, with this time; 0: neither a record nor state is at fault.
+
+        Args:
+            cause: of the failure, with the notes of its task.
+            completed: how many checkpoints the job has completed.
+        """
+        record = record_of(cause) or _value_of(cause)
+        if record is None or isinstance(cause, _OUTSIDE):
+            return 0
+        times, before = self._seen.pop(record, (0, completed))
+        times = times + 1 if completed - before < 2 else 1
+        self._seen[record] = times, completed
+        if len(self._seen) > _REMEMBERED:
+            del self._seen[next(iter(self._seen))]
+        return times
+
+
+def record_of(cause: BaseException) -> tuple[str, ...] | None:
+    """Return what identifies a failure: kind, step, record, key and timestamp; None: no record is at fault."""
+    notes = [note for note in getattr(cause, "__notes__", ()) if isinstance(note, str)]
+    about = [_ADDRESS.sub("0x", n) for n in notes if n.startswith(("record: ", "key: ", "timestamp: "))]
+    return (*kind_of(cause), *about) if about else None
+
+
+def _value_of(cause: BaseException) -> tuple[str, ...] | None:
+    """Return what identifies a refusal of values, as of those that cannot be written; None: another failure."""
+    if isinstance(cause, SerializationError | CorruptStreamError | FunctionContractError):
+        return ("value", *kind_of(cause))
+    if isinstance(cause, CheckpointFailedError) and isinstance(cause.__cause__, SerializationError):
+        return "state", _ADDRESS.sub("0x", str(cause.__cause__))
+    return None
+
+
+def kind_of(cause: BaseException) -> tuple[str, str]:
+    """Return the class of an exception and the step that it was raised in; which subtask that was may change."""
+    notes = [note for note in getattr(cause, "__notes__", ()) if isinstance(note, str)]
+    step = next((note.partition(", subtask ")[0] for note in notes if note.startswith("in step ")), "")
+    # Of an exception that could not be sent as it was, its text names the class.
+    kind = str(cause).partition(":")[0] if isinstance(cause, WorkerError) else type(cause).__qualname__
+    return kind, step

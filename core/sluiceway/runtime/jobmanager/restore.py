@@ -1,0 +1,164 @@
+"""Going on from a checkpoint of an earlier run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sluiceway.checkpoint import (
+    METADATA,
+    CheckpointMetadata,
+    read_enumerators,
+    read_in_flight,
+    read_operators,
+    split_location,
+)
+from sluiceway.checkpoint_storage import CheckpointStorage
+from sluiceway.config.settings import Settings
+from sluiceway.engine import Services
+from sluiceway.errors import ConfigurationError, IncompatibleStateError, SluicewayError
+from sluiceway.graph import JobGraph
+from sluiceway.runtime.jobmanager.resume import find_newest, find_resumable
+from sluiceway.runtime.logging.engine_log import INFO, WARNING, log
+from sluiceway.runtime.task.snapshot import JobSnapshot
+
+__all__ = ["check_place", "refusals", "restore_from", "saved_key_groups", "wrong_key_groups"]
+
+
+def check_place(settings: Settings, services: Services) -> None:
+    """Refuse a place for checkpoints that cannot be used.
+
+    Raises:
+        CheckpointError: it cannot be written.
+        ConfigurationError: there is no such kind of place, or a package is missing for it.
+    """
+    if settings.checkpoints is not None:
+        services.checkpoint_storage(settings.checkpoints).check()
+
+
+def restore_from(settings: Settings, graph: JobGraph, services: Services) -> JobSnapshot | None:
+    """What a job begins with.
+
+    Args:
+        settings: ``from_checkpoint`` is the path or URL of a checkpoint; or of a directory with checkpoints in
+            it or below it: then it is the newest of them. None: the job begins at its beginning, or with
+            ``resume`` from its own newest checkpoint in ``checkpoints``, if it has left one there.
+        graph: the job.
+        services: gives the storage.
+
+    Raises:
+        CheckpointError: there is no checkpoint there, or it cannot be read.
+        ConfigurationError: somebody else may have written it, and ``allow_pickles`` does not allow that.
+        IncompatibleStateError: a state is of another type than its step declares, or its step is of another kind
+            now and knows nothing of it, unless that is allowed, as far as that can be seen before the job runs;
+            or there is state that no step of the job goes by, unless that is allowed; or keyed state of another
+            number of key groups than was chosen, or in files of a state backend that is missing.
+    """
+    location = settings.from_checkpoint
+    if location is None and settings.resume and settings.checkpoints is not None:
+        place = services.checkpoint_storage(settings.checkpoints)
+        resumable = find_resumable(place, graph.job_name, services.checkpoint_storage)
+        if resumable is not None:
+            location = resumable.location
+            log(INFO, "jobs", f"resumes from {location}", job=graph.job_name)
+    if location is None:
+        return None
+    parent, name = split_location(location)
+    storage = services.checkpoint_storage(parent)
+    directory, metadata = find_newest(storage, name)
+    _check_origin(storage, directory, settings, graph.job_name)
+    restored = JobSnapshot(
+        read_operators(storage, directory, metadata),
+        read_enumerators(storage, directory, metadata),
+        saved_key_groups(metadata),
+        read_in_flight(storage, directory, metadata),
+    )
+    wrong = refusals(metadata, services) | wrong_key_groups(restored.key_groups, restored.fit(graph))
+    for problem in wrong.values():
+        raise IncompatibleStateError(problem)
+    if not settings.allow_dropped_state:
+        restored.check_known(graph)
+    from sluiceway.runtime.jobmanager.state_compatibility import (  # which looks for checkpoints, too
+        check_states,
+        saved_metadata,
+    )
+
+    check_states(saved_metadata(storage, directory, metadata, services), graph, settings, services)
+    return restored
+
+
+def _check_origin(storage: CheckpointStorage, directory: str, settings: Settings, job_name: str) -> None:
+    """Refuse a checkpoint that somebody else may have written, or log that this cannot be known."""
+    if settings.allow_pickles:
+        return
+    name = f"{directory}/{METADATA}" if directory else METADATA
+    who = storage.other_writers(name)
+    shown = storage.shown(directory) if directory else storage.location
+    why = "it may hold pickled objects, and these run code when they are loaded"
+    if who:
+        raise ConfigurationError(
+            f"the checkpoint {shown} is not restored: {why}, and {who}. If you trust whoever may have written it,"
+            " say so with --allow-pickles (allow-pickles = true); else restore a checkpoint of your own, or take"
+            " the right to write there from others (chmod o-w)"
+        )
+    if who is None and not _is_below(shown, settings.checkpoints):
+        log(
+            WARNING,
+            "jobs",
+            f"restores {shown}: {why}, so it must come from somebody you trust. allow-pickles = true leaves this"
+            " warning out",
+            job=job_name,
+        )
+
+
+def _is_below(location: str, place: str | None) -> bool:
+    return place is not None and f"{location.rstrip('/')}/".startswith(f"{place.rstrip('/')}/")
+
+
+def saved_key_groups(metadata: CheckpointMetadata) -> dict[str, int]:
+    """By uid of a step with keyed state, the number of its key groups."""
+    return {
+        operator.uid: vertex.max_parallelism
+        for vertex in metadata.vertices
+        for subtask in vertex.subtasks
+        for operator in subtask.operators
+        if operator.keyed is not None
+    }
+
+
+def wrong_key_groups(saved: Mapping[str, int], graph: JobGraph) -> dict[str, str]:
+    """By uid, what is wrong with the number of key groups."""
+    now = {node.uid: vertex for vertex in graph.vertices for node in vertex.nodes}
+    wrong = {}
+    for uid in sorted(saved.keys() & now.keys()):
+        groups, vertex = saved[uid], now[uid]
+        told = f"the state of step {uid!r} was saved in {groups} key groups, and the job "
+        if vertex.parallelism > groups:
+            wrong[uid] = (
+                f"{told}has {vertex.parallelism} subtasks for it: its parallelism can be {groups} at the most, "
+                "for ever"
+            )
+        elif vertex.max_parallelism != groups:
+            wrong[uid] = (
+                f"{told}divides it into {vertex.max_parallelism}: set max-parallelism to {groups}, or leave it out"
+            )
+    return wrong
+
+
+def refusals(metadata: CheckpointMetadata, services: Services) -> dict[str, str]:
+    """By uid, why keyed state cannot be read that is in the files of a state backend."""
+    formats: dict[str, str] = {}
+    for operator in (o for v in metadata.vertices for s in v.subtasks for o in s.operators):
+        if operator.keyed is not None and operator.keyed.native is not None:
+            formats[operator.uid] = operator.keyed.native.format.partition(" ")[0]
+    problems: dict[str, SluicewayError] = {}
+    for name in set(formats.values()):
+        try:
+            services.state_backend(name)
+        except SluicewayError as error:
+            problems[name] = error
+    return {
+        uid: f"the state of step {uid!r} is in files of state backend {name!r}, which any other backend goes on "
+        f"from, but only that one reads: {problems[name]}"
+        for uid, name in formats.items()
+        if name in problems
+    }

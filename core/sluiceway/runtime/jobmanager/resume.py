@@ -1,0 +1,200 @@
+"""Choice of the checkpoint that a job resumes from under the option ``resume``."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sluiceway.checkpoint import (
+    CHECKPOINT,
+    METADATA,
+    CheckpointMetadata,
+    find_checkpoints,
+    load_metadata,
+    split_location,
+)
+from sluiceway.checkpoint_storage import CheckpointStorage
+from sluiceway.errors import CheckpointError
+from sluiceway.runtime.logging.engine_log import WARNING, log
+
+__all__ = ["Resumable", "find_newest", "find_resumable", "note_stop"]
+
+_STOPPED: Final = "stopped.json"
+"""File in the directory of a run that was stopped with a savepoint in another place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resumable:
+    """Checkpoint or savepoint that a job resumes from.
+
+    Attributes:
+        location: path or URL of its directory.
+        metadata: of it.
+    """
+
+    location: str
+    metadata: CheckpointMetadata
+
+    @property
+    def is_final(self) -> bool:
+        """Whether all subtasks had finished, so that the job has nothing left to do."""
+        return all(subtask.finished for vertex in self.metadata.vertices for subtask in vertex.subtasks)
+
+
+def find_resumable(
+    storage: CheckpointStorage, job_name: str, open_storage: Callable[[str], CheckpointStorage]
+) -> Resumable | None:
+    """Return the newest complete checkpoint or savepoint of a job. Blocks.
+
+    Checkpoints of other jobs in the same place do not count. Neither does a savepoint that its run went on after;
+    see :func:`find_newest`. A run that was stopped with a savepoint in another place is resumed from
+    that savepoint.
+
+    Metadata that cannot be read are skipped with a warning where a newer checkpoint of the job is complete. The
+    newest one is never skipped: output that was committed with it would be written once more.
+
+    Args:
+        storage: the place of the job's checkpoints.
+        job_name: name of the pipeline.
+        open_storage: opens the place of a savepoint elsewhere.
+
+    Returns:
+        None if the job has left none.
+
+    Raises:
+        CheckpointError: the newest one cannot be read, or the place cannot be.
+    """
+    found: list[tuple[str, CheckpointMetadata]] = []
+    damaged: list[tuple[str, CheckpointError]] = []
+    for directory in find_checkpoints(storage):
+        try:
+            metadata = load_metadata(storage, directory)
+        except CheckpointError as error:
+            if _may_be_of(directory, job_name):
+                damaged.append((directory, error))
+        else:
+            if metadata.job_name == job_name:
+                found.append((directory, metadata))
+    newest = None
+    if found:
+        directory, metadata = newest_of(storage, "", found)
+        newest = Resumable(storage.shown(directory) if directory else storage.location, metadata)
+    stop = _last_stop(storage, job_name)
+    if stop is not None and (newest is None or stop[0] > newest.metadata.completed_ms):
+        newest = _stopped_with(stop[1], job_name, open_storage)
+    _check_damaged(storage, job_name, damaged, newest)
+    return newest
+
+
+def find_newest(storage: CheckpointStorage, name: str) -> tuple[str, CheckpointMetadata]:
+    """The newest checkpoint in a directory or below it, and its directory. Raises CheckpointError.
+
+    A savepoint that its run went on after does not count if there is a checkpoint of that run: after a failure the
+    run may have gone on from that, and have aborted transactions that the savepoint takes for pre-committed. Nor
+    does it count if that is known to be so, unless ``name`` is its own.
+    """
+    found = [(directory, load_metadata(storage, directory)) for directory in find_checkpoints(storage, name)]
+    if not found:
+        raise CheckpointError(f"there is no complete checkpoint in {storage.shown(name)}")
+    return newest_of(storage, name, found)
+
+
+def newest_of(
+    storage: CheckpointStorage, name: str, found: Sequence[tuple[str, CheckpointMetadata]]
+) -> tuple[str, CheckpointMetadata]:
+    """Return the newest of some checkpoints; see :func:`find_newest`."""
+    runs = {_run(metadata) for _, metadata in found if metadata.kind == CHECKPOINT} - {""}
+    lasting = [one for one in found if _was_last(one[1]) or _run(one[1]) not in runs]
+    lasting = [one for one in lasting if one[0] == name or not one[1].properties.get("behind")]
+    if not lasting:
+        raise CheckpointError(
+            f"in {storage.shown(name) if name else storage.location} there are only savepoints whose run has "
+            "failed after them and has begun anew from before them: to begin with one all the same, name its own "
+            f"directory, such as {storage.shown(found[-1][0])}"
+        )
+    return max(lasting, key=lambda one: (one[1].completed_ms, one[1].checkpoint_id))
+
+
+def note_stop(storage: CheckpointStorage, run: str, job_name: str, savepoint: str, now_ms: int) -> None:
+    """Record the savepoint that a run was stopped with, unless :func:`find_resumable` finds it by itself. Blocks.
+
+    Output that was committed with the savepoint is not known to the last checkpoint of the run. A job that resumed
+    from that checkpoint would write it once more.
+
+    Args:
+        storage: the place of the run's checkpoints.
+        run: its directory there.
+        job_name: name of the pipeline.
+        savepoint: path or URL of the savepoint.
+        now_ms: the time, ms since the epoch.
+
+    Raises:
+        CheckpointError: it cannot be written.
+    """
+    if f"{split_location(savepoint)[0].rstrip('/')}/".startswith(f"{storage.location.rstrip('/')}/"):
+        return
+    content = {"job_name": job_name, "savepoint": savepoint, "stopped_ms": now_ms}
+    storage.write(f"{run}/{_STOPPED}", [json.dumps(content, indent=1).encode()])
+
+
+def _last_stop(storage: CheckpointStorage, job_name: str) -> tuple[int, str] | None:
+    """Return when the job was stopped last with a savepoint elsewhere, and the location of that."""
+    stops = []
+    for file in storage.files():
+        if file.name.endswith(f"/{_STOPPED}"):
+            try:
+                content = json.loads(storage.read(file.name))
+                if content["job_name"] == job_name:
+                    stops.append((int(content["stopped_ms"]), str(content["savepoint"])))
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                raise CheckpointError(f"{storage.shown(file.name)} is damaged: {error}") from error
+    return max(stops, default=None)
+
+
+def _stopped_with(savepoint: str, job_name: str, open_storage: Callable[[str], CheckpointStorage]) -> Resumable:
+    place, directory = split_location(savepoint)
+    try:
+        return Resumable(savepoint, load_metadata(open_storage(place), directory))
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"{job_name!r} was stopped with the savepoint {savepoint}, which cannot be read: {error}. Restore "
+            "that directory, or name with --from the checkpoint to begin with; output committed after that "
+            "checkpoint is written once more"
+        ) from error
+
+
+def _check_damaged(
+    storage: CheckpointStorage,
+    job_name: str,
+    damaged: Sequence[tuple[str, CheckpointError]],
+    newest: Resumable | None,
+) -> None:
+    for directory, error in damaged:
+        name = f"{directory}/{METADATA}" if directory else METADATA
+        written_ms = max((file.modified_ms for file in storage.files(directory) if file.name == name), default=0)
+        if newest is not None and 0 < written_ms < newest.metadata.completed_ms:
+            log(WARNING, "jobs", f"{error}; it is older than {newest.location} and is skipped", job=job_name)
+            continue
+        older = "there is none" if newest is None else f"that one is {newest.location}"
+        raise CheckpointError(
+            f"{error}. It may be the newest checkpoint of {job_name!r}, with output committed that no older one "
+            "knows of, so that the job does not resume from an older one by itself. To begin with an older one "
+            f"all the same, name it with --from: {older}; or remove the damaged directory"
+        ) from error
+
+
+def _may_be_of(directory: str, job_name: str) -> bool:
+    """Whether a directory can be one of the job: both kinds of directories have the job's name in their own."""
+    slug = re.sub(r"[^\w.-]+", "-", job_name).strip(".-")
+    return not directory or slug in directory
+
+
+def _run(metadata: CheckpointMetadata) -> str:
+    return str(metadata.properties.get("run", ""))
+
+
+def _was_last(metadata: CheckpointMetadata) -> bool:
+    return metadata.kind == CHECKPOINT or bool(metadata.properties.get("stops"))

@@ -1,0 +1,338 @@
+"""What a pipeline would make of the state of a checkpoint, or of another pipeline, found out before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from sluiceway.checkpoint import CheckpointMetadata, StateReader, read_in_flight, split_location
+from sluiceway.checkpoint.metadata import OperatorEntry
+from sluiceway.checkpoint.native_files import with_rows
+from sluiceway.checkpoint_storage import CheckpointStorage
+from sluiceway.config.settings import Settings
+from sluiceway.engine import Services
+from sluiceway.errors import IncompatibleStateError
+from sluiceway.graph import JobGraph
+from sluiceway.graph.state_discovery import may_ask_for
+from sluiceway.network.channel_state import EdgeName
+from sluiceway.operators.state_access import OF_FUNCTIONS, unclaimed
+from sluiceway.operators.timer_service import DUE
+from sluiceway.runtime.jobmanager.declared_state import Declared, declared_states
+from sluiceway.runtime.jobmanager.restore import refusals, saved_key_groups, wrong_key_groups
+from sluiceway.runtime.jobmanager.resume import find_newest
+from sluiceway.runtime.task.snapshot import JobSnapshot, edge_names
+from sluiceway.serializers import decode_blocks
+from sluiceway.state import StateMeta
+from sluiceway.streamgraph import StreamNode
+
+__all__ = [
+    "Comparison",
+    "Earlier",
+    "StateChange",
+    "StepChange",
+    "check_states",
+    "compare",
+    "earlier_job",
+    "saved_job",
+    "saved_metadata",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """What becomes of one state of a step.
+
+    Attributes:
+        name: of the state.
+        what: ``keeps``; ``migrates``: its values are changed to the new type as they are read; ``new``;
+            ``unused``: nothing asks for it when the step is opened; ``dropped``: nothing can; ``refused``.
+        old: the type that was saved, as text; empty: none, or it is not known.
+        new: the type that the job declares, likewise.
+        reason: why it is refused or dropped.
+    """
+
+    name: str
+    what: str
+    old: str = ""
+    new: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StepChange:
+    """What becomes of the state of one step.
+
+    Attributes:
+        uid: of the step.
+        step: its name; empty: the job has none.
+        what: ``keeps``: it goes on with its state; ``new``: it begins without any; ``dropped``: the job has no
+            step for that state; ``refused``: the state does not fit.
+        changes: state by state.
+        reason: why it does not fit.
+    """
+
+    uid: str
+    step: str
+    what: str
+    changes: tuple[StateChange, ...] = ()
+    reason: str = ""
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """The names of the states that were there before."""
+        return tuple(change.name for change in self.changes if change.what != "new")
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a job would make of what was there before.
+
+    Attributes:
+        location: path or URL of the checkpoint; of another pipeline, its name.
+        steps: those of the job that have state, or have had, then those that it has no longer.
+        unasked: by uid, the steps that were not asked which states they declare; and why that was not possible.
+        derived: the uids of steps with state that nobody gave them.
+        lost_on: the edges that had records on them, in an unaligned checkpoint, and that the job does not have.
+    """
+
+    location: str
+    steps: tuple[StepChange, ...]
+    unasked: Mapping[str, str] = field(default_factory=dict)
+    derived: tuple[str, ...] = ()
+    lost_on: tuple[str, ...] = ()
+
+    def refused(self, allow_dropped_state: bool) -> tuple[str, ...]:
+        """Why the job would be refused, or would lose state; empty: neither."""
+        dropped = [step.uid for step in self.steps if step.what == "dropped"]
+        why = [step.reason for step in self.steps if step.what == "refused"]
+        changes = [change for step in self.steps for change in step.changes]
+        why += [change.reason for change in changes if change.what == "refused" and change.reason]
+        if not allow_dropped_state:
+            if dropped:
+                names = ", ".join(map(repr, dropped))
+                why.append(
+                    f"no step goes by {names}: give its step that uid, or leave the state with allow-dropped-state"
+                )
+            why += [change.reason for change in changes if change.what == "dropped" and change.reason]
+            why += [
+                f"the checkpoint was unaligned, and records were in flight {edge}, an edge that the job does not "
+                "have: take a savepoint of the pipeline as it was, or leave the records with allow-dropped-state"
+                for edge in self.lost_on
+            ]
+        return tuple(why)
+
+
+@dataclass(slots=True)
+class _EarlierStep:
+    # What is known of the state; None: nothing but its name.
+    states: dict[str, StateMeta | None] = field(default_factory=dict)
+    kind: str = ""
+
+
+@dataclass(slots=True)
+class Earlier:
+    """What was there before.
+
+    Attributes:
+        location: path or URL of the checkpoint; of a pipeline, its name.
+        steps: by uid.
+        key_groups: of the steps with keyed state.
+        refusals: by uid, what is wrong with the state by itself.
+        has_rows: whether there is anything in a state of a step.
+        in_flight: the edges that had records on them, in an unaligned checkpoint.
+    """
+
+    location: str
+    steps: dict[str, _EarlierStep]
+    key_groups: dict[str, int]
+    refusals: dict[str, str] = field(default_factory=dict)
+    has_rows: Callable[[str, str], bool] = field(default=lambda uid, state: True)
+    in_flight: frozenset[EdgeName] = frozenset()
+
+
+def saved_job(location: str, services: Services) -> Earlier:
+    """What a checkpoint has. No state is read.
+
+    Args:
+        location: as that of :func:`sluiceway.runtime.jobmanager.restore.restore_from`.
+        services: gives the storage.
+
+    Raises:
+        CheckpointError: there is no checkpoint there, or it cannot be read.
+    """
+    parent, name = split_location(location)
+    storage = services.checkpoint_storage(parent)
+    directory, metadata = find_newest(storage, name)
+    return saved_metadata(storage, directory, metadata, services)
+
+
+def saved_metadata(
+    storage: CheckpointStorage, directory: str, metadata: CheckpointMetadata, services: Services
+) -> Earlier:
+    """What a checkpoint has of which the metadata was read. No state is read."""
+    reader = StateReader(storage, directory)
+    kinds = {step.uid: step.kind for vertex in metadata.vertices for step in vertex.steps}
+    steps: dict[str, _EarlierStep] = {}
+    for operator in (o for v in metadata.vertices for s in v.subtasks for o in s.operators):
+        step = steps.setdefault(operator.uid, _EarlierStep(kind=kinds.get(operator.uid, "")))
+        if operator.keyed is not None and (operator.keyed.groups or operator.keyed.native):
+            step.states.update({m.name: m for m in reader.keyed(operator.uid, operator.keyed).tables})
+        step.states.update(dict.fromkeys(_other_states(operator)))
+    for uid, section in metadata.enumerators.items():
+        if section.size:
+            steps.setdefault(uid, _EarlierStep()).states["splits"] = None
+    steps = {uid: step for uid, step in steps.items() if step.states}
+    shown = storage.shown(directory) if directory else storage.location
+    has_rows = partial(_has_rows, reader, metadata, services)
+    under_way = frozenset(part.edge for part in read_in_flight(storage, directory, metadata))
+    return Earlier(shown, steps, saved_key_groups(metadata), refusals(metadata, services), has_rows, under_way)
+
+
+def _has_rows(reader: StateReader, metadata: CheckpointMetadata, services: Services, uid: str, state: str) -> bool:
+    for vertex in metadata.vertices:
+        for subtask, operator in ((s, o) for s in vertex.subtasks for o in s.operators if o.uid == uid):
+            tables = () if operator.keyed is None else operator.keyed.tables
+            index = next((place for place, table in enumerate(tables) if table.name == state), None)
+            if index is None or operator.keyed is None:
+                continue
+            kept = reader.keyed(uid, operator.keyed)
+            snapshot = with_rows(kept, services.state_backend, uid, subtask.index, vertex.max_parallelism)
+            try:
+                for group in snapshot.groups:
+                    rows, blocks = decode_blocks(snapshot.groups[group])
+                    if index in {row.table for row in rows} | {block.table for block in blocks}:
+                        return True
+            finally:
+                snapshot.release()
+    return False
+
+
+def earlier_job(graph: JobGraph, settings: Settings, services: Services, *, open_functions: bool) -> Earlier:
+    """What an earlier version of a pipeline would have saved, as far as that can be known."""
+    declared = declared_states(graph, settings, services, open_functions=open_functions)
+    steps, groups = {}, {}
+    for vertex in graph.vertices:
+        for node in vertex.nodes:
+            if not node.step.stateful:
+                continue
+            known = declared.get(node.uid, Declared())
+            metas: dict[str, StateMeta | None] = {name: s.meta for name, s in known.schemas.items()}
+            steps[node.uid] = _EarlierStep(metas, node.step.kind)
+            if node.step.keyed:
+                groups[node.uid] = vertex.max_parallelism
+    return Earlier(graph.job_name, steps, groups)
+
+
+def _other_states(operator: OperatorEntry) -> Iterator[str]:
+    yield from (kept.name for kept in operator.lists if kept.elements is not None)
+    parts = {
+        "broadcast state": operator.broadcast,
+        "splits": operator.splits,
+        "pending records": operator.pending,
+        "output to commit": operator.committables,
+    }
+    yield from (name for name, section in parts.items() if section is not None)
+
+
+def compare(
+    earlier: Earlier, graph: JobGraph, settings: Settings, services: Services, *, open_functions: bool = False
+) -> Comparison:
+    """What a job would make of what was there before. Nothing runs.
+
+    Args:
+        earlier: what was there.
+        graph: the job.
+        settings: of the run.
+        services: gives the clock and the memory backend.
+        open_functions: call the users' ``open``, on copies, in order to learn which states they declare.
+    """
+    declared = declared_states(graph, settings, services, open_functions=open_functions)
+    fitted = JobSnapshot(key_groups=earlier.key_groups).fit(graph)
+    wrong = earlier.refusals | wrong_key_groups(earlier.key_groups, fitted)
+    before = dict(earlier.steps)
+    steps = []
+    for node in (n for v in graph.vertices for n in v.nodes):
+        had = before.pop(node.uid, None)
+        known = declared.get(node.uid, Declared())
+        if had is not None and node.uid in wrong:
+            changes = tuple(StateChange(name, "refused", _type(meta)) for name, meta in had.states.items())
+            steps.append(StepChange(node.uid, node.name, "refused", changes, wrong[node.uid]))
+        elif had is not None:
+            steps.append(StepChange(node.uid, node.name, "keeps", tuple(_changes(node, had, known, earlier))))
+        elif node.step.stateful:
+            new = tuple(StateChange(name, "new", new=_type(s.meta)) for name, s in known.schemas.items())
+            steps.append(StepChange(node.uid, node.name, "new", new))
+    for uid, had in before.items():
+        gone = tuple(StateChange(name, "dropped", _type(meta)) for name, meta in had.states.items())
+        steps.append(StepChange(uid, "", "dropped", gone))
+    return Comparison(
+        earlier.location,
+        tuple(steps),
+        {uid: known.problem for uid, known in declared.items() if not known.complete},
+        tuple(n.uid for v in graph.vertices for n in v.nodes if n.step.stateful and not n.uid_given),
+        tuple(sorted(map(str, earlier.in_flight - set(edge_names(graph).values())))),
+    )
+
+
+def _changes(node: StreamNode, had: _EarlierStep, known: Declared, earlier: Earlier) -> Iterator[StateChange]:
+    uid, now = node.uid, node.step.kind
+    others = bool(had.kind) and had.kind != now and not OF_FUNCTIONS.issuperset((had.kind, now))
+    lazy = None if others else known.lazy
+    for name, meta in had.states.items():
+        schema = known.schemas.get(name)
+        if meta is not None and schema is not None:
+            try:
+                same = schema.reader_for(meta, uid) is schema.serializer
+            except IncompatibleStateError as error:
+                yield StateChange(name, "refused", _type(meta), _type(schema.meta), str(error))
+            else:
+                yield StateChange(name, "keeps" if same else "migrates", _type(meta), _type(schema.meta))
+        elif meta is None or (lazy is not None and lazy(name)) or not (others or known.complete):
+            yield StateChange(name, "keeps", _type(meta))
+        elif (name == DUE.name and not others) or not earlier.has_rows(uid, name):
+            yield StateChange(name, "unused", _type(meta))
+        elif known.own and not others:
+            if any(may_ask_for(function, name) for function in node.step.functions):
+                yield StateChange(name, "unused", _type(meta))
+            else:
+                yield StateChange(name, "dropped", _type(meta), reason=unclaimed(name, uid))
+        elif lazy is not None:
+            why = (
+                f"step {uid!r} cannot go on with what it has in {name!r}: its windows keep something else now. "
+                "Undo what was changed in the step until these windows have ended, or give it another uid"
+            )
+            yield StateChange(name, "refused", _type(meta), reason=why)
+        else:
+            what = f", as the {had.kind} step that it was did" if others else ""
+            why = (
+                f"state {name!r} of step {uid!r} would be lost: what the step is now knows nothing of it{what}. "
+                "Give the step another uid if it is another one, or leave the state behind with "
+                "allow-dropped-state"
+            )
+            yield StateChange(name, "dropped", _type(meta), reason=why)
+    if known.complete:
+        for name, schema in known.schemas.items():
+            if name not in had.states:
+                yield StateChange(name, "new", new=_type(schema.meta))
+
+
+def check_states(earlier: Earlier, graph: JobGraph, settings: Settings, services: Services) -> None:
+    """Refuse states that the steps of a job cannot go on with, as far as that can be known before it runs.
+
+    Raises:
+        IncompatibleStateError: a state is of another type, or what its step is now knows nothing of it.
+    """
+    steps = compare(earlier, graph, settings, services).steps
+    unwanted = ("refused",) if settings.allow_dropped_state else ("refused", "dropped")
+    changes = [change for step in steps if step.what == "keeps" for change in step.changes]
+    why = [change.reason for change in changes if change.what in unwanted]
+    if why:
+        raise IncompatibleStateError("; ".join(why))
+
+
+def _type(meta: StateMeta | None) -> str:
+    if meta is None:
+        return ""
+    kind = meta.declared or meta.kind.value
+    return f"{kind} of {meta.type_name}" if meta.type_name else kind

@@ -1,0 +1,450 @@
+"""The local engine: job master and worker in one thread of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import SystemRandom
+from threading import Lock
+from typing import Any
+
+from sluiceway.clock import Clock
+from sluiceway.config.settings import Settings
+from sluiceway.elements import CheckpointBarrier
+from sluiceway.engine import Engine, Job, JobFailure, JobResult, JobStatus, Services
+from sluiceway.engine.capabilities import ONE_PROCESS, Capabilities, Feature, Unsupported
+from sluiceway.errors import StateError, choose
+from sluiceway.graph import ExecutionState, JobGraph, build_job_graph
+from sluiceway.graph.check.iterations import check_checkpoints, check_iterations
+from sluiceway.metrics import JobMetrics, MetricsReporter
+from sluiceway.network.partitioners import BUILT_IN
+from sluiceway.operators import own_copy
+from sluiceway.partitioner import Distribution
+from sluiceway.runtime.jobmanager.checkpoint_store import SavepointCheckpointStore, checkpoint_store_of
+from sluiceway.runtime.jobmanager.job_master import JobMaster
+from sluiceway.runtime.jobmanager.job_metrics import JobFigures, Reporting, TaskFigures
+from sluiceway.runtime.jobmanager.restore import check_place, restore_from
+from sluiceway.runtime.jobmanager.savepoint_requests import SavepointRequests, savepoint_place
+from sluiceway.runtime.logging.engine_log import job_logging
+from sluiceway.runtime.loop.async_calls import EventLoop, LazyEventLoop
+from sluiceway.runtime.loop.blocking_io import Background, HelperThread
+from sluiceway.runtime.loop.poller import Poller, SelectorPoller
+from sluiceway.runtime.loop.tasklet import Progress, Scheduled, Tasklet, TaskletLoop
+from sluiceway.runtime.task.deployment import TaskDeployment
+from sluiceway.runtime.task.inputs import SourceInput
+from sluiceway.runtime.task.snapshot import JobSnapshot, TaskSnapshot, with_own_objects
+from sluiceway.runtime.task.task import Task
+from sluiceway.runtime.taskmanager.local_recovery import keep_copies, with_local_copies
+from sluiceway.runtime.taskmanager.snapshot_writer import MemoryWriter, StorageWriter
+from sluiceway.runtime.taskmanager.task_manager import TaskManager
+from sluiceway.scheduler import SCHEDULERS, SlotPool, restart_strategy, slots_required
+from sluiceway.streamgraph import StreamGraph, StreamNode
+from sluiceway.util.garbage_collector import seldom
+
+__all__ = ["LocalEngine", "LocalJob", "job_graph_of"]
+
+
+class LocalEngine(Engine):
+    """Runs a pipeline in the calling thread, with everything that a debugger may want to step into."""
+
+    def prepare(self, graph: StreamGraph, settings: Settings, services: Services) -> Job:
+        """Chain the graph and look up what it needs."""
+        if settings.scheduler not in SCHEDULERS:
+            raise choose("scheduling strategy", settings.scheduler, SCHEDULERS)
+        restart_strategy(settings.restart)
+        if settings.workers:
+            from sluiceway.runtime.cluster.cluster_job import ClusterJob
+
+            job_graph = job_graph_of(graph, services)
+            check_checkpoints(job_graph, settings)
+            return ClusterJob(job_graph, settings, services)
+        job_graph = job_graph_of(graph, services)
+        restored = restore_from(settings, job_graph, services)
+        check_place(settings, services)
+        return LocalJob(graph, settings, services, restored=restored)
+
+    def capabilities(self, settings: Settings, *, bounded: bool) -> Capabilities:
+        """Nearly all there is: some options are for workers, some objects for one process."""
+        hosted = Unsupported("it starts its own workers", "leave it out, or choose --engine spark")
+        if settings.workers:
+            return Capabilities(
+                "engine 'local' with workers",
+                {Feature.HOSTED: hosted, Feature.PROCESS_OBJECTS: ONE_PROCESS},
+            )
+        lacks = {Feature.HOSTED: hosted}
+        if settings.transport == "auto":  # whoever names one is told by the services, which know them all
+            one = "records go by reference inside one process"
+            lacks[Feature.TRANSPORTS] = Unsupported(one, "leave transport at 'auto', or run with --workers")
+        return Capabilities(
+            "engine 'local' in one process",
+            lacks,
+            {
+                Feature.NETWORK_BUFFERS: "There is no network, so that this says nothing.",
+                Feature.LIVENESS: "There are no workers that could hang, so that this says nothing.",
+            },
+        )
+
+
+class _Workers:
+    """The job master's way to the one worker: by the worker's own mailbox, as it would be over a wire."""
+
+    def __init__(
+        self, worker: TaskletLoop, tasks: TaskManager, clock: Clock, unused: dict[int, list[StreamNode]] | None
+    ) -> None:
+        self._worker = worker
+        self._tasks = tasks
+        self._clock = clock
+        self._unused = unused
+
+    def submit(self, deployments: Sequence[TaskDeployment]) -> None:
+        own = [self._own(d) for d in deployments]
+        self._worker.soon(lambda: self._tasks.deploy(own))
+
+    def _own(self, deployment: TaskDeployment) -> TaskDeployment:
+        """With objects of its own: a later attempt must find them as this one does."""
+        restored = tuple(map(with_own_objects, deployment.restored))
+        if not deployment.attempt or self._unused is None:
+            return replace(deployment, restored=restored)
+        nodes = tuple(own_copy(node, 1) for node in self._unused[deployment.vertex.id])
+        return replace(deployment, restored=restored, vertex=replace(deployment.vertex, nodes=nodes))
+
+    def cancel(self, attempt_id: str) -> None:
+        self._worker.soon(lambda: self._tasks.cancel(attempt_id))
+
+    def assign_splits(self, attempt_id: str, splits: Sequence[Any]) -> None:
+        self._worker.soon(lambda: self._tasks.assign_splits(attempt_id, splits))
+
+    def no_more_splits(self, attempt_id: str) -> None:
+        self._worker.soon(lambda: self._tasks.no_more_splits(attempt_id))
+
+    def announce_watermark(self, attempt_id: str, mark: int | None) -> None:
+        self._worker.soon(lambda: self._tasks.announce_watermark(attempt_id, mark))
+
+    def stop_source(self, attempt_id: str) -> None:
+        self._worker.soon(lambda: self._tasks.stop_source(attempt_id))
+
+    def trigger_checkpoint(self, attempt_id: str, barrier: CheckpointBarrier) -> None:
+        self._worker.soon(lambda: self._tasks.trigger_checkpoint(attempt_id, barrier))
+
+    def checkpoint_completed(self, attempt_ids: Sequence[str], checkpoint_id: int) -> None:
+        self._worker.soon(lambda: self._tasks.checkpoint_completed(attempt_ids, checkpoint_id))
+
+    def checkpoint_aborted(self, attempt_ids: Sequence[str], checkpoint_id: int) -> None:
+        self._worker.soon(lambda: self._tasks.checkpoint_aborted(attempt_ids, checkpoint_id))
+
+    def post(self, action: Callable[[], None], after_s: float) -> Scheduled:
+        return self._worker.post(action, after_s)
+
+
+class _Master:
+    """The worker's way to the job master, likewise."""
+
+    def __init__(self, worker: TaskletLoop) -> None:
+        self._worker = worker
+        self.job: JobMaster
+        self.presence = _Presence(self)
+
+    def report(self, attempt_id: str, state: ExecutionState, cause: BaseException | None) -> None:
+        self._worker.soon(lambda: self.job.report(attempt_id, state, cause))
+
+    def request_split(self, vertex_id: int, subtask: int) -> None:
+        self._worker.soon(lambda: self.job.split_requested(vertex_id, subtask))
+
+    def report_watermark(self, attempt_id: str, group: str, mark: int | None) -> None:
+        self._worker.soon(lambda: self.job.watermark_reported(attempt_id, group, mark))
+
+    def acknowledge(self, attempt_id: str, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
+        self._worker.soon(lambda: self.job.acknowledge(attempt_id, checkpoint_id, snapshot))
+
+    def decline(self, attempt_id: str, checkpoint_id: int, cause: BaseException) -> None:
+        self._worker.soon(lambda: self.job.decline(attempt_id, checkpoint_id, cause))
+
+    def drained(self, attempt_id: str) -> None:
+        self._worker.soon(lambda: self.job.drained(attempt_id))
+
+
+class _Presence(Tasklet):
+    """Keeps the loop going for as long as the job may need it, as while it waits to begin anew."""
+
+    def __init__(self, master: _Master) -> None:
+        super().__init__()
+        self._master = master
+
+    def step(self) -> Progress:
+        return Progress.DONE if self._master.job.status.ended else Progress.IDLE
+
+
+class LocalJob(Job):
+    """One run in this process.
+
+    Args:
+        graph: what to run.
+        settings: the options of the run.
+        services: what plugins give.
+        make_poller: where the worker sleeps; tests give one with virtual time.
+        make_event_loop: where coroutines run; likewise.
+        make_background: where blocking work is done; likewise.
+        restored: what to go on from; None: from the beginning.
+
+    Raises:
+        StateError: what is to be restored holds state of a step that the graph does not have.
+    """
+
+    def __init__(
+        self,
+        graph: StreamGraph,
+        settings: Settings,
+        services: Services,
+        make_poller: Callable[[], Poller] = SelectorPoller,
+        restored: JobSnapshot | None = None,
+        make_event_loop: Callable[[], EventLoop] = LazyEventLoop,
+        make_background: Callable[[TaskletLoop], Background] = lambda worker: HelperThread(worker.mail),
+    ) -> None:
+        self.services = services
+        self._settings = settings
+        self._make_poller = make_poller
+        self._event_loop = make_event_loop()
+        self._make_background = make_background
+        self._background: Background | None = None
+        self._graph = job_graph_of(graph, services)
+        check_checkpoints(self._graph, settings)
+        if restored is not None and not settings.allow_dropped_state:
+            restored.check_known(self._graph)
+        if restored is not None:
+            self._graph = restored.fit(self._graph)
+        self._restored = restored
+        self._transport = services.transport("local" if settings.transport == "auto" else settings.transport)
+        self._state_backend = services.state_backend(settings.state_backend)
+        location = settings.checkpoints
+        self._storage = None
+        if location is not None:
+            self._storage = with_local_copies(services.checkpoint_storage(location), settings)
+        self._copies: keep_copies | None = None
+        self._savepoints = SavepointRequests()
+        self._reporters: list[MetricsReporter] = services.metrics_reporters(settings.metrics)
+        self._reporting: Reporting | None = None
+        self._tasks: TaskManager | None = None
+        self._figures = JobFigures()
+        self._figures_lock = Lock()
+        self._cancelled = False
+        self._started_at = 0.0
+        self._ended_at: float | None = None
+        self._poller: Poller | None = None
+        self._worker: TaskletLoop | None = None
+        self._master: JobMaster | None = None
+
+    # ---- the job's face -------------------------------------------------------------------------------------
+
+    def run(self) -> JobResult:
+        """Run it to its end, in this thread."""
+        self._check_new()
+        with job_logging(self._settings), seldom():
+            try:
+                self.begin()
+                self.worker.run(lambda: self.status.ended)
+            except BaseException:
+                self.abandon()
+                raise
+            return self.end()
+
+    def cancel(self) -> None:
+        """Ask it to stop soon. From any thread."""
+        self._cancelled = True
+        master, worker = self._master, self._worker
+        if master is not None and worker is not None:
+            worker.mail(master.cancel)
+
+    def stop(self) -> None:
+        """Ask it to end its sources. From any thread."""
+        master, worker = self._master, self._worker
+        if master is not None and worker is not None:
+            worker.mail(master.stop)
+
+    def savepoint(
+        self, place: str | None, done: Callable[[str, BaseException | None], None], *, stop: bool = False
+    ) -> None:
+        """Ask for a savepoint. From any thread."""
+        self._savepoints.ask(savepoint_place(place, self._settings.checkpoints), stop, done)
+
+    @property
+    def status(self) -> JobStatus:
+        """Its status."""
+        return JobStatus.CREATED if self._master is None else self._master.status
+
+    def failures(self) -> tuple[JobFailure, ...]:
+        """What has gone wrong so far."""
+        return () if self._master is None else self._master.failures
+
+    @property
+    def job_graph(self) -> JobGraph:
+        """The chains it runs."""
+        return self._graph
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """Its tasks, as far as they are deployed."""
+        return () if self._tasks is None else self._tasks.tasks
+
+    @property
+    def worker(self) -> TaskletLoop:
+        """The worker, once the job has begun."""
+        if self._worker is None:
+            raise RuntimeError("the job has not begun: call run()")
+        return self._worker
+
+    def metrics(self) -> JobMetrics:
+        """The figures as of now. From any thread."""
+        clock = self.services.clock
+        ended_at = self._ended_at
+        elapsed = 0.0 if self._master is None else (ended_at or clock.monotonic()) - self._started_at
+        executions = None if self._master is None else self._master.executions
+        restarts = 0 if self._master is None else self._master.restarts
+        with self._figures_lock:
+            self._figures.take(TaskFigures.of(task) for task in self.tasks)
+            return self._figures.metrics(self._graph.job_name, self.status.value, elapsed, executions, restarts)
+
+    # ---- its beginning and its end, for whoever runs the loop in another way --------------------------------
+
+    def begin(self) -> None:
+        """Make worker and job master and start the job; :meth:`worker` runs it, :meth:`end` ends it."""
+        self._check_new()
+        clock = self.services.clock
+        seed = self._settings.seed
+        self._poller = self._make_poller()
+        self._worker = TaskletLoop(clock, self._poller)
+        # What a failed attempt leaves in a function object must not be there in the next one.
+        may_restart = self._settings.restart != "none"
+        unused = {v.id: [own_copy(n, 1) for n in v.nodes] for v in self._graph.vertices} if may_restart else None
+        self._started_at = clock.monotonic()
+        # This process has as many slots as the job asks for: inside one thread they cost nothing.
+        slots = SlotPool()
+        slots.offer("local", sum(slots_required(self._graph).values()))
+        gateway = _Master(self._worker)
+        seed = SystemRandom().getrandbits(32) if seed is None else seed
+        background = self._background = self._make_background(self._worker)
+        self._copies = keep_copies(self._storage, self._settings)
+        self._tasks = TaskManager(
+            self._worker,
+            self._transport,
+            self._state_backend,
+            self.services,
+            self._event_loop,
+            gateway,
+            MemoryWriter() if self._storage is None else StorageWriter(self._storage),
+            background,
+            on_dropped=self._task_dropped,
+        )
+        keeper = checkpoint_store_of(self._storage, self._graph, self._graph.job_name, clock, seed, background)
+        gateway.job = self._master = JobMaster(
+            self._graph,
+            self._settings,
+            _Workers(self._worker, self._tasks, clock, unused),
+            clock=clock,
+            listener=self.services.listener,
+            slots=slots,
+            seed=seed,
+            restored=self._restored,
+            keeper=keeper,
+            savepoints=SavepointCheckpointStore(
+                self.services.checkpoint_storage,
+                self.services.state_backend,
+                self._graph,
+                self._graph.job_name,
+                clock,
+                background,
+                keeper,
+            ),
+            on_ended=lambda: self.worker.wake(gateway.presence),
+        )
+        interval_ms = self._settings.metrics_interval_ms
+        self._reporting = Reporting(self._reporters, self._worker, clock, interval_ms, self.metrics)
+        self._reporting.open(self._graph.job_name)
+        self._worker.add(gateway.presence)
+        self._worker.soon(self._master.start)
+        worker, master = self._worker, self._master
+        self._savepoints.begin(lambda *asked: worker.mail(lambda: master.savepoint(*asked)))
+        if self._cancelled:
+            self._worker.soon(self._master.cancel)
+
+    def pause_sources(self, paused: bool) -> None:
+        """Stop reading, or go on: what is under way then goes through and the job comes to rest."""
+        for task in self.tasks:
+            if isinstance(task.input, SourceInput):
+                task.input.paused = paused
+                self.worker.wake(task)
+
+    def snapshot(self) -> JobSnapshot:
+        """The job's state as of now. Worker's thread, between steps, with nothing under way.
+
+        Raises:
+            StateError: records are under way; pause the sources and let the worker run first.
+        """
+        busy = [t for t in self.tasks if t.under_way()]
+        if busy:
+            raise StateError(
+                f"records are under way to or from {busy[0].deployment.vertex.name!r}: "
+                "pause the sources and let the job come to rest before a snapshot"
+            )
+        return JobSnapshot(
+            operators=tuple(s for t in self.tasks for s in t.snapshot()),
+            enumerators=self._begun().enumerator_snapshots(),
+        )
+
+    def end(self) -> JobResult:
+        """Close everything; raise what the job failed with, or return its result."""
+        master = self._begun()
+        self._close()
+        if master.failure is not None:
+            raise master.failure
+        return JobResult(self._graph.job_name, master.status, self.metrics(), master.failures)
+
+    def abandon(self) -> None:
+        """End at once after something that no task may catch, such as KeyboardInterrupt."""
+        if self._master is not None and self._tasks is not None:
+            self._tasks.cancel_all()
+            self._master.cancel()
+            self.worker.run_ready()
+        self._close()
+
+    # ---- inside ---------------------------------------------------------------------------------------------
+
+    def _task_dropped(self, task: Task) -> None:
+        with self._figures_lock:
+            self._figures.take([TaskFigures.of(task)])
+
+    def _check_new(self) -> None:
+        if self._master is not None:
+            raise RuntimeError("a job runs once: prepare another one")
+
+    def _begun(self) -> JobMaster:
+        if self._master is None:
+            raise RuntimeError("the job has not begun: call run()")
+        return self._master
+
+    def _close(self) -> None:
+        self._ended_at = self.services.clock.monotonic()
+        try:
+            if self._reporting is not None:
+                self._reporting.close()
+        finally:
+            self._savepoints.close()
+            if self._background is not None:
+                self._background.close()
+            if self._copies is not None:
+                self._copies.close()
+            self._transport.close()
+            self._event_loop.close()
+            if self._poller is not None:
+                self._poller.close()
+
+
+def job_graph_of(graph: StreamGraph, services: Services) -> JobGraph:
+    """Chain a graph. Raises GraphError where a loop cannot run."""
+    job_graph = build_job_graph(graph, _plugin_distributions(graph, services))
+    check_iterations(job_graph)
+    return job_graph
+
+
+def _plugin_distributions(graph: StreamGraph, services: Services) -> dict[str, Distribution]:
+    names = {e.partitioner.name for e in graph.edges} - BUILT_IN.keys()
+    return {name: services.partitioner(name).distribution for name in names}

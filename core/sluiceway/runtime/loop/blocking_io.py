@@ -1,0 +1,123 @@
+"""Work that may block, beside a loop: done by a helper thread, told of by a mail."""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import Any, Final, TypeVar
+
+from sluiceway.runtime.failures.explanation import contained
+
+__all__ = ["Background", "HelperThread", "Inline"]
+
+T = TypeVar("T")
+_Done = Callable[[Any, BaseException | None], None]
+
+_TURN_S: Final = 0.000_5
+"""How long a busy thread keeps the interpreter from one that works beside it. By default it is 5 ms, and who
+writes files waits as long after every call: a small checkpoint beside a busy loop then took 0.3 s."""
+
+
+class Background(ABC):
+    """Does one piece of work after the other. :meth:`run` from the loop's thread."""
+
+    @abstractmethod
+    def run(self, work: Callable[[], T], done: Callable[[T, BaseException | None], None]) -> None:
+        """Do ``work``, then call ``done`` in the loop's thread.
+
+        Args:
+            work: may block.
+            done: given what ``work`` returned and None, or None and what it raised.
+        """
+
+    def close(self) -> None:
+        """Do what was asked for until now, and end."""
+
+
+class HelperThread(Background):
+    """A thread, from the first piece of work on.
+
+    Args:
+        mail: has something called in the loop's thread.
+        name: of the thread.
+    """
+
+    def __init__(self, mail: Callable[[Callable[[], None]], None], name: str = "sluiceway-helper") -> None:
+        self._mail = mail
+        self._name = name
+        self._work: SimpleQueue[tuple[Callable[[], Any], _Done] | None] = SimpleQueue()
+        self._thread: Thread | None = None
+
+    def run(self, work: Callable[[], T], done: Callable[[T, BaseException | None], None]) -> None:
+        """Put it at the end of the queue."""
+        if self._thread is None:
+            self._thread = Thread(target=self._serve, name=self._name, daemon=True)
+            self._thread.start()
+        self._work.put((work, done))
+
+    def close(self) -> None:
+        """Wait for the thread. Harmless twice."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._work.put(None)
+            thread.join()
+
+    def _serve(self) -> None:
+        while (piece := self._work.get()) is not None:
+            work, done = piece
+            with _short_turns:
+                outcome = _outcome(work, done)
+            self._mail(outcome)
+            del piece, work, done, outcome  # what it holds may be large, and the next one may be long in coming
+
+
+class _ShortTurns:
+    """While somebody works beside a loop, threads take short turns; then the interpreter is as it was."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._working = 0
+        self._before = 0.0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._working += 1
+            if self._working == 1:
+                self._before = sys.getswitchinterval()
+                sys.setswitchinterval(min(self._before, _TURN_S))
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._working -= 1
+            if not self._working:
+                sys.setswitchinterval(self._before)
+
+
+_short_turns: Final = _ShortTurns()
+
+
+class Inline(Background):
+    """Does it at once, for loops in which nothing blocks.
+
+    Args:
+        soon: has something called in the loop's thread, after what was asked for before.
+    """
+
+    def __init__(self, soon: Callable[[Callable[[], None]], None]) -> None:
+        self._soon = soon
+
+    def run(self, work: Callable[[], T], done: Callable[[T, BaseException | None], None]) -> None:
+        """Do it now, and tell of it soon."""
+        self._soon(_outcome(work, done))
+
+
+def _outcome(work: Callable[[], Any], done: _Done) -> Callable[[], None]:
+    try:
+        result = work()
+    except BaseException as error:  # whoever waits for it must learn of it: a thread that ends tells nobody
+        problem = contained(error, "work in a helper thread")
+        return lambda: done(None, problem)
+    return lambda: done(result, None)

@@ -1,0 +1,538 @@
+"""One reader's part of one batch: read for the first time, or exactly as it was read before."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sluiceway.clock import Clock, SystemClock
+from sluiceway.connector import END_OF_INPUT, Poll, Reader, ReaderContext, Source, Wait
+from sluiceway.elements import Batch
+from sluiceway.errors import CheckpointError, ConnectorError
+from sluiceway.metrics import MetricGroup
+from sluiceway.runtime.microbatch.batch_log import BatchLog, BatchRead, PollRead
+from sluiceway.runtime.microbatch.waiter import Waiter
+
+__all__ = ["BatchReader", "BatchWork", "LiveReader", "ReaderCache"]
+
+_MOST_KEPT: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class BatchWork:
+    """What one reader has to do in one batch: what the driver sends to where it runs.
+
+    Attributes:
+        batch: number of the batch.
+        reader: number of the reader.
+        parallelism: number of readers.
+        splits: all that it has, at their positions.
+        queued: how many of them, at the end of the list, it gets one by one as it asks for them.
+        no_more: whether none will follow.
+        resting: whether it is to read nothing.
+        time_ms: when the batch was planned, in ms since the epoch; the same for all attempts at it.
+        wait_s: how long to wait for the first record.
+        linger_s: for how long after the first record to wait for others.
+        time_s: when to stop whatever there is.
+        limit: how many records to read.
+        token: names what the batch before has left; empty: there was none.
+        asked: whether it waits for a split already.
+        stops: whether it reads nothing and has come to its end, wherever its splits are.
+        silent_ms: for how long before the batch was planned splits were silent that give nothing in it.
+    """
+
+    batch: int
+    reader: int
+    parallelism: int
+    splits: list[Any]
+    queued: int
+    no_more: bool
+    resting: bool
+    time_ms: int
+    wait_s: float
+    linger_s: float
+    time_s: float
+    limit: int
+    token: str = ""
+    asked: bool = False
+    stops: bool = False
+    silent_ms: int = 0
+
+
+class LiveReader:
+    """A reader of a source, and what it takes to wait for it.
+
+    Args:
+        source: the source.
+        number: the reader's.
+        parallelism: number of readers.
+        clock: real time.
+        splits: to begin with.
+        no_more: whether none will follow.
+
+    Attributes:
+        reader: started.
+        waiter: sleeps for it.
+        asked: whether it waits for a split that it has asked for.
+    """
+
+    def __init__(
+        self,
+        source: Source[Any],
+        number: int,
+        parallelism: int,
+        clock: Clock,
+        splits: Sequence[Any] = (),
+        *,
+        no_more: bool = False,
+    ) -> None:
+        self.asked = False
+        self.waiter = Waiter(clock)
+        self._told = False
+        try:
+            self.reader: Reader[Any] = source.create_reader(
+                ReaderContext(number, parallelism, clock, self.waiter.wake, self._ask, MetricGroup())
+            )
+        except BaseException:
+            self.waiter.close()
+            raise
+        try:
+            self.reader.start()
+            self.give(splits, no_more=no_more)
+        except BaseException:
+            self.close()
+            raise
+
+    def give(self, splits: Sequence[Any], *, no_more: bool = False) -> bool:
+        """Hand it splits, and tell it once when there are no more; whether there was anything to tell."""
+        if splits:
+            self.asked = False
+            self.reader.add_splits(list(splits))
+        is_news = no_more and not self._told
+        if is_news:
+            self.asked = False
+            self._told = True
+            self.reader.no_more_splits()
+        return is_news or bool(splits)
+
+    def close(self) -> None:
+        """Close it."""
+        try:
+            self.reader.close()
+        finally:
+            self.waiter.close()
+
+    def _ask(self) -> None:
+        self.asked = True
+
+
+class ReaderCache:
+    """Readers of this process that are open between batches.
+
+    One is used again only for the batch that follows the very file that it has left.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, int], tuple[str, LiveReader]] = {}
+
+    def take(self, where: str, reader: int, token: str) -> LiveReader | None:
+        """The reader that has left the file with this token, if it was here; it is the caller's now."""
+        found = self._kept.pop((where, reader), None)
+        if found is None or found[0] == token:
+            return None if found is None else found[1]
+        found[1].close()
+        return None
+
+    def keep(self, where: str, reader: int, token: str, live: LiveReader) -> None:
+        """Keep a reader that has left the file with this token."""
+        self.drop(where, reader)
+        self._kept[where, reader] = (token, live)
+        while len(self._kept) > _MOST_KEPT:
+            self._kept.pop(next(iter(self._kept)))[1].close()
+
+    def drop(self, where: str, reader: int) -> None:
+        """Close what is kept for a reader, if anything is."""
+        found = self._kept.pop((where, reader), None)
+        if found is not None:
+            found[1].close()
+
+    def close(self) -> None:
+        """Close all."""
+        while self._kept:
+            self._kept.popitem()[1][1].close()
+
+
+def raise_rejected(reader: Reader[Any]) -> None:
+    """Raise the exception of a record that the reader could not decode: micro-batches do not skip any."""
+    for _, error, _ in reader.rejected():
+        error.add_note("sources that run in micro-batches cannot skip records that cannot be decoded")
+        raise error
+
+
+class BatchReader(Reader[Any]):
+    """Gives the records of one reader in one batch, then says Wait, or that the input has ended.
+
+    Where the batch was read before, by an attempt that came as far as :meth:`finish`, it gives the same records in
+    the same batches from the same splits; a source whose reader says which split a record is from need only give
+    the same records of each split again, any other the same records in all.
+
+    It has its splits already and does all the waiting itself. The source's reader is given one after the other,
+    whenever it asks or has nothing left, as it would be by an enumerator that is at hand; one that does not ask at
+    the beginning gets all at once.
+
+    Args:
+        source: the source.
+        work: what is to be read.
+        files: of this source and run.
+        clock: real time; None: the system's.
+        cache: of this process, with readers that are open; None: nothing is kept.
+        given: told of splits that the source's reader is given in this batch.
+
+    Attributes:
+        over: whether the batch is.
+        ended: whether the input is.
+        count: records given so far.
+        is_replay: whether it was read before.
+    """
+
+    def __init__(
+        self,
+        source: Source[Any],
+        work: BatchWork,
+        files: BatchLog,
+        *,
+        clock: Clock | None = None,
+        cache: ReaderCache | None = None,
+        given: Callable[[Sequence[Any]], None] = lambda splits: None,
+    ) -> None:
+        self._source = source
+        self._work = work
+        self._given = given
+        begun = len(work.splits) - work.queued
+        self._begun, self._queue = work.splits[:begun], deque(work.splits[begun:])
+        self._unlogged_begun: list[str] = []
+        self._files = files
+        self._clock = SystemClock() if clock is None else clock
+        self._cache = cache
+        self.over = False
+        self.ended = False
+        self.count = 0
+        self.is_replay = False
+        self._dry = work.resting
+        self._live: LiveReader | None = None
+        self._polls: list[PollRead] = []
+        self._finished: list[str] = []  # since somebody asked
+        self._unlogged: list[str] = []
+        self._answers: list[frozenset[str]] = []
+        self._began = self._first = 0.0
+        self._done: BatchRead | None = None
+        self._again: _Again | None = None
+
+    # ---- as a reader -------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Open what is to be read.
+
+        Raises:
+            CheckpointError: its file cannot be read.
+            ConnectorError: the source's reader cannot be opened.
+        """
+        work, cache, where = self._work, self._cache, self._files.where
+        self._done = self._files.read(work.batch, work.reader)
+        self.is_replay = self._done is not None
+        if self._done is not None:
+            if cache is not None:
+                cache.drop(where, work.reader)
+            self._again = _Again(self._source, work, self._done, self._clock)
+            return
+        if work.stops:
+            if cache is not None:
+                cache.drop(where, work.reader)
+            return
+        if work.resting:
+            self.over = True
+            return
+        live = None if cache is None else cache.take(where, work.reader, work.token)
+        if live is None:
+            live = LiveReader(self._source, work.reader, work.parallelism, self._clock, self._begun)
+        self._live = live
+        if live.asked or self._begun:
+            self._feed(live)
+        else:  # it does not ask
+            self._give(live, len(self._queue))
+        self._began = self._first = self._clock.monotonic()
+
+    def add_splits(self, splits: Sequence[Any]) -> None:
+        """It has its own."""
+
+    def no_more_splits(self) -> None:
+        """It knows."""
+
+    def poll(self, limit: int) -> Poll[Any]:
+        """Records; Wait or END_OF_INPUT when the batch is over. Waits for records itself."""
+        if self.over:
+            return END_OF_INPUT if self.ended else Wait()
+        if self._again is not None:
+            return self._poll_again(self._again)
+        if self._work.stops:
+            self.ended = True
+            return self._end()
+        assert self._live is not None, "start() comes first"
+        return self._poll_live(self._live, limit)
+
+    def finished_splits(self) -> Sequence[str]:
+        """Those since this was last called."""
+        finished, self._finished = self._finished, []
+        return finished
+
+    def waiting_splits(self) -> Collection[str]:
+        """What the source's reader says; in a replay, what it said then."""
+        if self._again is not None:
+            return self._again.answer()
+        answer = frozenset(() if self._live is None else self._live.reader.waiting_splits())
+        self._answers.append(answer)
+        return answer
+
+    def snapshot(self) -> list[Any]:
+        """The splits with their positions, after the batch in a replay."""
+        if self._done is not None:
+            return self._done.splits[: len(self._done.splits) - self._done.queued]
+        return list(self._begun) if self._live is None else self._live.reader.snapshot()
+
+    def close(self) -> None:
+        """Close what is open. Harmless a second time."""
+        live, self._live = self._live, None
+        again, self._again = self._again, None
+        try:
+            if live is not None:
+                live.close()
+        finally:
+            if again is not None:
+                again.close()
+
+    # ---- the end of a batch -----------------------------------------------------------------------
+
+    def finish(self, payload: bytes = b"") -> BatchRead:
+        """Lay down what was read, durably, unless that was done before. Nothing is read after this.
+
+        Args:
+            payload: what the engine wants to find with it.
+
+        Returns:
+            what is laid down.
+
+        Raises:
+            ConnectorError: another attempt was faster, and has read something else.
+            CheckpointError: it cannot be written.
+        """
+        work = self._work
+        if self._done is not None:
+            return self._done
+        live = self._live
+        self._log(PollRead(None, 0))
+        mine = BatchRead(
+            tuple(self._polls),
+            [*self.snapshot(), *self._queue],
+            work.asked if live is None else live.asked,
+            self.ended,
+            self._dry,
+            tuple(self._answers),
+            payload,
+            len(self._queue),
+        )
+        if not self._files.create(work.batch, str(work.reader), mine):
+            self.close()
+            theirs = self._files.read(work.batch, work.reader)
+            if theirs is None or theirs.polls != mine.polls or theirs.waiting != mine.waiting:
+                raise ConnectorError(
+                    f"{self._source.name}: another attempt at batch {work.batch} of reader {work.reader} was "
+                    "faster and has read something else; the next attempt reads the same as that one"
+                )
+            self._done = theirs
+            return theirs
+        self._done = mine
+        if live is not None and self._cache is not None and not self.ended:
+            self._live = None
+            self._cache.keep(self._files.where, work.reader, mine.token, live)
+        return mine
+
+    # ---- inside ------------------------------------------------------------------------------------------
+
+    def _poll_live(self, live: LiveReader, limit: int) -> Poll[Any]:
+        work = self._work
+        while True:
+            room = work.limit - self.count
+            if room <= 0 or self._clock.monotonic() >= self._began + work.time_s:
+                return self._end()
+            result = live.reader.poll(min(limit, room))
+            raise_rejected(live.reader)
+            finished = live.reader.finished_splits()
+            self._finished += finished
+            self._unlogged += finished
+            if isinstance(result, Wait):
+                if not self._feed(live, idle=True) and not self._may_come(live, result):
+                    self._dry = True
+                    return self._end()
+            elif isinstance(result, list | Batch):
+                if not self.count:
+                    self._first = self._clock.monotonic()
+                self.current_split_id = live.reader.current_split_id
+                self._feed(live)
+                self._log(PollRead(self.current_split_id, len(result)))
+                return result
+            else:
+                self.ended = True
+                return self._end()
+
+    def _feed(self, live: LiveReader, *, idle: bool = False) -> bool:
+        """Give the reader the next split if it asks for one, or tell it that there are no more; whether it was.
+
+        One that is idle and has none left waits for what the enumerator has given it for an earlier request.
+        """
+        if self._queue and (live.asked or (idle and not live.reader.snapshot())):
+            return self._give(live, 1)
+        return not self._queue and self._work.no_more and live.give((), no_more=True)
+
+    def _give(self, live: LiveReader, count: int) -> bool:
+        splits = [self._queue.popleft() for _ in range(count)]
+        if splits:
+            self._given(splits)
+            self._unlogged_begun += [split.split_id for split in splits]
+        live.give(splits, no_more=self._work.no_more and not self._queue)
+        return True
+
+    def _may_come(self, live: LiveReader, wait: Wait) -> bool:
+        """Sleep for the reader; whether it is to be asked again within this batch."""
+        work, now = self._work, self._clock.monotonic()
+        stop = self._began + work.time_s
+        if wait.until is not None and wait.until <= now:
+            return True
+        if not live.reader.snapshot():  # it can only wait for splits, which come with the next batch
+            return False
+        if not self.count:
+            return live.waiter.sleep(wait, min(stop, self._began + work.wait_s))
+        if wait.until is not None and wait.fileno is None:
+            return False  # it is not there yet, by the clock
+        return live.waiter.sleep(wait, min(stop, self._first + work.linger_s))
+
+    def _poll_again(self, again: _Again) -> Poll[Any]:
+        result, self.current_split_id, finished, begun = again.next()
+        self._finished += finished
+        if begun:
+            self._given([split for split in self._work.splits if split.split_id in begun])
+        if result is None:
+            self.ended = again.read.ended
+            return self._end()
+        self.count += len(result)
+        return result
+
+    def _end(self) -> Poll[Any]:
+        self.over = True
+        return END_OF_INPUT if self.ended else Wait()
+
+    def _log(self, poll: PollRead) -> None:
+        finished, self._unlogged = tuple(self._unlogged), []
+        begun, self._unlogged_begun = tuple(self._unlogged_begun), []
+        if poll.count or finished or begun:
+            self._polls.append(PollRead(poll.split_id, poll.count, finished, begun))
+            self.count += poll.count
+
+
+class _Again:
+    """Reads what a file says was read.
+
+    Each split has a reader of its own, so that it does not matter in which order one reader would take them. Where
+    the reader did not say which split a record is from, there is one for all.
+    """
+
+    def __init__(self, source: Source[Any], work: BatchWork, read: BatchRead, clock: Clock) -> None:
+        self.read = read
+        self._source = source
+        self._work = work
+        self._clock = clock
+        self._polls = iter(read.polls)
+        self._answers = iter(read.waiting)
+        self._apart = all(poll.split_id is not None for poll in read.polls if poll.count)
+        self._open: dict[str | None, _Part] = {}
+
+    def next(self) -> tuple[list[Any] | Batch[Any] | None, str | None, list[str], list[str]]:
+        """Records, the split they are from, splits finished with them, and begun before; None: that was all."""
+        gone: list[str] = []
+        begun: list[str] = []
+        for poll in self._polls:
+            gone += poll.finished
+            begun += poll.begun
+            result = self._part(poll.split_id).take(poll.count) if poll.count else None
+            if self._apart:
+                for split_id in poll.finished:
+                    part = self._open.pop(split_id, None)
+                    if part is not None:
+                        part.close()
+            if result is not None:
+                return result, poll.split_id, gone, begun
+        return None, None, gone, begun
+
+    def answer(self) -> frozenset[str]:
+        """What the reader answered then."""
+        return next(self._answers, frozenset())
+
+    def close(self) -> None:
+        """Close all readers."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def _part(self, split_id: str | None) -> _Part:
+        key = split_id if self._apart else None
+        part = self._open.get(key)
+        if part is None:
+            splits = [s for s in self._work.splits if not self._apart or s.split_id == split_id]
+            if not splits:
+                raise CheckpointError(
+                    f"batch {self._work.batch} of {self._source.name} has records of split {split_id!r}, which "
+                    f"reader {self._work.reader} was not given"
+                )
+            part = self._open[key] = _Part(self._source, self._work, splits, self._clock)
+        return part
+
+
+class _Part:
+    def __init__(self, source: Source[Any], work: BatchWork, splits: list[Any], clock: Clock) -> None:
+        self._source = source
+        self._work = work
+        self._live = LiveReader(source, work.reader, work.parallelism, clock, splits, no_more=True)
+        self._clock = clock
+        self._values: list[Any] = []
+        self._stamps: list[int] | None = None
+
+    def take(self, count: int) -> list[Any] | Batch[Any]:
+        """The next ``count`` records."""
+        reader = self._live.reader
+        while len(self._values) < count:
+            result = reader.poll(count - len(self._values))
+            if isinstance(result, Wait):
+                self._live.waiter.sleep(result, self._clock.monotonic() + self._work.wait_s)
+            elif isinstance(result, list):
+                self._values += result
+            elif isinstance(result, Batch):
+                self._values += result.values
+                if result.timestamps is not None:
+                    self._stamps = (self._stamps or []) + result.timestamps
+            else:
+                raise ConnectorError(
+                    f"{self._source.name} gave fewer records than before when batch {self._work.batch} was read "
+                    f"again: {len(self._values)} instead of {count} of {self._about()}. It must give the same "
+                    "from the same position"
+                )
+        values, self._values = self._values[:count], self._values[count:]
+        if self._stamps is None:
+            return values
+        stamps, self._stamps = self._stamps[:count], self._stamps[count:]
+        return Batch(values, stamps)
+
+    def close(self) -> None:
+        self._live.close()
+
+    def _about(self) -> str:
+        return ", ".join(repr(split.split_id) for split in self._work.splits[:3])

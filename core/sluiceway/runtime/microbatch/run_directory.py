@@ -1,0 +1,191 @@
+"""The directory of a run in micro-batches: what says which job it is of, and whether that can go on there."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import zip_longest
+from typing import Any, Final
+
+from sluiceway.checkpoint_storage import CheckpointStorage
+from sluiceway.errors import CheckpointError, StateError
+from sluiceway.runtime.stepped import SteppedPlan
+
+__all__ = ["FINISHED", "RUN", "Run", "RunVertex", "check_same", "find_runs", "is_finished", "new_run"]
+
+RUN: Final = "run.json"
+"""The file that makes a directory that of a run."""
+
+FINISHED: Final = "finished.json"
+"""There when the run has come to its end."""
+
+_VERSION: Final = 1
+_DEEP: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RunVertex:
+    """A chain of steps as the state of the run knows it.
+
+    Attributes:
+        name: for people.
+        uids: of its steps.
+        stage: at which it runs.
+        subtasks: how many there are.
+        key_groups: how many it has.
+        inputs: for each input, the place of its vertex among all, and the port.
+    """
+
+    name: str
+    uids: tuple[str, ...]
+    stage: int
+    subtasks: int
+    key_groups: int
+    inputs: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run.
+
+    Attributes:
+        directory: its name in the storage; empty: the storage itself.
+        job: name of the pipeline.
+        id: names it, and what it has left at sinks.
+        engine: which engine's it is.
+        begun_ms: since the epoch.
+        partitions: into how many parts the engine divides subtasks, for ever.
+        vertices: in the order of the graph.
+    """
+
+    directory: str
+    job: str
+    id: str
+    engine: str
+    begun_ms: int
+    partitions: int
+    vertices: tuple[RunVertex, ...] = field(default=())
+
+    def write(self, storage: CheckpointStorage) -> None:
+        """Write the file. Raises CheckpointError."""
+        content = {"version": _VERSION, **asdict(self)}
+        del content["directory"]
+        storage.write(_join(self.directory, RUN), [json.dumps(content, indent=1).encode()])
+
+    def finish(self, storage: CheckpointStorage, at_ms: int) -> None:
+        """Note that it has come to its end. Raises CheckpointError."""
+        storage.write(_join(self.directory, FINISHED), [json.dumps({"at_ms": at_ms}).encode()])
+
+
+def new_run(plan: SteppedPlan, engine: str, now_ms: int, partitions: int) -> Run:
+    """A run that begins now, in a directory of its own."""
+    job = plan.graph.job_name
+    base = re.sub(r"[^\w.-]+", "-", job).strip(".-") or "job"
+    id_ = f"{base}-{now_ms}-{secrets.token_hex(2)}"
+    return Run(id_, job, id_, engine, now_ms, partitions, _vertices(plan))
+
+
+def find_runs(storage: CheckpointStorage, under: str = "") -> list[Run]:
+    """The runs whose directory is that, or is in it, oldest first. Raises CheckpointError."""
+    found = []
+    for file in storage.files(under):
+        directory, _, name = file.name.rpartition("/")
+        below = directory[len(under) :].strip("/")
+        if name == RUN and below.count("/") + bool(below) < _DEEP:
+            found.append(_read(storage, directory))
+    return sorted(found, key=lambda run: run.begun_ms)
+
+
+def is_finished(storage: CheckpointStorage, run: Run) -> bool:
+    """Whether a run has come to its end."""
+    try:
+        storage.read(_join(run.directory, FINISHED), 0, 0)
+    except CheckpointError:
+        return False
+    return True
+
+
+def check_same(run: Run, plan: SteppedPlan, where: str) -> None:
+    """See to it that a job can go on from what a run has left for each subtask.
+
+    Functions may have changed, and so may the types of state, as far as those can be restored.
+
+    Args:
+        run: the run.
+        plan: the job as it is now.
+        where: what messages call the directory.
+
+    Raises:
+        StateError: it cannot; names what has changed.
+    """
+    if run.job != plan.graph.job_name:
+        raise StateError(
+            f"{where} is of a run of {run.job!r}, not of {plan.graph.job_name!r}: name the directory of one of "
+            "its own"
+        )
+    changes = list(_changes(run.vertices, _vertices(plan)))
+    if changes:
+        raise StateError(
+            f"{run.job!r} cannot go on from {where}, where state is kept for each of the subtasks that it had: "
+            f"{'; '.join(changes)}. Undo that, or begin anew without --from"
+        )
+
+
+def _changes(before: Sequence[RunVertex], now: Sequence[RunVertex]) -> list[str]:
+    uids_before = {uid for vertex in before for uid in vertex.uids}
+    uids_now = {uid for vertex in now for uid in vertex.uids}
+    found = [f"step {uid!r} is gone" for uid in sorted(uids_before - uids_now)]
+    found += [f"step {uid!r} is new" for uid in sorted(uids_now - uids_before)]
+    if found:
+        return found
+    for old, new in zip_longest(before, now):
+        if old is None or new is None or old.uids != new.uids:
+            return ["its steps are chained in another way, or come in another order"]
+        if old.key_groups != new.key_groups:
+            found.append(f"{new.name!r} had {old.key_groups} key groups and has {new.key_groups}")
+        elif old.subtasks != new.subtasks:
+            found.append(f"{new.name!r} had parallelism {old.subtasks} and has {new.subtasks}")
+        if old.inputs != new.inputs:
+            found.append(f"{new.name!r} has other inputs")
+    return found
+
+
+def _vertices(plan: SteppedPlan) -> tuple[RunVertex, ...]:
+    graph = plan.graph
+    places = {vertex.id: place for place, vertex in enumerate(graph.vertices)}
+    return tuple(
+        RunVertex(
+            vertex.name,
+            tuple(node.uid for node in vertex.nodes),
+            plan.stage_of(vertex.id),
+            vertex.parallelism,
+            vertex.max_parallelism if vertex.head.step.keyed else 0,
+            tuple((places[edge.source], edge.edge.port) for edge in graph.in_edges(vertex.id)),
+        )
+        for vertex in graph.vertices
+    )
+
+
+def _read(storage: CheckpointStorage, directory: str) -> Run:
+    name = _join(directory, RUN)
+    try:
+        content: dict[str, Any] = json.loads(storage.read(name))
+        version = content.pop("version")
+        if version != _VERSION:
+            raise CheckpointError(
+                f"{storage.shown(name)} is of layout {version}, and this version knows layout {_VERSION}"
+            )
+        vertices = tuple(
+            RunVertex(**{**v, "uids": tuple(v["uids"]), "inputs": tuple(map(tuple, v["inputs"]))})
+            for v in content.pop("vertices")
+        )
+        return Run(directory=directory, vertices=vertices, **content)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{storage.shown(name)} does not describe a run: {error}") from error
+
+
+def _join(directory: str, name: str) -> str:
+    return f"{directory}/{name}" if directory else name

@@ -1,0 +1,285 @@
+"""Sources that cannot be read again: read in the driver, and what they gave is stored for each batch."""
+
+from __future__ import annotations
+
+import pickle
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import cloudpickle
+
+from sluiceway.connector import (
+    END_OF_INPUT,
+    Boundedness,
+    Enumerator,
+    EnumeratorContext,
+    Poll,
+    Reader,
+    ReaderContext,
+    SimpleReader,
+    Source,
+    Wait,
+)
+from sluiceway.elements import Batch
+from sluiceway.persisted import persisted
+from sluiceway.runtime.microbatch.batch_limits import BatchLimits
+from sluiceway.runtime.microbatch.batch_log import BatchLog
+from sluiceway.runtime.microbatch.batch_reader import LiveReader, raise_rejected
+from sluiceway.runtime.microbatch.split_assignment import DrivenEnumerator
+
+__all__ = ["SpooledSource", "SpooledSplit", "readable"]
+
+
+@persisted("SpooledSplit")
+@dataclass(frozen=True, slots=True)
+class SpooledSplit:
+    """Records in a file.
+
+    Attributes:
+        file: its name in the storage.
+        count: how many records are in it.
+        taken: how many of them were read.
+    """
+
+    file: str
+    count: int
+    taken: int = 0
+
+    @property
+    def split_id(self) -> str:
+        """The file."""
+        return self.file
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """Where the source itself is.
+
+    Attributes:
+        enumerator: what its enumerator's snapshot says.
+        no_more: which of its readers were told that there are no more splits.
+        readers: the splits of each, at their positions.
+        ended: which of its readers have come to their end.
+    """
+
+    enumerator: Any
+    no_more: frozenset[int]
+    readers: list[list[Any]]
+    ended: frozenset[int]
+
+
+class SpooledSource(Source[Any]):
+    """What another source gives, by way of files.
+
+    The other source's readers are open in the driver, for as long as this one's enumerator. When a split is asked
+    for, what has come is written into a file, which is the split. So each batch can be repeated though the source
+    cannot. What has come in and was not laid down in a plan when the driver dies is lost, unless the source gives
+    it again.
+
+    Args:
+        source: what is read.
+        files: where to store.
+        limits: how much goes into a file; only for the enumerator.
+    """
+
+    def __init__(self, source: Source[Any], files: BatchLog, limits: BatchLimits | None = None) -> None:
+        self._source = source
+        self._files = files
+        self._limits = limits
+
+    @property
+    def name(self) -> str:
+        """The source's."""
+        return self._source.name
+
+    @property
+    def boundedness(self) -> Boundedness:
+        """The source's."""
+        return self._source.boundedness
+
+    @property
+    def output_type(self) -> Any:
+        """The source's."""
+        return self._source.output_type
+
+    @property
+    def max_readers(self) -> int | None:
+        """The source's."""
+        return self._source.max_readers
+
+    def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
+        """What reads the source."""
+        assert self._limits is not None
+        return _StoringEnumerator(context, self._source, self._files, self._limits, restored)
+
+    def create_reader(self, context: ReaderContext) -> Reader[Any]:
+        """What reads the files."""
+        return _StoredReader(context, self._files)
+
+
+def readable(source: Source[Any], files: BatchLog) -> Source[Any]:
+    """What readers of batches read: the source, or what is stored of one that cannot be read again."""
+    return source if source.seekable else SpooledSource(source, files)
+
+
+class _StoringEnumerator(Enumerator):
+    def __init__(
+        self,
+        context: EnumeratorContext,
+        source: Source[Any],
+        files: BatchLog,
+        limits: BatchLimits,
+        restored: _State | None,
+    ) -> None:
+        self._context = context
+        self._source = source
+        self._files = files
+        self._limits = limits
+        self._restored = restored
+        self._splits: DrivenEnumerator | None = None
+        self._readers: dict[int, LiveReader] = {}
+        self._ended: set[int] = set() if restored is None else set(restored.ended)
+        self._asking: set[int] = set()
+
+    def start(self) -> None:
+        restored, context = self._restored, self._context
+        self._splits = splits = DrivenEnumerator(
+            self._source,
+            context.parallelism,
+            context.clock,
+            restored=None if restored is None else restored.enumerator,
+            no_more=() if restored is None else restored.no_more,
+        )
+        splits.start()
+        for number in range(context.parallelism):
+            if number not in self._ended:
+                self._readers[number] = LiveReader(
+                    self._source,
+                    number,
+                    context.parallelism,
+                    context.clock,
+                    () if restored is None else restored.readers[number],
+                    no_more=restored is not None and number in restored.no_more,
+                )
+
+    def handle_split_request(self, reader: int) -> None:
+        self._asking.add(reader)
+        self._serve(reader, 0.0)
+
+    def run(self) -> None:
+        for reader in sorted(self._asking):
+            self._serve(reader, self._limits.wait_s)
+
+    def add_splits_back(self, splits: Sequence[Any], reader: int) -> None:
+        raise AssertionError("readers of batches do not give splits back")
+
+    def snapshot(self) -> Any:
+        assert self._splits is not None
+        count = self._context.parallelism
+        readers = [self._readers[i].reader.snapshot() if i in self._readers else [] for i in range(count)]
+        return _State(self._splits.snapshot(), frozenset(self._splits.no_more), readers, frozenset(self._ended))
+
+    def close(self) -> None:
+        try:
+            while self._readers:
+                self._readers.popitem()[1].close()
+        finally:
+            if self._splits is not None:
+                self._splits.close()
+
+    def _serve(self, reader: int, patience_s: float) -> None:
+        """Give the reader a file with what has come for it, or say that nothing will, or try again later."""
+        if reader in self._ended:
+            self._asking.discard(reader)
+            self._context.no_more_splits(reader)
+            return
+        values, stamps, ended = self._read(self._readers[reader], reader, patience_s)
+        if values:
+            file = f"{self._files.prefix}/stored/{secrets.token_hex(8)}"
+            self._files.storage.write(file, [cloudpickle.dumps((values, stamps))])
+            self._context.assign(reader, [SpooledSplit(file, len(values))])
+        if ended:
+            self._ended.add(reader)
+            self._readers.pop(reader).close()
+            if not values:
+                self._context.no_more_splits(reader)
+        if values or ended:
+            self._asking.discard(reader)
+        else:
+            self._context.wake()
+
+    def _read(self, live: LiveReader, number: int, patience_s: float) -> tuple[list[Any], list[int] | None, bool]:
+        limits, monotonic = self._limits, self._context.clock.monotonic
+        began = monotonic()
+        stop = began + limits.time_s
+        until = began + patience_s
+        values: list[Any] = []
+        stamps: list[int] | None = None
+        while len(values) < limits.records and monotonic() < stop:
+            self._give_splits(live, number)
+            result = live.reader.poll(limits.records - len(values))
+            raise_rejected(live.reader)
+            live.reader.finished_splits()
+            if result is END_OF_INPUT:
+                return values, stamps, True
+            if isinstance(result, Wait):
+                if live.asked and self._give_splits(live, number):
+                    continue
+                is_over = result.until is not None and result.until <= monotonic()
+                if not is_over and not live.waiter.sleep(result, min(stop, until)):
+                    break
+                continue
+            if not values:
+                until = monotonic() + limits.linger_s
+            if isinstance(result, Batch):
+                values += result.values
+                if result.timestamps is not None:
+                    stamps = (stamps or []) + result.timestamps
+            elif isinstance(result, list):
+                values += result
+        return values, stamps, False
+
+    def _give_splits(self, live: LiveReader, number: int) -> bool:
+        """Whether the source's own enumerator had something for this reader."""
+        assert self._splits is not None
+        self._splits.step()
+        if live.asked:
+            self._splits.request(number)
+        fresh = self._splits.take_for(number)
+        is_last = number in self._splits.no_more
+        if fresh or (is_last and live.asked):
+            live.give(fresh, no_more=is_last)
+            return True
+        return False
+
+
+class _StoredReader(SimpleReader[Any]):
+    def __init__(self, context: ReaderContext, files: BatchLog) -> None:
+        super().__init__(context)
+        self._files = files
+        self._split: SpooledSplit | None = None
+        self._values: list[Any] = []
+        self._stamps: list[int] | None = None
+
+    def open_split(self, split: SpooledSplit) -> None:
+        self._split = split
+        self._values, self._stamps = pickle.loads(self._files.storage.read(split.file))
+
+    def read(self, limit: int) -> Poll[Any]:
+        split = self._split
+        assert split is not None
+        if split.taken >= split.count:
+            return END_OF_INPUT
+        end = min(split.taken + limit, split.count)
+        values = self._values[split.taken : end]
+        stamps = None if self._stamps is None else self._stamps[split.taken : end]
+        self._split = replace(split, taken=end)
+        return values if stamps is None else Batch(values, stamps)
+
+    def position(self) -> SpooledSplit | None:
+        return self._split if self._split is not None and self._split.taken < self._split.count else None
+
+    def close_split(self) -> None:
+        self._values, self._stamps = [], None

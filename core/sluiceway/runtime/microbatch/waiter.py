@@ -1,0 +1,48 @@
+"""Sleeping on behalf of one reader."""
+
+from __future__ import annotations
+
+from sluiceway.clock import Clock
+from sluiceway.connector import Wait
+from sluiceway.runtime.loop.poller import SelectorPoller
+
+__all__ = ["Waiter"]
+
+
+class Waiter:
+    """Sleeps until what a reader waits for may have come.
+
+    Args:
+        clock: the one that the reader has.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._poller = SelectorPoller()
+        self._woken = False
+
+    def wake(self) -> None:
+        """End a sleep, the present one or the next. From any thread."""
+        self._woken = True
+        self._poller.wake()
+
+    def sleep(self, wait: Wait, until: float) -> bool:
+        """Sleep, at most until that reading of ``clock.monotonic()``; whether to ask the reader again."""
+        ready: list[bool] = []
+        ends = until if wait.until is None else min(until, wait.until)
+        if wait.fileno is not None:
+            self._poller.watch(self, wait, lambda: ready.append(True))
+        try:
+            while not (ready or self._woken):
+                now = self._clock.monotonic()
+                if now >= ends:
+                    return wait.until is not None and now >= wait.until
+                self._poller.poll(ends - now)
+        finally:
+            self._poller.forget(self)
+        self._woken = False
+        return True
+
+    def close(self) -> None:
+        """Free what it sleeps with."""
+        self._poller.close()

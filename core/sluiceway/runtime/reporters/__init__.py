@@ -1,0 +1,1 @@
+"""Built-in metrics reporters: log and JSON lines."""

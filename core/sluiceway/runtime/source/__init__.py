@@ -1,0 +1,1 @@
+"""Sources that need a thread of their own."""

@@ -1,0 +1,95 @@
+"""What was in flight at a task when a checkpoint overtook it, and what the task begins with of that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any
+
+from sluiceway.elements import Batch
+from sluiceway.network.channel_state import RECEIVED, RECOVERED, SENT, InFlight, Overtaken, Recording, apart, deal
+from sluiceway.network.element_codec import edge_serializer
+from sluiceway.runtime.task.deployment import InputDescriptor, OutputDescriptor, TaskDeployment
+from sluiceway.serializers import Serializer
+
+__all__ = ["received", "recovered_batches", "sent"]
+
+_AGAIN_FROM = 1 << 32
+"""Recordings name what is given again by this, plus the index of the edge into the task."""
+
+
+def recovered_batches(deployment: TaskDeployment) -> Iterator[tuple[int, int, Batch[Any]]]:
+    """What the task is given before anything else: how recordings name the edge, the port, the batch.
+
+    Raises:
+        CheckpointError: it cannot be read, or is damaged.
+        SerializationError: it is not of the edge's format.
+    """
+    for index, descriptor in enumerate(deployment.inputs):
+        for batch in _again(deployment, descriptor):
+            yield _AGAIN_FROM + index, descriptor.port, batch
+
+
+def _again(deployment: TaskDeployment, descriptor: InputDescriptor) -> Iterator[Batch[Any]]:
+    if not descriptor.in_flight:
+        return iter(())
+    serializer = edge_serializer(descriptor.record_type, deployment.serializers)
+    batches = chain.from_iterable(part.batches(serializer) for part in descriptor.in_flight)
+    if not descriptor.dealt:
+        return batches
+    vertex = deployment.vertex
+    return deal(batches, descriptor.partitioner, deployment.subtask, vertex.parallelism, vertex.max_parallelism)
+
+
+def received(deployment: TaskDeployment, recording: Recording) -> list[Overtaken]:
+    """What was overtaken in the gate of a task."""
+    edges = [(i, channel.producer) for i, d in enumerate(deployment.inputs) for channel in d.channels]
+    found = []
+    for index, batches in recording.batches.items():
+        if not batches:
+            continue
+        if index >= _AGAIN_FROM:
+            edge, producer, stage = index - _AGAIN_FROM, 0, RECOVERED
+        else:
+            (edge, producer), stage = edges[index], RECEIVED
+        descriptor = deployment.inputs[edge]
+        place = InFlight(
+            descriptor.edge,
+            descriptor.partitioner.name,
+            producer,
+            deployment.subtask,
+            deployment.vertex.parallelism,
+            deployment.vertex.max_parallelism,
+            stage,
+            (),
+            0,
+            "",
+            0,
+        )
+        found.append(Overtaken(place, batches, _serializer(deployment, descriptor)))
+    return found
+
+
+def sent(
+    deployment: TaskDeployment, output: OutputDescriptor, overtaken: Iterable[tuple[int, list[Batch[Any]]]]
+) -> Iterator[Overtaken]:
+    """What was overtaken on one edge out of a task."""
+    for index, batches in overtaken:
+        place = InFlight(
+            output.edge,
+            output.partitioner.name,
+            deployment.subtask,
+            output.channels[index].consumer,
+            len(output.channels),
+            output.consumer_max_parallelism,
+            SENT,
+            (),
+            0,
+            "",
+            0,
+        )
+        yield Overtaken(place, list(map(apart, batches)), _serializer(deployment, output))
+
+
+def _serializer(deployment: TaskDeployment, descriptor: InputDescriptor | OutputDescriptor) -> Serializer:
+    return edge_serializer(descriptor.record_type, deployment.serializers)

@@ -1,0 +1,290 @@
+"""A task's part in checkpoints: from the barrier to the acknowledgement, and what is told of them afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from sluiceway.clock import Clock
+from sluiceway.connector import Wait
+from sluiceway.elements import BarrierAnnouncement, Batch, CancelCheckpointMarker, CheckpointBarrier
+from sluiceway.errors import CheckpointFailedError, SerializationError
+from sluiceway.network.channel_state import Overtaken, Recording
+from sluiceway.runtime.task.channel_state import received
+from sluiceway.runtime.task.deployment import TaskDeployment
+from sluiceway.runtime.task.inputs import TaskInput
+from sluiceway.runtime.task.operator_chain import OperatorChain
+from sluiceway.runtime.task.outputs import TaskOutputs
+from sluiceway.runtime.task.snapshot import TaskSnapshot, with_own_objects
+
+__all__ = ["CheckpointReports", "TaskCheckpoints"]
+
+
+class CheckpointReports(Protocol):
+    """Reports of a task to the checkpoint coordinator. Calls return at once."""
+
+    def acknowledge(self, attempt_id: str, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
+        """The task has done its part."""
+
+    def decline(self, attempt_id: str, checkpoint_id: int, cause: BaseException) -> None:
+        """The task does not take part."""
+
+    def drained(self, attempt_id: str) -> None:
+        """The task has processed all its input, and waits for a checkpoint in order to finish."""
+
+
+@dataclass(slots=True)
+class _Taken:
+    """A checkpoint of which the state was taken, and of what is in flight not everything is known."""
+
+    snapshot: TaskSnapshot
+    recording: Recording | None
+    sent: list[Overtaken] = field(default_factory=list)
+    waits: bool = False
+    """Whether the barrier waits in the output; when it has gone, or when it has overtaken, that is all."""
+
+
+class TaskCheckpoints:
+    """Takes a task through its checkpoints. From the task's thread.
+
+    A barrier that has arrived is kept until the task calls :meth:`snapshot`, with everything before it processed.
+    That flushes the sinks and, when they hold nothing, takes the snapshot, sends the barrier on and acknowledges.
+    After a barrier that has overtaken records (:attr:`early`) the acknowledgement waits until all in-flight data
+    is recorded.
+
+    Args:
+        deployment: the task's.
+        clock: for durations, and for the time after which barriers overtake.
+        source: where the barriers come from.
+        outputs: where they go.
+        chain: the operators.
+        reports: the way to the coordinator.
+
+    Attributes:
+        barrier: the one that has come and was not passed on yet.
+        early: whether it has overtaken what came before it.
+        hurry: whether it overtakes what is on its way out: it does not wait until the output takes more.
+        attention: whether :meth:`poll_timeouts` is to be called.
+        due: when, in monotonic seconds; None: whenever something may have changed.
+        drained: whether the task has processed all its input.
+        finished: whether a checkpoint is complete that holds the state at the end of the input, or the job ends
+            with it.
+        suspends: whether the job is to end with the savepoint that was taken last, when it is complete.
+    """
+
+    def __init__(
+        self,
+        deployment: TaskDeployment,
+        clock: Clock,
+        source: TaskInput,
+        outputs: TaskOutputs,
+        chain: OperatorChain,
+        reports: CheckpointReports,
+    ) -> None:
+        self.barrier: CheckpointBarrier | None = None
+        self.early = self.hurry = False
+        self.attention = False
+        self.due: float | None = None
+        self.drained = False
+        self.finished = False
+        self.suspends = False
+        self._deployment = deployment
+        self._attempt_id = deployment.attempt_id
+        self._clock = clock
+        self._source = source
+        self._outputs = outputs
+        self._chain = chain
+        self._reports = reports
+        self._begun = self._told = 0
+        self._timed: CheckpointBarrier | None = None
+        self._taken: _Taken | None = None
+        self._drained_in: int | None = None
+        self._stops_with: int | None = None
+        self._came_at = 0.0
+        self._alignment_began: float | None = None
+        self._alignment_s = 0.0
+        source.watch_checkpoints(self.announced, self.overtaken, self.alignment_began)
+
+    # ---- barriers -------------------------------------------------------------------------------------------
+
+    def alignment_began(self) -> None:
+        """Some channels of the gate wait for others."""
+        self._alignment_began = self._clock.monotonic()
+
+    def on_barrier(self, element: CheckpointBarrier | CancelCheckpointMarker) -> None:
+        """The input has given a barrier, or says that one will not come."""
+        now = self._aligned()
+        if isinstance(element, CancelCheckpointMarker):
+            missing = CheckpointFailedError("its barrier has not come by every channel")
+            self._give_up(element.checkpoint_id, missing)
+        else:
+            self._came_at = now
+            self.barrier, self.early = element, False
+            self.hurry = element.aligned_ms == 0
+            self.attention = self.attention or self.hurry
+
+    def announced(self, announcement: BarrierAnnouncement) -> None:
+        """A barrier is on its way that overtakes when its time is up."""
+        if self._timed is None or self._timed.checkpoint_id < announcement.checkpoint_id:
+            self._watch(announcement.checkpoint_id, announcement.timestamp_ms, announcement.aligned_ms)
+
+    def overtaken(self, barrier: CheckpointBarrier) -> None:
+        """The input has given a barrier that is ahead of its place: the checkpoint begins at once."""
+        self._came_at = self._aligned()
+        self.barrier = barrier
+        self.early = self.hurry = self.attention = True
+
+    def poll_timeouts(self, now: float) -> None:
+        """Do what time has come for, and acknowledge what is known now. ``now`` is monotonic seconds."""
+        taken, timed = self._taken, self._timed
+        if self.due is not None and self.due <= now:
+            self.due = None
+            assert timed is not None
+            if taken is not None and taken.snapshot.checkpoint_id == timed.checkpoint_id:
+                if taken.waits:
+                    taken.sent += self._outputs.overtake(timed)
+            elif self.barrier is None:
+                self._source.overtake(timed)
+            else:
+                self.hurry = True
+        if taken is not None:
+            self._look_at(taken)
+        self.attention = self.hurry or self.due is not None or self._taken is not None
+
+    def snapshot(self, remainder: Batch[Any] | None) -> Wait | None:
+        """Take the snapshot of the barrier that has arrived; or return what to wait for before calling this again.
+
+        Args:
+            remainder: unprocessed part of the last batch; in-flight data after a barrier that has overtaken it.
+
+        Raises:
+            Exception: a function or a sink has failed on the way. The task has to fail with it.
+        """
+        wait = self._chain.prepare_snapshot()
+        if wait is not None:
+            return wait
+        barrier, early = self.barrier, self.early
+        assert barrier is not None
+        self.barrier, self.early, self.hurry = None, False, False
+        self._drop_taken()
+        began = self._clock.monotonic()
+        try:
+            taken = self._chain.snapshot(barrier.checkpoint_id, drained=self.drained, splits=self._source.snapshot)
+            operators = tuple(map(with_own_objects, taken))
+        except SerializationError as error:
+            # The task is as it was. After anything else that functions and sinks raise here, nobody knows that.
+            self._source.abort_checkpoint(barrier.checkpoint_id)
+            self._give_up(barrier.checkpoint_id, error)
+            return None
+        finally:
+            self._source.checkpoint_taken()
+        recording = self._source.record(barrier.checkpoint_id, remainder) if early else None
+        now_ms = self._clock.now_ms()
+        if 0 < barrier.aligned_ms <= now_ms - barrier.timestamp_ms:
+            barrier = replace(barrier, aligned_ms=0)
+        sent = self._outputs.barrier(barrier)
+        if self.drained and self._drained_in is None:
+            self._drained_in = barrier.checkpoint_id
+        if barrier.stops:
+            self._stops_with, self.suspends = barrier.checkpoint_id, True
+        snapshot = TaskSnapshot(
+            operators,
+            drained=self.drained,
+            start_delay_ms=max(0, now_ms - barrier.timestamp_ms),
+            alignment_ms=round(self._alignment_s * 1000),
+            flush_ms=round((began - self._came_at) * 1000),
+            sync_ms=round((self._clock.monotonic() - began) * 1000),
+            checkpoint_id=barrier.checkpoint_id,
+            savepoint=barrier.savepoint,
+            unaligned=early or barrier.aligned_ms == 0,
+        )
+        waits = barrier.aligned_ms > 0 and self._outputs.holds(barrier.checkpoint_id)
+        self._taken = _Taken(snapshot, recording, sent, waits)
+        if waits and (self._timed is None or self._timed.checkpoint_id != barrier.checkpoint_id):
+            self._watch(barrier.checkpoint_id, barrier.timestamp_ms, barrier.aligned_ms)
+        elif not waits and self._timed is not None and self._timed.checkpoint_id <= barrier.checkpoint_id:
+            self.due = None
+        self.attention = True
+        self._look_at(self._taken)
+        return None
+
+    def close(self) -> None:
+        """The task has ended."""
+        self._drop_taken()
+
+    def _aligned(self) -> float:
+        """How long channels waited is known; returns monotonic seconds."""
+        now = self._clock.monotonic()
+        self._alignment_s = 0.0 if self._alignment_began is None else now - self._alignment_began
+        self._alignment_began = None
+        return now
+
+    def _watch(self, checkpoint_id: int, timestamp_ms: int, aligned_ms: int) -> None:
+        left_ms = max(0, timestamp_ms + aligned_ms - self._clock.now_ms())
+        self._timed = CheckpointBarrier(checkpoint_id, timestamp_ms, aligned_ms=0)
+        self.due = round(self._clock.monotonic() + left_ms / 1000, 9)
+        self.attention = True
+
+    def _look_at(self, taken: _Taken) -> None:
+        """Acknowledge a checkpoint, if all is known that was in flight."""
+        if taken.recording is not None and not taken.recording.complete:
+            return
+        snapshot = taken.snapshot
+        if taken.waits and self._outputs.holds(snapshot.checkpoint_id):
+            return
+        self._taken = None
+        if self._timed is not None and self._timed.checkpoint_id == snapshot.checkpoint_id:
+            self.due = None
+        came = () if taken.recording is None else received(self._deployment, taken.recording)
+        whole = replace(snapshot, in_flight=(*came, *taken.sent))
+        self._reports.acknowledge(self._attempt_id, snapshot.checkpoint_id, whole)
+
+    def _drop_taken(self) -> None:
+        taken, self._taken = self._taken, None
+        if taken is not None:
+            for operator in taken.snapshot.operators:
+                if operator.keyed is not None:
+                    operator.keyed.release()
+
+    def _give_up(self, checkpoint_id: int, cause: BaseException) -> None:
+        self._outputs.send(CancelCheckpointMarker(checkpoint_id))
+        self._reports.decline(self._attempt_id, checkpoint_id, cause)
+
+    # ---- what the coordinator says --------------------------------------------------------------------------
+
+    def start(self, barrier: CheckpointBarrier) -> None:
+        """A checkpoint begins with this task, unless that or a newer one has."""
+        if barrier.checkpoint_id > self._begun:
+            self._begun = barrier.checkpoint_id
+            self._source.start_checkpoint(barrier)
+
+    def completed(self, checkpoint_id: int) -> None:
+        """A checkpoint is complete: what waited for that may become visible. Once, and not after a newer one."""
+        if checkpoint_id <= self._told:
+            return
+        self._told = checkpoint_id
+        self._chain.notify_checkpoint_completed(checkpoint_id)
+        self._source.checkpoint_completed(checkpoint_id)
+        at_the_end = self._drained_in is not None and checkpoint_id >= self._drained_in
+        if at_the_end or checkpoint_id == self._stops_with:
+            self.finished = True
+
+    def aborted(self, checkpoint_id: int) -> None:
+        """A checkpoint is given up, whatever this task has done for it."""
+        self._source.abort_checkpoint(checkpoint_id)
+        if checkpoint_id == self._stops_with:
+            self._stops_with, self.suspends = None, False
+        if self._timed is not None and self._timed.checkpoint_id == checkpoint_id:
+            self.due = None
+        if self._taken is not None and self._taken.snapshot.checkpoint_id == checkpoint_id:
+            self._drop_taken()
+        if self.barrier is not None and self.barrier.checkpoint_id == checkpoint_id:
+            self.barrier, self.early, self.hurry = None, False, False
+            self._source.checkpoint_taken()
+            self._outputs.send(CancelCheckpointMarker(checkpoint_id))
+        self._chain.notify_checkpoint_aborted(checkpoint_id)
+
+    def input_ended(self) -> None:
+        """Everything was processed and the consumers were told: wait for a checkpoint of that."""
+        self.drained = True
+        self._reports.drained(self._attempt_id)

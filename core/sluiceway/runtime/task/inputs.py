@@ -1,0 +1,558 @@
+"""Inputs of a task: an input gate, or the reader of a source."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from sluiceway.clock import Clock
+from sluiceway.config.settings import Settings
+from sluiceway.connector import END_OF_INPUT, Boundedness, Reader, Source, Wait
+from sluiceway.elements import (
+    MAX_WATERMARK,
+    MIN_WATERMARK,
+    BarrierAnnouncement,
+    Batch,
+    CancelCheckpointMarker,
+    CheckpointBarrier,
+    Element,
+    EndOfData,
+    EndOfPartition,
+    LatencyMarker,
+    Rejected,
+    Watermark,
+)
+from sluiceway.errors import ConnectorError
+from sluiceway.eventtime import WatermarkStrategy
+from sluiceway.network.channel_state import Recording
+from sluiceway.network.input_gate import InputGate
+from sluiceway.runtime.task.source_watermarks import SourceTime
+from sluiceway.runtime.task.watermark_alignment import AlignedReader
+
+__all__ = ["GateInput", "SourceInput", "TaskInput"]
+
+_NOTHING = Wait()
+
+
+class TaskInput(ABC):
+    """What a task reads from. From the task's thread only."""
+
+    _ahead: deque[Element] | None = None
+
+    def read(self) -> Element | Wait:
+        """The next element, or what to wait for."""
+        return self._ahead.popleft() if self._ahead else self.poll()
+
+    def look_ahead(self) -> Batch[Any] | CheckpointBarrier | CancelCheckpointMarker | None:
+        """The next element that is one of these, unless a watermark comes before it; None: there is none now.
+
+        What else comes before it is left for :meth:`read`.
+        """
+        ahead = self._ahead = deque() if self._ahead is None else self._ahead
+        while not (ahead and type(ahead[-1]) is Watermark):
+            element = self.poll()
+            if isinstance(element, Batch | CheckpointBarrier | CancelCheckpointMarker):
+                return element
+            if isinstance(element, Wait):
+                break
+            ahead.append(element)
+        return None
+
+    def looked_at(self) -> int:
+        """How many elements are left for :meth:`read`."""
+        return len(self._ahead or ())
+
+    def open(self) -> None:
+        """Begin."""
+
+    @abstractmethod
+    def poll(self) -> Element | Wait:
+        """The next element behind what was looked at, or what to wait for."""
+
+    @property
+    @abstractmethod
+    def watermark(self) -> int:
+        """The watermark of what was read so far, in ms."""
+
+    @abstractmethod
+    def start_checkpoint(self, barrier: CheckpointBarrier) -> None:
+        """A checkpoint begins with this task: give the barrier when its turn has come."""
+
+    def watch_checkpoints(
+        self,
+        announced: Callable[[BarrierAnnouncement], None],
+        begins: Callable[[CheckpointBarrier], None],
+        alignment: Callable[[], None],
+    ) -> None:
+        """Register callbacks for announced barriers, for overtaking barriers and for the begin of an alignment."""
+
+    @abstractmethod
+    def overtake(self, barrier: CheckpointBarrier) -> None:
+        """A checkpoint that is not over here has waited long enough: it may begin ahead of what was not read."""
+
+    def record(self, checkpoint_id: int, remainder: Batch[Any] | None) -> Recording | None:
+        """Record the in-flight data of a checkpoint that begins ahead of it; None: a source has none.
+
+        Args:
+            checkpoint_id: the checkpoint.
+            remainder: unprocessed part of the last batch.
+        """
+        return None
+
+    def snapshot(self, checkpoint_id: int = 0) -> tuple[Any, ...] | None:
+        """Return the splits of the source's reader with their positions; None: the input is a gate.
+
+        Args:
+            checkpoint_id: the checkpoint that will hold them; 0: none.
+        """
+        return None
+
+    def abort_checkpoint(self, checkpoint_id: int) -> None:
+        """A checkpoint is given up: hold nothing back for it."""
+
+    def checkpoint_taken(self) -> None:
+        """The state belonging to the barrier that was given last was taken, or will not be."""
+
+    def checkpoint_completed(self, checkpoint_id: int) -> None:
+        """Handle the completion of a checkpoint."""
+
+    @property
+    def port(self) -> int:
+        """Which input of the task the last batch belongs to."""
+        return 0
+
+    @property
+    def bytes_in(self) -> int:
+        """Bytes that have come from other workers."""
+        return 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether there may be an element to read at once."""
+        return True
+
+    def queued(self) -> int:
+        """Elements that have come in and are not read."""
+        return 0
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of everything. Harmless a second time."""
+
+
+class GateInput(TaskInput):
+    """Reads what other tasks send.
+
+    Args:
+        gate: the ends of their channels.
+        again: reads what was in flight when the checkpoint was taken that the task begins with: how recordings
+            name its edge, port, batch.
+    """
+
+    def __init__(
+        self, gate: InputGate, again: Callable[[], Iterable[tuple[int, int, Batch[Any]]]] = tuple
+    ) -> None:
+        self._gate = gate
+        self._again = again
+
+    def open(self) -> None:
+        """Start to read, what was in flight first."""
+        for source, port, batch in self._again():
+            self._gate.add_recovered(source, port, batch)
+        self._gate.start()
+
+    def watch_checkpoints(
+        self,
+        announced: Callable[[BarrierAnnouncement], None],
+        begins: Callable[[CheckpointBarrier], None],
+        alignment: Callable[[], None],
+    ) -> None:
+        """Register the callbacks with the gate."""
+        self._gate.on_announced, self._gate.on_overtaking = announced, begins
+        self._gate.on_alignment = alignment
+
+    def overtake(self, barrier: CheckpointBarrier) -> None:
+        """Do not align."""
+        self._gate.overtake(barrier)
+
+    def record(self, checkpoint_id: int, remainder: Batch[Any] | None) -> Recording:
+        """What the gate has."""
+        return self._gate.record(checkpoint_id, remainder)
+
+    @property
+    def may_record_remainder(self) -> bool:
+        """True if the unprocessed part of the last batch may be recorded as in-flight data."""
+        return self._gate.last.overtakes
+
+    def poll(self) -> Element | Wait:
+        """The next element of the gate."""
+        element = self._gate.poll()
+        return _NOTHING if element is None else element
+
+    @property
+    def watermark(self) -> int:
+        """The gate's."""
+        return self._gate.watermark
+
+    def start_checkpoint(self, barrier: CheckpointBarrier) -> None:
+        """All producers have finished, or are about to."""
+        self._gate.start_checkpoint(barrier)
+
+    def abort_checkpoint(self, checkpoint_id: int) -> None:
+        """Let channels that wait go on."""
+        self._gate.abort_checkpoint(checkpoint_id)
+
+    def loops_ended(self) -> bool:
+        """Return whether all feedback channels have finished."""
+        return self._gate.loops_ended()
+
+    @property
+    def port(self) -> int:
+        """That of the gate's last batch."""
+        return self._gate.port
+
+    @property
+    def bytes_in(self) -> int:
+        """Those of all channels."""
+        return self._gate.bytes_in
+
+    @property
+    def ready(self) -> bool:
+        """Whether the gate has something."""
+        return self._gate.ready
+
+    def queued(self) -> int:
+        """What the gate holds."""
+        return self._gate.queued()
+
+    def close(self) -> None:
+        """Close the gate."""
+        self._gate.close()
+
+
+class SourceInput(TaskInput):
+    """Reads a source: the reader's batches, watermarks and latency markers between them, and the end.
+
+    Args:
+        source: the source.
+        reader: makes the reader.
+        clock: the runtime's clock.
+        uid: uid of the source, for latency markers.
+        subtask: index of the reader.
+        settings: the options of the run.
+        restored: splits to go on with.
+        strategy: what the user said of timestamps and watermarks, or None.
+        step: name of the source's step, for messages.
+        backpressured_s: for how long the task's output was blocked so far.
+        report: tells the other readers of its alignment group how far this one is; None: it does not count.
+        skips: whether records on which the timestamp assigner raises are skipped.
+
+    Attributes:
+        paused: whether nothing more is to be read for now; what was read already still comes.
+        limit: about how many records to read at a time.
+    """
+
+    def __init__(
+        self,
+        source: Source[Any],
+        reader: Callable[[], Reader[Any]],
+        clock: Clock,
+        *,
+        uid: str,
+        subtask: int,
+        settings: Settings,
+        restored: Sequence[Any] = (),
+        strategy: WatermarkStrategy[Any] | None = None,
+        step: str = "source",
+        backpressured_s: Callable[[], float] = float,
+        report: Callable[[int | None], None] = lambda mark: None,
+        skips: bool = False,
+    ) -> None:
+        self._source = source
+        self._make_reader = reader
+        self._reader: Reader[Any] | None = None
+        self._clock = clock
+        self._uid = uid
+        self._subtask = subtask
+        self._settings = settings
+        self.limit = settings.batch_size
+        self._interval_s = settings.latency_interval_ms / 1000
+        self._next_marker = 0.0
+        # Made from what was read, and to be sent before anything else.
+        self._out: deque[Element] = deque()
+        self._ending: deque[Element] = deque()
+        self._watermark = MIN_WATERMARK
+        self._strategy = strategy
+        self._step = step
+        self._held_up_s = backpressured_s
+        self._report = report
+        self._skips = skips
+        self._time: SourceTime | None = None
+        self._member: AlignedReader | None = None
+        self._before_open: list[Callable[[Reader[Any]], None]] = []
+        self._restored = restored
+        self.paused = False
+        self._stopped = False
+        self._over = False
+        # Barriers to give, and what has to wait until the state that belongs to them was taken, in order.
+        self._marks: deque[CheckpointBarrier | Callable[[Reader[Any]], None]] = deque()
+        self._taking = False
+        self._snapshots: dict[int, tuple[Any, ...]] = {}
+        self._announced: Callable[[BarrierAnnouncement], None] = lambda announcement: None
+        self._begins: Callable[[CheckpointBarrier], None] = lambda barrier: None
+
+    def open(self) -> None:
+        """Make the reader and start it."""
+        reader = self._reader = self._make_reader()
+        strategy = self._strategy
+        if strategy is not None:
+            self._time = SourceTime(
+                strategy,
+                self._step,
+                self._clock,
+                self._settings,
+                self._held_up_s,
+                reader.waiting_splits,
+                bounded=self._source.boundedness is Boundedness.BOUNDED,
+                skips=self._skips,
+            )
+            if strategy.alignment is not None:
+                self._member = AlignedReader(strategy.alignment, self._time, reader, self._clock, self._report)
+        reader.start()
+        if self._restored:
+            self._add(reader, self._restored)
+        for action in self._before_open:
+            action(self._reader)
+        self._before_open.clear()
+
+    def tell(self, action: Callable[[Reader[Any]], None]) -> None:
+        """Call ``action`` with the reader, as soon as there is one."""
+        if self._reader is None:
+            self._before_open.append(action)
+        elif self._taking or self._marks:
+            self._marks.append(action)  # the enumerator knows it as not done yet in that checkpoint
+        else:
+            action(self._reader)
+
+    def add_splits(self, splits: Sequence[Any]) -> None:
+        """Give splits to the reader, as soon as there is one."""
+        self.tell(lambda reader: self._add(reader, splits))
+
+    def start_checkpoint(self, barrier: CheckpointBarrier) -> None:
+        """Give the barrier behind what was read; what the enumerator says from now on comes after it."""
+        self._marks.append(barrier)
+        if barrier.aligned_ms == 0:
+            self.overtake(barrier)
+        elif barrier.aligned_ms > 0:
+            id_, at = barrier.checkpoint_id, barrier.timestamp_ms
+            self._announced(BarrierAnnouncement(id_, at, barrier.aligned_ms))
+
+    def watch_checkpoints(
+        self,
+        announced: Callable[[BarrierAnnouncement], None],
+        begins: Callable[[CheckpointBarrier], None],
+        alignment: Callable[[], None],
+    ) -> None:
+        """Register the callbacks for :meth:`start_checkpoint`; a source aligns nothing."""
+        self._announced, self._begins = announced, begins
+
+    def overtake(self, barrier: CheckpointBarrier) -> None:
+        """Give the barrier although the task cannot go on. What was read is for :meth:`read_before`."""
+        mark = self._marks[0] if self._marks else None
+        if isinstance(mark, CheckpointBarrier) and mark.checkpoint_id == barrier.checkpoint_id:
+            self._marks.popleft()
+            self._taking = True
+            self._begins(barrier)
+
+    def look_ahead(self) -> CheckpointBarrier | None:
+        """The barrier that comes next, if it does; nothing is read for this."""
+        element = self.poll() if self._marks and not self._out else None
+        assert element is None or isinstance(element, CheckpointBarrier)
+        return element
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether something was read and not given."""
+        return bool(self._out)
+
+    def read_before(self) -> Element | None:
+        """What was read before and has to be processed before state is taken; None: nothing is left."""
+        return self._out.popleft() if self._out else None
+
+    def abort_checkpoint(self, checkpoint_id: int) -> None:
+        """Drop the barrier if it was not returned yet, and the splits that were kept for the checkpoint."""
+        self._snapshots.pop(checkpoint_id, None)
+        given_up = [
+            m for m in self._marks if isinstance(m, CheckpointBarrier) and m.checkpoint_id == checkpoint_id
+        ]
+        for barrier in given_up:
+            self._marks.remove(barrier)
+        self._go_on()
+
+    def checkpoint_taken(self) -> None:
+        """Go on with what had to wait."""
+        self._taking = False
+        self._go_on()
+
+    def _go_on(self) -> None:
+        while self._marks and not self._taking:
+            action = self._marks[0]
+            if isinstance(action, CheckpointBarrier):
+                return
+            self._marks.popleft()
+            if self._reader is not None:
+                action(self._reader)
+
+    def end(self) -> None:
+        """In place of :meth:`open`: everything was read before."""
+        self._watermark = MAX_WATERMARK
+        self._over = True
+
+    def stop(self) -> None:
+        """Read nothing more: what was read is the whole input, as if the source had ended there."""
+        self._stopped = True
+
+    def announced(self, mark: int | None) -> None:
+        """How far the slowest of the alignment group is (ms); None: nobody in it counts."""
+        if self._member is not None:
+            self._member.announced(mark)
+
+    def poll(self) -> Element | Wait:
+        """The reader's next batch, a watermark, a marker, or the end."""
+        if self._out:
+            return self._out.popleft()
+        if self._marks:
+            barrier = self._marks.popleft()
+            assert isinstance(barrier, CheckpointBarrier)
+            self._taking = True
+            return barrier
+        if self.paused:
+            return _NOTHING
+        if self._ending:
+            return self._ending.popleft()
+        if self._over:
+            return _NOTHING
+        if self._interval_s and (now := self._clock.monotonic()) >= self._next_marker:
+            self._next_marker = now + self._interval_s
+            return LatencyMarker(now, self._uid, self._subtask)
+        if self._stopped:
+            return self._end()
+        assert self._reader is not None
+        if self._member is not None and not self._member.may_read():
+            return self._wait(_NOTHING, self._member.again_at)
+        polled = self._reader.poll(self.limit)
+        if rejected := self._reader.rejected():
+            self._out.append(Rejected(list(rejected)))
+        if type(polled) is list:
+            if polled:
+                return self._take(Batch(polled))
+        elif type(polled) is Batch:
+            if polled.values:
+                return self._take(polled)
+        elif isinstance(polled, Wait):
+            return self._dry(polled)
+        elif polled is END_OF_INPUT:
+            return self._end()
+        else:
+            raise ConnectorError(
+                f"the reader of {self._source.name} returned {polled!r:.100} ({type(polled).__name__}) "
+                "from poll(); it must return a list, a Batch, a Wait or END_OF_INPUT"
+            )
+        raise ConnectorError(
+            f"the reader of {self._source.name} returned no records from poll(); "
+            "when there are none it must return a Wait that says when to ask again"
+        )
+
+    @property
+    def drift_ms(self) -> int | None:
+        """How far this reader is ahead of the slowest of its alignment group; None: that is not known."""
+        return None if self._member is None else self._member.drift_ms
+
+    @property
+    def idle_at(self) -> float | None:
+        """When a split will have been silent for too long, in monotonic seconds; None: that is not to be seen."""
+        return None if self._time is None else self._time.idle_at
+
+    def _add(self, reader: Reader[Any], splits: Sequence[Any]) -> None:
+        if self._time is not None:
+            self._time.add(split.split_id for split in splits)
+        reader.add_splits(splits)
+
+    def _take(self, batch: Batch[Any]) -> Element:
+        if self._time is None:
+            self._out.append(batch)
+            return self._out.popleft()
+        assert self._reader is not None
+        split, finished = self._reader.current_split_id, self._reader.finished_splits()
+        if finished:
+            self._out.extend(self._time.remove(id_ for id_ in finished if id_ != split))
+        self._out.extend(self._time.take(batch, split))
+        if split is not None and split in finished:
+            self._out.extend(self._time.remove((split,)))
+        return self._out.popleft()
+
+    def _dry(self, wait: Wait) -> Element | Wait:
+        if self._time is not None:
+            assert self._reader is not None
+            self._out.extend(self._time.remove(self._reader.finished_splits()))
+            self._out.extend(self._time.dry())
+            if self._out:
+                return self._out.popleft()
+            return self._wait(wait, self._time.again_at, None if self._member is None else self._member.again_at)
+        return self._out.popleft() if self._out else self._wait(wait)
+
+    def _wait(self, wait: Wait, *others: float | None) -> Wait:
+        """Not for longer than until there is something to do here."""
+        marker = self._next_marker if self._interval_s else None
+        until = min((at for at in (wait.until, marker, *others) if at is not None), default=None)
+        return wait if until == wait.until else Wait(wait.fileno, wait.write, until)
+
+    def _end(self) -> Element:
+        self._watermark = MAX_WATERMARK
+        self._over = True
+        if self._member is not None:
+            self._member.leave()
+        self._out.extend((Watermark(MAX_WATERMARK),) if self._time is None else self._time.end())
+        self._ending.extend((EndOfData(), EndOfPartition()))
+        return self._out.popleft()
+
+    def queued(self) -> int:
+        """What was read and not sent."""
+        return len(self._out)
+
+    def snapshot(self, checkpoint_id: int = 0) -> tuple[Any, ...]:
+        """The reader's splits with their positions, kept until the checkpoint completes; 0: no checkpoint."""
+        splits = tuple(self._restored if self._reader is None else self._reader.snapshot())
+        if checkpoint_id:
+            self._snapshots[checkpoint_id] = splits
+        return splits
+
+    def checkpoint_completed(self, checkpoint_id: int) -> None:
+        """Notify the reader; what it gave for earlier checkpoints is not needed any more."""
+        splits = self._snapshots.pop(checkpoint_id, None)
+        self._snapshots = {id_: s for id_, s in self._snapshots.items() if id_ > checkpoint_id}
+        if splits is not None and self._reader is not None:
+            self._reader.checkpoint_completed(splits)
+
+    def kept_time(self) -> tuple[Any, ...] | None:
+        """What it makes event time from, for :meth:`go_on_in_time`; None: nothing."""
+        return None if self._time is None else self._time.kept()
+
+    def go_on_in_time(self, kept: tuple[Any, ...] | None) -> None:
+        """Go on where the reader was that has left this, after :meth:`open`."""
+        if self._time is not None and kept is not None:
+            self._time.go_on(kept)
+
+    @property
+    def watermark(self) -> int:
+        """The highest watermark made."""
+        return self._watermark if self._time is None else self._time.watermark
+
+    def close(self) -> None:
+        """Close the reader."""
+        reader, self._reader = self._reader, None
+        self._restored = ()
+        if reader is not None:
+            reader.close()

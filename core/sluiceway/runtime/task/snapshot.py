@@ -1,0 +1,219 @@
+"""A job's state at one moment, and how it is dealt out to the subtasks of another run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from msgspec.structs import replace as replace_struct
+
+from sluiceway.checkpoint import SubtaskEntry
+from sluiceway.errors import IncompatibleStateError
+from sluiceway.graph import JobEdge, JobGraph, JobVertex
+from sluiceway.keygroups import KeyGroupRange
+from sluiceway.network.channel_state import EdgeName, InFlight, Overtaken
+from sluiceway.operators import OperatorSnapshot
+from sluiceway.state import KeyedSnapshot
+
+__all__ = ["JobSnapshot", "TaskSnapshot", "edge_names", "with_own_objects"]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSnapshot:
+    """What one subtask acknowledges a checkpoint with.
+
+    Attributes:
+        operators: the state of each step, in the order of the chain.
+        drained: whether it was taken after the end of the input, with nothing left to do.
+        start_delay_ms: from the trigger to the moment when the state was taken.
+        alignment_ms: how long some channels waited for others.
+        flush_ms: from the barrier to the moment when nothing was left in sinks.
+        sync_ms: how long the task stood still for its state to be taken.
+        async_ms: how long it took to read and write it, while the task went on.
+        checkpoint_id: the checkpoint that it was taken for.
+        size_alone: how large it was, where the state itself is not kept.
+        entry: where the state is, if it was written into a storage; then there are no ``operators``.
+        savepoint: path or URL of the savepoint that it is for; empty: it is for a checkpoint.
+        unaligned: whether the barrier has overtaken records.
+        in_flight: those of them that this subtask keeps: what it had not processed, and what it had not sent.
+        in_flight_size: bytes of those, as far as they were written and are not in ``in_flight``.
+    """
+
+    operators: tuple[OperatorSnapshot, ...]
+    drained: bool = False
+    start_delay_ms: int = 0
+    alignment_ms: int = 0
+    flush_ms: int = 0
+    sync_ms: int = 0
+    async_ms: int = 0
+    checkpoint_id: int = 0
+    entry: SubtaskEntry | None = None
+    size_alone: int = 0
+    savepoint: str = ""
+    unaligned: bool = False
+    in_flight: tuple[Overtaken | InFlight, ...] = ()
+    in_flight_size: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of serialized state in it, or that it refers to, with the records in flight."""
+        if self.entry is not None:
+            return self.entry.size
+        in_flight = sum(part.size for part in self.in_flight if isinstance(part, InFlight))
+        return self.size_alone + sum(_size(s) for s in self.operators) + in_flight
+
+    def without_in_flight(self) -> TaskSnapshot:
+        """For a later checkpoint, when the task has finished: by then those have been processed."""
+        entry = self.entry
+        if entry is not None and entry.in_flight:
+            entry = replace_struct(entry, in_flight=())
+        return replace(self, in_flight=(), in_flight_size=0, entry=entry)
+
+
+@dataclass(frozen=True, slots=True)
+class JobSnapshot:
+    """Everything a job must know to go on from one moment.
+
+    Attributes:
+        operators: per subtask and step, the subtasks of a step in order: keyed state, or the splits of a source's
+            reader with positions, and so on.
+        enumerators: per uid of a source, what its enumerator's snapshot returned.
+        key_groups: per uid of a step with keyed state, into how many key groups it is divided; of another run's.
+        in_flight: the records that were on their way between two subtasks.
+    """
+
+    operators: tuple[OperatorSnapshot, ...] = ()
+    enumerators: Mapping[str, Any] = field(default_factory=dict)
+    key_groups: Mapping[str, int] = field(default_factory=dict)
+    in_flight: tuple[InFlight, ...] = ()
+
+    def fit(self, graph: JobGraph) -> JobGraph:
+        """The job with the saved numbers of key groups, where nobody chose one and the parallelism allows it."""
+        return replace(graph, vertices=tuple(map(self._fit, graph.vertices)))
+
+    def _fit(self, vertex: JobVertex) -> JobVertex:
+        saved = {self.key_groups[node.uid] for node in vertex.nodes if node.uid in self.key_groups}
+        if len(saved) != 1 or any(node.max_parallelism_given for node in vertex.nodes):
+            return vertex
+        (groups,) = saved
+        if groups < vertex.parallelism:
+            return vertex
+        nodes = tuple(replace(node, max_parallelism=groups) for node in vertex.nodes)
+        return replace(vertex, nodes=nodes, max_parallelism=groups)
+
+    def share(self, vertex: JobVertex, subtask: int) -> tuple[OperatorSnapshot, ...]:
+        """What one subtask is given, whatever the parallelism was.
+
+        Splits are dealt out here: with the same parallelism as before, each subtask has its own again. Everything
+        else is given whole, as it was in each earlier subtask in order, and a step keeps what it owns; keyed state
+        in which it owns nothing is left out.
+        """
+        uids = {n.uid for n in vertex.nodes}
+        own = KeyGroupRange.of_subtask(subtask, vertex.parallelism, vertex.max_parallelism)
+        mine = [replace(s, splits=(), keyed=_if_any(s.keyed, own)) for s in self.operators if s.uid in uids]
+        readers = [s for s in self.operators if s.uid == vertex.uid]
+        if all(s.parallelism == vertex.parallelism for s in readers):
+            dealt = tuple(split for s in readers if s.subtask == subtask for split in s.splits)
+        else:
+            dealt = tuple([split for s in readers for split in s.splits][subtask :: vertex.parallelism])
+        return (*mine, OperatorSnapshot(vertex.uid, splits=dealt)) if dealt else tuple(mine)
+
+    def in_flight_on(
+        self, name: EdgeName, edge: JobEdge, target: JobVertex, subtask: int
+    ) -> tuple[tuple[InFlight, ...], bool]:
+        """What one subtask is given of the records that were in flight on an edge, in order.
+
+        Returns:
+            the records, and whether they are to be dealt out: then all subtasks are given the same, and each
+            takes its share. That is so when there are other subtasks than there were, or another partitioner.
+        """
+        parts = sorted(
+            (p for p in self.in_flight if p.edge == name), key=lambda p: (p.stage, p.producer, p.consumer)
+        )
+        partitioner = edge.edge.partitioner.name
+        if all(
+            p.partitioner == partitioner
+            and p.consumers == target.parallelism
+            and (partitioner != "hash" or p.max_parallelism == target.max_parallelism)
+            for p in parts
+        ):
+            return tuple(p for p in parts if p.consumer == subtask), False
+        return tuple(parts), True
+
+    def drained(self, vertex: JobVertex, subtask: int) -> bool:
+        """Whether a subtask has nothing to do any more: all its steps had come to their end."""
+        uids = {n.uid for n in vertex.nodes}
+        mine = [s for s in self.operators if s.uid in uids]
+        if not mine or uids != {s.uid for s in mine}:
+            return False
+        if all(s.parallelism == vertex.parallelism for s in mine):
+            mine = [s for s in mine if s.subtask == subtask]
+        return all(s.drained for s in mine)
+
+    def check_known(self, graph: JobGraph) -> None:
+        """Refuse state that no step of the job would get.
+
+        Raises:
+            IncompatibleStateError: names the uids.
+        """
+        edges = set(edge_names(graph).values())
+        lost_on = sorted({str(p.edge) for p in self.in_flight if p.edge not in edges})
+        if lost_on:
+            raise IncompatibleStateError(
+                f"the checkpoint was unaligned and has records that were in flight {', '.join(lost_on)}, and job "
+                f"{graph.job_name!r} has no such edge between two tasks: go on with the pipeline that it was "
+                "taken of and take a savepoint of that, or leave the records behind, with allow-dropped-state"
+            )
+        known = {n.uid for v in graph.vertices for n in v.nodes}
+        listed = {s.uid for s in self.operators if any(kept.elements for kept in s.lists)}
+        undealt = {uid for uid, state in self.enumerators.items() if state}
+        lost = (_stateful(self.operators) | listed | undealt) - known
+        if lost:
+            raise IncompatibleStateError(
+                f"the snapshot has state of {', '.join(map(repr, sorted(lost)))}, which no step of job "
+                f"{graph.job_name!r} goes by: give its step that uid, with .uid(...), or leave the state behind, "
+                "with allow-dropped-state"
+            )
+
+
+def edge_names(graph: JobGraph) -> dict[str, EdgeName]:
+    """By id, what checkpoints call the edges between tasks."""
+    uids = {n.id: n.uid for v in graph.vertices for n in v.nodes}
+    names: dict[str, EdgeName] = {}
+    counted: dict[EdgeName, int] = {}
+    for edge in graph.edges:
+        tag = "" if edge.edge.tag is None else edge.edge.tag.name
+        name = EdgeName(uids[edge.source_node], uids[edge.target_node], edge.edge.port, tag)
+        number = counted[name] = counted.get(name, -1) + 1
+        names[edge.id] = replace(name, number=number)
+    return names
+
+
+def with_own_objects(snapshot: OperatorSnapshot) -> OperatorSnapshot:
+    """With copies of what a task, or a user's function, may change after it was taken, or was restored from it."""
+    if not (snapshot.splits or snapshot.pending or snapshot.committables or snapshot.broadcast):
+        return snapshot
+    splits, pending = deepcopy(snapshot.splits), deepcopy(snapshot.pending)
+    committables, broadcast = deepcopy(snapshot.committables), deepcopy(snapshot.broadcast)
+    return replace(snapshot, splits=splits, pending=pending, committables=committables, broadcast=broadcast)
+
+
+def _if_any(keyed: KeyedSnapshot | None, groups: KeyGroupRange) -> KeyedSnapshot | None:
+    """Keyed state with something in those key groups. Without any, its tables are of no use, either."""
+    return keyed if keyed is None or any(groups.start <= g < groups.end for g in keyed.groups) else None
+
+
+def _size(snapshot: OperatorSnapshot) -> int:
+    keyed = 0 if snapshot.keyed is None else sum(map(len, snapshot.keyed.groups.values()))
+    return keyed + sum(len(element) for kept in snapshot.lists for element in kept.elements)
+
+
+def _stateful(operators: Iterable[OperatorSnapshot]) -> set[str]:
+    return {s.uid for s in operators if s.splits or s.pending or s.committables or _has_state(s)}
+
+
+def _has_state(snapshot: OperatorSnapshot) -> bool:
+    keyed = snapshot.keyed
+    return any((snapshot.broadcast or {}).values()) or (keyed is not None and bool(keyed.groups))

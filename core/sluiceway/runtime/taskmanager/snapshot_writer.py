@@ -1,0 +1,122 @@
+"""Where the state of a task goes when a checkpoint has taken it: into the acknowledgement, or into a storage."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from sluiceway.checkpoint import NativeFileEntry, SubtaskEntry, shared_files, split_location, write_subtask
+from sluiceway.checkpoint_storage import CheckpointStorage
+from sluiceway.network.channel_state import InFlight, Overtaken
+from sluiceway.operators import OperatorSnapshot
+from sluiceway.runtime.task.deployment import TaskDeployment
+from sluiceway.runtime.task.snapshot import TaskSnapshot
+from sluiceway.state import KeyedSnapshot
+
+__all__ = ["MemoryWriter", "SavepointWriter", "SnapshotWriter", "StorageWriter"]
+
+
+class SnapshotWriter(ABC):
+    """Makes what the coordinator is told of what was taken."""
+
+    @abstractmethod
+    def write(self, deployment: TaskDeployment, checkpoint_id: int, snapshot: TaskSnapshot) -> TaskSnapshot:
+        """Read the state and let go of it. Blocks; called in a helper thread, while the task goes on."""
+
+    def completed(self, attempt_ids: Collection[str], checkpoint_id: int) -> None:
+        """A checkpoint is complete: what was written for it stays. In the loop's thread."""
+
+
+class MemoryWriter(SnapshotWriter):
+    """Sends the state along."""
+
+    def write(self, deployment: TaskDeployment, checkpoint_id: int, snapshot: TaskSnapshot) -> TaskSnapshot:
+        """With all of it as bytes."""
+        kept = _kept(snapshot)
+        return replace(
+            snapshot,
+            operators=tuple(map(_read, snapshot.operators)),
+            in_flight=kept,
+            in_flight_size=sum(part.size for part in kept),
+        )
+
+
+def _kept(snapshot: TaskSnapshot) -> tuple[InFlight, ...]:
+    return tuple(part.kept() if isinstance(part, Overtaken) else part for part in snapshot.in_flight)
+
+
+def _read(snapshot: OperatorSnapshot) -> OperatorSnapshot:
+    keyed = snapshot.keyed
+    if keyed is None:
+        return snapshot
+    try:
+        return replace(snapshot, keyed=KeyedSnapshot(keyed.tables, dict(keyed.groups)))
+    finally:
+        keyed.release()
+
+
+class StorageWriter(SnapshotWriter):
+    """Writes the state into a storage, and sends along where it is.
+
+    Args:
+        storage: the checkpoints' place.
+    """
+
+    def __init__(self, storage: CheckpointStorage) -> None:
+        self._storage = storage
+        self._written: dict[tuple[str, int], SubtaskEntry] = {}
+        self._known: dict[str, dict[str, NativeFileEntry]] = {}
+
+    def write(self, deployment: TaskDeployment, checkpoint_id: int, snapshot: TaskSnapshot) -> TaskSnapshot:
+        """In a file of the task's own."""
+        d = deployment
+        entry = write_subtask(
+            self._storage,
+            f"{d.checkpoint_path}/chk-{checkpoint_id}",
+            f"{d.vertex.id}-{d.subtask}-{d.attempt}.state",
+            d.subtask,
+            snapshot.operators,
+            in_flight=_kept(snapshot),
+            finished=snapshot.drained,
+            known=self._known.get(d.attempt_id),
+        )
+        self._written[d.attempt_id, checkpoint_id] = entry
+        in_flight_size = sum(part.elements.size for part in entry.in_flight)
+        return replace(snapshot, operators=(), entry=entry, in_flight=(), in_flight_size=in_flight_size)
+
+    def completed(self, attempt_ids: Collection[str], checkpoint_id: int) -> None:
+        """Files of backends that never change need not be written again."""
+        for (attempt_id, id_), entry in list(self._written.items()):
+            if id_ == checkpoint_id and attempt_id in attempt_ids:
+                self._known[attempt_id] = shared_files(entry)
+            if id_ <= checkpoint_id:
+                del self._written[attempt_id, id_]
+        for attempt_id in self._known.keys() - attempt_ids:
+            del self._known[attempt_id]
+
+
+class SavepointWriter(SnapshotWriter):
+    """Writes the state into the savepoint that it was taken for: as rows, which any backend can read.
+
+    Args:
+        open_storage: opens the storage at a path or URL.
+    """
+
+    def __init__(self, open_storage: Callable[[str], CheckpointStorage]) -> None:
+        self._open_storage = open_storage
+
+    def write(self, deployment: TaskDeployment, checkpoint_id: int, snapshot: TaskSnapshot) -> TaskSnapshot:
+        """In a file of the task's own."""
+        d = deployment
+        place, directory = split_location(snapshot.savepoint)
+        entry = write_subtask(
+            self._open_storage(place),
+            directory,
+            f"{d.vertex.id}-{d.subtask}-{d.attempt}.state",
+            d.subtask,
+            snapshot.operators,
+            finished=snapshot.drained,
+            canonical=True,
+        )
+        return replace(snapshot, operators=(), entry=entry)

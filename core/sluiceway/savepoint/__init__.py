@@ -1,0 +1,19 @@
+"""State as tables: read a checkpoint or savepoint, write and edit savepoints."""
+
+from sluiceway.savepoint.editor import SavepointEditor, edit
+from sluiceway.savepoint.reader import SavedOperator, SavedState, SavedTable, read
+from sluiceway.savepoint.rows import StateRows, read_state
+from sluiceway.savepoint.writer import SavepointWriter, write
+
+__all__ = [
+    "SavedOperator",
+    "SavedState",
+    "SavedTable",
+    "SavepointEditor",
+    "SavepointWriter",
+    "StateRows",
+    "edit",
+    "read",
+    "read_state",
+    "write",
+]

@@ -1,0 +1,497 @@
+"""Where the columns of saved state come from: parts of entries, read from the files one key group at a time."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, is_dataclass
+from itertools import chain
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from sluiceway.checkpoint import StateReader
+from sluiceway.checkpoint.metadata import KeyedEntry, ListEntry, OperatorEntry, Section, VertexEntry
+from sluiceway.checkpoint.native_files import OpenBackend, with_rows
+from sluiceway.checkpoint.offline_reader import Decoder, Opaque
+from sluiceway.checkpoint.safe_unpickler import plain_classes
+from sluiceway.operators.timer_service import timers_in
+from sluiceway.savepoint.arrow_schema import (
+    Fixed,
+    Found,
+    Moments,
+    NamespaceFound,
+    Shape,
+    Typed,
+    arrow,
+    can_be_typed,
+)
+from sluiceway.serializers import Block, Row, decode_blocks, decode_rows
+from sluiceway.serializers.evolution import PlainReader
+from sluiceway.state import KeyedSnapshot, StateMeta, TableKind
+
+__all__ = ["BroadcastSource", "KeyedSource", "ListSource", "Part", "Place", "Source", "TimerSource"]
+
+Part: TypeAlias = dict[str, Sequence[Any]]
+"""By what the columns are for (``key``, ``value``, ...), as many values of each."""
+
+_PICKLED: Final = b"\xc1"
+_ROWS: Final = 1 << 14
+_CENTURIES_MS: Final = 100_000_000_000_000
+_DECODE: Final = msgspec.msgpack.Decoder().decode
+_BINS: Final = msgspec.msgpack.Decoder(list[bytes]).decode
+_BROADCAST: Final = msgspec.msgpack.Decoder(list[tuple[str, list[tuple[bytes, bytes]]]])
+_PENDING: Final = msgspec.msgpack.Decoder(list[tuple[bytes, int | None]])
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How a checkpoint is read.
+
+    Attributes:
+        reader: of its files.
+        decode: of its values.
+        open_backend: makes the backend of a name, for files in its format.
+    """
+
+    reader: StateReader
+    decode: Decoder
+    open_backend: OpenBackend
+
+
+class Source(ABC):
+    """The entries of one state."""
+
+    @abstractmethod
+    def shapes(self) -> dict[str, Shape]:
+        """New shapes, by what they are for, in the order of the columns."""
+
+    @abstractmethod
+    def parts(self, rows: int, *, only: frozenset[str] | None = None) -> Iterator[Part]:
+        """The entries, so many at a time.
+
+        Args:
+            rows: the most in a part.
+            only: what is wanted of them; None: everything.
+        """
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Around calls of :meth:`parts`."""
+        yield
+
+    def unfit(self) -> bool:
+        """Whether something that was read does not go by its declared type; then the shapes are others now."""
+        return False
+
+
+class KeyedSource(Source):
+    """A table of keyed state.
+
+    Args:
+        place: of the checkpoint.
+        name: of the table.
+        parts: the subtasks' entries that have it.
+        nested: whether a list or a map is one value, and not one for each of its elements.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        name: str,
+        parts: Sequence[tuple[VertexEntry, str, KeyedEntry]],
+        *,
+        nested: bool = False,
+    ) -> None:
+        self._place = place
+        self._name = name
+        self._entries = parts
+        self._nested = nested
+        self._open: list[KeyedSnapshot] | None = None
+        self._strays = False
+        first = next(table for _, _, entry in parts for table in entry.tables if table.name == name)
+        self.table = first
+        self._is_map = first.table == TableKind.MAP.value
+        self._is_list = first.kind == "list"
+        self._schema = first.schema if first.serializer == "msgspec" else None
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Files of a backend are opened once."""
+        opened: list[KeyedSnapshot] = []
+        try:
+            for vertex, uid, entry in self._entries:
+                snapshot = self._place.reader.keyed(uid, entry)
+                opened.append(with_rows(snapshot, self._place.open_backend, uid, 0, vertex.max_parallelism))
+            self._open = opened
+            yield
+        finally:
+            self._open = None
+            for snapshot in opened:
+                snapshot.release()
+
+    def unfit(self) -> bool:
+        """Whether values were found that are not of the type that was declared."""
+        strays, self._strays = self._strays, False
+        if strays:
+            self._schema = None
+        return strays
+
+    def shapes(self) -> dict[str, Shape]:
+        """Key, namespace, what there is besides, value."""
+        shapes: dict[str, Shape] = {"key": Found(), "namespace": NamespaceFound()}
+        of_name, of_value = self._inner()
+        if self._is_list and not self._nested:
+            shapes["index"] = Fixed(arrow().int64())
+        if self._is_map and not self._nested:
+            shapes["map_key"] = Typed(of_name) if can_be_typed(of_name) else Found()
+        if can_be_typed(of_value):
+            shapes["value"] = Typed(self._whole(of_name, of_value))
+        else:
+            shapes["value"] = Found(records=not (self._nested and (self._is_map or self._is_list)))
+        if self.table.expires:
+            pa, ttl_ms = arrow(), self.table.ttl_ms or 0
+            moment = pa.timestamp("ms", "UTC")
+            # A time to live of thousands of years goes beyond what calendars know.
+            until = moment if ttl_ms < _CENTURIES_MS else pa.int64()
+            shapes |= {"touched_at": Fixed(moment), "expires_at": Fixed(until)}
+        return shapes
+
+    def _inner(self) -> tuple[Any, Any]:
+        """The schema of the keys of a map, and that of values."""
+        schema, of_name = self._schema, None
+        if schema is None:
+            return None, None
+        if self._is_map:
+            of_name, schema = schema["tuple"]
+        if self._is_list:
+            schema = schema["list"]
+        return of_name, schema["tuple"][1] if self.table.expires else schema
+
+    def _whole(self, of_name: Any, of_value: Any) -> Any:
+        if self._nested and self._is_list:
+            return {"list": of_value}
+        return {"dict": [of_name, of_value]} if self._nested and self._is_map else of_value
+
+    def parts(self, rows: int, *, only: frozenset[str] | None = None) -> Iterator[Part]:
+        """The entries, key group by key group."""
+        assert self._open is not None
+        reader = None if self._schema is None else PlainReader(self._schema, plain_classes())
+        with_values = only is None or not only.isdisjoint(("value", "map_key"))
+        cut = _Cut(rows)
+        for snapshot in self._open:
+            index = next((i for i, meta in enumerate(snapshot.tables) if meta.name == self._name), None)
+            if index is None:
+                continue
+            meta = snapshot.tables[index]
+            for group in sorted(snapshot.groups):
+                data = snapshot.groups[group]
+                rows_, blocks = (decode_rows(data), []) if self._is_list else decode_blocks(data)
+                for block in blocks:
+                    if block.table == index:
+                        yield from cut.add(self._of_block(block, reader, with_values))
+                mine = [row for row in rows_ if row.table == index]
+                for start in range(0, len(mine), _ROWS):
+                    yield from cut.add(self._of_rows(mine[start : start + _ROWS], meta, reader, with_values))
+        yield from cut.rest()
+
+    def _of_block(self, block: Block, reader: PlainReader | None, with_values: bool) -> Part:
+        keys = list(map(_as_key, _DECODE(block.keys)))
+        namespaces = [self._place.decode.key(block.namespace)] * len(keys)
+        if not with_values:
+            return {"key": keys, "namespace": namespaces}
+        values = _DECODE(block.values)
+        if reader is not None and not block.pickled:
+            values = list(map(reader.plain, values))
+        elif not self._is_list:
+            values = list(map(_as_key, values))
+        return self._exploded(keys, namespaces, [1] * len(keys), values)
+
+    def _of_rows(self, rows: list[Row], meta: StateMeta, reader: PlainReader | None, with_values: bool) -> Part:
+        decode = self._place.decode
+        spaces = {data: decode.key(data) for data in {row.namespace for row in rows}}
+        keys, namespaces = _keys([row.key for row in rows], decode), [spaces[row.namespace] for row in rows]
+        many = [row.value if isinstance(row.value, list) else [row.value] for row in rows]
+        flat = list(chain.from_iterable(many))
+        if self._schema is not None and any(data[:1] == _PICKLED for data in flat):
+            self._strays = True
+        if not with_values:
+            return {"key": keys, "namespace": namespaces}
+        values = self._decoded(flat, meta, reader)
+        return self._exploded(keys, namespaces, list(map(len, many)), values)
+
+    def _exploded(self, keys: list[Any], namespaces: list[Any], counts: list[int], values: list[Any]) -> Part:
+        """The columns, where each key has so many of the values: entries of a map, or one, which may be a list."""
+        if not (self._is_map or self._is_list):
+            return self._with_times({"key": keys, "namespace": namespaces}, *self._unpaired(values))
+        columns: dict[str, list[Any]] = {"key": [], "namespace": [], "map_key": [], "index": [], "value": []}
+        touched: list[Any] = []
+        start = 0
+        for key, namespace, how_many in zip(keys, namespaces, counts, strict=True):
+            of_key = values[start : start + how_many]
+            start += how_many
+            names: list[Any] = []
+            if self._is_map:
+                names = [None if isinstance(one, Opaque) else _as_record(one[0]) for one in of_key]
+                of_key = [one if isinstance(one, Opaque) else one[1] for one in of_key]
+            elif not isinstance(of_key[0], Opaque):
+                of_key = of_key[0]
+            inside, times = self._unpaired(of_key)
+            if self._nested:
+                # By its latest time, as the whole of it.
+                times = [max((at for at in times if at is not None), default=None)]
+                inside = [inside if self._is_list else self._mapping(names, inside)]
+            count = len(inside)
+            columns["key"] += [key] * count
+            columns["namespace"] += [namespace] * count
+            columns["map_key"] += names
+            columns["index"] += range(count)
+            columns["value"] += inside
+            touched += times
+        wanted = {"index": self._is_list and not self._nested, "map_key": self._is_map and not self._nested}
+        part: Part = {name: column for name, column in columns.items() if wanted.get(name, True)}
+        return self._with_times(part, part["value"], touched)
+
+    def _decoded(self, flat: list[bytes], meta: StateMeta, reader: PlainReader | None) -> list[Any]:
+        """What was written, many at a time where that goes."""
+        by = self._place.decode.by
+        if meta.serializer == "msgspec" and not any(data[:1] == _PICKLED for data in flat):
+            try:
+                found = _DECODE(_array(flat))
+                return found if reader is None else list(map(reader.plain, found))
+            except Exception:  # one of them is damaged
+                pass
+        if reader is None:
+            return [by(meta.serializer, data) for data in flat]
+        return [self._value(data, meta, reader) for data in flat]
+
+    def _unpaired(self, values: list[Any]) -> tuple[list[Any], list[Any]]:
+        """Values, and when they were touched, where they have a time to live."""
+        if not self.table.expires:
+            return list(map(_as_record, values)), []
+        pairs = [(None, one) if isinstance(one, Opaque) else one for one in values]
+        return [_as_record(value) for _, value in pairs], [at for at, _ in pairs]
+
+    def _mapping(self, names: list[Any], values: list[Any]) -> Any:
+        if self._schema is not None or all(isinstance(name, str) for name in names):
+            return dict(zip(names, values, strict=True))
+        return list(zip(names, values, strict=True))
+
+    def _with_times(self, part: Part, values: Sequence[Any], touched: Sequence[Any]) -> Part:
+        part["value"] = values
+        if self.table.expires:
+            ttl = self.table.ttl_ms
+            part["touched_at"] = touched
+            part["expires_at"] = [None if at is None or ttl is None else at + ttl for at in touched]
+        return part
+
+    def _value(self, data: bytes, meta: StateMeta, reader: PlainReader | None) -> Any:
+        if reader is not None:
+            try:
+                return reader.loads(data)
+            except Exception:  # of a class, or damaged
+                return Opaque(meta.serializer, data)
+        return self._place.decode.by(meta.serializer, data)
+
+
+class TimerSource(Source):
+    """The timers of a step, which are a table of its keyed state.
+
+    Args:
+        table: that table.
+    """
+
+    def __init__(self, table: KeyedSource) -> None:
+        self._table = table
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """As the table is."""
+        with self._table.opened():
+            yield
+
+    def shapes(self) -> dict[str, Shape]:
+        """Key, namespace, domain, time."""
+        text = Fixed(arrow().string())
+        return {"key": Found(), "namespace": NamespaceFound(), "domain": text, "fires_at": Moments()}
+
+    def parts(self, rows: int, *, only: frozenset[str] | None = None) -> Iterator[Part]:
+        """Each timer by itself."""
+        cut = _Cut(rows)
+        for part in self._table.parts(rows):
+            for key, timers in zip(part["key"], part["value"], strict=True):
+                for is_event, at, namespace in () if isinstance(timers, Opaque) else timers_in(timers):
+                    domain = "event time" if is_event else "processing time"
+                    space = tuple(namespace) if isinstance(namespace, list | tuple) else namespace
+                    found: Part = {"key": [key], "namespace": [space], "domain": [domain], "fires_at": [at]}
+                    yield from cut.add(found)
+        yield from cut.rest()
+
+
+class ListSource(Source):
+    """Elements of operator state, splits, or records that were under way.
+
+    Args:
+        place: of the checkpoint.
+        sections: by subtask, what is read.
+        kept: of operator state, the list.
+        with_times: whether each stands in a pair with a timestamp.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        sections: Sequence[tuple[int, Section]],
+        kept: ListEntry | None = None,
+        *,
+        with_times: bool = False,
+    ) -> None:
+        self._place = place
+        self._sections = sections
+        self._serializer = "msgspec" if kept is None else kept.serializer
+        self._schema = None if kept is None or kept.serializer != "msgspec" else kept.schema
+        self._with_times = with_times
+        self._strays = False
+
+    def unfit(self) -> bool:
+        """Whether an element is not of the type that was declared."""
+        strays, self._strays = self._strays, False
+        if strays:
+            self._schema = None
+        return strays
+
+    def shapes(self) -> dict[str, Shape]:
+        """Subtask, index, value."""
+        number = arrow().int64()
+        shapes: dict[str, Shape] = {"subtask": Fixed(arrow().int32()), "index": Fixed(number)}
+        if self._with_times:
+            shapes["timestamp"] = Moments()
+        shapes["value"] = Typed(self._schema) if can_be_typed(self._schema) else Found(records=True)  # type: ignore[arg-type]
+        return shapes
+
+    def parts(self, rows: int, *, only: frozenset[str] | None = None) -> Iterator[Part]:
+        """A section at a time."""
+        cut = _Cut(rows)
+        reader = None if self._schema is None else PlainReader(self._schema, plain_classes())
+        for subtask, section in self._sections:
+            times: list[int | None] = []
+            if self._with_times:
+                pairs = self._place.reader.decoded(section, _PENDING)
+                data = [value for value, _ in pairs]
+                times = [at for _, at in pairs]
+            else:
+                data = _BINS(self._place.reader.bytes_of(section))
+            if reader is not None:
+                self._strays = self._strays or any(one[:1] == _PICKLED for one in data)
+            values = [_as_record(self._value(one, reader)) for one in data]
+            part: Part = {"subtask": [subtask] * len(data), "index": range(len(data)), "value": values}
+            if self._with_times:
+                part["timestamp"] = times
+            yield from cut.add(part)
+        yield from cut.rest()
+
+    def _value(self, data: bytes, reader: PlainReader | None) -> Any:
+        if reader is not None:
+            try:
+                return reader.loads(data)
+            except Exception:  # of a class, or damaged
+                return Opaque(self._serializer, data)
+        return self._place.decode.by(self._serializer, data)
+
+
+class BroadcastSource(Source):
+    """A broadcast state, of which every subtask has the same copy.
+
+    Args:
+        place: of the checkpoint.
+        name: of the state.
+        operator: one that has it.
+    """
+
+    def __init__(self, place: Place, name: str, operator: OperatorEntry) -> None:
+        self._place = place
+        self._name = name
+        self._operator = operator
+
+    @staticmethod
+    def names(place: Place, operator: OperatorEntry) -> list[str]:
+        """The states that an operator has, by their names."""
+        if operator.broadcast is None:
+            return []
+        return [name for name, _ in place.reader.decoded(operator.broadcast, _BROADCAST)]
+
+    def shapes(self) -> dict[str, Shape]:
+        """Key in the map, and value."""
+        return {"map_key": Found(), "value": Found(records=True)}
+
+    def parts(self, rows: int, *, only: frozenset[str] | None = None) -> Iterator[Part]:
+        """The entries."""
+        assert self._operator.broadcast is not None
+        cut, decode = _Cut(rows), self._place.decode
+        for name, entries in self._place.reader.decoded(self._operator.broadcast, _BROADCAST):
+            if name == self._name:
+                keys = [decode.key(key) for key, _ in entries]
+                values = [_as_record(decode.any(value)) for _, value in entries]
+                yield from cut.add({"map_key": keys, "value": values})
+        yield from cut.rest()
+
+
+class _Cut:
+    """Makes parts of a size of parts of any size."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._waiting: dict[str, list[Any]] = {}
+        self._count = 0
+
+    def add(self, part: Part) -> Iterator[Part]:
+        waiting = self._waiting
+        for name, values in part.items():
+            waiting.setdefault(name, []).extend(values)
+        self._count += len(next(iter(part.values())))
+        while self._count >= self._rows:
+            cut: Part = {name: values[: self._rows] for name, values in waiting.items()}
+            yield cut
+            for values in waiting.values():
+                del values[: self._rows]
+            self._count -= self._rows
+
+    def rest(self) -> Iterator[Part]:
+        if self._count:
+            yield dict(self._waiting)
+            self._waiting, self._count = {}, 0
+
+
+def _array(parts: list[bytes]) -> bytes:
+    """A msgpack array of what msgpack wrote one by one."""
+    return b"".join((b"\xdd", len(parts).to_bytes(4), *parts))
+
+
+def _keys(data: list[bytes], decode: Decoder) -> list[Any]:
+    if any(one[:1] == _PICKLED for one in data):
+        return [decode.key(one) for one in data]
+    try:
+        return list(map(_as_key, _DECODE(_array(data))))
+    except msgspec.MsgspecError:
+        return [decode.key(one) for one in data]
+
+
+def _as_key(value: Any) -> Any:
+    """Arrays stand for tuples."""
+    return tuple(map(_as_key, value)) if type(value) is list else value
+
+
+def _as_record(value: Any) -> Any:
+    """An object with fields, which was unpickled, as a dict of them."""
+    kind = type(value)
+    if kind in (int, str, float, dict, tuple, list) or value is None or isinstance(value, Opaque):
+        return value
+    if is_dataclass(kind):
+        return asdict(value)
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.asdict(value)
+    if isinstance(value, tuple) and hasattr(kind, "_fields"):
+        return dict(zip(kind._fields, value, strict=True))
+    dump = getattr(value, "model_dump", None)
+    return dump() if callable(dump) else value

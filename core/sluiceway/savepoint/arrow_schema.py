@@ -1,0 +1,455 @@
+"""Which Arrow columns a part of state becomes: by the schema that was kept with it, or by what is in it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
+
+from sluiceway.checkpoint.offline_reader import Opaque
+from sluiceway.savepoint.json_text import as_text
+from sluiceway.serializers.schemas import Schema
+from sluiceway.util.install_hints import install_command
+
+__all__ = ["Fixed", "Found", "MisfitError", "Moments", "NamespaceFound", "Shape", "Typed", "arrow", "can_be_typed"]
+
+Convert = Callable[[Any], Any]
+
+_MOST_FIELDS: Final = 64
+_FIRST_MS: Final = -62_135_596_800_000  # what a datetime can hold
+_LAST_MS: Final = 253_402_300_799_999
+
+
+def arrow() -> Any:
+    """The library. Raises MissingExtraError."""
+    try:
+        import pyarrow
+    except ImportError as error:
+        from sluiceway.errors import MissingExtraError
+
+        raise MissingExtraError(
+            f"state as Arrow tables needs pyarrow: {install_command('sluiceway[arrow]')}"
+        ) from error
+    return pyarrow
+
+
+class MisfitError(Exception):
+    """A value is not what its column is for."""
+
+    def __init__(self, column: str, kind: Any, value: Any) -> None:
+        super().__init__(f"{value!r:.80} does not go into column {column!r} of type {kind}")
+
+
+class Shape(ABC):
+    """The columns for one part of the entries, such as the keys."""
+
+    @abstractmethod
+    def columns(self, name: str) -> list[tuple[str, Any]]:
+        """Names and types. ``name`` is what the part is called."""
+
+    @abstractmethod
+    def arrays(self, name: str, values: Sequence[Any]) -> list[Any]:
+        """The arrays of these columns. Raises MisfitError."""
+
+    def see(self, values: Sequence[Any]) -> None:
+        """Take notice of values, before the columns are asked for."""
+
+
+class Fixed(Shape):
+    """One column of a type.
+
+    Args:
+        kind: the type.
+        convert: what makes of a value what Arrow takes.
+    """
+
+    def __init__(self, kind: Any, convert: Convert | None = None) -> None:
+        self.kind = kind
+        self._convert = convert
+
+    def columns(self, name: str) -> list[tuple[str, Any]]:
+        """The one."""
+        return [(name, self.kind)]
+
+    def arrays(self, name: str, values: Sequence[Any]) -> list[Any]:
+        """The one."""
+        convert = self._convert
+        return [_array(name, self.kind, values if convert is None else [_or_none(convert, v) for v in values])]
+
+
+class Typed(Shape):
+    """Columns by a schema: the fields of a record, the parts of a tuple, or one column.
+
+    Args:
+        schema: of the values; ``any`` is not for this.
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        inner = _required(schema)
+        self._names: list[str] | None = None  # of the fields of a record
+        self._parts: list[Fixed] | None = None
+        self._whole: Fixed | None = None
+        if isinstance(inner, dict) and "record" in inner and inner["fields"]:
+            self._names = [f["name"] for f in inner["fields"]]
+            self._parts = [Fixed(*_of(f["type"])) for f in inner["fields"]]
+        elif isinstance(inner, dict) and "tuple" in inner and inner["tuple"]:
+            self._parts = [Fixed(*_of(part)) for part in inner["tuple"]]
+        else:
+            self._whole = Fixed(*_of(inner))
+
+    def columns(self, name: str) -> list[tuple[str, Any]]:
+        """By the schema."""
+        if self._parts is None:
+            assert self._whole is not None
+            return self._whole.columns(name)
+        names = self._names or [f"{name}_{place}" for place in range(len(self._parts))]
+        return [(column, part.kind) for column, part in zip(names, self._parts, strict=True)]
+
+    def arrays(self, name: str, values: Sequence[Any]) -> list[Any]:
+        """By the schema."""
+        if self._parts is None:
+            assert self._whole is not None
+            return self._whole.arrays(name, values)
+        columns = self.columns(name)
+        made = []
+        for place, ((column, _), part) in enumerate(zip(columns, self._parts, strict=True)):
+            if self._names is not None:
+                taken = [None if v is None else v.get(column) for v in values]
+            else:
+                taken = [None if v is None else v[place] for v in values]
+            made += part.arrays(column, taken)
+        return made
+
+
+def can_be_typed(schema: Schema | None) -> bool:
+    """Whether a schema says what is in the values, but for parts of them."""
+    if schema is None:
+        return False
+    inner = _required(schema)
+    return inner != "any" and not (isinstance(inner, dict) and "union" in inner)
+
+
+class Found(Shape):
+    """Columns by the values: scalars, tuples of one length, dicts with texts for keys; else texts of JSON.
+
+    Args:
+        records: whether dicts are taken for records.
+    """
+
+    def __init__(self, *, records: bool = False) -> None:
+        self._records = records
+        self._scalar: Any = None  # a type, or None: nothing was seen
+        self._is_text = False
+        self._seen_scalars = False
+        self._parts: list[Found] | None = None
+        self._fields: dict[str, Found] | None = None
+        self._opaque = False
+
+    def see(self, values: Sequence[Any]) -> None:
+        """Widen what is known."""
+        kinds = set(map(type, values))
+        kinds.discard(type(None))
+        if Opaque in kinds:
+            self._opaque = True
+            return
+        if self._opaque or self._is_text or not kinds:
+            return
+        values = [value for value in values if value is not None]
+        if all(issubclass(kind, tuple) for kind in kinds):
+            self._see_tuples(values)
+        elif self._records and kinds == {dict}:
+            self._see_records(values)
+        elif self._parts is not None or self._fields is not None:
+            self._is_text = True
+        else:
+            self._see_scalars(kinds, values)
+
+    def _see_tuples(self, values: Sequence[Any]) -> None:
+        widths = set(map(len, values))
+        if self._seen_scalars or self._fields is not None or len(widths) > 1 or 0 in widths:
+            self._is_text = True
+            return
+        [width] = widths
+        if self._parts is None:
+            self._parts = [Found() for _ in range(width)]
+        if len(self._parts) != width:
+            self._is_text = True
+            return
+        for part, column in zip(self._parts, zip(*values, strict=True), strict=True):
+            part.see(column)
+
+    def _see_records(self, values: Sequence[Any]) -> None:
+        names = dict.fromkeys(name for value in values for name in value)
+        fits = not self._seen_scalars and self._parts is None and all(isinstance(name, str) for name in names)
+        self._fields = {} if self._fields is None and fits else self._fields
+        if not fits or self._fields is None or len(self._fields.keys() | names.keys()) > _MOST_FIELDS:
+            self._is_text = True
+            return
+        for name in names:
+            self._fields.setdefault(name, Found()).see([value.get(name) for value in values])
+
+    def _see_scalars(self, kinds: set[type], values: Sequence[Any]) -> None:
+        self._seen_scalars = True
+        found = _scalar_type(kinds, values)
+        if self._scalar is not None and found is not None:
+            found = _common(self._scalar, found)
+        self._scalar = found
+        self._is_text = found is None
+
+    def _kinds(self) -> list[tuple[str, Shape]] | None:
+        if self._opaque or self._is_text:
+            return None
+        if self._parts is not None:
+            return [(f"_{place}", part) for place, part in enumerate(self._parts)]
+        return None if not self._fields else [(name, part) for name, part in self._fields.items()]
+
+    def columns(self, name: str) -> list[tuple[str, Any]]:
+        """By what was seen."""
+        pa = arrow()
+        if self._opaque:
+            return [(name, pa.binary()), (f"{name}_type", pa.string())]
+        parts = self._kinds()
+        if parts is None:
+            kind = pa.string() if self._is_text or self._fields is not None else self._scalar
+            return [(name, pa.null() if kind is None else kind)]
+        whole = name if self._parts is not None else ""
+        return [column for suffix, part in parts for column in part.columns(whole + suffix)]
+
+    def arrays(self, name: str, values: Sequence[Any]) -> list[Any]:
+        """By what was seen."""
+        if self._opaque:
+            return _opaque_arrays(name, values)
+        parts = self._kinds()
+        if parts is None:
+            [(_, kind)] = self.columns(name)
+            if arrow().types.is_string(kind):
+                return [_array(name, kind, list(map(as_text, values)))]
+            return [_array(name, kind, list(map(_plain, values)))]
+        made: list[Any] = []
+        whole = name if self._parts is not None else ""
+        for place, (suffix, part) in enumerate(parts):
+            if self._parts is not None:
+                taken = [None if v is None else v[place] for v in values]
+            else:
+                taken = [None if v is None else v.get(suffix) for v in values]
+            made += part.arrays(whole + suffix, taken)
+        return made
+
+
+class Moments(Shape):
+    """Times in ms since the epoch; plain numbers where one of them is beyond what calendars know."""
+
+    def __init__(self) -> None:
+        self._as_times = True
+
+    def see(self, values: Sequence[Any]) -> None:
+        """Look for the end of time."""
+        known = [value for value in values if value is not None]
+        self._as_times = self._as_times and (not known or _FIRST_MS <= min(known) <= max(known) <= _LAST_MS)
+
+    def columns(self, name: str) -> list[tuple[str, Any]]:
+        """One."""
+        pa = arrow()
+        return [(name, pa.timestamp("ms", "UTC") if self._as_times else pa.int64())]
+
+    def arrays(self, name: str, values: Sequence[Any]) -> list[Any]:
+        """One."""
+        [(_, kind)] = self.columns(name)
+        return [_array(name, kind, values)]
+
+
+class NamespaceFound(Shape):
+    """Columns for namespaces: none where state belongs to keys alone; start and end of windows; or as found."""
+
+    def __init__(self) -> None:
+        self._other = Found()
+        self._windows = True
+        self._as_times = True
+        self._any = False
+
+    def see(self, values: Sequence[Any]) -> None:
+        """Widen what is known."""
+        for value in set(values):
+            if value == ():
+                continue
+            self._any = True
+            pair = isinstance(value, tuple) and len(value) == 2 and all(type(part) is int for part in value)
+            self._windows = self._windows and pair
+            self._as_times = self._as_times and pair and _FIRST_MS <= value[0] <= value[1] <= _LAST_MS
+            self._other.see([_shown_window(value)])
+
+    def columns(self, name: str) -> list[tuple[str, Any]]:
+        """By what was seen."""
+        if not self._any:
+            return []
+        if not self._windows:
+            return self._other.columns(name)
+        pa = arrow()
+        kind = pa.timestamp("ms", "UTC") if self._as_times else pa.int64()
+        return [("window_start", kind), ("window_end", kind)]
+
+    def arrays(self, name: str, values: Sequence[Any]) -> list[Any]:
+        """By what was seen."""
+        if not self._any:
+            return []
+        given = [None if value == () else value for value in values]
+        if not self._windows:
+            return self._other.arrays(name, [_shown_window(value) for value in given])
+        return [
+            _array(column, kind, [None if v is None else v[place] for v in given])
+            for place, (column, kind) in enumerate(self.columns(name))
+        ]
+
+
+def _shown_window(value: Any) -> Any:
+    return "global window" if type(value).__name__ == "GlobalWindow" else value
+
+
+# ---- types ----------------------------------------------------------------------------------------------------
+
+
+def _required(schema: Schema) -> Schema:
+    """A schema without ``| None``."""
+    if isinstance(schema, dict) and "union" in schema:
+        rest = [part for part in schema["union"] if part != "null"]
+        if len(rest) == 1:
+            return rest[0]  # type: ignore[no-any-return]
+    return schema
+
+
+def _of(schema: Schema) -> tuple[Any, Convert | None]:
+    """The type for values of a schema as plain data, and what they need for it."""
+    pa = arrow()
+    schema = _required(schema)
+    if isinstance(schema, str):
+        simple: dict[str, Any] = {
+            "null": pa.null(),
+            "bool": pa.bool_(),
+            "int": pa.int64(),
+            "float": pa.float64(),
+            "str": pa.string(),
+            "bytes": pa.binary(),
+            "date": pa.date32(),
+            "time": pa.time64("us"),
+            "timedelta": pa.duration("us"),
+        }
+        if schema in simple:
+            return simple[schema], None
+        if schema in ("decimal", "uuid"):
+            return pa.string(), str
+        if schema == "datetime":
+            return pa.timestamp("us", "UTC"), None
+        return pa.string(), as_text
+    if "record" in schema and schema["fields"]:
+        return _struct([(f["name"], f["type"]) for f in schema["fields"]], by_name=True)
+    if schema.get("tuple"):
+        return _struct([(f"_{place}", part) for place, part in enumerate(schema["tuple"])], by_name=False)
+    for kind in ("list", "set", "frozenset", "row"):
+        if kind in schema:
+            inner, convert = _of(schema[kind])
+            return pa.list_(inner), None if convert is None else _each(convert)
+    if "dict" in schema:
+        (key, to_key), (value, to_value) = map(_of, schema["dict"])
+        return pa.map_(key, value), lambda found: [
+            (_or_none(to_key, k) if to_key else k, _or_none(to_value, v) if to_value else v)
+            for k, v in found.items()
+        ]
+    known = schema.get("values") or schema.get("literal") or [None]
+    for python, kind_of in ((str, pa.string()), (int, pa.int64())):
+        if all(type(one) is python for one in known):
+            return kind_of, None
+    return pa.string(), as_text
+
+
+def _each(convert: Convert) -> Convert:
+    return lambda values: [_or_none(convert, value) for value in values]
+
+
+def _struct(parts: list[tuple[str, Schema]], *, by_name: bool) -> tuple[Any, Convert]:
+    pa = arrow()
+    made = [(name, *_of(schema)) for name, schema in parts]
+
+    def convert(value: Any) -> dict[str, Any]:
+        found = {}
+        for place, (name, _, inside) in enumerate(made):
+            part = value.get(name) if by_name else value[place]
+            found[name] = part if inside is None else _or_none(inside, part)
+        return found
+
+    return pa.struct([(name, kind) for name, kind, _ in made]), convert
+
+
+def _or_none(convert: Convert, value: Any) -> Any:
+    return None if value is None else convert(value)
+
+
+def _scalar_type(kinds: set[type], values: Sequence[Any]) -> Any:
+    """The type of untyped values; None: there is none."""
+    pa = arrow()
+    if kinds == {float}:
+        return pa.float64()
+    if kinds == {str}:
+        return pa.string()
+    if kinds == {dt.datetime} and len({value.tzinfo is None for value in values}) > 1:
+        return None
+    try:
+        return pa.infer_type([_plain(value) for value in values])
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        return None
+
+
+def _common(one: Any, other: Any) -> Any:
+    pa = arrow()
+    if one == other:
+        return one
+    if pa.types.is_string(one) or pa.types.is_string(other):  # Arrow would take texts for bytes
+        return None
+    try:
+        both = [pa.schema([("x", one)]), pa.schema([("x", other)])]
+        return pa.unify_schemas(both, promote_options="permissive").field("x").type
+    except pa.ArrowException:
+        return None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (Decimal, UUID)):
+        return str(value)
+    if isinstance(value, (set, frozenset)):
+        return sorted(map(_plain, value), key=repr)
+    if isinstance(value, (list, tuple)):
+        return [_plain(part) for part in value]
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, Opaque):
+        raise TypeError("bytes that cannot be read")
+    return value
+
+
+def _opaque_arrays(name: str, values: Sequence[Any]) -> list[Any]:
+    pa = arrow()
+    data: list[bytes | None] = []
+    names: list[str | None] = []
+    for value in values:
+        if isinstance(value, Opaque):
+            data.append(value.data)
+            names.append(value.type_name or value.serializer)
+        else:
+            data.append(None if value is None else (as_text(value) or "").encode())
+            names.append(None if value is None else type(value).__name__)
+    return [_array(name, pa.binary(), data), _array(f"{name}_type", pa.string(), names)]
+
+
+def _array(name: str, kind: Any, values: Sequence[Any]) -> Any:
+    pa = arrow()
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        for value in values:
+            try:
+                pa.array([value], kind)
+            except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+                raise MisfitError(name, kind, value) from error
+        raise

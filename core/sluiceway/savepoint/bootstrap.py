@@ -1,0 +1,378 @@
+"""Rows made state: put into the tables of a state backend, as a job would have them there."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import typing
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any, Final
+
+import msgspec
+
+from sluiceway.errors import ConfigurationError, StateError
+from sluiceway.functions import ReduceFunction
+from sluiceway.operators.timer_service import TIMERS, timers_in
+from sluiceway.savepoint.input_tables import GivenPart, Selector, select
+from sluiceway.serializers import MsgspecSerializer, serializer_for
+from sluiceway.serializers.models import is_pydantic, model_of
+from sluiceway.state import (
+    VOID_NAMESPACE,
+    AggregatingStateDescriptor,
+    KeyedStateBackend,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    StateTable,
+)
+from sluiceway.types import is_known, type_name
+from sluiceway.windows.base import TimeWindow
+
+__all__ = ["Filling", "fill_timers"]
+
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_DOMAINS: Final = {"event time": True, "processing time": False}
+
+
+class Filling:
+    """Fills one state of one operator.
+
+    Args:
+        uid: of the operator.
+        descriptor: of the state.
+        backend: where the state is.
+        now_ms: the time at which values are touched of which nothing else is said.
+        accumulators: whether the values of an aggregating state are accumulators, and not what is added to them.
+    """
+
+    def __init__(
+        self, uid: str, descriptor: StateDescriptor, backend: KeyedStateBackend, now_ms: int, accumulators: bool
+    ) -> None:
+        self._uid = uid
+        self._descriptor = descriptor
+        self._now_ms = now_ms
+        self._table: StateTable = backend.table(descriptor)
+        self._value_type = _Type(descriptor.type)
+        self._merge: Callable[[Any, Any], Any] | None = None
+        self._begin: Callable[[], Any] | None = None
+        if isinstance(descriptor, ReducingStateDescriptor):
+            reduce: Any = descriptor.reduce
+            self._merge = reduce.reduce if isinstance(reduce, ReduceFunction) else reduce
+        elif isinstance(descriptor, AggregatingStateDescriptor) and not accumulators:
+            aggregate = descriptor.aggregate
+            self._begin = aggregate.create_accumulator
+            self._merge = lambda accumulator, value: aggregate.add(value, accumulator)
+            self._value_type = _Type(None)
+
+    def add(
+        self,
+        part: GivenPart,
+        *,
+        key: Selector | None,
+        value: Selector | None,
+        map_key: Selector | None,
+        namespace: Selector | None,
+        touched_at: Selector | None,
+    ) -> int:
+        """Put rows in. Returns their number.
+
+        Raises:
+            ConfigurationError: there is no such column.
+            StateError: a value is not of the declared type, or two rows are of one key that has one value.
+        """
+        keys = keys_of(part, key)
+        values = self._value_type.made(self._values(part, value), self._where)
+        touched = self._touched(part, touched_at)
+        names: list[Any] | None = None
+        if isinstance(self._descriptor, MapStateDescriptor):
+            names = select(part, _default(part, map_key, "map_key"))
+            names = _Type(self._descriptor.key_type).made(names, lambda: f"the keys in {self._where()}")
+        for space, places in spaces_of(part, namespace, self._descriptor.name):
+            if places is None:
+                self._put(space, keys, names, values, touched)
+            else:
+                columns = (keys, names, values, touched)
+                taken = [None if column is None else [column[place] for place in places] for column in columns]
+                self._put(space, *taken)  # type: ignore[arg-type]
+        return len(keys)
+
+    def _where(self) -> str:
+        return f"state {self._descriptor.name!r} of operator {self._uid!r}"
+
+    def _values(self, part: GivenPart, value: Selector | None) -> list[Any]:
+        if value is not None:
+            return select(part, value)
+        names = part.names or []
+        own = self._value_type.fields
+        if own and own.keys() <= {*names, *self._value_type.optional}:
+            return self._value_type.records(_as_dicts(part))
+        if "value" in names:
+            return part.column("value")
+        numbered = _numbered(names, "value")
+        if numbered:
+            return select(part, numbered)
+        raise ConfigurationError(
+            f"which column has the values of {self._where()}? Say value=, a column or a function of a row; there "
+            f"are {', '.join(names) or 'no names of columns'}"
+        )
+
+    def _touched(self, part: GivenPart, touched_at: Selector | None) -> list[int] | None:
+        if not self._descriptor.expires:
+            if touched_at is not None:
+                raise ConfigurationError(f"touched_at= is for state with a time to live, unlike {self._where()}")
+            return None
+        if touched_at is None:
+            if "touched_at" not in (part.names or ()):
+                return [self._now_ms] * len(part)
+            touched_at = "touched_at"
+        return [self._now_ms if at is None else as_ms(at) for at in select(part, touched_at)]
+
+    def _put(
+        self,
+        namespace: Hashable,
+        keys: list[Any],
+        names: list[Any] | None,
+        values: list[Any],
+        touched: list[int] | None,
+    ) -> None:
+        stored = values if touched is None or self._merge else list(zip(touched, values, strict=True))
+        if names is not None:
+            self._put_maps(namespace, keys, names, stored)
+            return
+        entries = self._table.entries(namespace)
+        if isinstance(self._descriptor, ListStateDescriptor):
+            lists: dict[Any, list[Any]] = {}
+            for key, value in zip(keys, stored, strict=True):
+                lists.setdefault(key, []).append(value)
+            for key, added in lists.items():
+                entries[key] = [*entries.get(key, ()), *added]
+        elif self._merge is not None:
+            self._put_merged(entries, keys, values, touched)
+        else:
+            new = dict(zip(keys, stored, strict=True))
+            twice = [key for key in new if key in entries] if len(new) == len(keys) else [_twice(keys)]
+            if twice:
+                raise StateError(
+                    f"{self._where()}: there are two rows of key {twice[0]!r}, which has one value"
+                    + ("" if namespace == () else f" in {namespace!r}")
+                )
+            entries.update(new)
+
+    def _put_merged(self, entries: Any, keys: list[Any], values: list[Any], touched: list[int] | None) -> None:
+        assert self._merge is not None
+        merge, begin = self._merge, self._begin
+        for place, (key, value) in enumerate(zip(keys, values, strict=True)):
+            held = entries.get(key)
+            known = held if touched is None or held is None else held[1]
+            if known is None and begin is not None:
+                known = begin()
+            made = value if known is None else merge(known, value)
+            entries[key] = made if touched is None else (max(touched[place], held[0] if held else 0), made)
+
+    def _put_maps(self, namespace: Hashable, keys: list[Any], names: list[Any], stored: list[Any]) -> None:
+        maps: dict[Any, dict[Any, Any]] = {}
+        for key, name, value in zip(keys, names, stored, strict=True):
+            own = maps.setdefault(key, {})
+            if name in own:
+                raise StateError(f"{self._where()}: there are two rows of entry {name!r} of key {key!r}")
+            own[name] = value
+        for key, own in maps.items():
+            mapping = self._table.mapping(key, namespace)
+            twice = next((name for name in own if name in mapping), None)
+            if twice is not None:
+                raise StateError(f"{self._where()}: there are two rows of entry {twice!r} of key {key!r}")
+            mapping.update(own)
+
+
+def fill_timers(
+    backend: KeyedStateBackend,
+    part: GivenPart,
+    *,
+    key: Selector | None,
+    at: Selector | None,
+    domain: str | None,
+    namespace: Selector | None,
+) -> int:
+    """Set timers. Returns their number.
+
+    Raises:
+        ConfigurationError: there is no such column, or no such domain.
+    """
+    entries = backend.table(TIMERS).entries()
+    keys = keys_of(part, key)
+    times = list(map(as_ms, select(part, _default(part, at, "fires_at"))))
+    domains = part.column("domain") if domain is None else [domain] * len(keys)
+    unknown = next((one for one in domains if one not in _DOMAINS), None)
+    if unknown is not None:
+        raise ConfigurationError(f"timers are of {' or '.join(map(repr, _DOMAINS))}, not of {unknown!r}")
+    for space, places in spaces_of(part, namespace, "timers"):
+        for place in range(len(keys)) if places is None else places:
+            timer = (_DOMAINS[domains[place]], times[place], space)
+            known = list(timers_in(entries.get(keys[place], ())))
+            if timer not in known:
+                entries[keys[place]] = [*known, timer]
+    return len(keys)
+
+
+# ---- columns -----------------------------------------------------------------------------------------------
+
+
+def keys_of(part: GivenPart, key: Selector | None) -> list[Any]:
+    """The keys of rows: as it is said, else ``key``, or ``key_0``, ``key_1`` and so on."""
+    if key is None:
+        names = part.names or []
+        numbered = _numbered(names, "key")
+        if "key" not in names and not numbered:
+            raise ConfigurationError(
+                "which column has the keys? Say key=, a column, a list of columns, or a function of a row; there "
+                f"are {', '.join(names) or 'no names of columns'}"
+            )
+        key = "key" if "key" in names else numbered
+    keys = select(part, key)
+    return [_as_key(one) for one in keys] if any(type(one) is list for one in keys) else keys
+
+
+def _as_key(value: Any) -> Any:
+    return tuple(map(_as_key, value)) if type(value) is list else value
+
+
+def spaces_of(
+    part: GivenPart, namespace: Selector | None, state: str
+) -> Iterator[tuple[Hashable, Sequence[int] | None]]:
+    """The namespaces of rows, and which rows are in each; None: all are."""
+    names = part.names or []
+    if namespace is None and {"window_start", "window_end"} <= {*names}:
+        make: Any = tuple if state.startswith("slices") else TimeWindow._make
+        starts, ends = part.column("window_start"), part.column("window_end")
+        given = [
+            VOID_NAMESPACE if start is None else make((as_ms(start), as_ms(end)))
+            for start, end in zip(starts, ends, strict=True)
+        ]
+    elif namespace is None:
+        if len(part):
+            yield VOID_NAMESPACE, None
+        return
+    else:
+        given = [VOID_NAMESPACE if one is None else _as_key(one) for one in select(part, namespace)]
+    found: dict[Hashable, list[int]] = {}
+    for place, space in enumerate(given):
+        found.setdefault(space, []).append(place)
+    yield from found.items()
+
+
+def as_ms(moment: Any) -> int:
+    """A time as ms since the epoch. Raises ConfigurationError."""
+    if isinstance(moment, dt.datetime):
+        aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.UTC)
+        return (aware - _EPOCH) // dt.timedelta(milliseconds=1)
+    if type(moment) is int:
+        return moment
+    raise ConfigurationError(f"a time is a datetime, or ms since the epoch as an int, not {moment!r:.60}")
+
+
+def _default(part: GivenPart, selector: Selector | None, name: str) -> Selector:
+    if selector is not None:
+        return selector
+    if name not in (part.names or ()):
+        raise ConfigurationError(
+            f"there is no column {name!r}, so say {name.replace('fires_', '')}=; there are "
+            f"{', '.join(part.names or ()) or 'no names of columns'}"
+        )
+    return name
+
+
+def _numbered(names: Sequence[str], prefix: str) -> list[str]:
+    found = [name for name in names if re.fullmatch(rf"{prefix}_\d+", name)]
+    return sorted(found, key=lambda name: int(name.rpartition("_")[2]))
+
+
+def _twice(keys: list[Any]) -> Any:
+    seen: set[Any] = set()
+    return next(key for key in keys if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+
+
+def _as_dicts(part: GivenPart) -> list[Any]:
+    rows = part.rows
+    if rows and not isinstance(rows[0], dict):
+        names = part.names or ()
+        return [{name: getattr(row, name) for name in names} for row in rows]
+    return rows
+
+
+# ---- types -------------------------------------------------------------------------------------------------
+
+
+class _Type:
+    """Makes values of a declared type of what tables have for them.
+
+    Args:
+        hint: the type; None: anything.
+    """
+
+    def __init__(self, hint: Any) -> None:
+        self._hint = hint
+        self._serializer = serializer_for(hint) if is_known(hint) else None
+        self.fields, self.optional, self._defaults = _fields_of(hint)
+        cls: Any = typing.get_origin(hint) or hint
+        config = getattr(cls, "__struct_config__", None)
+        by_place = hasattr(cls, "_fields") or (config is not None and config.array_like)
+        self._places = list(self.fields) if by_place else None
+        self._keys = {f.name: f.encode_name for f in msgspec.structs.fields(cls)} if config is not None else {}
+
+    def records(self, rows: list[dict[str, Any]]) -> list[Any]:
+        """What values are made of, from rows that have their fields."""
+        # All of them given: msgspec leaves a field of a dataclass that is missing to its class.
+        own, unsaid, keys = self.fields, self._defaults, self._keys
+        made = [{**unsaid, **{keys.get(n, n): v for n, v in row.items() if n in own}} for row in rows]
+        if self._places is None:
+            return made
+        places = [keys.get(name, name) for name in self._places]
+        return [[row[name] for name in places] for row in made]
+
+    def made(self, values: list[Any], where: Callable[[], str]) -> list[Any]:
+        """Values of exactly the type. Raises StateError."""
+        serializer = self._serializer
+        if not isinstance(serializer, MsgspecSerializer) or serializer.takes_all(values):
+            return values
+        convert = self._convert
+        try:
+            found: list[Any] = convert(values, list[self._hint])  # type: ignore[name-defined]
+        except (msgspec.ValidationError, ValueError, TypeError):
+            for value in values:
+                try:
+                    convert(value, self._hint)
+                except (msgspec.ValidationError, ValueError, TypeError) as error:
+                    raise StateError(
+                        f"{where()} is of {type_name(self._hint)}, and {value!r:.80} is none: {error}"
+                    ) from error
+            raise
+        return found
+
+    def _convert(self, value: Any, hint: Any) -> Any:
+        return msgspec.convert(value, hint, strict=False, dec_hook=model_of)
+
+
+def _fields_of(hint: Any) -> tuple[dict[str, None], set[str], dict[str, Any]]:
+    """The fields of a class in order, those that may be missing, and what has to stand in their place then."""
+    hint = typing.get_origin(hint) or hint
+    if not isinstance(hint, type):
+        return {}, set(), {}
+    if issubclass(hint, msgspec.Struct):
+        own = msgspec.structs.fields(hint)
+        simple = {f.encode_name: f.default for f in own if f.default is not msgspec.NODEFAULT}
+        return dict.fromkeys(f.name for f in own), {f.name for f in own if not f.required}, simple
+    if is_dataclass(hint):
+        found = fields(hint)
+        given = {f.name: f.default for f in found if f.default is not MISSING}
+        made = {f.name for f in found if f.default_factory is not MISSING}
+        return dict.fromkeys(f.name for f in found), given.keys() | made, given
+    if issubclass(hint, tuple) and hasattr(hint, "_fields"):
+        named: Any = hint
+        return dict.fromkeys(named._fields), set(named._field_defaults), dict(named._field_defaults)
+    if is_pydantic(hint):
+        model: Any = hint
+        optional = {name for name, f in model.model_fields.items() if not f.is_required()}
+        return dict.fromkeys(model.model_fields), optional, {}
+    return {}, set(), {}

@@ -1,0 +1,385 @@
+"""Savepoints made of other ones: operators and states removed, renamed, changed, replaced; all else copied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Hashable, Iterator
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from sluiceway.checkpoint import (
+    SAVEPOINT,
+    CheckpointMetadata,
+    Section,
+    StateReader,
+    SubtaskEntry,
+    VertexEntry,
+    load_metadata,
+    split_location,
+)
+from sluiceway.checkpoint.copy import copy_operator, copy_section, regrouped, without_tables
+from sluiceway.checkpoint.files import join
+from sluiceway.checkpoint.metadata import OperatorEntry
+from sluiceway.checkpoint.native_files import with_rows
+from sluiceway.checkpoint.offline_reader import Decoder, Opaque
+from sluiceway.checkpoint.state_file import SectionWriter
+from sluiceway.errors import StateError, choose
+from sluiceway.operators.timer_service import TIMERS
+from sluiceway.plugins import PluginManager, default_manager
+from sluiceway.savepoint.writer import SavepointWriter
+from sluiceway.serializers import KEY_SERIALIZER
+from sluiceway.state import (
+    KeyedSnapshot,
+    KeyedStateBackend,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateDescriptor,
+    StateTable,
+)
+
+__all__ = ["SavepointEditor", "edit"]
+
+Change: TypeAlias = Callable[[Any, Any], Any]
+
+_TIMERS: Final = "timers"
+replace: Final = msgspec.structs.replace
+_BROADCAST: Final = msgspec.msgpack.Decoder(list[tuple[str, msgspec.Raw]])
+
+
+class SavepointEditor(SavepointWriter):
+    """Makes a savepoint of a checkpoint or another savepoint; a context manager: at its end it is complete.
+
+    The old one stays as it is. What is not named is copied as it is, without a look at it.
+
+    Attributes:
+        location: path or URL of the new savepoint.
+    """
+
+    def __init__(
+        self,
+        old: str,
+        location: str,
+        max_parallelism: int | None,
+        backend: str,
+        allow_pickle: bool,
+        manager: PluginManager,
+    ) -> None:
+        place, directory = split_location(old)
+        storage = manager.checkpoint_storage(place)
+        self._old: CheckpointMetadata = load_metadata(storage, directory)
+        self._reader = StateReader(storage, directory)
+        super().__init__(location, max_parallelism, self._old.job_name, backend, manager)
+        self._groups = max_parallelism
+        self._allow_pickle = allow_pickle
+        self._had = {operator.uid: vertex for vertex, _, operator in self._operators()}
+        self._had |= {step.uid: v for v in self._old.vertices for step in v.steps if step.uid not in self._had}
+        self._removed: set[str] = set()
+        self._dropped: dict[str, set[str]] = {}
+        self._names: dict[str, str] = {}
+        self._replaced: set[tuple[str, str]] = set()
+
+    def remove(self, uid: str, state: str | None = None) -> None:
+        """Leave out an operator, or one of its states. Its timers are the state ``timers``.
+
+        Raises:
+            UnknownNameError: it has none of that name; says what there is.
+        """
+        self._check_open()
+        self._check_known(uid)
+        if state is None:
+            self._removed.add(uid)
+            if (backend := self._backends.pop(uid, None)) is not None:
+                backend.close()
+            return
+        name = TIMERS.name if state == _TIMERS else state
+        known = self._states_of(uid)
+        if name not in known:
+            raise choose(f"state of operator {uid!r}", state, [_TIMERS if n == TIMERS.name else n for n in known])
+        self._drop(uid, name)
+
+    def rename(self, uid: str, new: str) -> None:
+        """Have an operator go by another uid.
+
+        Raises:
+            StateError: another operator goes by that already.
+            UnknownNameError: there is no operator of that uid; says which there are.
+        """
+        self._check_open()
+        self._check_known(uid)
+        taken = {self._names.get(old, old) for old in self._had.keys() - {uid} - self._removed} | {
+            made for made in self._backends if made not in self._had
+        }
+        if new in taken:
+            raise StateError(f"operator {uid!r} cannot be renamed: there is an operator {new!r} already")
+        self._names[uid] = new
+
+    def transform(self, uid: str, descriptor: StateDescriptor, function: Change) -> int:
+        """Make a new value of every value of a state. Returns how many there are afterwards.
+
+        Args:
+            uid: of the operator.
+            descriptor: of the state. Where its type is another one than the saved one, values are read as a job
+                would read them: see "schema evolution", ``migrate=``.
+            function: called with the key and what it has: the value; a list; a dict. It returns what the key has
+                from now on; None: nothing. Times to live go on as they were. What was pickled is unpickled.
+
+        Raises:
+            IncompatibleStateError: the saved state is not that of the descriptor.
+            UnknownNameError: there is no such operator or state; says which there are.
+        """
+        self._check_open()
+        self._check_known(uid)
+        known = self._states_of(uid)
+        if descriptor.name not in known:
+            raise choose(f"state of operator {uid!r}", descriptor.name, known)
+        table = self._backend(uid).table(descriptor)
+        self._replaced.add((uid, descriptor.name))
+        is_map, is_list = isinstance(descriptor, MapStateDescriptor), isinstance(descriptor, ListStateDescriptor)
+        change = _change_map if is_map else partial(_change_value, as_list=is_list)
+        count = 0
+        for namespace in list(table.namespaces()):
+            for key in list(table.keys(namespace)):
+                count += change(table, key, namespace, function, expires=descriptor.expires)
+        return count
+
+    # ---- inside --------------------------------------------------------------------------------------------
+
+    def _check_known(self, uid: str) -> None:
+        known = self._had.keys() - self._removed
+        if uid not in known:
+            raise choose("step in the checkpoint with the uid", uid, known)
+
+    def _operators(self) -> Iterator[tuple[VertexEntry, SubtaskEntry, OperatorEntry]]:
+        for vertex in self._old.vertices:
+            for subtask in vertex.subtasks:
+                for operator in subtask.operators:
+                    yield vertex, subtask, operator
+
+    def _states_of(self, uid: str) -> list[str]:
+        found: dict[str, None] = {}
+        for _, _, operator in self._operators():
+            if operator.uid == uid:
+                if operator.keyed is not None:
+                    found |= dict.fromkeys(table.name for table in operator.keyed.tables)
+                found |= dict.fromkeys(kept.name for kept in operator.lists)
+                if operator.broadcast is not None:
+                    states = self._reader.decoded(operator.broadcast, _BROADCAST)
+                    found |= dict.fromkeys(name for name, _ in states)
+        return list(found)
+
+    def _groups_of(self, uid: str) -> int:
+        if self._groups is not None:
+            return self._groups
+        vertex = self._had.get(uid)
+        if vertex is not None:
+            return vertex.max_parallelism
+        known = {vertex.max_parallelism for vertex in self._old.vertices}
+        return max(known, default=self._max_parallelism)
+
+    def _is_new(self, uid: str) -> bool:
+        return uid in self._removed or all(operator.uid != uid for _, _, operator in self._operators())
+
+    def _begin(self, uid: str, state: str) -> None:
+        """What is put in first takes the place of what was there."""
+        if (uid, state) not in self._replaced:
+            self._replaced.add((uid, state))
+            if not self._is_new(uid):
+                self._drop(uid, state)
+
+    def _drop(self, uid: str, state: str) -> None:
+        self._dropped.setdefault(uid, set()).add(state)
+        backend = self._backends.pop(uid, None)
+        if backend is not None:  # something was changed there before
+            snapshot = backend.snapshot()
+            self._backends[uid] = made = self._make_backend(uid)
+            made.restore([without_tables(snapshot, (state,))])
+            snapshot.release()
+            backend.close()
+
+    def _backend(self, uid: str) -> KeyedStateBackend:
+        fresh = uid not in self._backends
+        backend = super()._backend(uid)
+        if fresh and not self._is_new(uid):
+            kept = [self._keyed(v, s, o) for v, s, o in self._operators() if o.uid == uid]
+            snapshots = [snapshot for snapshot in kept if snapshot is not None]
+            backend.restore(snapshots if self._groups is None else [self._regrouped(uid, snapshots)])
+            for snapshot in snapshots:
+                snapshot.release()
+        return backend
+
+    def _regrouped(self, uid: str, snapshots: list[KeyedSnapshot]) -> KeyedSnapshot:
+        def load_key(data: bytes) -> Any:
+            if self._allow_pickle:
+                return KEY_SERIALIZER.loads(data)
+            found = decode.key(data)
+            if isinstance(found, Opaque):
+                what = f" of class {found.type_name}" if found.type_name else ""
+                raise StateError(
+                    f"operator {uid!r} has a key{what}, which has to be unpickled to find its key group: "
+                    "edit(..., allow_pickle=True) does that, and needs the class"
+                )
+            return found
+
+        decode = Decoder(trusted=False)
+        assert self._groups is not None
+        return regrouped(snapshots, self._groups, load_key)
+
+    def _keyed(self, vertex: VertexEntry, subtask: SubtaskEntry, operator: OperatorEntry) -> KeyedSnapshot | None:
+        if operator.keyed is None:
+            return None
+        uid = operator.uid
+        snapshot = self._reader.keyed(uid, operator.keyed)
+        rows = with_rows(snapshot, self._open_backend, uid, subtask.index, vertex.max_parallelism)
+        return without_tables(rows, self._dropped.get(uid, ()))
+
+    def _metadata(self) -> CheckpointMetadata:
+        """Everything that was there, as it is now, and what is new."""
+        if self._groups is not None:  # all keys have to be looked at
+            for uid in {o.uid for _, _, o in self._operators() if o.keyed is not None} - self._removed:
+                self._backend(uid)
+        made = super()._metadata()
+        done: set[str] = set()
+        kept = [self._copied(vertex, done) for vertex in self._old.vertices]
+        return replace(
+            self._old,
+            kind=SAVEPOINT,
+            triggered_ms=made.triggered_ms,
+            completed_ms=made.completed_ms,
+            written_by=made.written_by,
+            vertices=(*(vertex for vertex in kept if vertex.steps or vertex.subtasks), *made.vertices),
+            enumerators=self._copied_enumerators(),
+        )
+
+    def _copied(self, vertex: VertexEntry, done: set[str]) -> VertexEntry:
+        steps = tuple(
+            replace(step, uid=self._names.get(step.uid, step.uid))
+            for step in vertex.steps
+            if step.uid not in self._removed
+        )
+        subtasks = tuple(self._subtask(self._copying(vertex, subtask, done)) for subtask in vertex.subtasks)
+        uid = vertex.uid if vertex.uid not in self._removed or not steps else steps[0].uid
+        uid, groups = self._names.get(uid, uid), self._groups or vertex.max_parallelism
+        return replace(vertex, uid=uid, max_parallelism=groups, steps=steps, subtasks=subtasks)
+
+    def _copying(
+        self, vertex: VertexEntry, subtask: SubtaskEntry, done: set[str]
+    ) -> Callable[[SectionWriter], Generator[None, None, SubtaskEntry]]:
+        def content(writer: SectionWriter) -> Generator[None, None, SubtaskEntry]:
+            entries = []
+            for operator in subtask.operators:
+                uid = operator.uid
+                if uid in self._removed:
+                    continue
+                changed = uid in self._backends
+                keyed = None if changed else self._keyed(vertex, subtask, operator)
+                try:
+                    dropped = self._dropped.get(uid, ())
+                    entry = yield from copy_operator(writer, self._reader, operator, keyed, dropped)
+                finally:
+                    if keyed is not None:
+                        keyed.release()
+                if changed and uid not in done:  # all of it is in one subtask's
+                    done.add(uid)
+                    entry = replace(entry, keyed=(yield from self._write_new(writer, uid)))
+                entries.append(replace(entry, uid=self._names.get(uid, uid)))
+            attached = {
+                name: writer.add(self._reader.bytes_of(section)) for name, section in subtask.attachments.items()
+            }
+            yield
+            return replace(subtask, operators=tuple(entries), attachments=attached)
+
+        return content
+
+    def _copied_enumerators(self) -> dict[str, Section]:
+        left = {uid: section for uid, section in self._old.enumerators.items() if uid not in self._removed}
+        if not left:
+            return {}
+        file = "enumerators.state"
+        self._files.append(join(self._directory, file))
+        writer = SectionWriter(self._storage, self._directory, file)
+        found: dict[str, Section] = {}
+
+        def content() -> Iterator[None]:
+            for uid, section in left.items():
+                copied = copy_section(writer, self._reader, section)
+                assert copied is not None
+                found[self._names.get(uid, uid)] = copied
+                yield
+
+        writer.write(content)
+        return found
+
+
+def _change_value(
+    table: StateTable, key: Any, namespace: Hashable, function: Change, *, as_list: bool, expires: bool
+) -> bool:
+    """Change what one key has. Returns whether it still has something."""
+    entries = table.entries(namespace)
+    held = entries[key]
+    if not expires:
+        made = function(key, held)
+    elif as_list:
+        latest = max((at for at, _ in held), default=0)
+        made = function(key, [value for _, value in held])
+        times = [at for at, _ in held]
+        if made is not None:
+            # Elements that were added were touched when the latest of the old ones was.
+            made = list(zip([*times, *[latest] * len(made)], made, strict=False))
+    else:
+        made = function(key, held[1])
+        made = None if made is None else (held[0], made)
+    if made is None:
+        del entries[key]
+        return False
+    entries[key] = made
+    return True
+
+
+def _change_map(table: StateTable, key: Any, namespace: Hashable, function: Change, *, expires: bool) -> bool:
+    mapping = table.mapping(key, namespace)
+    held = dict(mapping)
+    made = function(key, {name: value[1] for name, value in held.items()} if expires else dict(held))
+    mapping.clear()
+    if not made:
+        return False
+    if expires:
+        latest = max((at for at, _ in held.values()), default=0)
+        made = {name: (held[name][0] if name in held else latest, value) for name, value in made.items()}
+    mapping.update(made)
+    return True
+
+
+def edit(
+    old: str,
+    location: str,
+    *,
+    max_parallelism: int | None = None,
+    backend: str = "memory",
+    allow_pickle: bool = False,
+) -> SavepointEditor:
+    """Make a savepoint of a checkpoint or another savepoint, which stays as it is.
+
+    As in::
+
+        with sluiceway.savepoint.edit("savepoints/first", "savepoints/second") as savepoint:
+            savepoint.remove("visits")
+            savepoint.put("counted", sw.ValueStateDescriptor("count", int), table)
+
+    Besides :meth:`put <SavepointWriter.put>`, which replaces a state when it is first called for it, there are
+    :meth:`~SavepointEditor.transform`, :meth:`~SavepointEditor.remove` and :meth:`~SavepointEditor.rename`.
+
+    Args:
+        old: path or URL of the checkpoint.
+        location: path or URL of the new savepoint, which has no checkpoint yet.
+        max_parallelism: another number of key groups for all keyed state; None: it stays.
+        backend: the state backend that has what is changed until it is written: ``rocksdb`` for more than goes
+            into memory.
+        allow_pickle: keys of classes may be unpickled where that is needed for another number of key groups.
+
+    Raises:
+        CheckpointError: there is no old one, or a new one already.
+        ConfigurationError: max_parallelism is no such number.
+        MissingExtraError: the library of a backend is not installed.
+    """
+    return SavepointEditor(old, location, max_parallelism, backend, allow_pickle, default_manager())

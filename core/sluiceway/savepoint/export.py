@@ -1,0 +1,111 @@
+"""Tables of state as files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from sluiceway.errors import ConfigurationError
+from sluiceway.savepoint.arrow_schema import arrow
+from sluiceway.savepoint.json_text import as_json, as_text
+
+if TYPE_CHECKING:
+    from sluiceway.savepoint.reader import SavedTable
+
+__all__ = ["FORMATS", "format_of", "write_table"]
+
+FORMATS: Final = ("parquet", "csv", "jsonl", "arrow")
+
+
+def format_of(path: str) -> str:
+    """The format that a name ends with. Raises ConfigurationError."""
+    ending = path.rpartition(".")[2]
+    if ending not in FORMATS:
+        endings = ", ".join(f".{name}" for name in FORMATS)
+        raise ConfigurationError(f"{path} says no format: state is exported to files that end in {endings}")
+    return ending
+
+
+def write_table(table: SavedTable, path: str) -> int:
+    """Write a table into a file. Returns the number of rows."""
+    format_ = format_of(path)
+    schema = table.schema
+    rows = 0
+    with _file(path) as file, _WRITERS[format_](file, schema) as write:
+        for batch in table.batches():
+            write(batch)
+            rows += batch.num_rows
+    return rows
+
+
+@contextmanager
+def _file(path: str) -> Iterator[Any]:
+    if "://" in path:
+        import fsspec
+
+        with fsspec.open(path, "wb") as file:
+            yield file
+        return
+    part = f"{path}.part"
+    try:
+        with open(part, "wb") as file:
+            yield file
+        os.replace(part, path)
+    except BaseException:
+        if os.path.exists(part):
+            os.remove(part)
+        raise
+
+
+@contextmanager
+def _parquet(file: Any, schema: Any) -> Iterator[Callable[[Any], None]]:
+    import pyarrow.parquet
+
+    with pyarrow.parquet.ParquetWriter(file, schema) as writer:
+        yield writer.write_batch
+
+
+@contextmanager
+def _arrow(file: Any, schema: Any) -> Iterator[Callable[[Any], None]]:
+    with arrow().ipc.new_file(file, schema) as writer:
+        yield writer.write_batch
+
+
+@contextmanager
+def _csv(file: Any, schema: Any) -> Iterator[Callable[[Any], None]]:
+    import pyarrow.csv
+
+    pa = arrow()
+    # Lists, structs and bytes have no place in a CSV file.
+    flat = pa.schema([(f.name, pa.string() if _is_deep(f.type) else f.type) for f in schema])
+    with pyarrow.csv.CSVWriter(file, flat) as writer:
+
+        def write(batch: Any) -> None:
+            columns = [
+                pa.array([as_text(value) for value in column.to_pylist()], pa.string())
+                if _is_deep(column.type)
+                else column
+                for column in batch.columns
+            ]
+            writer.write_batch(pa.record_batch(columns, flat))
+
+        yield write
+
+
+@contextmanager
+def _jsonl(file: Any, schema: Any) -> Iterator[Callable[[Any], None]]:
+    def write(batch: Any) -> None:
+        lines = [as_json(row) for row in batch.to_pylist()]
+        file.write(("\n".join(lines) + "\n").encode() if lines else b"")
+
+    yield write
+
+
+def _is_deep(kind: Any) -> bool:
+    types = arrow().types
+    return bool(types.is_nested(kind) or types.is_binary(kind) or types.is_duration(kind) or types.is_null(kind))
+
+
+_WRITERS: Final[dict[str, Any]] = {"parquet": _parquet, "csv": _csv, "jsonl": _jsonl, "arrow": _arrow}

@@ -1,0 +1,116 @@
+"""Tables and rows that are made state: what callers give, a part at a time, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final, TypeAlias
+
+from sluiceway.errors import ConfigurationError
+from sluiceway.savepoint.arrow_schema import arrow
+
+__all__ = ["GivenPart", "Selector", "parts_of", "select"]
+
+Selector: TypeAlias = str | int | Callable[[Any], Any] | Sequence["Selector"]
+"""Which part of a row: a column by name or place, what a function makes of the row, or a tuple of such."""
+
+_ROWS: Final = 1 << 16
+
+
+class GivenPart:
+    """Some rows.
+
+    Args:
+        columns: by name, for tables.
+        rows: for iterables of rows.
+    """
+
+    def __init__(self, columns: dict[str, list[Any]] | None, rows: list[Any] | None) -> None:
+        self._columns = columns
+        self._rows = rows
+        self._dicts: list[Any] | None = None
+
+    def __len__(self) -> int:
+        if self._rows is not None:
+            return len(self._rows)
+        return len(next(iter((self._columns or {}).values()), ()))
+
+    @property
+    def rows(self) -> list[Any]:
+        """The rows, those of tables as dicts."""
+        if self._rows is not None:
+            return self._rows
+        if self._dicts is None:
+            columns = self._columns or {}
+            self._dicts = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        return self._dicts
+
+    @property
+    def names(self) -> list[str] | None:
+        """The names of the columns, if rows have such: going by the first of them."""
+        if self._columns is not None:
+            return list(self._columns)
+        first = (self._rows or [None])[0]
+        if isinstance(first, Mapping):
+            return list(first)
+        if isinstance(first, tuple):
+            return list(getattr(first, "_fields", ())) or None
+        return None if first is None or isinstance(first, list) else sorted(getattr(first, "__dict__", ()))
+
+    def column(self, name: str | int) -> list[Any]:
+        """A column. Raises ConfigurationError if there is none of that name or at that place."""
+        if self._columns is not None:
+            if isinstance(name, int):
+                return list(self._columns.values())[name]
+            if name not in self._columns:
+                raise ConfigurationError(f"there is no column {name!r}; there are {', '.join(self._columns)}")
+            return self._columns[name]
+        return [_part(row, name) for row in self._rows or ()]
+
+
+def _part(row: Any, name: str | int) -> Any:
+    try:
+        if isinstance(name, int) or isinstance(row, Mapping):
+            return row[name]
+        return getattr(row, name)
+    except (LookupError, AttributeError, TypeError):
+        raise ConfigurationError(f"a row has no {name!r}: {row!r:.80}") from None
+
+
+def parts_of(data: Any) -> Iterator[GivenPart]:
+    """What was given, a part at a time.
+
+    Args:
+        data: an Arrow table or reader, a data frame, or whatever else gives Arrow streams; or an iterable of
+            dicts, tuples or objects.
+    """
+    if hasattr(data, "to_arrow_reader"):  # a query of DuckDB
+        data = data.to_arrow_reader()
+    if hasattr(data, "__arrow_c_stream__"):
+        for batch in arrow().RecordBatchReader.from_stream(data):
+            yield GivenPart({name: _python(batch.column(name)) for name in batch.schema.names}, None)
+        return
+    if not isinstance(data, Iterable) or isinstance(data, str | bytes | Mapping):
+        raise ConfigurationError(
+            f"state is made of a table or of an iterable of rows, not of {type(data).__name__} {data!r:.60}"
+        )
+    rows = iter(data)
+    while part := list(islice(rows, _ROWS)):
+        yield GivenPart(None, part)
+
+
+def _python(column: Any) -> list[Any]:
+    types = arrow().types
+    values: list[Any] = column.to_pylist()
+    if types.is_map(column.type):
+        return [None if value is None else dict(value) for value in values]
+    return values
+
+
+def select(part: GivenPart, selector: Selector) -> list[Any]:
+    """What a selector takes of each row."""
+    if callable(selector):
+        return list(map(selector, part.rows))
+    if isinstance(selector, str | int):
+        return part.column(selector)
+    return list(zip(*(select(part, one) for one in selector), strict=True))

@@ -1,0 +1,284 @@
+"""The state of one key: from a checkpoint, or from the task that has it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from sluiceway.checkpoint import StateReader, load_metadata, split_location
+from sluiceway.checkpoint.metadata import CheckpointMetadata
+from sluiceway.checkpoint.native_files import with_rows
+from sluiceway.checkpoint.offline_reader import Decoder
+from sluiceway.errors import CheckpointError, ConfigurationError, StateError, choose
+from sluiceway.keygroups import key_group
+from sluiceway.operators.keyed_state.looking import as_key, key_candidates, missing_key
+from sluiceway.plugins import PluginManager, default_manager
+from sluiceway.serializers import Row, decode_rows
+from sluiceway.state import StateMeta, TableKind
+
+if TYPE_CHECKING:
+    from sluiceway.runtime.cluster.client import ClusterClient
+    from sluiceway.runtime.cluster.messages import FoundState
+
+__all__ = ["KeyValue", "find_last_state", "find_live_state", "find_state", "is_place"]
+
+_KEYS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValue:
+    """What a key has in a namespace of a state.
+
+    Attributes:
+        uid: of the step.
+        state: name of the state.
+        kind: ``value``, ``list``, ``map``, ``reducing``, ``aggregating``.
+        key: the key.
+        namespace: such as a window; ``()`` for what belongs to the key alone.
+        value: the value; of a list a list, of a map a dict, or the entry that was asked for. Of aggregating state
+            the accumulator. An :class:`~sluiceway.checkpoint.offline_reader.Opaque` where it takes the job's
+            classes to read it.
+        touched_ms: when it was last touched, if it has a time to live; of a map the last of its entries.
+    """
+
+    uid: str
+    state: str
+    kind: str
+    key: Any
+    namespace: Any
+    value: Any
+    touched_ms: int | None = None
+
+
+def is_place(source: str) -> bool:
+    """Return whether a text is the place of a checkpoint, and not a job of the cluster."""
+    return "/" in source or "://" in source or os.path.isdir(source)
+
+
+def find_state(
+    location: str,
+    uid: str,
+    state: str,
+    key: str,
+    *,
+    namespace: str | None = None,
+    map_key: str | None = None,
+    trusted: bool = False,
+    manager: PluginManager | None = None,
+) -> list[KeyValue]:
+    """Read what a key has in a state of a checkpoint or savepoint; only its key group is read.
+
+    Args:
+        location: path or URL of the checkpoint's directory.
+        uid: of the step.
+        state: name of the state.
+        key: the key as JSON or as text, whichever has state; JSON first.
+        namespace: such as a window, as JSON; None: all in which the key has state.
+        map_key: of a map, this entry alone; as JSON or as text.
+        trusted: also unpickle values of classes, which can run any code.
+        manager: knows storages and state backends; None: the default one.
+
+    Raises:
+        CheckpointError: there is no complete checkpoint, or it is damaged; names the file.
+        UnknownNameError: there is no such step or state; says what there is.
+        StateError: the key has no such state; names some that have.
+    """
+    manager = manager or default_manager()
+    place, directory = split_location(location)
+    storage = manager.checkpoint_storage(place)
+    metadata = load_metadata(storage, directory)
+    reader, decoder = StateReader(storage, directory), Decoder(trusted)
+    most = _max_parallelism(metadata, uid, state)
+    wanted = None if namespace is None else _namespace(namespace)
+    for candidate in key_candidates(key):
+        rows = _rows(reader, metadata, manager, uid, state, {key_group(candidate, most)})
+        found = [(meta, row) for meta, row in rows if decoder.key(row.key) == candidate]
+        found = [(meta, row) for meta, row in found if wanted in (None, decoder.key(row.namespace))]
+        if found:
+            values = []
+            for meta, row in found:
+                data = row.value if isinstance(row.value, list) else [row.value]
+                values.append(_value(uid, meta, decoder, row.namespace, row.key, data, map_key))
+            return values
+    others: list[Any] = []
+    for _, row in _rows(reader, metadata, manager, uid, state, None):
+        others.append(decoder.key(row.key))
+        if len(others) == _KEYS:
+            break
+    raise missing_key(key, state, uid, others)
+
+
+def find_last_state(
+    client: ClusterClient,
+    job: str,
+    uid: str,
+    state: str,
+    key: str,
+    *,
+    namespace: str | None = None,
+    map_key: str | None = None,
+    trusted: bool = False,
+    manager: PluginManager | None = None,
+) -> tuple[str, list[KeyValue]]:
+    """Read what a key has in the last completed checkpoint of a job of the cluster.
+
+    Args:
+        client: of the cluster.
+        job: the job's id.
+        uid: as for :func:`find_state`, as are the others.
+        state: name of the state.
+        key: the key.
+        namespace: such as a window.
+        map_key: an entry of a map.
+        trusted: also unpickle.
+        manager: knows storages and state backends.
+
+    Returns:
+        the place of the checkpoint, and what :func:`find_state` has found there.
+
+    Raises:
+        SluicewayError: the job has no checkpoint, or as :func:`find_state`.
+    """
+    place = client.latest_checkpoint(job)
+    while True:
+        try:
+            return place, find_state(
+                place, uid, state, key, namespace=namespace, map_key=map_key, trusted=trusted, manager=manager
+            )
+        except CheckpointError:
+            # A later checkpoint may have been completed meanwhile, and that one was removed.
+            before, place = place, client.latest_checkpoint(job)
+            if place == before:
+                raise
+
+
+def find_live_state(
+    client: ClusterClient,
+    job: str,
+    uid: str,
+    state: str,
+    key: str,
+    *,
+    namespace: str | None = None,
+    map_key: str | None = None,
+    trusted: bool = False,
+    within_s: float = 10.0,
+) -> list[KeyValue]:
+    """Read what a key has in a state of a running job of the cluster, now: its task is asked between two batches.
+
+    Args:
+        client: of the cluster.
+        job: the job's id.
+        uid: as for :func:`find_state`, as are all that are not told of here.
+        state: name of the state.
+        key: the key as JSON or as text, by the declared type of the keys where there is one.
+        namespace: such as a window, as JSON.
+        map_key: an entry of a map.
+        trusted: also unpickle values of classes, which can run any code.
+        within_s: seconds to wait for the answer.
+
+    Raises:
+        SluicewayError: there is no such step, state or key, or the task did not answer; says what there is.
+    """
+    if namespace is not None:
+        _namespace(namespace)
+    found: FoundState = client.live_state(job, uid, state, key, namespace=namespace or "", within_s=within_s)
+    meta = StateMeta(
+        found.name,
+        TableKind(found.kind),
+        found.serializer,
+        found.version,
+        found.type,
+        found.expires,
+        found.declared,
+    )
+    decoder = Decoder(trusted)
+    return [_value(uid, meta, decoder, held.namespace, held.key, held.values, map_key) for held in found.values]
+
+
+def _namespace(text: str) -> Any:
+    try:
+        return as_key(json.loads(text))
+    except ValueError as error:
+        raise ConfigurationError(
+            f"the namespace {text!r} is no JSON ({error}): give [0, 60000] for a window"
+        ) from None
+
+
+def _max_parallelism(metadata: CheckpointMetadata, uid: str, state: str) -> int:
+    states: dict[str, tuple[int, set[str]]] = {}
+    for vertex in metadata.vertices:
+        for operator in (operator for subtask in vertex.subtasks for operator in subtask.operators):
+            if operator.keyed is not None:
+                names = states.setdefault(operator.uid, (vertex.max_parallelism, set()))[1]
+                names.update(table.name for table in operator.keyed.tables)
+    if uid not in states:
+        raise choose("step with state of keys in the checkpoint with the uid", uid, states)
+    most, names = states[uid]
+    if state not in names:
+        raise choose(f"state of keys of step {uid!r} in the checkpoint", state, names)
+    return most
+
+
+def _rows(
+    reader: StateReader,
+    metadata: CheckpointMetadata,
+    manager: PluginManager,
+    uid: str,
+    state: str,
+    groups: set[int] | None,
+) -> Iterator[tuple[StateMeta, Row]]:
+    open_backend = manager.services().state_backend
+    for vertex in metadata.vertices:
+        for subtask in vertex.subtasks:
+            for operator in subtask.operators:
+                if operator.uid != uid or operator.keyed is None:
+                    continue
+                snapshot = with_rows(
+                    reader.keyed(uid, operator.keyed), open_backend, uid, subtask.index, vertex.max_parallelism
+                )
+                try:
+                    for group in sorted(snapshot.groups if groups is None else groups & snapshot.groups.keys()):
+                        for row in decode_rows(snapshot.groups[group]):
+                            meta = snapshot.tables[row.table]
+                            if meta.name == state:
+                                yield meta, row
+                finally:
+                    snapshot.release()
+
+
+def _value(
+    uid: str,
+    meta: StateMeta,
+    decoder: Decoder,
+    namespace: bytes,
+    key: bytes,
+    data: Sequence[bytes],
+    map_key: str | None,
+) -> KeyValue:
+    kind = meta.declared or meta.kind.value
+    parts = [decoder.value(meta, part) for part in data]
+    touched = max((t for _, _, t in parts if t is not None), default=None)
+    value: Any = parts[0][1]
+    if meta.kind is TableKind.MAP:
+        value = {as_key(name): part for name, part, _ in parts}
+        if map_key is not None:
+            value = _entry(value, map_key, meta.name)
+    elif map_key is not None:
+        raise StateError(
+            f"state {meta.name!r} of step {uid!r} is {kind} state, not a map: it has no entry {map_key!r}"
+        )
+    return KeyValue(uid, meta.name, kind, decoder.key(key), decoder.key(namespace), value, touched)
+
+
+def _entry(entries: dict[Any, Any], text: str, state: str) -> Any:
+    for candidate in key_candidates(text):
+        if candidate in entries:
+            return entries[candidate]
+    names = [str(name) for name in entries]
+    some = ", ".join(map(repr, get_close_matches(text, names, n=3) or names[:3]))
+    raise StateError(f"the map {state!r} of this key has no entry {text!r}; others are {some}")

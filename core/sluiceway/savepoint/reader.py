@@ -1,0 +1,337 @@
+"""A checkpoint or savepoint as tables: what operators it has, what state these have, and each state as Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from sluiceway.checkpoint import StateReader, load_metadata, split_location
+from sluiceway.checkpoint.metadata import CheckpointMetadata, ListEntry, OperatorEntry, Section, VertexEntry
+from sluiceway.checkpoint.offline_reader import Decoder
+from sluiceway.errors import MissingExtraError, StateError, choose
+from sluiceway.operators.timer_service import TIMERS
+from sluiceway.plugins import PluginManager, default_manager
+from sluiceway.savepoint.arrow_reader import BroadcastSource, KeyedSource, ListSource, Place, Source, TimerSource
+from sluiceway.savepoint.arrow_schema import MisfitError, Shape, arrow
+from sluiceway.util.install_hints import install_command
+
+__all__ = ["TIMERS_NAME", "SavedOperator", "SavedState", "SavedTable", "read"]
+
+TIMERS_NAME = "timers"
+ROWS = 1 << 16
+
+
+class SavedTable:
+    """A state of an operator as a table; read from the files each time it is asked for.
+
+    Whatever takes Arrow streams takes it as it is: ``polars.DataFrame(table)``, ``pyarrow.table(table)``; in
+    DuckDB, ``SELECT ... FROM table`` where ``table`` is a variable.
+
+    Attributes:
+        uid: of the operator.
+        name: of the state.
+        kind: ``value``, ``list``, ``map``, ``reducing``, ``aggregating``; ``timers``; ``operator list``, ``union
+            list``, ``broadcast``, ``splits``, ``in flight``.
+        type: the declared type as text; empty: there is none.
+        ttl_ms: its time to live; None: it has none.
+        serializer: what has written the values.
+    """
+
+    def __init__(
+        self,
+        uid: str,
+        name: str,
+        kind: str,
+        source: Source,
+        *,
+        type_: str = "",
+        ttl_ms: int | None = None,
+        serializer: str = "msgspec",
+        nested: Source | None = None,
+    ) -> None:
+        self.uid, self.name, self.kind = uid, name, kind
+        self.type, self.ttl_ms, self.serializer = type_, ttl_ms, serializer
+        self._source = source
+        self._nested = nested
+        self._plan: tuple[dict[str, Shape], Any] | None = None
+
+    @property
+    def nested(self) -> SavedTable:
+        """The same with one row per key: a list as a column of lists, a map as one of maps."""
+        if self._nested is None:
+            return self
+        more = {"type_": self.type, "ttl_ms": self.ttl_ms, "serializer": self.serializer}
+        return SavedTable(self.uid, self.name, self.kind, self._nested, **more)  # type: ignore[arg-type]
+
+    @property
+    def schema(self) -> Any:
+        """The ``pyarrow.Schema``. What is not known from declared types is found by reading the state once.
+
+        Raises:
+            MissingExtraError: pyarrow is not installed.
+        """
+        with self._source.opened():
+            return self._planned()[1]
+
+    def batches(self, rows: int = ROWS) -> Iterator[Any]:
+        """The table as ``pyarrow.RecordBatch`` objects; no more than a key group is in memory at once.
+
+        Args:
+            rows: the most in each.
+
+        Raises:
+            CheckpointError: a file is missing or damaged; names it.
+            MissingExtraError: pyarrow is not installed, or the library of the state backend is not.
+            StateError: a value does not go into its column.
+        """
+        pa = arrow()
+        with self._source.opened():
+            shapes, schema = self._planned()
+            for part in self._source.parts(rows):
+                arrays: list[Any] = []
+                try:
+                    for role, shape in shapes.items():
+                        arrays += shape.arrays(role, part[role])
+                except MisfitError as error:
+                    raise StateError(
+                        f"state {self.name!r} of operator {self.uid!r} cannot be a table: {error}. "
+                        "sluiceway.read_state() gives its rows as they are"
+                    ) from error
+                yield pa.record_batch(arrays, schema)
+
+    def reader(self, rows: int = ROWS) -> Any:
+        """A ``pyarrow.RecordBatchReader`` of :meth:`batches`."""
+        return arrow().RecordBatchReader.from_batches(self.schema, self.batches(rows))
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The rows as dicts, by name of the column."""
+        for batch in self.batches():
+            yield from batch.to_pylist()
+
+    def to_arrow(self) -> Any:
+        """A ``pyarrow.Table``."""
+        return self.reader().read_all()
+
+    def to_pandas(self) -> Any:
+        """A ``pandas.DataFrame``. Raises MissingExtraError: pandas is not installed."""
+        _needed("pandas")
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """A ``polars.DataFrame``. Raises MissingExtraError: Polars is not installed."""
+        return _needed("polars").from_arrow(self.to_arrow())
+
+    def write(self, path: str) -> int:
+        """Write it into a file, a batch at a time. Returns the number of rows.
+
+        Args:
+            path: ending in ``.parquet``, ``.csv``, ``.jsonl`` or ``.arrow`` (an Arrow IPC file); or a URL that
+                fsspec knows. A local file is there when it is complete.
+
+        Raises:
+            ConfigurationError: the ending is another one.
+        """
+        from sluiceway.savepoint.export import write_table
+
+        return write_table(self, path)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.reader().__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        of = f" of {self.type}" if self.type else ""
+        return f"<{self.kind} {self.name!r}{of} of operator {self.uid!r}>"
+
+    def _planned(self) -> tuple[dict[str, Shape], Any]:
+        if self._plan is None:
+            shapes = self._source.shapes()
+            while True:
+                only = frozenset(role for role, shape in shapes.items() if type(shape).see is not Shape.see)
+                for part in self._source.parts(ROWS, only=only):
+                    for role in only:
+                        shapes[role].see(part[role])
+                if not self._source.unfit():
+                    break
+                shapes = self._source.shapes()
+            self._plan = shapes, _schema(shapes)
+        return self._plan
+
+
+def _schema(shapes: Mapping[str, Shape]) -> Any:
+    columns: dict[str, Any] = {}
+    for role, shape in shapes.items():
+        for name, kind in shape.columns(role):
+            own = name
+            if own in columns:  # a field that is called like one of ours
+                own = f"{role}_{name}"
+            while own in columns:
+                own += "_"
+            columns[own] = kind
+    return arrow().schema(list(columns.items()))
+
+
+class SavedOperator:
+    """What a checkpoint has of an operator.
+
+    Attributes:
+        uid: of the operator.
+        name: for people.
+        kind: what its step does, such as ``process``; empty where that is not known.
+        parallelism: its number of subtasks.
+        max_parallelism: its number of key groups.
+        states: its states by name. Timers are ``timers``; splits of a source ``splits``; records that were taken
+            and not given on, ``in flight``.
+    """
+
+    def __init__(self, uid: str, name: str, kind: str, vertex: VertexEntry, states: dict[str, SavedTable]) -> None:
+        self.uid, self.name, self.kind = uid, name, kind
+        self.parallelism, self.max_parallelism = vertex.parallelism, vertex.max_parallelism
+        self.states: Mapping[str, SavedTable] = MappingProxyType(states)
+
+    def __getitem__(self, name: str) -> SavedTable:
+        """The state of a name. Raises UnknownNameError."""
+        if name not in self.states:
+            raise choose(f"state of operator {self.uid!r}", name, self.states)
+        return self.states[name]
+
+    @property
+    def timers(self) -> SavedTable | None:
+        """Its timers: key, namespace, domain, when they fire. None: it has none."""
+        return self.states.get(TIMERS_NAME)
+
+    def __repr__(self) -> str:
+        return f"<operator {self.uid!r} with {', '.join(self.states) or 'no state'}>"
+
+
+class SavedState:
+    """A checkpoint or savepoint. Only its metadata is read when this is made.
+
+    Attributes:
+        metadata: of the checkpoint.
+        operators: those with state, by uid.
+        in_flight: by uid of a job vertex, bytes of records that were on their way between subtasks.
+    """
+
+    def __init__(self, location: str, allow_pickle: bool, manager: PluginManager) -> None:
+        place, directory = split_location(location)
+        storage = manager.checkpoint_storage(place)
+        self.location = location
+        self.metadata: CheckpointMetadata = load_metadata(storage, directory)
+        self._place = Place(
+            StateReader(storage, directory), Decoder(allow_pickle), manager.services().state_backend
+        )
+        found: dict[str, SavedOperator] = {}
+        for vertex in self.metadata.vertices:
+            names = {step.uid: (step.name, step.kind) for step in vertex.steps}
+            of: dict[str, list[tuple[int, OperatorEntry]]] = {}
+            for subtask in sorted(vertex.subtasks, key=lambda subtask: subtask.index):
+                for operator in subtask.operators:
+                    of.setdefault(operator.uid, []).append((subtask.index, operator))
+            for uid, parts in of.items():
+                states = _states(self._place, vertex, uid, parts)
+                name, kind = names.get(uid, (vertex.name, ""))
+                if states:
+                    found[uid] = SavedOperator(uid, name, kind, vertex, states)
+        self.operators: Mapping[str, SavedOperator] = MappingProxyType(found)
+        self.in_flight: Mapping[str, int] = MappingProxyType(
+            {
+                vertex.uid: size
+                for vertex in self.metadata.vertices
+                if (size := sum(s.size for subtask in vertex.subtasks for s in subtask.attachments.values()))
+            }
+        )
+
+    def __getitem__(self, uid: str) -> SavedOperator:
+        """The operator of a uid. Raises UnknownNameError."""
+        if uid not in self.operators:
+            raise choose("step in the checkpoint with the uid", uid, self.operators)
+        return self.operators[uid]
+
+    def __iter__(self) -> Iterator[SavedOperator]:
+        return iter(self.operators.values())
+
+    def tables(self, uid: str | None = None, state: str | None = None) -> list[SavedTable]:
+        """All states, those of an operator, those of a name, or both.
+
+        Raises:
+            UnknownNameError: there is none; says what there is.
+        """
+        operators = self.operators.values() if uid is None else [self[uid]]
+        found = [table for operator in operators for table in operator.states.values()]
+        if state is None:
+            return found
+        named = [table for table in found if table.name == state]
+        if not named:
+            raise choose("state in the checkpoint", state, {table.name for table in found})
+        return named
+
+    def __repr__(self) -> str:
+        m = self.metadata
+        return f"<{m.kind} {m.checkpoint_id} of job {m.job_name!r} with {', '.join(self.operators) or 'no state'}>"
+
+
+def read(location: str, *, allow_pickle: bool = False) -> SavedState:
+    """A checkpoint or savepoint as tables, read without the job that has taken it.
+
+    Args:
+        location: path or URL of its directory.
+        allow_pickle: also unpickle values of classes, which must be importable then; that can run any code. Else
+            such a value is given as binary, with the name of its class beside it.
+
+    Raises:
+        CheckpointError: there is no complete checkpoint, or it is damaged; names the file.
+    """
+    return SavedState(location, allow_pickle, default_manager())
+
+
+def _states(
+    place: Place, vertex: VertexEntry, uid: str, parts: Sequence[tuple[int, OperatorEntry]]
+) -> dict[str, SavedTable]:
+    found: dict[str, SavedTable] = {}
+
+    def add(table: SavedTable) -> None:
+        name = table.name
+        while name in found:
+            name += "'"
+        table.name = name
+        found[name] = table
+
+    have = [o.keyed for _, o in parts if o.keyed is not None and (o.keyed.groups or o.keyed.native)]
+    keyed = [(vertex, uid, entry) for entry in have]
+    tables = {table.name: table for _, _, entry in keyed for table in entry.tables}
+    for name, table in tables.items():
+        having = [part for part in keyed if any(t.name == name for t in part[2].tables)]
+        source = KeyedSource(place, name, having)
+        if name == TIMERS.name:
+            add(SavedTable(uid, TIMERS_NAME, "timers", TimerSource(source)))
+            continue
+        nested = KeyedSource(place, name, having, nested=True) if table.kind in ("list", "map") else None
+        more = {"type_": table.type, "ttl_ms": table.ttl_ms, "serializer": table.serializer}
+        add(SavedTable(uid, name, table.kind or table.table, source, nested=nested, **more))  # type: ignore[arg-type]
+    lists: dict[str, tuple[ListEntry, list[tuple[int, Section]]]] = {}
+    for subtask, kept in ((i, kept) for i, o in parts for kept in o.lists):
+        if kept.elements is not None:
+            lists.setdefault(kept.name, (kept, []))[1].append((subtask, kept.elements))
+    for name, (first, sections) in lists.items():
+        kind = "operator list" if first.mode == "list" else first.mode
+        source_ = ListSource(place, sections, first)
+        add(SavedTable(uid, name, kind, source_, type_=first.type, serializer=first.serializer))
+    with_broadcast = next((o for _, o in parts if o.broadcast is not None), None)
+    if with_broadcast is not None:
+        for name in BroadcastSource.names(place, with_broadcast):
+            add(SavedTable(uid, name, "broadcast", BroadcastSource(place, name, with_broadcast)))
+    if splits := [(i, o.splits) for i, o in parts if o.splits is not None]:
+        add(SavedTable(uid, "splits", "splits", ListSource(place, splits)))
+    if pending := [(i, o.pending) for i, o in parts if o.pending is not None]:
+        add(SavedTable(uid, "in flight", "in flight", ListSource(place, pending, with_times=True)))
+    return found
+
+
+def _needed(library: str) -> Any:
+    from importlib import import_module
+
+    try:
+        return import_module(library)
+    except ImportError as error:
+        raise MissingExtraError(f"this needs {library}: {install_command(library)}") from error

@@ -1,0 +1,292 @@
+"""Savepoints made of tables, for jobs to begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from importlib.metadata import version
+from types import TracebackType
+from typing import Any, Final, Self
+
+import msgspec
+
+from sluiceway.checkpoint import (
+    METADATA,
+    SAVEPOINT,
+    CheckpointMetadata,
+    StepEntry,
+    SubtaskEntry,
+    VertexEntry,
+    encode_metadata,
+    find_checkpoints,
+    split_location,
+)
+from sluiceway.checkpoint.files import join
+from sluiceway.checkpoint.metadata import KeyedEntry, OperatorEntry
+from sluiceway.checkpoint.state_file import SectionWriter, write_rows
+from sluiceway.clock import SystemClock
+from sluiceway.errors import CheckpointError, ConfigurationError, StateError
+from sluiceway.graph.parallelism import MAX_PARALLELISM_LIMIT, default_max_parallelism
+from sluiceway.keygroups import KeyGroupRange
+from sluiceway.operators.timer_service import TIMERS
+from sluiceway.plugins import PluginManager, default_manager
+from sluiceway.savepoint.bootstrap import Filling, fill_timers
+from sluiceway.savepoint.input_tables import Selector, parts_of
+from sluiceway.state import (
+    AggregatingStateDescriptor,
+    BackendContext,
+    KeyedStateBackend,
+    MapStateDescriptor,
+    StateDescriptor,
+)
+
+__all__ = ["SavepointWriter", "write"]
+
+replace: Final = msgspec.structs.replace
+
+
+class SavepointWriter:
+    """Makes a savepoint of tables; a context manager: at its end the savepoint is complete.
+
+    Nothing is there before that; and nothing is left if an exception ends the block. State is kept in a state
+    backend until then.
+
+    Attributes:
+        location: path or URL of the savepoint.
+    """
+
+    def __init__(
+        self, location: str, max_parallelism: int | None, job_name: str, backend: str, manager: PluginManager
+    ) -> None:
+        if max_parallelism is not None and not 1 <= max_parallelism <= MAX_PARALLELISM_LIMIT:
+            raise ConfigurationError(
+                f"max_parallelism is a whole number from 1 to {MAX_PARALLELISM_LIMIT}, not {max_parallelism!r}"
+            )
+        place, self._directory = split_location(location)
+        services = manager.services()
+        self._storage = services.checkpoint_storage(place)
+        self.location = self._storage.shown(self._directory)
+        if next(find_checkpoints(self._storage, self._directory), None) is not None:
+            raise CheckpointError(f"there is a checkpoint in {self.location} already: choose another directory")
+        self._open_backend = services.state_backend
+        self._backend_name = backend
+        self._max_parallelism = max_parallelism or default_max_parallelism(1)
+        self._job_name = job_name
+        self._clock = SystemClock()
+        self._began_ms = self._clock.now_ms()
+        self._backends: dict[str, KeyedStateBackend] = {}
+        self._files: list[str] = []
+        self._over = False
+
+    def put(
+        self,
+        uid: str,
+        descriptor: StateDescriptor,
+        data: Any,
+        *,
+        key: Selector | None = None,
+        value: Selector | None = None,
+        map_key: Selector | None = None,
+        namespace: Selector | None = None,
+        touched_at: Selector | None = None,
+        accumulators: bool = False,
+    ) -> int:
+        """Give an operator state: a row for each key; for each element of a list; for each entry of a map.
+
+        What a column is may be left out where columns are called as those of a
+        :class:`~sluiceway.savepoint.SavedTable` are. Values of a list stand in the order of the rows; those of
+        a reducing state are reduced, those of an aggregating state added. A second call for the same state adds
+        rows to it.
+
+        Args:
+            uid: of the operator, as ``.uid(...)`` gives it.
+            descriptor: as the job declares it: name, kind, type, ``ttl``.
+            data: a table: of Arrow, pandas, Polars, a query of DuckDB, a :class:`SavedTable`; or an iterable of
+                dicts, tuples or objects.
+            key: the column of the keys, by name or place; several: a tuple of them; a function of a row: what it
+                returns. These have to be what the job's key selector returns.
+            value: of the values, likewise. Without it, if the type is a class with fields, these are columns.
+            map_key: of the keys in a map.
+            namespace: for state of windows.
+            touched_at: for state with a time to live, when it was last touched: a datetime, or ms since the epoch;
+                without it, now.
+            accumulators: the values of an aggregating state are accumulators.
+
+        Returns:
+            the number of rows.
+
+        Raises:
+            ConfigurationError: there is no such column, or it is not said which one it is.
+            StateError: a value is not of the declared type and cannot be made one, or two rows are of one key that
+                has one value.
+            UnstableKeyError: at the end of the block: a key cannot be a key.
+        """
+        self._check_open()
+        if not isinstance(descriptor, StateDescriptor):
+            raise ConfigurationError(
+                f"put() takes a descriptor, such as ValueStateDescriptor, not {descriptor!r:.60}"
+            )
+        if accumulators and not isinstance(descriptor, AggregatingStateDescriptor):
+            raise ConfigurationError("accumulators= is for an AggregatingStateDescriptor")
+        if map_key is not None and not isinstance(descriptor, MapStateDescriptor):
+            raise ConfigurationError("map_key= is for a MapStateDescriptor")
+        self._begin(uid, descriptor.name)
+        now_ms = self._clock.now_ms()
+        filling = Filling(uid, descriptor, self._backend(uid), now_ms, accumulators)
+        columns = {"key": key, "value": value, "map_key": map_key}
+        return sum(
+            filling.add(part, **columns, namespace=namespace, touched_at=touched_at) for part in parts_of(data)
+        )
+
+    def put_timers(
+        self,
+        uid: str,
+        data: Any,
+        *,
+        key: Selector | None = None,
+        at: Selector | None = None,
+        domain: str | None = None,
+        namespace: Selector | None = None,
+    ) -> int:
+        """Give an operator timers. Returns their number.
+
+        Args:
+            uid: of the operator.
+            data: as that of :meth:`put`.
+            key: likewise.
+            at: the column of the times: datetimes, or ms since the epoch; without it ``fires_at``.
+            domain: ``event time`` or ``processing time``; without it, a column ``domain`` says so.
+            namespace: for timers of windows.
+
+        Raises:
+            ConfigurationError: there is no such column or domain.
+        """
+        self._check_open()
+        self._begin(uid, TIMERS.name)
+        backend = self._backend(uid)
+        columns: dict[str, Any] = {"key": key, "at": at, "domain": domain, "namespace": namespace}
+        return sum(fill_timers(backend, part, **columns) for part in parts_of(data))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None and not self._over:
+                self._complete()
+        finally:
+            self._over = True
+            for backend in self._backends.values():
+                backend.close()
+
+    # ---- inside --------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._over:
+            raise StateError(f"the savepoint {self.location} is complete, or was given up")
+
+    def _begin(self, uid: str, state: str) -> None:
+        """Rows of a state are coming."""
+
+    def _is_new(self, uid: str) -> bool:
+        """Whether nothing was there of an operator."""
+        return True
+
+    def _groups_of(self, uid: str) -> int:
+        """The number of an operator's key groups."""
+        return self._max_parallelism
+
+    def _backend(self, uid: str) -> KeyedStateBackend:
+        """What keeps the state of an operator until it is written."""
+        backend = self._backends.get(uid)
+        if backend is None:
+            backend = self._backends[uid] = self._make_backend(uid)
+        return backend
+
+    def _make_backend(self, uid: str) -> KeyedStateBackend:
+        groups = self._groups_of(uid)
+        context = BackendContext(uid, 0, KeyGroupRange(0, groups), groups)
+        return self._open_backend(self._backend_name).create_keyed(context)
+
+    def _complete(self) -> None:
+        try:
+            self._storage.write(join(self._directory, METADATA), (encode_metadata(self._metadata()),))
+        except BaseException:
+            self._storage.delete(self._files)
+            raise
+
+    def _metadata(self) -> CheckpointMetadata:
+        """Write all state. Returns what is to be said of it."""
+        return CheckpointMetadata(
+            job_name=self._job_name,
+            job_id="",
+            checkpoint_id=1,
+            kind=SAVEPOINT,
+            triggered_ms=self._began_ms,
+            completed_ms=self._clock.now_ms(),
+            vertices=tuple(self._new_vertex(uid) for uid in self._backends if self._is_new(uid)),
+            written_by=version("sluiceway"),
+        )
+
+    def _new_vertex(self, uid: str) -> VertexEntry:
+        """An operator of which there was nothing before."""
+
+        def content(writer: SectionWriter) -> Generator[None, None, SubtaskEntry]:
+            keyed = yield from self._write_new(writer, uid)
+            return SubtaskEntry(index=0, operators=(OperatorEntry(uid=uid, keyed=keyed),))
+
+        return VertexEntry(
+            uid=uid,
+            name=uid,
+            parallelism=1,
+            max_parallelism=self._groups_of(uid),
+            steps=(StepEntry(uid=uid, name=uid),),
+            subtasks=(self._subtask(content),),
+        )
+
+    def _write_new(self, writer: SectionWriter, uid: str) -> Generator[None, None, KeyedEntry]:
+        """What was put into an operator's state."""
+        snapshot = self._backends[uid].snapshot()
+        try:
+            return (yield from write_rows(writer, snapshot))
+        finally:
+            snapshot.release()
+
+    def _subtask(self, content: Callable[[SectionWriter], Generator[None, None, SubtaskEntry]]) -> SubtaskEntry:
+        """Write the state of a subtask into a file of its own. Returns what is said of it."""
+        file = f"{len(self._files)}.state"
+        self._files.append(join(self._directory, file))
+        writer = SectionWriter(self._storage, self._directory, file)
+        made: list[SubtaskEntry] = []
+
+        def steps() -> Iterator[None]:
+            made.append((yield from content(writer)))
+
+        size = writer.write(steps)
+        return replace(made[0], size=size, written=size)
+
+
+def write(
+    location: str, *, max_parallelism: int | None = None, job_name: str = "", backend: str = "memory"
+) -> SavepointWriter:
+    """Make a savepoint of tables, for a job to begin with.
+
+    As in::
+
+        with sluiceway.savepoint.write("savepoints/first") as savepoint:
+            savepoint.put("counted", sw.ValueStateDescriptor("count", int), table, key="word", value="n")
+
+    Args:
+        location: path or URL of its directory, which has no checkpoint yet.
+        max_parallelism: the number of key groups. A job that begins with it has as many for ever; None: 128.
+        job_name: for people: whose it is.
+        backend: the state backend that has the state until it is written: ``rocksdb`` for more than goes into
+            memory.
+
+    Raises:
+        CheckpointError: there is a checkpoint already.
+        ConfigurationError: max_parallelism is no such number.
+        MissingExtraError: the library of the backend is not installed.
+    """
+    return SavepointWriter(location, max_parallelism, job_name, backend, default_manager())

@@ -1,0 +1,212 @@
+"""Restart strategies: whether a job that has failed is tried again, and when. Pure arithmetic."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from random import Random
+from typing import Final
+
+from sluiceway.config.settings import duration_ms
+from sluiceway.errors import ConfigurationError, choose
+
+__all__ = [
+    "ExponentialDelay",
+    "FailureRate",
+    "FixedDelay",
+    "NoRestart",
+    "RestartStrategy",
+    "restart_strategy",
+]
+
+
+class RestartStrategy(ABC):
+    """Decides after each failure of a job. One object per job."""
+
+    @abstractmethod
+    def delay_ms(self, now_ms: int) -> int | None:
+        """A failure has happened now: in how many ms to restart, or None to give up."""
+
+    @property
+    def same_record_limit(self) -> int | None:
+        """How often the same record may fail without progress before the job is given up; None: for ever."""
+        return None
+
+    @property
+    @abstractmethod
+    def reason(self) -> str:
+        """Why it gives up, for messages; empty where that goes without saying."""
+
+
+class NoRestart(RestartStrategy):
+    """The first failure is the end."""
+
+    def delay_ms(self, now_ms: int) -> int | None:
+        """Never."""
+        return None
+
+    @property
+    def reason(self) -> str:
+        """Nobody has asked for restarts."""
+        return ""
+
+
+class FixedDelay(RestartStrategy):
+    """So many restarts in all, each after the same delay.
+
+    Args:
+        attempts: restarts before it gives up, 1 or more.
+        delay_ms: time between a failure and the restart.
+    """
+
+    def __init__(self, attempts: int, delay_ms: int) -> None:
+        self._attempts = attempts
+        self._delay_ms = delay_ms
+        self._used = 0
+
+    def delay_ms(self, now_ms: int) -> int | None:
+        """The delay, until the attempts are used up."""
+        if self._used >= self._attempts:
+            return None
+        self._used += 1
+        return self._delay_ms
+
+    @property
+    def reason(self) -> str:
+        """How many there were."""
+        return "1 restart was not enough" if self._attempts == 1 else f"{self._attempts} restarts were not enough"
+
+
+class ExponentialDelay(RestartStrategy):
+    """Each restart waits longer than the one before it, up to a limit, for ever.
+
+    Args:
+        initial_ms: the first delay.
+        max_ms: the longest one.
+        multiplier: from one delay to the next, more than 1.
+        jitter: random part of each delay, as a share of it from 0 to 1, so that jobs that failed together do not
+            come back together.
+        same_record_limit: failures of the same record without progress that are one too many to go on after;
+            None: for ever.
+        reset_ms: after so long without a failure the delay is the first one again.
+        random: draws the jitter.
+    """
+
+    def __init__(
+        self,
+        initial_ms: int,
+        max_ms: int,
+        multiplier: float = 2.0,
+        jitter: float = 0.1,
+        same_record_limit: int | None = None,
+        reset_ms: int = 3_600_000,
+        random: Random | None = None,
+    ) -> None:
+        self._initial_ms = initial_ms
+        self._max_ms = max_ms
+        self._multiplier = multiplier
+        self._jitter = jitter
+        self._same_record_limit = same_record_limit
+        self._reset_ms = reset_ms
+        self._random = random or Random()
+        self._next_ms = float(initial_ms)
+        self._running_since_ms: int | None = None
+
+    def delay_ms(self, now_ms: int) -> int | None:
+        """The next delay, with jitter."""
+        if self._running_since_ms is not None and now_ms - self._running_since_ms >= self._reset_ms:
+            self._next_ms = float(self._initial_ms)
+        delay = self._next_ms
+        self._next_ms = min(delay * self._multiplier, float(self._max_ms))
+        spread = delay * self._jitter
+        drawn = max(0, min(round(delay + self._random.uniform(-spread, spread)), self._max_ms))
+        self._running_since_ms = now_ms + drawn
+        return drawn
+
+    @property
+    def same_record_limit(self) -> int | None:
+        """As it was given."""
+        return self._same_record_limit
+
+    @property
+    def reason(self) -> str:
+        """It never does."""
+        return "it never gives up"
+
+
+class FailureRate(RestartStrategy):
+    """As many restarts as it takes, unless failures come too fast.
+
+    Args:
+        failures: this many within the interval are one too many to go on after; 1 or more.
+        interval_ms: the interval.
+        delay_ms: time between a failure and the restart.
+    """
+
+    def __init__(self, failures: int, interval_ms: int, delay_ms: int) -> None:
+        self._failures = failures
+        self._interval_ms = interval_ms
+        self._delay_ms = delay_ms
+        self._recent: deque[int] = deque()
+
+    def delay_ms(self, now_ms: int) -> int | None:
+        """The delay, unless there were too many of late."""
+        recent = self._recent
+        while recent and now_ms - recent[0] > self._interval_ms:
+            recent.popleft()
+        recent.append(now_ms)
+        return None if len(recent) > self._failures else self._delay_ms
+
+    @property
+    def reason(self) -> str:
+        """The rate."""
+        return f"there were more than {self._failures} failures within {self._interval_ms} ms"
+
+
+_FORMS: Final = {
+    "none": "none",
+    "fixed-delay": "fixed-delay:ATTEMPTS:DELAY, such as fixed-delay:3:1s",
+    "exponential": "exponential:FIRST:LONGEST or exponential:FIRST:LONGEST:SAME, such as exponential:1s:1min:6",
+    "failure-rate": "failure-rate:FAILURES:INTERVAL:DELAY, such as failure-rate:3:5min:1s",
+}
+
+
+def restart_strategy(text: str, random: Random | None = None) -> RestartStrategy:
+    """The strategy of an option's text.
+
+    Args:
+        text: the option's.
+        random: draws what is left to chance; None: one of its own.
+
+    Raises:
+        UnknownNameError: there is no strategy of that name; lists those that there are.
+        ConfigurationError: its figures are none; says what it should look like.
+    """
+    name, *figures = text.split(":")
+    if name not in _FORMS:
+        raise choose("restart strategy", name, _FORMS)
+    try:
+        match name, figures:
+            case "none", []:
+                return NoRestart()
+            case "fixed-delay", [attempts, delay]:
+                return FixedDelay(_count(attempts), duration_ms(delay))
+            case "exponential", [first, longest, *same] if len(same) <= 1:
+                if not 0 < duration_ms(first) <= duration_ms(longest):
+                    raise ValueError("the first delay must be more than 0 and no longer than the longest")
+                limit = _count(same[0]) if same else None
+                return ExponentialDelay(
+                    duration_ms(first), duration_ms(longest), same_record_limit=limit, random=random
+                )
+            case "failure-rate", [failures, interval, delay]:
+                return FailureRate(_count(failures), duration_ms(interval), duration_ms(delay))
+            case _:
+                raise ValueError(f"it has {len(figures)} figures")
+    except ValueError as error:
+        raise ConfigurationError(f"restart strategy {text!r}: {error}. Write {_FORMS[name]}") from None
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"{text!r} is not a number from 1 up")
+    return int(text)

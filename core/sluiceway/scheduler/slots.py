@@ -1,0 +1,187 @@
+"""Slots: how many a job needs, who has which, and which subtasks share one. Pure bookkeeping."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from sluiceway.errors import NoResourceAvailableError
+from sluiceway.graph.job_graph import JobGraph
+
+__all__ = ["Slot", "SlotPool", "SlotSharing", "slots_required"]
+
+
+def slots_required(job_graph: JobGraph) -> dict[str, int]:
+    """How many slots each slot-sharing group of a job needs: the highest parallelism in the group."""
+    needed: dict[str, int] = {}
+    for vertex in job_graph.vertices:
+        group = vertex.slot_sharing_group
+        needed[group] = max(needed.get(group, 0), vertex.parallelism)
+    return needed
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A place on a worker that can run one subtask of every vertex of a group.
+
+    Attributes:
+        worker: names the worker.
+        index: which of the worker's slots it is, from 0.
+    """
+
+    worker: str
+    index: int
+
+
+class SlotPool:
+    """The slots that workers offer, and which are taken. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._met: set[str] = set()
+        self._offered: dict[str, int] = {}
+        self._free: dict[str, list[Slot]] = {}
+
+    @property
+    def total(self) -> int:
+        """How many slots the workers offer."""
+        return sum(self._offered.values())
+
+    @property
+    def available(self) -> int:
+        """How many of them are free."""
+        return sum(map(len, self._free.values()))
+
+    def offer(self, worker: str, slots: int) -> None:
+        """A worker has come with so many slots.
+
+        Args:
+            worker: a name that no worker had before: one that comes again is another one.
+            slots: how many.
+
+        Raises:
+            ValueError: a worker had that name, or it offers less than one slot.
+        """
+        if worker in self._met:
+            raise ValueError(f"worker {worker!r} has offered its slots already: a new one needs a new name")
+        if slots < 1:
+            raise ValueError(f"worker {worker!r} offers {slots} slots: it must offer at least 1")
+        self._met.add(worker)
+        self._offered[worker] = slots
+        self._free[worker] = [Slot(worker, i) for i in range(slots)]
+
+    def withdraw(self, worker: str) -> None:
+        """A worker is gone, and its slots with it; freeing one of them later does nothing."""
+        self._offered.pop(worker, None)
+        self._free.pop(worker, None)
+
+    def idle_workers(self) -> set[str]:
+        """Workers none of whose slots is taken."""
+        return {w for w, free in self._free.items() if len(free) == self._offered[w]}
+
+    def allocate(self, count: int, purpose: str = "the job", before: Sequence[str | None] = ()) -> list[Slot]:
+        """Take ``count`` free slots, or none at all; spread over the workers with the most free ones.
+
+        Args:
+            count: how many.
+            purpose: who needs them, for the message.
+            before: for each the worker that it was on, where it gets one again if there is one.
+
+        Raises:
+            NoResourceAvailableError: there are not so many.
+        """
+        if count > self.available:
+            raise NoResourceAvailableError(
+                f"{purpose} needs {count} more slot{'s' * (count != 1)}, but only {self.available} of"
+                f" {self.total} {'is' if self.available == 1 else 'are'} free: lower the parallelism, let steps"
+                " share a slot-sharing group, or run with more slots"
+            )
+        taken: list[Slot | None] = [
+            self._free[worker].pop(0) if worker is not None and self._free.get(worker) else None
+            for worker, _ in zip_longest(before, range(count))
+        ]
+        return [self._free[self._freest()].pop(0) if slot is None else slot for slot in taken]
+
+    def _freest(self) -> str:
+        return max(self._free, key=lambda worker: len(self._free[worker]))
+
+    def free(self, slot: Slot) -> None:
+        """Give a slot back.
+
+        Raises:
+            ValueError: it is free already.
+        """
+        if slot.worker not in self._offered:
+            return
+        free = self._free[slot.worker]
+        if slot in free:
+            raise ValueError(f"slot {slot.index} of worker {slot.worker!r} was freed twice")
+        free.append(slot)
+        free.sort(key=lambda s: s.index)
+
+
+class SlotSharing:
+    """Gives the subtasks of one job their slots: subtask i of every vertex of a group in the same one.
+
+    Not thread-safe.
+
+    Args:
+        job_graph: the job.
+        pool: where slots come from and go back to.
+    """
+
+    def __init__(self, job_graph: JobGraph, pool: SlotPool) -> None:
+        self._job_graph = job_graph
+        self._pool = pool
+        self._slots: dict[tuple[str, int], Slot] = {}
+        self._holders: dict[tuple[str, int], set[int]] = {}
+        self._before: dict[tuple[str, int], str] = {}
+
+    def allocate(self, subtasks: Iterable[tuple[int, int]]) -> dict[tuple[int, int], Slot]:
+        """Give slots to subtasks, to all of them or to none: on the workers that they were on, where they can be.
+
+        Args:
+            subtasks: pairs of vertex id and subtask index.
+
+        Raises:
+            NoResourceAvailableError: there are not enough; the message has the numbers.
+            ValueError: one of them has its slot already.
+        """
+        wanted = list(subtasks)
+        shared = {who: (self._job_graph.vertex(who[0]).slot_sharing_group, who[1]) for who in wanted}
+        for (vertex_id, subtask), share in shared.items():
+            if vertex_id in self._holders.get(share, ()):
+                name = self._job_graph.vertex(vertex_id).name
+                raise ValueError(f"{name} [{subtask}] has a slot already")
+        new = [share for share in dict.fromkeys(shared.values()) if share not in self._slots]
+        before = [self._before.get(share) for share in new]
+        slots = self._pool.allocate(len(new), self._purpose(new), before)
+        for share, slot in zip(new, slots, strict=True):
+            self._slots[share] = slot
+            self._before[share] = slot.worker
+        for (vertex_id, _), share in shared.items():
+            self._holders.setdefault(share, set()).add(vertex_id)
+        return {who: self._slots[share] for who, share in shared.items()}
+
+    def release(self, vertex_id: int, subtask: int) -> None:
+        """A subtask has ended; with the last one in it, the slot goes back to the pool. Harmless twice."""
+        share = (self._job_graph.vertex(vertex_id).slot_sharing_group, subtask)
+        holders = self._holders.get(share)
+        if holders is None or vertex_id not in holders:
+            return
+        holders.discard(vertex_id)
+        if not holders:
+            del self._holders[share]
+            self._pool.free(self._slots.pop(share))
+
+    def slot_of(self, vertex_id: int, subtask: int) -> Slot | None:
+        """The slot that a subtask has, or None."""
+        share = (self._job_graph.vertex(vertex_id).slot_sharing_group, subtask)
+        return self._slots[share] if vertex_id in self._holders.get(share, ()) else None
+
+    def _purpose(self, new: list[tuple[str, int]]) -> str:
+        groups: dict[str, int] = {}
+        for group, _ in new:
+            groups[group] = groups.get(group, 0) + 1
+        listed = ", ".join(f"{group!r}: {count}" for group, count in groups.items())
+        return f"job {self._job_graph.job_name!r} (slot-sharing group {listed})"

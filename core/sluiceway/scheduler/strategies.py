@@ -1,0 +1,127 @@
+"""Which subtasks to deploy next: the scheduling strategies.
+
+A strategy is a function of the execution graph's states: ask it at the start and after every change, deploy
+what it names. It never names a subtask that is not in state CREATED.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, Final
+
+from sluiceway.errors import choose
+from sluiceway.graph.execution import ExecutionState
+from sluiceway.graph.execution_graph import ExecutionGraph, ExecutionVertex
+from sluiceway.graph.job_graph import JobEdge
+from sluiceway.scheduler.pipelined_region import pipelined_regions
+
+__all__ = [
+    "SCHEDULERS",
+    "EagerScheduling",
+    "LazyFromSourcesScheduling",
+    "PipelinedRegionScheduling",
+    "SchedulingStrategy",
+    "scheduling_strategy",
+]
+
+_UP: Final = frozenset({ExecutionState.RUNNING, ExecutionState.FINISHED})
+
+
+class SchedulingStrategy(ABC):
+    """Says what to deploy next.
+
+    Args:
+        graph: the job.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, graph: ExecutionGraph) -> None:
+        self._graph = graph
+
+    @abstractmethod
+    def next(self) -> list[ExecutionVertex]:
+        """The subtasks to deploy now, in topological order; empty if there is nothing to do but wait."""
+
+    def _created(self) -> list[ExecutionVertex]:
+        return [s for s in self._graph.subtasks() if s.state is ExecutionState.CREATED]
+
+    def _producers(self, edge: JobEdge, consumer: ExecutionVertex) -> list[ExecutionVertex]:
+        subtasks = self._graph.vertex(edge.source).subtasks
+        return [subtasks[i] for i in self._graph.producers_of(edge, consumer.subtask)]
+
+
+class EagerScheduling(SchedulingStrategy):
+    """Everything at once."""
+
+    name = "eager"
+
+    def next(self) -> list[ExecutionVertex]:
+        """All that is not deployed."""
+        return self._created()
+
+
+class LazyFromSourcesScheduling(SchedulingStrategy):
+    """Sources first; anything else when all its producers run, or have finished where they must.
+
+    What comes back along feedback edges is not waited for.
+    """
+
+    name = "lazy-from-sources"
+
+    def __init__(self, graph: ExecutionGraph) -> None:
+        super().__init__(graph)
+        self._inputs: dict[int, list[JobEdge]] = {v.id: [] for v in graph.vertices}
+        for edge in graph.edges:
+            if not edge.feedback:
+                self._inputs[edge.target].append(edge)
+
+    def next(self) -> list[ExecutionVertex]:
+        """The subtasks whose inputs are ready."""
+        return [s for s in self._created() if self._ready(s)]
+
+    def _ready(self, subtask: ExecutionVertex) -> bool:
+        for edge in self._inputs[subtask.job_vertex.id]:
+            wanted = frozenset({ExecutionState.FINISHED}) if edge.blocking else _UP
+            if any(p.state not in wanted for p in self._producers(edge, subtask)):
+                return False
+        return True
+
+
+class PipelinedRegionScheduling(SchedulingStrategy):
+    """A whole region when everything that it reads through blocking exchanges has finished."""
+
+    name = "pipelined-region"
+
+    def __init__(self, graph: ExecutionGraph) -> None:
+        super().__init__(graph)
+        self._regions = pipelined_regions(graph)
+        self._blocking = [e for e in graph.edges if e.blocking]
+
+    def next(self) -> list[ExecutionVertex]:
+        """What is not deployed of the regions whose inputs are finished."""
+        found: list[ExecutionVertex] = []
+        for region in self._regions:
+            created = [s for s in region if s.state is ExecutionState.CREATED]
+            if created and all(
+                p.state is ExecutionState.FINISHED
+                for s in region
+                for e in self._blocking
+                if e.target == s.job_vertex.id
+                for p in self._producers(e, s)
+            ):
+                found += created
+        return found
+
+
+SCHEDULERS: Final[dict[str, type[SchedulingStrategy]]] = {
+    s.name: s for s in (EagerScheduling, LazyFromSourcesScheduling, PipelinedRegionScheduling)
+}
+"""The strategies by the names that the configuration uses."""
+
+
+def scheduling_strategy(name: str, graph: ExecutionGraph) -> SchedulingStrategy:
+    """Make the strategy of that name. Raises UnknownNameError, which lists the known ones."""
+    if name not in SCHEDULERS:
+        raise choose("scheduling strategy", name, SCHEDULERS)
+    return SCHEDULERS[name](graph)

@@ -1,0 +1,125 @@
+"""A step with two inputs by itself: each input fed by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NoReturn
+
+from sluiceway.api import DataStream
+from sluiceway.elements import Batch, Element, Watermark, WatermarkStatus
+from sluiceway.network.watermark_valve import WatermarkValve
+from sluiceway.runtime.task.snapshot import JobSnapshot
+from sluiceway.testing.operators import OperatorHarness
+
+__all__ = ["TwoInputOperatorHarness"]
+
+
+class TwoInputOperatorHarness(OperatorHarness):
+    """An :class:`OperatorHarness` for steps the first of which connects two streams.
+
+    Feeding methods have the number of the input at their end. The step sees the lower watermark of both inputs,
+    as in a job; an input that was told to be idle does not count.
+
+    Args:
+        program: adds the steps to two streams:
+            ``lambda first, second: first.key_by(k1).connect(second.key_by(k2)).process(MyFunction())``.
+        parallelism: number of subtasks. Records go to the one that owns their key, without a key in turn, those of
+            a broadcast stream to all.
+        max_parallelism: number of key groups.
+        state_backend: name of the state backend.
+        restored: begin with the state of this snapshot, which a harness of any parallelism may have taken.
+        start_ms: the first reading of the clock, ms since the epoch.
+
+    Raises:
+        GraphError: the program has steps that do not run in one task, or does not connect its streams.
+    """
+
+    _inputs: ClassVar[int] = 2
+    _called: ClassVar[str] = "a TwoInputOperatorHarness"
+
+    def __init__(
+        self,
+        program: Callable[[DataStream[Any], DataStream[Any]], DataStream[Any]],
+        *,
+        parallelism: int = 1,
+        max_parallelism: int = 128,
+        state_backend: str = "memory",
+        restored: JobSnapshot | None = None,
+        start_ms: int = 0,
+    ) -> None:
+        self._valve = WatermarkValve(2)
+        super().__init__(
+            program,  # type: ignore[arg-type]
+            parallelism=parallelism,
+            max_parallelism=max_parallelism,
+            state_backend=state_backend,
+            restored=restored,
+            start_ms=start_ms,
+        )
+
+    def process1(self, value: Any, timestamp: int | None = None) -> list[Any]:
+        """Feed one record to the first input, with its event time in ms; what came out for it."""
+        return self._feed(0, [value], None if timestamp is None else [timestamp])
+
+    def process2(self, value: Any, timestamp: int | None = None) -> list[Any]:
+        """Feed one record to the second input."""
+        return self._feed(1, [value], None if timestamp is None else [timestamp])
+
+    def process_batch1(self, values: Sequence[Any], timestamps: Sequence[int] | None = None) -> list[Any]:
+        """Feed a batch to the first input; what came out for it."""
+        return self._feed(0, values, timestamps)
+
+    def process_batch2(self, values: Sequence[Any], timestamps: Sequence[int] | None = None) -> list[Any]:
+        """Feed a batch to the second input."""
+        return self._feed(1, values, timestamps)
+
+    def process_watermark1(self, timestamp: int) -> list[Any]:
+        """The first input's event time has come to ``timestamp`` (ms) in every subtask; what came out for it."""
+        return self.process_element1(Watermark(timestamp))
+
+    def process_watermark2(self, timestamp: int) -> list[Any]:
+        """The second input's event time has come to ``timestamp`` (ms)."""
+        return self.process_element2(Watermark(timestamp))
+
+    def process_element1(self, element: Element) -> list[Any]:
+        """Feed a batch or a control element to the first input."""
+        return self._element(0, element)
+
+    def process_element2(self, element: Element) -> list[Any]:
+        """Feed a batch or a control element to the second input."""
+        return self._element(1, element)
+
+    def process_watermark(self, timestamp: int) -> list[Any]:
+        """Event time has come to ``timestamp`` (ms) on both inputs; what came out for it."""
+        return self.process_watermark1(timestamp) + self.process_watermark2(timestamp)
+
+    def process(self, value: Any, timestamp: int | None = None) -> NoReturn:
+        """Not here: say which input. Raises TypeError."""
+        raise TypeError("there are two inputs: use process1() or process2()")
+
+    def process_batch(self, values: Sequence[Any], timestamps: Sequence[int] | None = None) -> NoReturn:
+        """Not here: say which input. Raises TypeError."""
+        raise TypeError("there are two inputs: use process_batch1() or process_batch2()")
+
+    def process_element(self, element: Element) -> NoReturn:
+        """Not here: say which input. Raises TypeError."""
+        raise TypeError("there are two inputs: use process_element1() or process_element2()")
+
+    def _element(self, port: int, element: Element) -> list[Any]:
+        match element:
+            case Batch():
+                return self._feed(port, element.values, element.timestamps)
+            case Watermark():
+                self._tell(self._valve.watermark(port, element))
+            case WatermarkStatus():
+                status, risen = self._valve.status(port, element)
+                self._tell(risen)
+                self._tell(status)
+            case _:
+                self._tell(element)
+        return self.take()
+
+    def _tell(self, element: Element | None) -> None:
+        if element is not None:
+            for subtask in self._subtasks:
+                subtask.control(element)

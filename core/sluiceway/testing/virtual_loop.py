@@ -1,0 +1,149 @@
+"""An event loop in the test's own thread, whose time goes on only when the test's does."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import math
+import selectors
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from sluiceway.clock import VirtualClock
+from sluiceway.operators import Calls
+from sluiceway.runtime.loop.async_calls import EventLoop
+from sluiceway.runtime.loop.asyncio_thread import LoopCalls, tidy
+
+__all__ = ["VirtualEventLoop"]
+
+# A time computed in floats may lie this far behind the whole millisecond it means.
+_ROUNDING_MS = 1e-6
+
+
+class VirtualEventLoop(EventLoop):
+    """Runs coroutines when it is told to, until all of them wait for something.
+
+    Args:
+        clock: the time of the loop: what ``asyncio.sleep`` and timeouts go by.
+        patience_s: real seconds to wait for what comes from outside (a socket, a thread).
+    """
+
+    def __init__(self, clock: VirtualClock, patience_s: float = 2.0) -> None:
+        self._clock = clock
+        self._patience_s = patience_s
+        self._loop: _Loop | None = None
+        self._calls: list[LoopCalls] = []
+
+    def calls(self, wake: Callable[[], None]) -> Calls:
+        """Calls in the loop, which is made if there is none."""
+        if self._loop is None:
+            self._loop = _Loop(self._clock)
+        calls = LoopCalls(self._loop, self._loop.call_soon, self._complete, wake)
+        self._calls.append(calls)
+        return calls
+
+    def run(self) -> bool:
+        """Let every coroutine go on as far as it can without time going on; whether any has."""
+        loop = self._loop
+        ran = False
+        while loop is not None and loop.run_once():
+            ran = True
+        return ran
+
+    def next_due(self) -> int | None:
+        """When the next coroutine waits for time, in ms since the epoch; None: none does."""
+        at = None if self._loop is None else self._loop.next_timer()
+        if at is None:
+            return None
+        ms = (at - self._clock.monotonic()) * 1000
+        return self._clock.now_ms() + max(math.ceil(ms - _ROUNDING_MS), 0)
+
+    @property
+    def waits_outside(self) -> bool:
+        """Whether coroutines are under way and none of them waits for time."""
+        return any(calls.running for calls in self._calls) and self.next_due() is None
+
+    def wait_outside(self) -> bool:
+        """Wait, in real time, until something outside has come for a coroutine; False if nothing does."""
+        return self._loop is not None and self._loop.run_once(self._patience_s)
+
+    def close(self) -> None:
+        """Close the loop."""
+        if self._loop is not None:
+            self._complete(tidy(self._loop))
+            loop, self._loop = self._loop, None
+            loop.close()
+
+    def _complete(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine to its end, time going on as it must."""
+        assert self._loop is not None
+        task = self._loop.create_task(coroutine)
+        while not task.done():
+            if self.run():
+                continue
+            due = self.next_due()
+            if due is not None:
+                self._clock.advance(max(due - self._clock.now_ms(), 0))
+            elif not self.wait_outside():
+                task.cancel()
+                raise TimeoutError(
+                    f"a coroutine has not ended within {self._patience_s:g} s, and waits for no time"
+                )
+        task.result()
+
+
+class _Selector(selectors.DefaultSelector):
+    """Waits no longer than it may in real time, whatever the loop's time says, and ends the loop's run."""
+
+    patience_s = 0.0
+
+    def __init__(self, woken: Callable[[], None]) -> None:
+        super().__init__()
+        self._woken = woken
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        try:
+            return super().select(self.patience_s if timeout is None or timeout > 0 else 0)
+        finally:
+            self._woken()
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    def __init__(self, clock: VirtualClock) -> None:
+        self._virtual_clock = clock
+        self._own_selector = _Selector(self.stop)
+        self._stirred = False
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        super().__init__(self._own_selector)
+
+    def time(self) -> float:
+        return self._virtual_clock.monotonic()
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.Handle:
+        self._stirred = True
+        return super().call_soon(callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        handle = super().call_at(when, callback, *args, context=context)
+        heapq.heappush(self._timers, (when, id(handle), handle))
+        return handle
+
+    def next_timer(self) -> float | None:
+        """When the next timer is due that was not cancelled, in the loop's seconds."""
+        while self._timers and self._timers[0][2].cancelled():
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else None
+
+    def run_once(self, patience_s: float = 0.0) -> bool:
+        """One round: all that is ready now; whether there was anything, or is for the next round."""
+        self._own_selector.patience_s = patience_s
+        while (at := self.next_timer()) is not None and at < self.time() + _ROUNDING_MS / 1000:
+            heapq.heappop(self._timers)
+            self._stirred = True
+        stirred, self._stirred = self._stirred, False
+        self.run_forever()
+        return stirred or self._stirred

@@ -1,0 +1,1 @@
+"""Helpers that every floor uses and that know nothing of streams."""

@@ -1,0 +1,546 @@
+"""Names of Flink's that this package does not have, and what to use in their place.
+
+One table, :data:`ELSEWHERE`, by the class that people look for a name on; the classes ask it in ``__getattr__``,
+that is, when a name was not found. The empty text as class stands for the package ``sluiceway`` itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABCMeta
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NoReturn
+
+__all__ = ["ELSEWHERE", "Hinting", "HintingType", "hint_for", "refuse", "refuse_in_module", "similar"]
+
+_TYPES: Final = "types are Python's own, and annotations of functions are enough, or returns(type)"
+_DURATION: Final = 'durations are a timedelta, ms, or a text such as "10s"'
+_CHECKPOINTS: Final = 'use options of run(), as in run(checkpoint_interval="10s", checkpoints="DIRECTORY")'
+_RESTART: Final = 'use the option restart, as in run(restart="fixed-delay:3:1s")'
+_BACKEND: Final = 'use the option state_backend, as in run(state_backend="rocksdb")'
+_NO_CONNECTOR: Final = (
+    "there is no connector for it: see `sluiceway plugins`, or write a Source or a Sink of your own"
+)
+_FILES: Final = 'use source("files", ...) and sink("files", ...)'
+_ROW: Final = "records are any Python objects: use a dataclass, a NamedTuple or a dict"
+_OPENS: Final = "use {}: every function object has open() and close()"
+_SUBTASKS: Final = "use the property {}"
+_NOT_HERE: Final = "there is no such thing here"
+_NO_JVM: Final = "there is no JVM; what to import is installed with pip, where the program runs"
+_TIME_KIND: Final = "time is chosen by the windows and timers that you use: event time or processing time"
+_SOURCE: Final = "use source(source), with a Source object or the name of a connector; or from_function(function)"
+_SINK: Final = "use sink(sink), with a Sink object or the name of a connector; or for_each(function)"
+_TABLE: Final = "there is no Table API and no SQL"
+_TTL: Final = 'use StateTtlConfig("1h", ...), which has an argument for each setting; it is ttl= of a descriptor'
+
+_PACKAGE: Final[Mapping[str, str]] = {
+    "StreamExecutionEnvironment": "use Pipeline(name)",
+    "Time": _DURATION,
+    "Duration": _DURATION,
+    "Types": _TYPES,
+    "TypeInformation": _TYPES,
+    "TypeSerializer": _TYPES,
+    "Row": _ROW,
+    "RowKind": _TABLE,
+    "Tuple": _ROW,
+    "Configuration": "options are arguments of run(), of the command line, or in sluiceway.toml: see Settings",
+    "ConfigOption": "options are arguments of run(): see Settings",
+    "ConfigOptions": "options are arguments of run(): see Settings",
+    "ExecutionConfig": "options are arguments of Pipeline and run()",
+    "ExecutionMode": "bounded input is read as a stream",
+    "RuntimeExecutionMode": "bounded input is read as a stream; for one result per key, at its end, use windows: "
+    "GlobalWindows.create_with_end_of_stream_trigger()",
+    "CheckpointConfig": _CHECKPOINTS,
+    "CheckpointingMode": 'use the option checkpoint_mode of run(): "exactly-once" or "at-least-once"',
+    "CheckpointStorage": 'use the option checkpoints, as in run(checkpoints="DIRECTORY")',
+    "JobManagerCheckpointStorage": 'use the option checkpoints, as in run(checkpoints="DIRECTORY")',
+    "FileSystemCheckpointStorage": 'use the option checkpoints, as in run(checkpoints="DIRECTORY")',
+    "CustomCheckpointStorage": "a checkpoint storage of your own is a plugin",
+    "ExternalizedCheckpointCleanup": "use the option checkpoint_retained of run(): how many are kept",
+    "ExternalizedCheckpointRetention": "use the option checkpoint_retained of run(): how many are kept",
+    "RestartStrategies": _RESTART,
+    "RestartStrategyConfiguration": _RESTART,
+    "HashMapStateBackend": 'use the option state_backend of run(): "memory", which is the default',
+    "MemoryStateBackend": 'use the option state_backend of run(): "memory", which is the default',
+    "FsStateBackend": "use the option checkpoints, which names the directory for them",
+    "EmbeddedRocksDBStateBackend": _BACKEND,
+    "RocksDBStateBackend": _BACKEND,
+    "CustomStateBackend": "a state backend of your own is a plugin",
+    "PredefinedOptions": _BACKEND,
+    "StateBackend": "it is sluiceway.state.StateBackend, the contract of plugins; to choose one, " + _BACKEND,
+    "StateDescriptor": "it is in sluiceway.state; use one of its five kinds",
+    "AppendingState": "use ListState, ReducingState or AggregatingState",
+    "MergingState": "use ListState, ReducingState or AggregatingState",
+    "State": "use ValueState, ListState, MapState, ReducingState or AggregatingState",
+    "OperatorStateStore": "it is in sluiceway.functions, and given to a CheckpointedFunction",
+    "TimeCharacteristic": _TIME_KIND,
+    "SlotSharingGroup": "use the method slot_sharing_group(name) of a stream",
+    "MemorySize": _NOT_HERE,
+    "Partitioner": "use partition_custom(function, key): a function of key and number of partitions",
+    "SourceFunction": "use Pipeline.from_function(function), or a Source",
+    "ParallelSourceFunction": "use a Source of sluiceway.connector",
+    "RichSourceFunction": "use Pipeline.from_function(function), or a Source",
+    "SinkFunction": "use for_each(function), or a Sink",
+    "RichSinkFunction": "use for_each(function), or a Sink",
+    "RichFunction": _OPENS.format("Function"),
+    "BaseCoProcessFunction": "use CoProcessFunction or KeyedCoProcessFunction",
+    "BaseBroadcastProcessFunction": "use BroadcastProcessFunction or KeyedBroadcastProcessFunction",
+    "InternalWindowFunction": "use ProcessWindowFunction",
+    "PassThroughWindowFunction": "leave the window function away",
+    "Collector": "functions yield their results, or return a list of them",
+    "RecordTimestampAssigner": "use TimestampAssigner, or a function of the record",
+    "WatermarkGeneratorSupplier": "use WatermarkStrategy.for_generator(function)",
+    "AssignerWithPeriodicWatermarks": "use a WatermarkGenerator, and with_timestamp_assigner() of a strategy",
+    "AssignerWithPunctuatedWatermarks": "use a WatermarkGenerator, and with_timestamp_assigner() of a strategy",
+    "BoundedOutOfOrdernessTimestampExtractor": "use WatermarkStrategy.for_bounded_out_of_orderness(bound)",
+    "AscendingTimestampExtractor": "use WatermarkStrategy.for_monotonous_timestamps()",
+    "CountWindow": "the windows of count_window() are GlobalWindow, in sluiceway.windows",
+    "CountTumblingWindowAssigner": "use count_window(size)",
+    "CountSlidingWindowAssigner": "use count_window(size, slide)",
+    "WindowStagger": _NOT_HERE,
+    "DynamicEventTimeSessionWindows": "use EventTimeSessionWindows.with_dynamic_gap(function)",
+    "DynamicProcessingTimeSessionWindows": "use ProcessingTimeSessionWindows.with_dynamic_gap(function)",
+    "WindowOperationDescriptor": _NOT_HERE,
+    "AsyncBatchFunction": "use AsyncFunction, and gather() inside it",
+    "CachedDataStream": "caching a stream is not built",
+    "JobClient": "use JobHandle, which Pipeline.start() returns",
+    "JobExecutionResult": "use JobResult, which Pipeline.run() returns",
+    "JobID": "a job goes by its name",
+    "CompletableFuture": "Pipeline.start() and the methods of JobHandle are awaited",
+    "InputDependencyConstraint": "bounded input is read as a stream",
+    "StreamTableEnvironment": _TABLE,
+    "TableEnvironment": _TABLE,
+    "EnvironmentSettings": _TABLE,
+    "Table": _TABLE,
+    "DataTypes": _TABLE,
+    "Schema": _TABLE,
+    "ScalarFunction": _TABLE,
+    "TableFunction": _TABLE,
+    "udf": _TABLE,
+    "col": _TABLE,
+    "Pattern": "there is no CEP",
+    "CEP": "there is no CEP",
+    "DataStreamUtils": _NOT_HERE,
+    "MetricGroup": "it is what RuntimeContext.metrics returns, in sluiceway.metrics",
+    "Counter": "use RuntimeContext.metrics.counter(name)",
+    "Meter": "use a counter, whose rate a reporter's backend computes",
+    "Distribution": "use RuntimeContext.metrics.histogram(name)",
+    "DeliveryGuarantee": "a sink is exactly-once with checkpoints if it commits in two phases; its page says so",
+    "NumberSequenceSource": "use Pipeline.from_sequence(start, end)",
+    "DataGeneratorSource": "use Pipeline.generate(function, count=...)",
+    "CollectionSource": "use Pipeline.from_collection(values)",
+    "PrintSinkFunction": "use print()",
+    "SocketSource": 'use source("socket", host=..., port=...)',
+    "FileSource": _FILES,
+    "FileSourceBuilder": _FILES,
+    "FileSink": _FILES,
+    "StreamingFileSink": _FILES,
+    "StreamFormat": _FILES,
+    "RollingPolicy": _FILES,
+    "BucketAssigner": _FILES,
+    "OutputFileConfig": _FILES,
+    "FileEnumeratorProvider": _FILES,
+    "FileSplitAssignerProvider": _FILES,
+    "BulkWriterFactory": _FILES,
+    "Encoder": _FILES,
+    "CsvReaderFormat": _FILES,
+    "CsvSchema": _FILES,
+    "JsonRowDeserializationSchema": _FILES,
+    "JsonRowSerializationSchema": _FILES,
+    "ParquetColumnarRowInputFormat": _FILES,
+    "SimpleStringSchema": "texts are str; a source decodes them",
+    "SerializationSchema": "a sink encodes its records: write them as str, bytes or dicts",
+    "DeserializationSchema": "a source decodes its records",
+    "JdbcSink": 'use sink("sql", ...)',
+    "JdbcConnectionOptions": 'use sink("sql", ...)',
+    "JdbcExecutionOptions": 'use sink("sql", ...)',
+    "HybridSource": "read the sources one after the other, or union() them",
+    "KafkaSink": _NO_CONNECTOR,
+    "KafkaSource": _NO_CONNECTOR,
+    "KafkaSourceBuilder": _NO_CONNECTOR,
+    "KafkaSinkBuilder": _NO_CONNECTOR,
+    "KafkaOffsetsInitializer": _NO_CONNECTOR,
+    "KafkaRecordSerializationSchema": _NO_CONNECTOR,
+    "KafkaRecordDeserializationSchema": _NO_CONNECTOR,
+    "DynamicKafkaSource": _NO_CONNECTOR,
+    "FlinkKafkaConsumer": _NO_CONNECTOR,
+    "FlinkKafkaProducer": _NO_CONNECTOR,
+    "PulsarSource": _NO_CONNECTOR,
+    "PulsarSink": _NO_CONNECTOR,
+    "RMQSource": _NO_CONNECTOR,
+    "RMQSink": _NO_CONNECTOR,
+    "RMQConnectionConfig": _NO_CONNECTOR,
+    "FlinkKinesisConsumer": _NO_CONNECTOR,
+    "KinesisStreamsSink": _NO_CONNECTOR,
+    "KinesisFirehoseSink": _NO_CONNECTOR,
+    "CassandraSink": _NO_CONNECTOR,
+    "Elasticsearch6SinkBuilder": _NO_CONNECTOR,
+    "Elasticsearch7SinkBuilder": _NO_CONNECTOR,
+    "ElasticsearchSink": _NO_CONNECTOR,
+    "PubSubSource": _NO_CONNECTOR,
+    **{
+        f"Rich{kind}": _OPENS.format(kind)
+        for kind in (
+            "MapFunction",
+            "FlatMapFunction",
+            "FilterFunction",
+            "ReduceFunction",
+            "AggregateFunction",
+            "CoMapFunction",
+            "CoFlatMapFunction",
+            "AsyncFunction",
+            "WindowFunction",
+            "AllWindowFunction",
+            "JoinFunction",
+            "FlatJoinFunction",
+            "CoGroupFunction",
+        )
+    },
+}
+
+_STREAM: Final[Mapping[str, str]] = {
+    "get_name": "the name is set with name(text); Pipeline.explain() shows it",
+    "set_name": "use name()",
+    "set_uid": "use uid()",
+    "set_uid_hash": "use uid(text)",
+    "set_description": "use name(text)",
+    "get_type": "Pipeline.explain() shows the types of streams",
+    "get_input_type": "Pipeline.explain() shows the types of streams",
+    "get_execution_environment": "keep the Pipeline in a variable",
+    "force_non_parallel": "use set_parallelism(1)",
+    "project": "use map(), as in map(lambda record: (record[0], record[2]))",
+    "split": "use filter() for each part, or side outputs of a process function",
+    "select": "use get_side_output(tag)",
+    "add_sink": _SINK,
+    "sink_to": _SINK,
+    "foreach": "use for_each()",
+    "time_window": 'use key_by(...).window(TumblingEventTimeWindows("10s"))',
+    "time_window_all": 'use window_all(TumblingEventTimeWindows("10s"))',
+    "async_wait": "use async_map()",
+    "partition_by_hash": "use key_by()",
+    "partition": "use partition_custom()",
+    "distinct": "use key_by(...).process(...) with a ValueState",
+    "cache": "caching a stream is not built",
+    "close_with": "iterate() returns a stream that has it",
+    "write_as_text": 'use sink("files", ...)',
+    "write_as_csv": 'use sink("files", ...)',
+    "write_to_socket": 'use sink("socket", ...)',
+    "to_table": _TABLE,
+    "get_transformation": "Pipeline.graph() has the steps",
+    "assign_timestamps": "use assign_timestamps_and_watermarks(strategy)",
+    "fold": "use aggregate()",
+    "global": "use global_(), as `global` is a word of Python's",
+    "as_queryable_state": "there is no queryable state; `sluiceway state show` reads checkpoints",
+    "side_output": "emit with ctx.output(tag, value) in a process function, and take it with get_side_output(tag)",
+    "flatten": "use flat_map(lambda values: values)",
+    "groupby": "use key_by()",
+    "group_by": "use key_by()",
+}
+
+_PIPELINE: Final[Mapping[str, str]] = {
+    "get_execution_environment": "use Pipeline(name)",
+    "execute": "use run()",
+    "execute_async": "use start()",
+    "from_elements": "use from_collection(values)",
+    "add_source": _SOURCE,
+    "from_source": "use source(source, watermark_strategy=...)",
+    "from_data": "use from_collection(values)",
+    "read_text_file": 'use source("files", ...)',
+    "read_file": 'use source("files", ...)',
+    "create_input": _SOURCE,
+    "socket_text_stream": 'use source("socket", host=..., port=...)',
+    "generate_sequence": "use from_sequence(start, end)",
+    "from_parallel_collection": "use from_collection(values)",
+    "set_parallelism": "use Pipeline(name, parallelism=...)",
+    "get_parallelism": "it is what Pipeline(name, parallelism=...) was given",
+    "get_default_local_parallelism": "it is what Pipeline(name, parallelism=...) was given",
+    "set_default_local_parallelism": "use Pipeline(name, parallelism=...)",
+    "set_max_parallelism": "use Pipeline(name, max_parallelism=...)",
+    "get_max_parallelism": "it is what Pipeline(name, max_parallelism=...) was given",
+    "register_slot_sharing_group": "use slot_sharing_group(name) of a stream",
+    "set_runtime_mode": "bounded input is read as a stream; for one result per key, at its end, use windows: "
+    "GlobalWindows.create_with_end_of_stream_trigger()",
+    "set_buffer_timeout": "use Pipeline(name, buffer_timeout=...)",
+    "get_buffer_timeout": "it is what Pipeline(name, buffer_timeout=...) was given",
+    "disable_operator_chaining": "use Pipeline(name, chaining=False)",
+    "is_chaining_enabled": "it is what Pipeline(name, chaining=...) was given",
+    "is_chaining_of_operators_with_different_max_parallelism_enabled": "use disable_chaining() of a stream",
+    "get_config": "options are arguments of Pipeline and run()",
+    "configure": "options are arguments of run(), or in sluiceway.toml",
+    "get_configuration": "options are arguments of run(), or in sluiceway.toml",
+    "get_checkpoint_config": _CHECKPOINTS,
+    "enable_checkpointing": "use run(checkpoint_interval=...)",
+    "get_checkpoint_interval": "it is an argument of run()",
+    "get_checkpointing_mode": "it is an argument of run()",
+    "is_unaligned_checkpoints_enabled": "use run(checkpoint_unaligned=True)",
+    "is_force_unaligned_checkpoints": "use run(checkpoint_unaligned=True)",
+    "enable_unaligned_checkpoints": "use run(checkpoint_unaligned=True)",
+    "get_state_backend": _BACKEND,
+    "set_state_backend": _BACKEND,
+    "enable_changelog_state_backend": _BACKEND,
+    "is_changelog_state_backend_enabled": _BACKEND,
+    "set_default_savepoint_directory": "give the place to JobHandle.savepoint(place) or to `sluiceway savepoint`",
+    "get_default_savepoint_directory": "give the place to JobHandle.savepoint(place) or to `sluiceway savepoint`",
+    "set_restart_strategy": _RESTART,
+    "get_restart_strategy": _RESTART,
+    "add_default_kryo_serializer": _TYPES,
+    "register_type_with_kryo_serializer": _TYPES,
+    "register_type": _TYPES,
+    "set_stream_time_characteristic": _TIME_KIND,
+    "get_stream_time_characteristic": _TIME_KIND,
+    "add_python_file": "the program's own imports are enough",
+    "set_python_requirements": "install what the program needs with pip",
+    "add_python_archive": "the program's own imports are enough",
+    "set_python_executable": "the program runs in the Python that it is started with",
+    "add_jars": _NO_JVM,
+    "add_classpaths": _NO_JVM,
+    "get_execution_plan": "use explain()",
+    "get_stream_graph": "use graph()",
+    "register_cached_file": "there is no distributed cache: read the file in open()",
+    "register_job_listener": "listeners outside plugins are not built; a plugin's hooks are told of jobs",
+    "close": "nothing is left open after run()",
+    "union": "use union() of a stream",
+    "set_auto_watermark_interval": "use run(auto_watermark_interval=...)",
+    "set_latency_tracking_interval": "use run(latency_interval=...)",
+}
+
+_RUNTIME: Final[Mapping[str, str]] = {
+    "get_task_name": "use the property operator_name",
+    "get_task_name_with_subtasks": "use the properties operator_name and index_of_this_subtask",
+    "get_number_of_parallel_subtasks": _SUBTASKS.format("number_of_parallel_subtasks"),
+    "get_max_number_of_parallel_subtasks": _SUBTASKS.format("max_number_of_parallel_subtasks"),
+    "get_index_of_this_subtask": _SUBTASKS.format("index_of_this_subtask"),
+    "get_attempt_number": _SUBTASKS.format("attempt_number"),
+    "get_job_name": _SUBTASKS.format("job_name"),
+    "get_job_id": "a job goes by its name: use the property job_name",
+    "get_job_parameter": "give it to the function object's __init__",
+    "get_metrics_group": "use the property metrics",
+    "get_metric_group": "use the property metrics",
+    "get_task_info": "use the properties index_of_this_subtask, attempt_number and so on",
+    "get_job_info": "use the property job_name",
+    "get_execution_config": "give what the function needs to its __init__",
+    "get_distributed_cache": "there is no distributed cache: read the file in open()",
+    "get_broadcast_variable": "use a broadcast stream and its state",
+    "get_accumulator": "use the property metrics",
+    "add_accumulator": "use the property metrics",
+    "get_int_counter": "use metrics.counter(name)",
+    "get_broadcast_state": "broadcast state is for BroadcastProcessFunction: ctx.get_broadcast_state(descriptor)",
+}
+
+_CONTEXT: Final[Mapping[str, str]] = {
+    "current_key": "use get_current_key()",
+    "key": "use get_current_key()",
+    "collect": "functions yield their results",
+    "side_output": "use output(tag, value)",
+    "get_timestamp": "use timestamp()",
+    "get_timer_service": "use timer_service()",
+    "get_runtime_context": "keep the context that open() is given",
+    "get_state": "ask for state in open(), which is given a RuntimeContext",
+    "register_event_time_timer": "use timer_service().register_event_time_timer(timestamp)",
+    "register_processing_time_timer": "use timer_service().register_processing_time_timer(timestamp)",
+    "get_current_watermark": "use current_watermark()",
+    "get_current_processing_time": "use current_processing_time()",
+    "timer_service": "it is for functions behind key_by(...)",
+    "get_current_key": "it is for functions behind key_by(...)",
+}
+
+_DESCRIPTOR: Final[Mapping[str, str]] = {
+    "enable_time_to_live": 'give the descriptor ttl=, as in ttl=StateTtlConfig("1h")',
+    "get_name": "use the attribute name",
+    "get_type": "use the attribute type",
+    "get_element_type_info": "use the attribute type",
+    "set_queryable": "there is no queryable state; `sluiceway state show` reads checkpoints",
+    "get_default_value": "use the attribute default",
+}
+
+_TTL_BUILDER: Final[Mapping[str, str]] = {
+    "new_builder": _TTL,
+    "newBuilder": _TTL,
+    "Builder": _TTL,
+    "TtlTimeCharacteristic": "it is processing time",
+    "CleanupStrategies": "use the arguments that begin with cleanup_",
+    "get_update_type": "use the attribute update_type",
+    "get_state_visibility": "use the attribute state_visibility",
+    "get_ttl": "use the attribute ttl_ms",
+    "get_ttl_time_characteristic": "it is processing time",
+    "get_cleanup_strategies": "use the attributes that begin with cleanup_",
+    "set_ttl": _TTL,
+    "set_update_type": _TTL,
+    "update_ttl_on_create_and_write": _TTL,
+    "update_ttl_on_read_and_write": _TTL,
+    "set_state_visibility": _TTL,
+    "never_return_expired": _TTL,
+    "return_expired_if_not_cleaned_up": _TTL,
+    "use_processing_time": "it is processing time",
+    "set_ttl_time_characteristic": "it is processing time",
+    "cleanup_in_rocksdb_compact_filter": "use the argument cleanup_in_compaction",
+    "disable_cleanup_in_background": "use the argument cleanup_incrementally=0",
+    "build": _TTL,
+}
+
+ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = {
+    "": _PACKAGE,
+    "DataStream": _STREAM,
+    "Pipeline": _PIPELINE,
+    "RuntimeContext": _RUNTIME,
+    "Context": _CONTEXT,
+    "WindowContext": {
+        **_CONTEXT,
+        "current_key": "the function is given the key",
+        "key": "the function is given the key",
+        "get_current_key": "the function is given the key",
+        "timer_service": "windows have triggers: a Trigger of your own sets timers",
+        "current_window": "use window()",
+    },
+    "TriggerContext": {
+        "get_partitioned_state": "use get_state(), get_reducing_state() and so on, with a descriptor",
+        "get_key_value_state": "use get_state(descriptor)",
+        "get_current_watermark": "use current_watermark()",
+        "get_current_processing_time": "use current_processing_time()",
+        "merge_partitioned_state": "use merge_state(descriptor)",
+        "get_metric_group": "use the metrics of a function's RuntimeContext",
+        "get_current_key": "use the property key",
+    },
+    "StateDescriptor": _DESCRIPTOR,
+    "StateTtlConfig": _TTL_BUILDER,
+    "TimerService": {
+        "register_timer": "use register_event_time_timer() or register_processing_time_timer()",
+        "get_current_watermark": "use current_watermark()",
+        "get_current_processing_time": "use current_processing_time()",
+    },
+    "MetricGroup": {
+        "meter": "use counter(name), whose rate a reporter's backend computes",
+        "distribution": "use histogram(name)",
+        "add_group": "metrics of a function have no groups: put the word into the name",
+        "get_all_variables": "metrics are labelled with job, step and subtask",
+        "get_metric_identifier": "metrics are labelled with job, step and subtask",
+    },
+    "JobHandle": {
+        "get_job_id": "a job goes by its name",
+        "get_job_status": "use the attribute status",
+        "get_job_execution_result": "use `await handle.result()`",
+        "trigger_savepoint": "use `await handle.savepoint(place)`",
+        "stop_with_savepoint": "use `await handle.stop(savepoint=place)`",
+        "get_accumulators": "use the method metrics()",
+    },
+    "JobResult": {
+        "get_job_id": "a job goes by its name: use job_name",
+        "get_net_runtime": "use metrics",
+        "get_job_execution_result": "this is it",
+        "get_accumulator_result": "use metrics",
+        "get_all_accumulator_results": "use metrics",
+        "is_job_execution_result": "this is one",
+    },
+    "WatermarkStrategy": {
+        "for_generator_supplier": "use for_generator(function)",
+        "with_watermark_generator": "use for_generator(function)",
+        "get_timestamp_assigner": "use the attribute assigner",
+    },
+}
+
+
+def hint_for(owner: str, name: str) -> str | None:
+    """Return what to use in place of ``name``, which ``owner`` has not got; None if it is no known name.
+
+    Args:
+        owner: a key of :data:`ELSEWHERE`.
+        name: as in Flink's Python API, or in its Java API (``getIndexOfThisSubtask``).
+    """
+    known = ELSEWHERE.get(owner, {})
+    return known.get(name) or known.get(_snake(name))
+
+
+def similar(name: str, names: list[str]) -> str | None:
+    """Return the one of ``names`` that is meant, very likely: a slip of the keyboard, or Java's spelling."""
+    from difflib import get_close_matches
+
+    snake = _snake(name)
+    if snake in names:
+        return snake
+    # With the usual cutoff of 0.6, "split" is taken for "print".
+    close = get_close_matches(name, names, n=1, cutoff=0.75)
+    return close[0] if close else None
+
+
+def refuse(given: object, name: str, *owners: str) -> NoReturn:
+    """Raise for an attribute ``name`` that ``given`` has not got. For ``__getattr__``.
+
+    Args:
+        given: an object, or a class.
+        name: of the attribute.
+        owners: keys of :data:`ELSEWHERE`, asked in this order.
+
+    Raises:
+        AttributeError: with what to use instead, if that is known.
+    """
+    kind = given if isinstance(given, type) else type(given)
+    said = f"{kind.__name__} has no attribute {name!r}"
+    if not name.startswith("_"):
+        public = [n for n in dir(kind) if not n.startswith("_")]
+        hint = next((found for owner in owners if (found := hint_for(owner, name))), None)
+        if hint:
+            said = f"{kind.__name__} has no {name}; {hint}"
+        elif meant := similar(name, public):
+            said += f". Did you mean {meant!r}?"
+        else:
+            said += f". It has: {', '.join(public)}"
+    # Without these two, Python would add a suggestion of its own, which knows nothing of Flink.
+    raise AttributeError(said, name=None, obj=None)
+
+
+def refuse_in_module(
+    module: str, name: str, known: Sequence[str], hint: str | None = None, *, depth: int = 2
+) -> NoReturn:
+    """Raise for a name that a module has not got. For ``__getattr__`` of modules.
+
+    Args:
+        module: name of the module.
+        name: of the attribute.
+        known: the public names of the module.
+        hint: what to use instead, where the table does not say.
+        depth: how many calls this is away from the code that asks.
+
+    Raises:
+        ImportError: the code that asks says ``from module import name``: of an AttributeError Python would drop
+            the message.
+        AttributeError: it asks otherwise.
+    """
+    said = f"module {module!r} has no attribute {name!r}"
+    if not name.startswith("_"):
+        hint = hint or hint_for("", name)
+        meant = None if hint else similar(name, list(known))
+        said += f"; {hint}" if hint else f". Did you mean {meant!r}?" if meant else ""
+        from dis import opmap  # this module is imported with every class that asks it, these two seldom
+
+        frame = sys._getframe(depth)
+        if frame.f_code.co_code[frame.f_lasti] == opmap["IMPORT_FROM"]:
+            raise ImportError(f"cannot import name {name!r} from {module!r}{said.partition(repr(name))[2]}")
+    raise AttributeError(said, name=None, obj=None)
+
+
+def _owners(kind: type) -> list[str]:
+    return [base.__name__ for base in kind.__mro__ if base.__name__ in ELSEWHERE]
+
+
+class Hinting:
+    """Base of classes whose objects answer for names of Flink's methods."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # a type checker would take it for leave to call anything
+
+        def __getattr__(self, name: str) -> NoReturn:
+            refuse(self, name, *_owners(type(self)))
+
+
+class HintingType(ABCMeta):
+    """Type of classes that answer for Flink's static methods, as in ``StateTtlConfig.new_builder``."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(cls, name: str) -> NoReturn:
+            refuse(cls, name, *_owners(cls))
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() and i else letter for i, letter in enumerate(name))

@@ -1,1 +1,0 @@
-"""The format ``sluiceway`` of Spark's: connectors of Sluiceway as data sources of plain PySpark."""

@@ -1,0 +1,1 @@
+"""``SparkSource`` and ``SparkSink``, with their enumerator, reader and writer."""

@@ -1,0 +1,107 @@
+"""DataFrames to read: those of the user, and functions that make one where the job runs."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sluiceway.errors import ConnectorError
+from sluiceway_spark.session.configuration import SessionConf, said
+
+__all__ = ["Frame", "GivenFrame", "MadeFrame", "fingerprint_of", "is_repeatable"]
+
+_given: Final[dict[str, Any]] = {}
+
+
+class Frame(ABC):
+    """Maker of a DataFrame in the process of the job manager; picklable."""
+
+    what: str
+
+    @abstractmethod
+    def open(self) -> Any:
+        """The DataFrame. Takes seconds where a session has to be made.
+
+        Raises:
+            ConnectorError: Spark refuses.
+        """
+
+
+class GivenFrame(Frame):
+    """A DataFrame made by the user. Copies of this find it in the process in which it was made."""
+
+    def __init__(self, frame: Any) -> None:
+        self.what = "the DataFrame"
+        self._id = uuid.uuid4().hex
+        _given[self._id] = frame
+
+    def open(self) -> Any:
+        """The very DataFrame."""
+        try:
+            return _given[self._id]
+        except KeyError:
+            raise ConnectorError(
+                "a DataFrame cannot be read in another process than the one that made it: give SparkSource.query "
+                "a function that makes it of a session"
+            ) from None
+
+
+@dataclass(frozen=True)
+class MadeFrame(Frame):
+    """A DataFrame that a function makes from a session."""
+
+    session: SessionConf
+    make: Callable[[Any], Any]
+    what: str
+
+    def open(self) -> Any:
+        """Made anew."""
+        session = self.session.session()
+        try:
+            frame = self.make(session)
+            columns = frame.columns  # where a Connect server would complain only later
+        except Exception as error:
+            raise ConnectorError(f"cannot read {self.what}: {said(error)}{_instead(str(error))}") from error
+        if not columns:
+            raise ConnectorError(f"cannot read {self.what}: it has no columns")
+        return frame
+
+
+def _instead(said_: str) -> str:
+    """Return advice for a session that lacks a format, such as Delta or Iceberg, which packages add."""
+    if "DATA_SOURCE_NOT_FOUND" not in said_:
+        return ""
+    return (
+        " The session has to have the package of this format from its start, by spark.jars.packages or "
+        "spark.jars, in conf= or where the session is made, in the version that is made for this one of Spark"
+    )
+
+
+def is_repeatable(frame: Any) -> bool:
+    """Return whether a second read would give the same rows in the same partitions, as far as the plan shows.
+
+    That of a DataFrame over Spark Connect is not shown.
+    """
+    try:
+        execution = frame._jdf.queryExecution()
+        return bool(execution.analyzed().deterministic()) and _only_scans(str(execution.sparkPlan().toString()))
+    except Exception:  # no such thing over Connect
+        return False
+
+
+def fingerprint_of(frame: Any) -> str:
+    """Return a hash of the files, the columns and the partitions of a DataFrame. Not available over Connect."""
+    parts = [frame.schema.json(), str(frame.rdd.getNumPartitions()), *sorted(frame.inputFiles())]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+_PLAIN: Final = ("FileScan", "Project", "Filter", "Range", "LocalTableScan", "ColumnarToRow", "Generate")
+
+
+def _only_scans(plan: str) -> bool:
+    steps = [line.lstrip(" :+-*").split("(")[0].split(" ")[0] for line in plan.splitlines() if line.strip()]
+    return bool(steps) and all(step in _PLAIN for step in steps)

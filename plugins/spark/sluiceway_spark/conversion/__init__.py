@@ -1,0 +1,1 @@
+"""Conversion between records, Arrow batches and Spark's schemas."""

@@ -1,0 +1,1 @@
+"""Spark's format ``sluiceway``: connectors of Sluiceway as data sources of plain PySpark."""

@@ -1,0 +1,66 @@
+"""Batch reader of the data source ``sluiceway``: ``spark.read``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from sluiceway.clock import SystemClock
+from sluiceway.connector import END_OF_INPUT, Wait
+from sluiceway.runtime.microbatch.batch_reader import LiveReader
+from sluiceway.runtime.microbatch.split_assignment import plan_splits
+from sluiceway_spark.datasource.lazy_pickle import Shipped
+from sluiceway_spark.datasource.read_options import SourceTold
+from sluiceway_spark.datasource.records_to_rows import Tables
+
+__all__ = ["ROWS", "SourceBatchReader", "tables_of"]
+
+ROWS: Final = 16_384
+"""Records in a batch of Arrow's, at the most."""
+
+_LOOK_S: Final = 3600.0
+
+
+class SourceBatchReader(DataSourceReader):  # type: ignore[misc]
+    """Reader of a bounded source, with as many tasks as readers."""
+
+    def __init__(self, told: SourceTold, schema: Any, search_path: tuple[str, ...]) -> None:
+        self._told = Shipped(told, search_path)
+        self._schema = schema
+        self._search_path = search_path
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One for each reader that has splits."""
+        told = self._told.get()
+        dealt = plan_splits(told.source, told.readers)
+        return [self._part(reader, splits) for reader, splits in enumerate(dealt) if splits]
+
+    def _part(self, reader: int, splits: list[Any]) -> InputPartition:
+        return InputPartition(Shipped((reader, splits), self._search_path))
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """All records of a reader."""
+        if partition.value is None:  # what Spark makes of no partitions at all
+            return
+        number, splits = partition.value.get()
+        told, clock = self._told.get(), SystemClock()
+        tables = tables_of(told, self._schema)
+        live = LiveReader(told.source, number, told.readers, clock, splits, no_more=True)
+        try:
+            while (result := live.reader.poll(ROWS)) is not END_OF_INPUT:
+                if isinstance(result, Wait):
+                    live.waiter.sleep(result, clock.monotonic() + _LOOK_S)
+                elif isinstance(result, list) or len(result):
+                    yield tables.of(result)
+        finally:
+            live.close()
+
+
+def tables_of(told: SourceTold, schema: Any) -> Tables:
+    """Return a converter of the source's records to batches with Spark's schema. Raises ConfigurationError."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    return Tables(arrow, told.source.output_type, told.timestamp, f"source {told.source.name}")

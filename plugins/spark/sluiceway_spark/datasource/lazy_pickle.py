@@ -1,0 +1,41 @@
+"""Value on its way between Spark's Python processes, unpickled where its classes are found."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from typing import Generic, TypeVar, cast
+
+import cloudpickle
+
+__all__ = ["Shipped"]
+
+T = TypeVar("T")
+
+
+class Shipped(Generic[T]):
+    """Value that is unpickled on first use, with the driver's search path.
+
+    Args:
+        value: what is to go.
+        search_path: the driver's ``sys.path``, which Spark's Python processes lack.
+    """
+
+    def __init__(self, value: T, search_path: tuple[str, ...]) -> None:
+        self._value: T | None = value
+        self._search_path = search_path
+        self._bytes = b""
+
+    def __getstate__(self) -> tuple[bytes, tuple[str, ...]]:
+        return self._bytes or cloudpickle.dumps(self._value), self._search_path
+
+    def __setstate__(self, state: tuple[bytes, tuple[str, ...]]) -> None:
+        self._bytes, self._search_path = state
+        self._value = None
+
+    def get(self) -> T:
+        """The value."""
+        if self._bytes and self._value is None:
+            sys.path += [entry for entry in self._search_path if entry not in sys.path]
+            self._value = pickle.loads(self._bytes)
+        return cast("T", self._value)

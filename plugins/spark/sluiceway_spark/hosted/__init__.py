@@ -1,0 +1,1 @@
+"""Workers hosted on Spark's executors: the tasks of a barrier stage."""

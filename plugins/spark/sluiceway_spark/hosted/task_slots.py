@@ -1,0 +1,97 @@
+"""Check that Spark has a task slot for each worker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from sluiceway.errors import ConfigurationError, NoResourceAvailableError
+from sluiceway.runtime.logging.engine_log import WARNING, log
+
+__all__ = ["check_session", "wait_for_slots"]
+
+_WAITING: Final = "spark.scheduler.maxRegisteredResourcesWaitingTime"
+_LOOK_S: Final = 0.25
+_TELL_S: Final = 5.0
+
+
+def check_session(session: Any, workers: int, spare: int = 0) -> None:
+    """Check that a session can run barrier stages of so many tasks, as far as is known at once.
+
+    Args:
+        session: Spark's.
+        workers: how many there will be at a time.
+        spare: how many slots others need beside them, for what the job has Spark compute.
+
+    Raises:
+        ConfigurationError: it cannot run any.
+        NoResourceAvailableError: it is on this machine alone, and has not as many slots, and never will.
+    """
+    try:
+        context = session.sparkContext
+    except Exception as error:  # which class it is depends on the kind of session
+        raise ConfigurationError(
+            "--hosted needs a session with a Spark context, for barrier stages, and this one is of Spark Connect: "
+            "run the program with spark-submit, or where the driver may be"
+        ) from error
+    if context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true":
+        raise ConfigurationError(
+            "--hosted needs a fixed number of executors, as Spark runs no barrier stages with "
+            "spark.dynamicAllocation.enabled=true: set it to false, and spark.executor.instances to what is needed"
+        )
+    if context.master.startswith("local") and not context.master.startswith("local-cluster"):
+        slots = _slots(context)
+        if slots < workers + spare:
+            raise NoResourceAvailableError(_too_few(workers, spare, slots, context.master))
+
+
+def wait_for_slots(context: Any, workers: int, given_up: Callable[[], bool], spare: int = 0) -> None:
+    """Wait until there is a slot for each worker, as executors may still start.
+
+    As long as Spark itself waits for them, ``spark.scheduler.maxRegisteredResourcesWaitingTime``.
+
+    Args:
+        context: Spark's.
+        workers: how many there are to be.
+        given_up: asked meanwhile whether nobody wants them any more; then this returns.
+        spare: how many slots others need beside them.
+
+    Raises:
+        NoResourceAvailableError: there are too few by then.
+    """
+    within_s = context._jsc.sc().conf().getTimeAsMs(_WAITING, "30s") / 1000
+    begun = time.monotonic()
+    told = False
+    while (slots := _slots(context)) < workers + spare and not given_up():
+        waited = time.monotonic() - begun
+        if waited > within_s:
+            raise NoResourceAvailableError(_too_few(workers, spare, slots, context.master, waited))
+        if waited > _TELL_S and not told:
+            told = True
+            log(
+                WARNING,
+                "workers",
+                f"waiting for {workers + spare} task slots of Spark's, of which there are {slots}",
+            )
+        time.sleep(_LOOK_S)
+
+
+def _slots(context: Any) -> int:
+    """Return how many tasks the present executors can run at a time, the slots of other jobs included."""
+    scala = context._jsc.sc()
+    return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
+
+
+def _too_few(workers: int, spare: int, slots: int, master: str, waited_s: float = 0.0) -> str:
+    since = f" after {waited_s:.0f} s" if waited_s else ""
+    more = (
+        "a larger N in local[N]"
+        if master.startswith("local[")
+        else ("more or larger executors (spark.executor.instances, spark.executor.cores, spark.cores.max)")
+    )
+    beside = f", and what SparkSource reads takes {spare} beside them" if spare else ""
+    return (
+        f"{workers} workers take {workers} task slots of Spark's at a time{beside}, and {master} has "
+        f"{slots}{since}: ask for fewer with --workers, or give Spark {more}"
+    )

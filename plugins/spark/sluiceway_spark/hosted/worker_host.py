@@ -1,0 +1,244 @@
+"""Host of workers in the tasks of barrier stages."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import threading
+import uuid
+from dataclasses import asdict
+from typing import Any, Final
+
+from sluiceway.errors import ConnectorError, NoResourceAvailableError
+from sluiceway.runtime.cluster.worker_host import WorkerHost
+from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, WorkerHandle
+from sluiceway_spark.hosted.shared_storage import SharedPlaces
+from sluiceway_spark.hosted.task_slots import check_session, wait_for_slots
+from sluiceway_spark.hosted.worker_supervisor import ENDED, Told, task_of
+from sluiceway_spark.session.configuration import SessionConf, said
+
+__all__ = ["SparkHost"]
+
+_GATHER_S: Final = 0.1
+_STOP_S: Final = 10.0
+
+
+class SparkHost(WorkerHost):
+    """Host that starts workers on the executors of one session.
+
+    Those that are asked for within a moment become one barrier stage, so that all of them start or none does. If
+    one is lost, Spark ends the others of its stage; the job manager begins anew from the last checkpoint and asks
+    for others.
+
+    Args:
+        session: what to make a session of where none is active.
+        workers: how many there will be at a time.
+        places: the directories that workers have to see.
+        heartbeat_timeout_s: a worker that gives no sign of life for longer is killed.
+        spare: how many task slots are to be left for what the job has Spark compute beside them.
+    """
+
+    transport = "zmq"
+
+    def __init__(
+        self,
+        session: SessionConf,
+        workers: int,
+        places: SharedPlaces,
+        heartbeat_timeout_s: float,
+        spare: int = 0,
+    ) -> None:
+        self._conf = session
+        self._workers = workers
+        self._places = places
+        self._silent_s = heartbeat_timeout_s
+        self.spare = spare
+        self._session: Any = None
+        self._lock = threading.Lock()
+        self._gathered: list[_PlacedWorker] = []
+        self._stages: list[_Stage] = []
+        self._first = True
+
+    def open(self) -> str:
+        """Start Spark, where it does not run yet; the driver's address.
+
+        Raises:
+            ConfigurationError, NoResourceAvailableError: this session will never run that many workers.
+        """
+        self.doing = "starting Spark"
+        self._session = self._conf.session(least_cores=self._workers + self.spare)
+        check_session(self._session, self._workers, self.spare)
+        self._places.mark()
+        conf = self._session.sparkContext.getConf()
+        self.listens_at = str(conf.get("spark.driver.bindAddress", ""))
+        return str(conf.get("spark.driver.host", "127.0.0.1"))
+
+    def start(self, config: WorkerConfig) -> WorkerHandle:
+        """Gather it with others that come in a moment."""
+        worker = _PlacedWorker(config)
+        with self._lock:
+            self._gathered.append(worker)
+            if len(self._gathered) == 1:
+                timer = threading.Timer(_GATHER_S, self._launch)
+                timer.name = "sluiceway-spark-launch"
+                timer.daemon = True
+                timer.start()
+        return worker
+
+    def close(self) -> None:
+        """End the stages that are left."""
+        with self._lock:
+            stages, self._stages = self._stages, []
+            self._gathered = []
+        for stage in stages:
+            stage.cancel()
+        for stage in stages:
+            stage.join(_STOP_S)
+        self._places.unmark()
+
+    def _launch(self) -> None:
+        with self._lock:
+            workers, self._gathered = self._gathered, []
+            if not workers:
+                return
+            told = [(asdict(worker.config), self._places.seen, self._silent_s) for worker in workers]
+            stage = _Stage(self, self._session, workers, told, first=self._first)
+            self._first = False
+            # Those that are over have nothing left to end: a job that is restarted for ever must not keep them.
+            self._stages = [stage for stage in self._stages if not stage.over] + [stage]
+        stage.start()
+
+
+class _Stage(threading.Thread):
+    """Barrier stage, and the thread that waits for it.
+
+    Args:
+        host: is told what is waited for.
+        session: Spark's.
+        workers: its tasks.
+        told: what each of them is told.
+        first: whether none has run before: what is not there then will not be there later.
+    """
+
+    def __init__(
+        self, host: SparkHost, session: Any, workers: list[_PlacedWorker], told: list[Told], *, first: bool
+    ) -> None:
+        super().__init__(name="sluiceway-spark-stage", daemon=True)
+        self._host = host
+        self._session = session
+        self._members = workers
+        self._told = told
+        self._first = first
+        self._given_up = threading.Event()
+        self._tag = f"sluiceway-{uuid.uuid4().hex}"
+        self.over = False
+        for worker in workers:
+            worker.stage = self
+
+    def run(self) -> None:
+        """Have Spark run the workers until all have ended."""
+        try:
+            self._run()
+        finally:
+            self.over = True
+
+    def _run(self) -> None:
+        count = len(self._told)
+        how = ""
+        try:
+            context = self._session.sparkContext
+            self._host.doing = f"waiting for room for {count} workers"
+            wait_for_slots(context, count, self._given_up.is_set, self._host.spare)
+            self._host.doing = f"starting {count} workers"
+            if not self._given_up.is_set():
+                self._session.addTag(self._tag)
+                context.setLocalProperty("spark.job.description", f"sluiceway: {count} workers")
+                tasks = context.parallelize(self._told, count).barrier()
+                tasks.mapPartitions(task_of(sys.path)).collect()
+        except NoResourceAvailableError as error:
+            for worker in self._members:
+                worker.end(f"found no place: {error}", "", killed=False, hopeless=self._first)
+            return
+        except Exception as error:
+            how = str(error)
+        told = {one["worker"]: one for one in map(json.loads, re.findall(ENDED, how))}
+        for worker in self._members:
+            mine = told.get(worker.config.name)
+            if mine is not None:
+                worker.end(mine["how"], mine["said"], mine["killed"], mine["hopeless"])
+            elif told:
+                first = next(iter(told.values()))
+                lost = f"was ended by Spark, as {first['worker']} of the same stage {first['how']}"
+                if first["hopeless"]:
+                    lost = first["how"]
+                worker.end(lost, "", killed=True, hopeless=first["hopeless"])
+            elif how:
+                by_us = "PythonException" in how  # and not by somebody who kills executors
+                worker.end("was lost by Spark", said(ConnectorError(how)), killed=not by_us)
+            else:
+                worker.end("ended with exit code 0", "", killed=False)
+
+    def cancel(self) -> None:
+        """Cancel the stage."""
+        self._given_up.set()
+        if self.is_alive():
+            self._session.interruptTag(self._tag)
+
+
+class _PlacedWorker(WorkerHandle):
+    """Handle of a worker on an executor, where a supervisor watches it."""
+
+    stage: _Stage | None = None
+    tells_within_s = 5.0  # Spark passes it on
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self.config = config
+        self._over = threading.Event()
+        self._how = "is still running"
+        self._said = ""
+        self._killed = False
+        self._hopeless = False
+
+    def end(self, how: str, what_it_said: str, killed: bool, hopeless: bool = False) -> None:
+        """Note how the worker ended. Called in the thread of the stage."""
+        self._how, self._said, self._killed, self._hopeless = how, what_it_said, killed, hopeless
+        self._over.set()
+
+    @property
+    def pid(self) -> int:
+        """Not known here."""
+        return 0
+
+    def ended(self, within_s: float = 0.0) -> bool:
+        """Whether Spark has told that it has."""
+        return self._over.wait(within_s)
+
+    def kill(self) -> None:
+        """Cancel its stage, and with it the other workers of the stage, as Spark runs all tasks or none."""
+        if self.stage is not None and not self._over.is_set():
+            self.stage.cancel()
+
+    def heard(self) -> bool:
+        """Its supervisor over there listens for signs of life."""
+        return not self._over.is_set()
+
+    def is_at_work(self) -> bool:
+        """As for :meth:`heard`."""
+        return not self._over.is_set()
+
+    def was_killed(self) -> bool:
+        """Whether it was somebody else's doing."""
+        return self._killed
+
+    def is_hopeless(self) -> bool:
+        """Whether another one would end in the same way."""
+        return self._hopeless
+
+    def how_it_ended(self) -> str:
+        """What its supervisor has told, or Spark."""
+        return self._how
+
+    def what_it_said(self) -> str:
+        """What it wrote before it was up."""
+        return self._said

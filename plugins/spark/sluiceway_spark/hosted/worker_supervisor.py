@@ -1,0 +1,119 @@
+"""Supervisor of one worker process, run in a task of Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
+
+from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, start_worker
+from sluiceway_spark.hosted.shared_storage import unseen
+
+__all__ = ["ENDED", "Told", "WorkerEndedError", "supervise", "task_of"]
+
+ENDED: Final = r'sluiceway-worker-ended (\{"worker".*?\})\s'
+"""Finds in what Spark says what :class:`WorkerEndedError` said."""
+
+_LOOK_S: Final = 0.2
+
+Told: TypeAlias = tuple[dict[str, Any], list[str], float]
+"""A worker's configuration, the places that it must see, and for how long it may be silent, in s."""
+
+
+class WorkerEndedError(RuntimeError):
+    """A worker was killed or failed to start. The driver parses the message."""
+
+
+def task_of(path: list[str]) -> Callable[[Iterable[Told]], Iterator[str]]:
+    """Return the function that each task of a barrier stage runs.
+
+    Args:
+        path: the driver's ``sys.path``, where executors may find us and the user's modules.
+    """
+
+    def task(told: Iterable[tuple[Any, ...]]) -> Iterator[str]:
+        import json
+        import platform
+        import sys
+
+        sys.path += [entry for entry in path if entry not in sys.path]
+        for config, places, silent_s in told:
+            try:
+                from sluiceway_spark.hosted.worker_supervisor import supervise
+            except ImportError as error:
+                how = (
+                    f"cannot start: {sys.executable}, the Python {platform.python_version()} of the executor on "
+                    f"{platform.node()}, cannot import what it needs ({error}): install Sluiceway there, and have "
+                    "PYSPARK_PYTHON name that Python"
+                )
+                what = {"worker": config["name"], "how": how, "said": "", "killed": False, "hopeless": True}
+                raise RuntimeError(f"sluiceway-worker-ended {json.dumps(what)} ") from None
+            supervise(config, places, silent_s)
+            yield config["name"]
+
+    return task
+
+
+def supervise(told: dict[str, Any], places: Sequence[str], may_be_silent_s: float) -> None:
+    """Run a worker until it ends.
+
+    If Spark ends the task, this process goes, and the worker with it.
+
+    Args:
+        told: the worker's configuration.
+        places: paths that must be here as they are for the job manager.
+        may_be_silent_s: a worker that gives no sign of life for longer, and does nothing, is killed.
+
+    Raises:
+        WorkerEndedError: it was killed, or could not start, or was ended as it gave no sign of life.
+    """
+    missing = unseen(places)
+    if missing is not None:
+        raise _ended(
+            told["name"],
+            f"cannot work on {socket.gethostname()}: {missing} is not there what it is for the job manager, and "
+            "checkpoints need a place that all executors see: a directory on shared storage, or a URL as of S3 or "
+            "HDFS",
+            hopeless=True,
+        )
+    directory = tempfile.mkdtemp(prefix="sluiceway-worker-")
+    os.environ["SLUICEWAY_ZMQ_BIND"] = f"tcp://{_own_address(told['manager'])}:*"
+    config = replace(WorkerConfig(**told), directory=directory)
+    try:
+        worker = start_worker(config)
+        silent_since = time.monotonic()
+        stuck = False
+        while not worker.ended(_LOOK_S):
+            if worker.heard() or worker.is_at_work():
+                silent_since = time.monotonic()
+            elif time.monotonic() - silent_since > may_be_silent_s:
+                stuck = True
+                worker.kill()
+        how = worker.how_it_ended()
+        if stuck:
+            how = f"gave no sign of life for {may_be_silent_s:g} s and was killed"
+        if stuck or worker.was_killed() or "exit code 0" not in how:
+            raise _ended(config.name, how, worker.what_it_said(), killed=stuck or worker.was_killed())
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _ended(
+    worker: str, how: str, said: str = "", *, killed: bool = False, hopeless: bool = False
+) -> WorkerEndedError:
+    what = {"worker": worker, "how": how, "said": said, "killed": killed, "hopeless": hopeless}
+    return WorkerEndedError(f"sluiceway-worker-ended {json.dumps(what)} ")
+
+
+def _own_address(manager: str) -> str:
+    """Return the address of the interface by which this machine reaches the job manager."""
+    host, _, port = manager.removeprefix("tcp://").rpartition(":")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:  # connecting sends nothing
+        sock.connect((host, int(port)))
+        return str(sock.getsockname()[0])

@@ -1,0 +1,1 @@
+"""Spark sessions: their configuration, the Java they run on, Spark Connect."""

@@ -1,0 +1,180 @@
+"""Spark sessions: given, or made from configuration."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from sluiceway.errors import ConfigurationError, ConnectorError, MissingExtraError
+from sluiceway.util.install_hints import install_command
+from sluiceway_spark.session.connect import need_connect
+from sluiceway_spark.session.java_home import find_java
+
+__all__ = ["SessionConf", "need_spark", "said"]
+
+_LOOPBACK: Final = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
+_ALWAYS: Final = {"spark.ui.showConsoleProgress": "false"}
+
+
+def need_spark() -> None:
+    """Raise MissingExtraError where PySpark or what it needs is missing."""
+    for module in ("pyspark", "pyarrow"):
+        if find_spec(module) is None:
+            raise MissingExtraError(f"Spark needs {module}: {install_command('sluiceway[spark]')}")
+
+
+@dataclass(frozen=True)
+class SessionConf:
+    """Configuration of a session; opens nothing by itself.
+
+    Attributes:
+        master: Spark's master, such as ``local[*]`` or ``spark://host:7077``; None: that of ``conf``, of Spark's
+            own configuration, else ``local[*]``.
+        remote: URL of a Spark Connect server, in place of a master; ``local[2]`` starts one on this machine.
+        conf: Spark's own settings, ``spark.*``.
+    """
+
+    master: str | None = None
+    remote: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, master: str | None, remote: str | None, conf: Mapping[str, Any] | None) -> SessionConf:
+        """Checked.
+
+        Raises:
+            ConfigurationError: they cannot be used, or do not go together.
+        """
+        if master is not None and remote is not None:
+            raise ConfigurationError("master= and remote= do not go together: a Connect server has its own master")
+        conf = {} if conf is None else conf
+        if odd := [name for name in conf if not (isinstance(name, str) and name.startswith("spark."))]:
+            raise ConfigurationError(f"conf=: {odd[0]!r} is no setting of Spark's, which begin with 'spark.'")
+        texts = {name: _text(value) for name, value in conf.items()}
+        return cls(master, remote, texts)
+
+    def session(self, least_cores: int = 1) -> Any:
+        """The session of this process: the active one, else one made from this, which lasts as long as that.
+
+        Takes seconds. Any thread.
+
+        Args:
+            least_cores: how many tasks are to run at a time, where this machine is all there is.
+
+        Raises:
+            MissingExtraError: PySpark or Java is missing.
+            ConnectorError: Spark does not start.
+        """
+        need_spark()
+        from pyspark.sql import SparkSession
+
+        if self.remote is None:
+            try:
+                return SparkSession.active()
+            except Exception:  # which class it is depends on whether there is a JVM yet
+                pass
+        try:
+            builder: Any = SparkSession.builder.appName("sluiceway")
+            if self.remote is not None:
+                need_connect(self.remote)
+                is_local = self.remote.startswith("local")
+                settings = {**(_LOOPBACK if is_local else {}), **self.conf}
+                for name, value in settings.items():
+                    builder = builder.config(name, value)
+                with _environment(is_local=True) if is_local else nullcontext():
+                    return builder.remote(self.remote).getOrCreate()
+            master = self.master or self.conf.get("spark.master") or configured_master()
+            master = master or f"local[{max(least_cores, os.cpu_count() or 1)}]"
+            settings = {**_ALWAYS, **(_LOOPBACK if master.startswith("local") else {}), **self.conf}
+            for name, value in settings.items():
+                builder = builder.config(name, value)
+            with _environment(is_local=master.startswith("local")), _own_interrupts():
+                session = builder.master(master).getOrCreate()
+            atexit.register(_stop, session)  # else its end is told of as a failure
+            return session
+        except (MissingExtraError, ConfigurationError, ConnectorError):
+            raise
+        except Exception as error:
+            raise ConnectorError(f"no Spark session: {said(error)}") from error
+
+
+def configured_master() -> str | None:
+    """Return the master that the environment or Spark's configuration names; None: neither does."""
+    if os.environ.get("MASTER"):
+        return os.environ["MASTER"]
+    arguments = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    for flag, value in pairwise(arguments):
+        if flag == "--master":
+            return value
+        if flag in ("--conf", "-c") and value.startswith("spark.master="):
+            return value.partition("=")[2]
+    home = os.environ.get("SPARK_HOME") or Path(str(find_spec("pyspark").origin)).parent  # type: ignore[union-attr]
+    defaults = Path(os.environ.get("SPARK_CONF_DIR") or Path(home, "conf"), "spark-defaults.conf")
+    with suppress(OSError):
+        for line in defaults.read_text().splitlines():
+            if named := re.match(r"\s*spark\.master[\s=:]+(\S+)", line):
+                return named[1]
+    return None
+
+
+def _stop(session: Any) -> None:
+    """Stop the session at the end of the program; Spark may have stopped before."""
+    with suppress(Exception):
+        session.stop()
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Keep the handler of Ctrl-C: a Spark context replaces it, and its own leaves no job the time to end."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread() and before is not None:
+            signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _environment(*, is_local: bool) -> Iterator[None]:
+    """Set the environment for Spark's launcher, and restore the previous one afterwards."""
+    wanted = {"JAVA_HOME": find_java()}
+    if is_local:  # else executors would take whatever python3 the path has
+        wanted |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    missing = [name for name, value in wanted.items() if value is not None and name not in os.environ]
+    os.environ.update({name: value for name, value in wanted.items() if value is not None and name in missing})
+    try:
+        yield
+    finally:
+        for name in missing:
+            os.environ.pop(name, None)
+
+
+def said(error: BaseException) -> str:
+    """Return the first lines of an error of Spark, without its stack."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    kept = []
+    for line in lines:
+        if line.lstrip().startswith(("at ", "JVM stacktrace", "Driver stacktrace", "...")):
+            break
+        kept.append(line.strip())
+    return (" ".join(kept) or type(error).__name__)[:1000]
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,1 @@
+"""Pipelines as Spark jobs: stepped tasks inside Spark's Python workers."""

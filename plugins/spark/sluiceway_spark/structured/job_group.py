@@ -1,0 +1,98 @@
+"""Job group: the jobs that Spark runs for one pipeline, their progress, cancellation and errors."""
+
+from __future__ import annotations
+
+import base64
+import re
+import uuid
+from typing import Any, Final
+
+from sluiceway.errors import ConnectorError
+from sluiceway.runtime.cluster.pickling import load_error
+from sluiceway_spark.session.configuration import said
+from sluiceway_spark.structured.stages.batch_tasks import FAILED
+
+__all__ = ["JobGroup", "users_error"]
+
+_ONLY_WAITED: Final = "thrown in awaitResult"
+
+
+class JobGroup:
+    """Job group of all that a thread runs on Spark inside this context.
+
+    Args:
+        session: the session.
+        text: what Spark's pages call it.
+    """
+
+    def __init__(self, session: Any, text: str) -> None:
+        self.name = f"sluiceway-{uuid.uuid4().hex}"
+        self._session = session
+        self._text = text
+        self._context = _context_of(session)
+
+    def __enter__(self) -> JobGroup:
+        if self._context is None:
+            self._session.addTag(self.name)
+        else:
+            self._context.setJobGroup(self.name, self._text, interruptOnCancel=True)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._context is None:
+            self._session.removeTag(self.name)
+        else:
+            for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
+                self._context.setLocalProperty(name, None)
+
+    def tasks(self) -> tuple[int, int, int]:
+        """Return the number of completed stages, and of running stages the numbers of completed and of all tasks.
+
+        From any thread. Over Connect nothing is known: all are 0.
+        """
+        if self._context is None:
+            return 0, 0, 0
+        tracker = self._context.statusTracker()
+        stages = {id_ for job in tracker.getJobIdsForGroup(self.name) for id_ in _stages(tracker, job)}
+        known = [info for info in map(tracker.getStageInfo, stages) if info is not None]
+        at_work = [info for info in known if info.numActiveTasks and info.numCompletedTasks < info.numTasks]
+        return (
+            sum(info.numTasks == info.numCompletedTasks for info in known),
+            sum(info.numCompletedTasks for info in at_work),
+            sum(info.numTasks for info in at_work),
+        )
+
+    def cancel(self) -> None:
+        """Cancel the stage. From another thread; what begins later does not hear of it."""
+        if self._context is None:
+            self._session.interruptTag(self.name)
+        else:
+            self._context.cancelJobGroup(self.name)
+
+
+def _context_of(session: Any) -> Any:
+    try:
+        return session.sparkContext
+    except Exception:  # over Connect there is none
+        return None
+
+
+def _stages(tracker: Any, job: int) -> list[int]:
+    info = tracker.getJobInfo(job)
+    return [] if info is None else list(info.stageIds)
+
+
+def users_error(error: BaseException) -> BaseException:
+    """Return the exception of a subtask from an error of Spark; else a short ConnectorError."""
+    if not type(error).__module__.startswith(("pyspark", "py4j")):
+        return error
+    found = re.search(FAILED, str(error))
+    if found is not None:
+        return load_error(base64.b64decode(found[1]))
+    told = said(error)
+    if _ONLY_WAITED in told:
+        causes = re.findall(r"^Caused by: [\w.]+: (.+)$", str(error), re.MULTILINE)
+        told = next((cause for cause in causes if _ONLY_WAITED not in cause), told)
+    problem = ConnectorError(f"Spark: {told[:1000]}")
+    problem.__cause__ = error
+    return problem

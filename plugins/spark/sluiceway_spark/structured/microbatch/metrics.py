@@ -1,0 +1,154 @@
+"""Metrics of a streaming query, per micro-batch."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK
+from sluiceway.metrics import JobMetrics, SubtaskMetrics
+from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
+from sluiceway_spark.structured.row_format import Row
+
+if TYPE_CHECKING:
+    from sluiceway_spark.structured.stages.sink_stage import BatchReport
+
+__all__ = ["Did", "StreamFigures", "did_since", "told"]
+
+
+@dataclass(frozen=True, slots=True)
+class Did:
+    """Report of a subtask on one micro-batch.
+
+    Attributes:
+        target: its number.
+        records_in: records read or taken.
+        records_out: records given on.
+        watermark: of its input, ms; None: not known.
+        metrics: its functions' own metrics, since it was brought to its process.
+        ended: whether it has come to its end.
+        due_ms: when it has something to do without any input, ms since the epoch; None: not before that.
+    """
+
+    target: int
+    records_in: int
+    records_out: int
+    watermark: int | None = None
+    metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    ended: bool = False
+    due_ms: int | None = None
+
+
+def told(plan: SteppedPlan, did: Did) -> Row:
+    """Return a row with a report for the driver."""
+    return Row(plan.last_stage + 1, did.target, -1, 0, pickle.dumps(did))
+
+
+def did_since(plan: SteppedPlan, chain: SteppedTask, before: tuple[int, int]) -> Did:
+    """Return the report of a subtask since these counts of records in and out."""
+    mark = chain.watermark
+    return Did(
+        plan.target(chain.vertex.id, chain.subtask),
+        chain.records_in - before[0],
+        chain.records_out - before[1],
+        None if mark == MIN_WATERMARK else mark,
+        chain.metrics(),
+        chain.ended,
+        None if chain.ended else chain.due_ms,
+    )
+
+
+class StreamFigures:
+    """Sums of the reports of subtasks. Updated in one thread, read in any.
+
+    Args:
+        plan: the job.
+    """
+
+    def __init__(self, plan: SteppedPlan) -> None:
+        self._plan = plan
+        self._lock = threading.Lock()
+        self._batches = 0
+        self._took_s = 0.0
+        self._by_target: dict[int, Did] = {}
+        self._due_ms: dict[int, int | None] = {}
+
+    def __len__(self) -> int:
+        return sum(vertex.parallelism for vertex in self._plan.graph.vertices)
+
+    def take(self, report: BatchReport, took_s: float) -> None:
+        """A micro-batch is committed, so long after it was planned. One that came again counts once."""
+        found: list[Did] = [pickle.loads(row.payload) for row in report.rows]
+        with self._lock:
+            self._due_ms.update((did.target, did.due_ms) for did in found)
+        if report.replayed:
+            return
+        found += [
+            Did(self._plan.target(vertex, 0), records, records) for vertex, records in report.records.items()
+        ]
+        with self._lock:
+            self._batches += 1
+            self._took_s = took_s
+            for did in found:
+                known = self._by_target.get(did.target)
+                if known is not None:
+                    did = replace(
+                        did,
+                        records_in=known.records_in + did.records_in,
+                        records_out=known.records_out + did.records_out,
+                        watermark=known.watermark if did.watermark is None else did.watermark,
+                    )
+                self._by_target[did.target] = did
+
+    @property
+    def due_ms(self) -> int | None:
+        """When a subtask has something to do without any input, ms since the epoch; None: none has."""
+        with self._lock:
+            return min((at for at in self._due_ms.values() if at is not None), default=None)
+
+    def metrics(self, name: str, status: str, elapsed_s: float, restarts: int, now_ms: int) -> JobMetrics:
+        """All of it."""
+        plan = self._plan
+        with self._lock:
+            found, batches, took_s = dict(self._by_target), self._batches, self._took_s
+        subtasks = []
+        records_in = records_out = 0
+        for target, did in sorted(found.items()):
+            vertex, subtask = plan.who(target)
+            if vertex in plan.sources:
+                records_in += did.records_in
+            if vertex in plan.sinks:
+                records_out += did.records_out
+            own = {metric: value for step in did.metrics.values() for metric, value in step.items()}
+            subtasks.append(
+                SubtaskMetrics(
+                    plan.graph.vertex(vertex).name,
+                    subtask,
+                    "finished" if did.ended else "running",
+                    records_in=did.records_in,
+                    records_out=did.records_out,
+                    watermark=did.watermark,
+                    watermark_lag_ms=_lag(did.watermark, now_ms),
+                    user=own,
+                    operators=did.metrics,
+                    vertex_id=vertex,
+                )
+            )
+        return JobMetrics(
+            name,
+            status,
+            elapsed_s,
+            records_in,
+            records_out,
+            tuple(subtasks),
+            restarts=restarts,
+            micro_batches=batches,
+            micro_batch_s=took_s,
+        )
+
+
+def _lag(watermark: int | None, now_ms: int) -> int | None:
+    return None if watermark is None or watermark >= MAX_WATERMARK else max(0, now_ms - watermark)

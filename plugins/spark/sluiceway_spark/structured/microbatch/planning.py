@@ -1,0 +1,97 @@
+"""Planning of micro-batches, in the driver: what each reader is to read in the next one."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sluiceway.checkpoint_storage import CheckpointStorage
+from sluiceway.clock import SystemClock
+from sluiceway.runtime.microbatch.planner import BatchPlanner
+from sluiceway.runtime.stepped import SteppedPlan
+from sluiceway.steps import SourceStep
+from sluiceway_spark.structured.microbatch.control_files import note_ended, read_due, stops
+from sluiceway_spark.structured.microbatch.source_spec import SourcePart, SourceStage, batch_files
+
+__all__ = ["SourcePlanning", "sources_read"]
+
+_LOOK_S: Final = 0.05
+"""So long a planner waits for its source before others are asked."""
+
+
+def sources_read(storage: CheckpointStorage, plan: SteppedPlan, run: str, batch: int) -> dict[int, int]:
+    """Return the number of records read in a batch by source vertex."""
+    return {
+        vertex: sum(
+            read.count
+            for reader in range(plan.graph.vertex(vertex).parallelism)
+            if (read := batch_files(storage, plan, vertex, run).read(batch, reader)) is not None
+        )
+        for vertex in plan.sources
+    }
+
+
+class SourcePlanning:
+    """Planner of the micro-batches of all sources, in the driver; of one run of the query."""
+
+    def __init__(self, stage: SourceStage, run: str) -> None:
+        self.plan, _, self._storage = stage.open()
+        self._run = run
+        self._wait_s = stage.limits.wait_s
+        self._clock = SystemClock()
+        self._is_first = True
+        self._planners: dict[int, BatchPlanner] = {}
+        for vertex in self.plan.sources:
+            head = self.plan.graph.vertex(vertex)
+            assert isinstance(head.head.step, SourceStep)
+            files = batch_files(self._storage, self.plan, vertex, run)
+            source = head.head.step.source
+            self._planners[vertex] = BatchPlanner(source, files, head.parallelism, limits=stage.limits)
+
+    def next(self, start: dict[str, Any]) -> dict[str, Any]:
+        """Return the offset after the next batch; the given one if there is no further batch."""
+        batch = int(start["batch"])
+        if all(planner.ended(batch) for planner in self._planners.values()):
+            note_ended(self._storage, self._run, batch)
+            return start
+        stopping = stops(self._storage)
+        if not stopping and not self._is_wanted(batch + 1):
+            return start
+        self._is_first = False
+        for planner in self._planners.values():
+            planner.plan(batch + 1, always=True, wait_s=0.0, stops=stopping)
+        return {"run": self._run, "batch": batch + 1}
+
+    def _is_wanted(self, batch: int) -> bool:
+        """Return whether there is work for a batch, waiting briefly for some.
+
+        The first of a query tells when subtasks will have something to do without any input, so it is always.
+        """
+        until = self._clock.monotonic() + self._wait_s
+        while not self._is_first:
+            for planner in self._planners.values():
+                if planner.plan(batch, tells_end=True, looks=True, wait_s=_LOOK_S) is not None:
+                    return True
+            due_ms = read_due(self._storage)
+            if due_ms is not None and due_ms <= self._clock.now_ms():
+                return True
+            if self._clock.monotonic() >= until:
+                return False
+        return True
+
+    def partitions(self, batch: int) -> list[SourcePart]:
+        """Return the part of each reader, those that have ended included."""
+        parts = []
+        for vertex, planner in self._planners.items():
+            works = {work.reader: work for work in planner.work(batch)}
+            parts += [SourcePart(vertex, r, self._run, works.get(r)) for r in range(planner.readers)]
+        return parts
+
+    def committed(self, batch: int) -> None:
+        """Spark has committed a batch."""
+        for planner in self._planners.values():
+            planner.committed(batch)
+
+    def close(self) -> None:
+        """Close the enumerators."""
+        for planner in self._planners.values():
+            planner.close()

@@ -1,0 +1,95 @@
+"""Reading of micro-batches, in Python workers: the rows of one subtask of a source."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import cloudpickle
+
+from sluiceway.clock import SystemClock, VirtualClock
+from sluiceway.connector import Reader, ReaderContext
+from sluiceway.engine import Services
+from sluiceway.runtime.microbatch.batch_log import BatchLog
+from sluiceway.runtime.microbatch.batch_reader import BatchReader, BatchWork, ReaderCache
+from sluiceway.runtime.microbatch.spooled_source import readable
+from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
+from sluiceway.steps import SourceStep
+from sluiceway_spark.structured.microbatch.metrics import did_since, told
+from sluiceway_spark.structured.microbatch.source_spec import SourcePart, SourceStage, batch_files
+from sluiceway_spark.structured.row_format import Row
+from sluiceway_spark.structured.stages.batch_tasks import pack_rows, sent
+
+__all__ = ["read_part"]
+
+_MANY: Final = 1 << 16
+_FULL: Final = 1 << 12
+
+# Readers that stay open between batches.
+_readers: Final = ReaderCache()
+
+
+def read_part(stage: SourceStage, part: SourcePart) -> Iterator[Row]:
+    """Yield the rows of one source subtask in one batch."""
+    try:
+        plan, services, storage = stage.open()
+        silent = {
+            (route.sender, route.target): Row(route.stage, route.target, route.sender, -1, b"")
+            for route in plan.routes_from(part.vertex, part.reader)
+        }
+        if part.work is not None:
+            files = batch_files(storage, plan, part.vertex, part.run)
+            for row in _run(plan, services, files, part.vertex, part.work):
+                silent.pop((row.sender, row.target), None)
+                yield row
+        yield from silent.values()
+    except Exception as error:
+        raise sent(error) from None
+
+
+def _run(plan: SteppedPlan, services: Services, files: BatchLog, vertex: int, work: BatchWork) -> Iterator[Row]:
+    before = files.read(work.batch - 1, work.reader) if work.batch > 1 else None
+    head = plan.graph.vertex(vertex).head.step
+    assert isinstance(head, SourceStep)
+    clock = VirtualClock(0)
+    clock.advance(work.time_ms - work.silent_ms)
+    source = readable(head.source, files)
+    # Splits that are not begun must not hold watermarks back: the chain hears of one when the reader gets it.
+    reader = BatchReader(source, work, files, cache=_readers, given=lambda splits: chain.add_splits(splits))
+
+    def create(context: ReaderContext) -> Reader[Any]:
+        return reader
+
+    chain = SteppedTask(
+        plan,
+        vertex,
+        work.reader,
+        state_backend=services.state_backend("memory"),
+        clock=clock,
+        services=services,
+        reader=create,
+        calls_clock=SystemClock(),
+    )
+    try:
+        restored, position = pickle.loads(before.payload) if before is not None else ((), None)
+        chain.open(restored, position)
+        clock.advance(work.silent_ms)  # and no further: who repeats the batch has the same time
+        while not chain.read(_MANY, lambda: reader.over or chain.waiting >= _MANY) and not reader.over:
+            yield from pack_rows(plan, chain.take(_FULL) or chain.take())
+        if not chain.ended:  # watermarks that are made now and then are made now
+            clock.advance(plan.settings.auto_watermark_interval_ms)
+            chain.read(1, _once())
+        chain.settle()
+        snapshots = chain.snapshot(work.batch)
+        rest = list(pack_rows(plan, chain.take()))
+        reader.finish(cloudpickle.dumps((snapshots, chain.position())))
+        yield from rest
+        yield told(plan, did_since(plan, chain, (0, 0)))
+    finally:
+        chain.close()
+
+
+def _once() -> Callable[[], bool]:
+    answers = iter([False])
+    return lambda: next(answers, True)

@@ -1,0 +1,77 @@
+"""Construction of the stages of Spark from the plan of a pipeline: of a batch job, and of a streaming query."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final
+
+from sluiceway.runtime.microbatch.batch_limits import BatchLimits
+from sluiceway.runtime.stepped import SteppedPlan
+from sluiceway_spark.structured.row_format import SCHEMA, together
+from sluiceway_spark.structured.stages.batch_tasks import level_task, source_task
+from sluiceway_spark.structured.stages.source_stage import source_rows
+from sluiceway_spark.structured.stages.stage_grouping import Pass
+from sluiceway_spark.structured.stages.stateful_stage import LevelProcessor
+
+__all__ = ["batch_rows", "stream_rows"]
+
+_AT_ONCE: Final = 2
+"""Partitions that Spark computes at a time when rows are taken one partition after the other."""
+
+
+def batch_rows(
+    session: Any, plan: SteppedPlan, shipped: bytes, dealt: bytes, passes: list[Pass], local: frozenset[int]
+) -> Any:
+    """Build the stages of a batch job, and return the DataFrame whose rows are for the driver.
+
+    Stages of the plan that are grouped run in one ``mapInArrow``; between two groups Spark shuffles by target.
+
+    Args:
+        session: of Spark.
+        plan: the job.
+        shipped: plan and services for Python workers, from ``batch_tasks.ship``.
+        dealt: pickled pairs of a target and its splits.
+        passes: the groups of stages, in their order.
+        local: ids of the vertices whose sinks run in the driver.
+    """
+    path = list(sys.path)
+    given = frozenset(t for t in plan.targets_of(plan.last_stage) if plan.who(t)[0] in local)
+    first, *others = passes
+    readers = session.range(0, first.parts, 1, first.parts)
+    rows = readers.mapInArrow(source_task(path, shipped, dealt, first.stages, given), SCHEMA)
+    for each in others:
+        targets = {t for stage in each.stages for t in plan.targets_of(stage)}
+        if targets <= given and _parts_before(passes, each) <= _AT_ONCE:
+            break  # nothing is left to do out there, and the driver takes them as they come
+        rows = together(rows, each.parts, each.parts)
+        if not targets <= given:
+            rows = rows.mapInArrow(level_task(path, shipped, each.stages, given), SCHEMA)
+    return rows
+
+
+def _parts_before(passes: list[Pass], each: Pass) -> int:
+    """Return the number of partitions of the rows that enter a group of stages."""
+    return passes[passes.index(each) - 1].parts
+
+
+def stream_rows(
+    session: Any, plan: SteppedPlan, run: str, shipped: bytes, location: str, limits: BatchLimits
+) -> Any:
+    """Build the stages of a streaming query up to the sinks, and return their streaming DataFrame.
+
+    The sources are one data source. Each later stage but the last is one ``transformWithState``, whose groups are
+    the targets of the plan. The last stage, of the sinks, runs in ``foreachBatch``.
+
+    Args:
+        session: of Spark, for this query alone.
+        plan: the job.
+        run: id of the run, by which Python workers tell the state of queries apart.
+        shipped: plan and services for Python workers, from ``batch_tasks.ship``.
+        location: path or URL of the directory of the run.
+        limits: of a micro-batch.
+    """
+    rows = source_rows(session, shipped, location, limits)
+    for stage in range(1, plan.last_stage):
+        processor = LevelProcessor(run, list(sys.path), shipped, stage)
+        rows = rows.groupBy("target").transformWithState(processor, SCHEMA, outputMode="append", timeMode="None")
+    return rows

@@ -1,0 +1,108 @@
+"""Stateful stage: subtasks as groups of ``transformWithState``, one call and few state calls per micro-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+# Before a query begins Spark starts a process that only asks a processor what state it has, and waits for that:
+# what does the work is imported when there is some.
+from sluiceway_spark.structured.row_format import Row
+
+try:
+    from pyspark.sql.streaming import StatefulProcessor
+except ImportError:  # the engine says what is missing before anything comes here
+    StatefulProcessor = object
+
+__all__ = ["NOW_MS", "LevelProcessor"]
+
+NOW_MS: Final = "sluiceway.now-ms"
+"""The local property of Spark's that says what time it is in a micro-batch."""
+
+
+class LevelProcessor(StatefulProcessor):  # type: ignore[misc]
+    """Processor that runs the subtasks of one stage; rows of later stages pass unchanged.
+
+    Args:
+        run: names the query and what its state goes by.
+        path: the driver's ``sys.path``, where executors may find us and the user's modules.
+        shipped: the plan.
+        stage: the stage.
+    """
+
+    def __init__(self, run: str, path: Sequence[str], shipped: bytes, stage: int) -> None:
+        self._run = run
+        self._path = path
+        self._shipped = shipped
+        self._stage = stage
+
+    def init(self, handle: Any) -> None:
+        """Open the state variables."""
+        self._kept = _InSpark(handle)
+        self._batch = _property("streaming.sql.batchId") or 0
+        self._now_ms = _property(NOW_MS)
+
+    # Spark calls these by name of parameter.
+    def handleInputRows(  # noqa: N802
+        self,
+        key: Any,
+        rows: Iterator[Any],
+        timerValues: Any,  # noqa: N803
+    ) -> Iterator[Any]:
+        """Process the rows of one target."""
+        from sluiceway_spark.structured.microbatch.worker import work
+        from sluiceway_spark.structured.stages.batch_tasks import sent
+
+        mine: list[Row] = []
+        later: list[Row] = []
+        for row in map(_OutRow._make, rows):
+            (mine if row.stage == self._stage else later).append(row)
+        try:
+            yield from later
+            if mine:
+                given = (self._run, int(key[0]), self._batch, self._now_ms)
+                yield from map(_OutRow._make, work(self._path, self._shipped, *given, mine, self._kept))
+        except Exception as error:
+            raise sent(error) from None
+
+    def close(self) -> None:
+        """Do nothing: subtasks stay for the next micro-batch."""
+
+
+class _OutRow(Row):
+    """Row in the form that Spark accepts."""
+
+    __slots__ = ()
+
+    def asDict(self, recursive: bool = False) -> dict[str, Any]:  # noqa: N802
+        return self._asdict()
+
+
+class _InSpark:
+    def __init__(self, handle: Any) -> None:
+        self._log = handle.getListState("log", "record binary")
+        self._token = handle.getValueState("token", "token string")
+
+    def token(self, *, is_there: bool) -> str | None:
+        found = self._token.get() if is_there or self._token.exists() else None
+        return None if found is None else str(found[0])
+
+    def set_token(self, token: str) -> None:
+        self._token.update((token,))
+
+    def records(self) -> list[bytes]:
+        return [bytes(row[0]) for row in self._log.get()]
+
+    def append(self, record: bytes) -> None:
+        self._log.appendValue((record,))
+
+    def replace(self, record: bytes) -> None:
+        self._log.put([(record,)])
+
+
+def _property(name: str) -> int | None:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    found = None if context is None else context.getLocalProperty(name)
+    return int(found) if found else None

@@ -1,0 +1,236 @@
+"""Cache of subtasks in a Python worker: restored from Spark's state store, kept for the next micro-batch."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from typing import Final, Protocol
+
+from sluiceway.clock import Clock, SystemClock
+from sluiceway.elements import MIN_WATERMARK
+from sluiceway.engine import Services
+from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
+from sluiceway.state.changelog import ChangelogStateBackend
+from sluiceway_spark.structured.microbatch.metrics import did_since, told
+from sluiceway_spark.structured.row_format import Row
+from sluiceway_spark.structured.state.state_log import LogWriter, saved
+
+__all__ = ["Cache", "Kept"]
+
+_REAL: Final = SystemClock()
+_STALE: Final = 8
+"""A subtask that was not here for so many micro-batches is at work in another process."""
+_UNUSED_S: Final = 600.0
+"""After that the query of another run is taken to be over."""
+
+
+class Kept(Protocol):
+    """State of one subtask in Spark's store; each call is a round trip to the JVM."""
+
+    def token(self, *, is_there: bool) -> str | None:
+        """What :meth:`set_token` was given last, in an attempt that has come to something.
+
+        Args:
+            is_there: whether there is one, as far as is known: Spark's log has a line for each that is not.
+        """
+
+    def set_token(self, token: str) -> None:
+        """Name the state that is there now."""
+
+    def records(self) -> list[bytes]:
+        """The log."""
+
+    def append(self, record: bytes) -> None:
+        """Add to the log."""
+
+    def replace(self, record: bytes) -> None:
+        """Begin the log anew."""
+
+
+@dataclass(slots=True)
+class _Live:
+    """Subtask in this process.
+
+    Attributes:
+        chain: itself.
+        backend: makes its state.
+        log: writes the log.
+        token: that of the state that it has.
+        batch: the last micro-batch that it has seen.
+        told: the last that it was told to be complete.
+        used: when it was used last, in monotonic seconds.
+        figures: records in and out that were told of.
+        watermark: that was told of.
+        due_ms: that was told of; 0: none was.
+    """
+
+    chain: SteppedTask
+    backend: ChangelogStateBackend
+    log: LogWriter
+    token: str | None
+    batch: int
+    told: int
+    used: float
+    figures: tuple[int, int] = (0, 0)
+    watermark: int = MIN_WATERMARK
+    due_ms: int | None = 0
+
+
+class Cache:
+    """Cache of the subtasks of this process.
+
+    Partitions move between processes, and attempts fail. So a subtask here is good only as long as its token is
+    the one that Spark's store has: a random one, for a number could come twice.
+
+    Args:
+        clock: processing time.
+        services: what plugins give; called once, when a subtask is made.
+    """
+
+    def __init__(self, clock: Clock, services: Callable[[], Services | None]) -> None:
+        self._clock = clock
+        self._services = services
+        self._live: dict[tuple[str, int], _Live] = {}
+        self._run = ""
+        self._batch = -1
+        self.misses = 0
+
+    def process(
+        self, run: str, plan: SteppedPlan, target: int, batch: int, rows: Iterable[Row], kept: Kept
+    ) -> Iterator[Row]:
+        """Process the rows of a micro-batch for a subtask.
+
+        Args:
+            run: the query's run.
+            plan: the job.
+            target: number of the subtask.
+            batch: number of the micro-batch.
+            rows: for this subtask, in any order.
+            kept: what Spark keeps of it.
+
+        Returns:
+            rows for later stages. All has been done when the first is there.
+
+        Raises:
+            Exception: what a user's function has raised, with notes.
+        """
+        self._sweep(run, batch)
+        live = self._find(run, plan, target, batch, kept)
+        try:
+            out = self._work(live, plan, target, batch, rows, kept)
+        except BaseException:
+            self._drop((run, target))
+            raise
+        return iter(out)
+
+    def close(self) -> None:
+        """Close all."""
+        for which in list(self._live):
+            self._drop(which)
+
+    # ---- inside -------------------------------------------------------------------------------------------
+
+    def _find(self, run: str, plan: SteppedPlan, target: int, batch: int, kept: Kept) -> _Live:
+        live = self._live.get((run, target))
+        token = kept.token(is_there=live is not None and live.token is not None)
+        if live is not None and live.token == token:
+            if live.told < live.batch < batch:
+                live.chain.completed(live.batch + 1)
+                live.told = live.batch
+            live.used = self._clock.monotonic()
+            return live
+        self._drop((run, target))
+        self.misses += 1
+        backend = ChangelogStateBackend(keep=False)
+        vertex, subtask = plan.who(target)
+        chain = SteppedTask(
+            plan,
+            vertex,
+            subtask,
+            state_backend=backend,
+            clock=self._clock,
+            services=self._services(),
+            calls_clock=_REAL,
+        )
+        records = [] if token is None else kept.records()
+        log = LogWriter([len(record) for record in records])
+        try:
+            if records:
+                found = saved(records)
+                log.begin_with(found)
+                chain.open(found.operators, found.position)
+                chain.take()  # what it has sent before the last micro-batch was over
+            else:
+                chain.open()
+        except BaseException:
+            with suppress(Exception):
+                chain.close()
+            raise
+        live = self._live[run, target] = _Live(
+            chain, backend, log, token, batch - 1, batch - 1, self._clock.monotonic()
+        )
+        return live
+
+    def _work(
+        self, live: _Live, plan: SteppedPlan, target: int, batch: int, rows: Iterable[Row], kept: Kept
+    ) -> Sequence[Row]:
+        chain = live.chain
+        if chain.ended:
+            live.batch = batch
+            return ()
+        ordered = sorted(rows, key=attrgetter("sender", "seq"))
+        for sender, some in groupby(ordered, key=attrgetter("sender")):
+            chain.feed(sender, (element for row in some for element in plan.unpack(sender, row.payload)))
+        if not chain.ended:
+            chain.settle()
+        out = [
+            Row(stage, to, sender, seq, plan.pack(sender, elements))
+            for stage, to, sender, seq, elements in chain.take()
+        ]
+        out += self._signs_of_life(plan, target, {row.target for row in out})
+        did = did_since(plan, chain, live.figures)
+        if did.records_in or (chain.watermark, did.due_ms) != (live.watermark, live.due_ms):
+            out.append(told(plan, did))
+            live.figures, live.watermark = (chain.records_in, chain.records_out), chain.watermark
+            live.due_ms = did.due_ms
+        self._keep(live, batch, kept)
+        live.batch = batch
+        return out
+
+    def _keep(self, live: _Live, batch: int, kept: Kept) -> None:
+        whole = live.backend.whole = live.log.wants_all
+        taken = live.chain.snapshot(batch + 1)
+        record = live.log.record(live.chain.position(), taken, whole=whole)
+        if record is None:
+            return
+        (kept.replace if whole else kept.append)(record)
+        token = uuid.uuid4().hex
+        kept.set_token(token)
+        live.token = token
+
+    def _signs_of_life(self, plan: SteppedPlan, target: int, reached: set[int]) -> Iterator[Row]:
+        """Yield empty rows, so that Spark calls every subtask in each micro-batch."""
+        vertex, subtask = plan.who(target)
+        parallelism = plan.graph.vertex(vertex).parallelism
+        for route in plan.routes_from(vertex, subtask):
+            if route.target % parallelism == subtask and route.target not in reached:
+                yield Row(route.stage, route.target, route.sender, 0, b"")
+
+    def _sweep(self, run: str, batch: int) -> None:
+        if (run, batch) == (self._run, self._batch):
+            return
+        self._run, self._batch = run, batch
+        long_ago = self._clock.monotonic() - _UNUSED_S
+        for which, live in list(self._live.items()):
+            if live.batch < batch - _STALE if which[0] == run else live.used < long_ago:
+                self._drop(which)
+
+    def _drop(self, which: tuple[str, int]) -> None:
+        live = self._live.pop(which, None)
+        if live is not None:
+            with suppress(Exception):  # it is at work elsewhere, or has failed already
+                live.chain.close()

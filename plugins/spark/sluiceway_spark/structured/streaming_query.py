@@ -1,0 +1,211 @@
+"""Query of Structured Streaming, from its start to its end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from sluiceway.engine import Services
+from sluiceway.errors import ConnectorError, JobCancelledError
+from sluiceway.runtime.microbatch.batch_limits import BatchLimits
+from sluiceway.runtime.microbatch.run_directory import Run
+from sluiceway.runtime.stepped import SteppedPlan
+from sluiceway_spark.structured.microbatch.control_files import write_due
+from sluiceway_spark.structured.microbatch.metrics import StreamFigures
+from sluiceway_spark.structured.stages.batch_tasks import ship
+from sluiceway_spark.structured.stages.driver_sinks import refuse_speculation
+from sluiceway_spark.structured.stages.sink_stage import SinkStage
+from sluiceway_spark.structured.stages.stage_builder import stream_rows
+from sluiceway_spark.structured.stages.stateful_stage import NOW_MS
+
+__all__ = ["STATE_PROVIDER", "StreamQuery", "for_spark"]
+
+LIMITS: Final = BatchLimits(records=500_000)
+"""How much a micro-batch is to be: its own price is most of a second, so that a backlog wants large ones."""
+
+_LOOK_S: Final = 0.1
+_COMMITTED_S: Final = 10.0
+_RETAINED: Final = 10
+"""So many micro-batches Spark can go back, of which it needs one."""
+STATE_PROVIDER: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+class StreamQuery:
+    """Runner of queries over the directory of one run.
+
+    Args:
+        session: for queries of this run alone.
+        plan: the job.
+        run: of the directory.
+        location: the directory, as a path or URL.
+        services: what plugins give.
+        slots: how many tasks run at a time.
+        interval_ms: from the beginning of a micro-batch to that of the next; 0: as soon as possible.
+        figures: told of each micro-batch.
+        cancelled: set when it is to stop at once.
+        pausing: set when it is to stop behind a micro-batch.
+    """
+
+    def __init__(
+        self,
+        session: Any,
+        plan: SteppedPlan,
+        run: Run,
+        location: str,
+        services: Services,
+        *,
+        slots: int,
+        interval_ms: int,
+        figures: StreamFigures,
+        cancelled: threading.Event,
+        pausing: threading.Event,
+    ) -> None:
+        self._session = session
+        self._plan = plan
+        self._described = run
+        self._location = location
+        self._services = services
+        self._slots = slots
+        self._interval_ms = interval_ms
+        self._figures = figures
+        self._cancelled = cancelled
+        self._pausing = pausing
+        self._shipped = ship(plan, services)
+        self._storage = services.checkpoint_storage(location)
+        self._noted_due_ms: int | None = 0  # of an earlier query, nobody knows what
+        self._ended = threading.Event()
+        self._paused = threading.Event()
+        self._problem: BaseException | None = None
+        for name, value in {
+            "spark.sql.shuffle.partitions": run.partitions,
+            "spark.sql.streaming.stateStore.providerClass": STATE_PROVIDER,
+            "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+            "spark.sql.streaming.minBatchesToRetain": _RETAINED,
+            "spark.sql.execution.arrow.maxRecordsPerBatch": 512,  # each row is many records
+        }.items():
+            session.conf.set(name, str(value))
+
+    def run(self) -> bool:
+        """Run a query until all input has ended and is written, or until it is to pause: then False.
+
+        Raises:
+            JobCancelledError: it was cancelled.
+            BaseException: what a function, a source or a sink has raised, with notes; Spark's own troubles.
+        """
+        self._problem = None
+        with _quiet():
+            return self._run()
+
+    def _run(self) -> bool:
+        refuse_speculation(self._session, self._plan)
+        sinks = SinkStage(
+            self._plan,
+            self._location,
+            services=self._services,
+            shipped=self._shipped,
+            slots=self._slots,
+            owner=self._described.id,
+        )
+        sinks.open()
+        try:
+            if sinks.ended:
+                return True
+            query = self._start(sinks)
+            try:
+                return self._wait(query, sinks)
+            finally:
+                sinks.cancel()
+                with suppress(Exception):  # it has ended, or Spark has
+                    query.stop()
+        finally:
+            sinks.close()
+
+    def _start(self, sinks: SinkStage) -> Any:
+        run = self._described
+        rows = stream_rows(self._session, self._plan, run.id, self._shipped, self._location, LIMITS)
+        writer = rows.writeStream.foreachBatch(lambda frame, batch: self._write(sinks, frame, batch))
+        writer = writer.option("checkpointLocation", f"{for_spark(self._location)}/spark")
+        writer = writer.trigger(processingTime=f"{self._interval_ms} milliseconds")
+        return writer.queryName(f"sluiceway: {run.job}").start()
+
+    def _write(self, sinks: SinkStage, frame: Any, batch: int) -> None:
+        """Write a micro-batch. Called in a thread of Spark."""
+        clock = self._services.clock
+        began = clock.monotonic()
+        try:
+            # This thread and that of the query in the JVM are one to Spark, so that its tasks know.
+            self._session.sparkContext.setLocalProperty(NOW_MS, str(sinks.time_of(batch)))
+            report = sinks.write(frame, batch)
+            self._figures.take(report, clock.monotonic() - began)
+            self._note_due()
+        except BaseException as error:
+            self._problem = error
+            raise
+        if report.ended:
+            self._ended.set()
+        elif self._pausing.is_set():
+            self._paused.set()
+
+    def _note_due(self) -> None:
+        """Note when work is due, before the next micro-batch is planned in another process."""
+        due_ms = self._figures.due_ms
+        if due_ms != self._noted_due_ms:
+            write_due(self._storage, due_ms)
+            self._noted_due_ms = due_ms
+
+    def _wait(self, query: Any, sinks: SinkStage) -> bool:
+        while not self._is_over(query):
+            if self._cancelled.is_set():
+                sinks.cancel()
+                query.stop()
+                raise JobCancelledError(f"job {self._described.job!r} was cancelled")
+            if self._ended.is_set():
+                self._see_committed(query, sinks)
+                return True
+            if self._paused.is_set():
+                self._see_committed(query, sinks)
+                return False
+            if self._pausing.is_set() and not all(map(query.status.get, ("isTriggerActive", "isDataAvailable"))):
+                return False  # between two micro-batches there is none to wait for
+        raise ConnectorError(f"Spark has ended the query of {self._described.job!r}: somebody has stopped it")
+
+    def _is_over(self, query: Any) -> bool:
+        try:
+            return bool(query.awaitTermination(_LOOK_S))
+        except Exception:
+            if self._problem is not None:
+                raise self._problem from self._problem.__cause__
+            raise
+
+    def _see_committed(self, query: Any, sinks: SinkStage) -> None:
+        """Wait until Spark has committed the last micro-batch as well."""
+        clock = self._services.clock
+        until = clock.monotonic() + _COMMITTED_S
+        while clock.monotonic() < until:
+            last = query.lastProgress
+            if not query.isActive or (last is not None and last["batchId"] >= (sinks.committed or 0)):
+                return
+            self._cancelled.wait(_LOOK_S)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Mute py4j, which logs exceptions that reach this program anyway."""
+    logger = logging.getLogger("py4j.clientserver")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def for_spark(location: str) -> str:
+    """Return a path or URL in the form that Hadoop reads."""
+    scheme, separator, rest = location.partition("://")
+    if not separator:
+        return f"file://{location}"
+    return f"s3a://{rest}" if scheme == "s3" else location

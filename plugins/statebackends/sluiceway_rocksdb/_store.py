@@ -1,0 +1,125 @@
+"""Store of one subtask: its database, the directory that holds it, and the tables in it."""
+
+from __future__ import annotations
+
+import secrets
+from threading import Lock
+from typing import Any
+
+from sluiceway.errors import StateError
+from sluiceway.state import BackendContext, StateMeta
+from sluiceway_rocksdb._database import Database
+from sluiceway_rocksdb._local_directories import Place, new_place
+from sluiceway_rocksdb._options import RocksDBOptions
+
+__all__ = ["SubtaskStore"]
+
+
+class SubtaskStore:
+    """The database of one subtask and the indices of its tables. Knows nothing of what is cached before it.
+
+    Args:
+        context: of the subtask.
+        options: of all databases.
+
+    Attributes:
+        context: of the subtask.
+        operator: uid, for messages.
+        key_groups: those that the subtask owns.
+        max_parallelism: number of all key groups.
+        options: of all databases.
+        adopted: by name, the identity in checkpoint storages of each file that came with a restored snapshot.
+        metas: the tables by index.
+    """
+
+    def __init__(self, context: BackendContext, options: RocksDBOptions) -> None:
+        self.context = context
+        self.options = options
+        self.operator = context.operator
+        self.key_groups = context.key_groups
+        self.max_parallelism = context.max_parallelism
+        self.adopted: dict[str, str] = {}
+        self.metas: list[StateMeta] = []
+        self._index: dict[str, int] = {}
+        self._id = secrets.token_hex(8)
+        self._place: Place | None = None
+        self._database: Database | None = None
+        self._opening = Lock()  # a snapshot may be the first to need the database, in a helper thread
+        self._closed = False
+
+    @property
+    def place(self) -> Place:
+        """The directory of the database, created on disk when the database is opened."""
+        if self._place is None:
+            self._place = new_place(self.options.directory, "database")
+        return self._place
+
+    @property
+    def is_open(self) -> bool:
+        """True once the database was opened; until then it has no rows unless files were adopted."""
+        return self._database is not None
+
+    @property
+    def database(self) -> Database:
+        """The database, opened on first use. Raises StateError once the store is closed."""
+        if self._database is None:
+            with self._opening:
+                if self._database is None:
+                    self.check_open()
+                    self._database = Database(self.place.path, self.options)
+        return self._database
+
+    def identity(self, name: str) -> str:
+        """Return the identity of a database file in checkpoint storages; empty if the file may still change."""
+        return self.adopted.get(name) or (f"{self._id}-{name}" if name.endswith(".sst") else "")
+
+    # -- tables --------------------------------------------------------------------------------------------------
+
+    def index_of(self, name: str) -> int | None:
+        """Return the index of a table; None if there is none of that name."""
+        return self._index.get(name)
+
+    def register(self, meta: StateMeta) -> int:
+        """Return the index of a table, a new one if there is none of that name.
+
+        Raises:
+            StateError: there is another table of that name.
+        """
+        index = self._index.get(meta.name)
+        if index is None:
+            index = self._index[meta.name] = len(self.metas)
+            self.metas.append(meta)
+        elif self.metas[index] != meta:
+            raise StateError(
+                f"the snapshots of operator {self.operator!r} disagree about state {meta.name!r}: one holds "
+                f"{self.metas[index]}, another {meta}"
+            )
+        return index
+
+    def foreign(self, state: str, key: Any, group: int) -> StateError:
+        """Return the error for a key of a key group that another subtask owns."""
+        start, end = self.key_groups
+        return StateError(
+            f"state {state!r} of operator {self.operator!r} holds key {key!r} of key group {group}, but "
+            f"subtask {self.context.subtask} owns the groups {start} to {end - 1}: a key selector must give the "
+            "same key for the same record every time"
+        )
+
+    # -- end -----------------------------------------------------------------------------------------------------
+
+    def check_open(self) -> None:
+        """Raise StateError once the store is closed."""
+        if self._closed:
+            raise StateError(f"the state of operator {self.operator!r} is closed")
+
+    def mark_closed(self) -> None:
+        """Refuse to open the database from now on."""
+        self._closed = True
+
+    def close(self) -> None:
+        """Close the database and remove its directory."""
+        self._closed = True
+        if self._database is not None:
+            self._database.close()
+        if self._place is not None:
+            self._place.remove()

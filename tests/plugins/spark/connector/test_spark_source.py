@@ -1,0 +1,284 @@
+"""What Apache Spark computes, as a source: with a real session on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import cloudpickle
+import msgspec
+import pytest
+
+import sluiceway as sw
+from sluiceway.errors import ConfigurationError, ConnectorError
+from sluiceway.testing.conformance.source import SourceConformance
+from sluiceway.testing.drivers import SourceDriver, drive_source
+
+pyspark = pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
+pa = pytest.importorskip("pyarrow")
+
+from sluiceway_spark import SparkSource  # noqa: E402 - where there is no Spark, this says so in another way
+
+pytestmark = pytest.mark.spark
+
+
+@dataclass
+class Word:
+    id: int
+    word: str
+
+
+class Pair(NamedTuple):
+    id: int
+    word: str
+
+
+class Half(msgspec.Struct):
+    word: str
+    number: int = 7
+
+
+def words(session: Any) -> Any:
+    return session.range(0, 100, 1, 4).selectExpr("id", "concat('w', id % 10) AS word")
+
+
+def of_session(make: Any, **options: Any) -> SparkSource:
+    return SparkSource.query(make, **options)
+
+
+EXPECTED = [{"id": n, "word": f"w{n % 10}"} for n in range(100)]
+
+
+@pytest.mark.usefixtures("spark")
+class TestConformance(SourceConformance):
+    ordered = False
+    max_positions = 5
+
+    @pytest.fixture(autouse=True)
+    def _staging(self, tmp_path: Path) -> None:
+        self.staging = str(tmp_path)
+
+    def make_source(self) -> SparkSource:
+        return of_session(words, staging=self.staging)
+
+    def expected(self) -> list[Any]:
+        return EXPECTED
+
+
+@pytest.mark.usefixtures("spark")
+class TestConformanceOfBatches(SourceConformance):
+    ordered = False
+    max_positions = 5
+    limit_factor = 7
+
+    @pytest.fixture(autouse=True)
+    def _staging(self, tmp_path: Path) -> None:
+        self.staging = str(tmp_path)
+
+    def make_source(self) -> SparkSource:
+        return of_session(words, records="arrow", staging=self.staging)
+
+    def expected(self) -> list[Any]:
+        # Batches of 7 rows, of 4 partitions with 25.
+        rows = [EXPECTED[p * 25 + b : p * 25 + min(b + 7, 25)] for p in range(4) for b in range(0, 25, 7)]
+        return [pa.RecordBatch.from_pylist(some) for some in rows]
+
+    def identity(self, record: Any) -> Any:
+        return repr(record.to_pylist())
+
+
+def sorted_rows(records: list[Any]) -> list[Any]:
+    return sorted(records, key=lambda r: r["id"] if isinstance(r, dict) else r)
+
+
+def test_rows_become_what_was_asked_for(spark: Any) -> None:
+    assert sorted_rows(drive_source(of_session(words))) == EXPECTED
+    assert sorted(drive_source(of_session(words, records=tuple)))[:2] == [(0, "w0"), (1, "w1")]
+    assert sorted(drive_source(of_session(words, records=Pair)))[3] == Pair(3, "w3")
+    found = drive_source(of_session(words, records=Word))
+    assert sorted(found, key=lambda w: w.id)[99] == Word(99, "w9")
+    halves = drive_source(of_session(words, records=Half))
+    assert (len(halves), {h.number for h in halves}) == (100, {7})
+
+
+def test_values_of_all_kinds_and_none_come_as_python_has_them(spark: Any) -> None:
+    def make(session: Any) -> Any:
+        return session.sql(
+            "SELECT 1 AS a, CAST(NULL AS INT) AS b, 1.5D AS c, true AS d, X'00ff' AS e, DATE'2026-01-02' AS f, "
+            "array(1, 2) AS g, named_struct('x', 1) AS h, map('k', 2) AS i, CAST(2.50 AS DECIMAL(5, 2)) AS j"
+        )
+
+    [row] = drive_source(of_session(make))
+    assert {name: str(value) for name, value in row.items()} == {
+        "a": "1",
+        "b": "None",
+        "c": "1.5",
+        "d": "True",
+        "e": str(b"\x00\xff"),
+        "f": "2026-01-02",
+        "g": "[1, 2]",
+        "h": "{'x': 1}",
+        "i": "[('k', 2)]",
+        "j": "2.50",
+    }
+
+
+def test_dataframes_tables_statements_and_paths_are_read(spark: Any, tmp_path: Path) -> None:
+    words(spark).write.saveAsTable("words_of_ours")
+    words(spark).write.csv(str(tmp_path / "csv"), header=True)
+    words(spark).createOrReplaceTempView("words_in_view")
+    sources = [
+        SparkSource.dataframe(words(spark)),
+        SparkSource.table("words_of_ours"),
+        SparkSource.sql("SELECT * FROM words_in_view WHERE id >= 0"),
+        SparkSource.of(table="words_in_view"),
+    ]
+    for source in sources:
+        assert sorted_rows(drive_source(source)) == EXPECTED
+    from_csv = drive_source(SparkSource.path(str(tmp_path / "csv"), "csv", reader_options={"header": True}))
+    assert sorted(from_csv, key=lambda r: int(r["id"]))[11] == {"id": "11", "word": "w1"}
+
+
+def test_a_pipeline_counts_what_spark_has_made(spark: Any) -> None:
+    flow = sw.Pipeline("counts")
+    counts = flow.source(of_session(words, records=Word)).key_by(lambda w: w.word).count()
+    result: dict[str, int] = {}
+    with counts.execute_and_collect(parallelism=2) as rows:
+        for word, count in rows:
+            result[word] = max(count, result.get(word, 0))
+    assert result == {f"w{n}": 10 for n in range(10)}
+
+
+def test_worker_processes_read_too(spark: Any) -> None:
+    flow = sw.Pipeline("counts")
+    counts = flow.source(of_session(words, records=tuple)).key_by(lambda w: w[1]).count()
+    result: dict[str, int] = {}
+    with counts.execute_and_collect(workers=2) as rows:
+        for word, count in rows:
+            result[word] = max(count, result.get(word, 0))
+    assert result == {f"w{n}": 10 for n in range(10)}
+
+
+def test_nothing_is_computed_again_for_a_restore(spark: Any, tmp_path: Path) -> None:
+    # Rows that are new each time they are computed.
+    def make(session: Any) -> Any:
+        return session.range(0, 60, 1, 3).selectExpr("id", "uuid() AS unlike").repartition(3)
+
+    source = of_session(make, staging=str(tmp_path))
+    with SourceDriver(source, limit=5) as driver:
+        before, at = list(driver.run(most=20)), driver.snapshot()
+    with SourceDriver(source, limit=5, restored=at) as again:
+        rest = again.run()
+    assert len(before) + len(rest) == 60
+    assert {r["id"] for r in (*before, *rest)} == set(range(60))
+    [run] = tmp_path.iterdir()  # both used the same
+    assert run.name.startswith("staged-")
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (words, True),
+        (lambda s: s.read.parquet("words.parquet").where("id > 3"), True),
+        (lambda s: words(s).repartition(3), False),
+        (lambda s: words(s).orderBy("word"), False),
+        (lambda s: s.range(9).selectExpr("id", "rand() AS r"), False),
+        (lambda s: words(s).mapInArrow(lambda batches: batches, "id long, word string"), False),
+    ],
+)
+def test_what_reading_again_would_give_the_same_is_given_early(
+    spark: Any, make: Any, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sluiceway_spark.connector.dataframes import fingerprint_of, is_repeatable
+
+    (tmp_path / "run").mkdir()
+    path = tmp_path / "run" / "words.parquet"
+    words(spark).write.parquet(str(path))
+    reader = type(spark.read)
+    parquet = reader.parquet
+    monkeypatch.setattr(reader, "parquet", lambda self, name: parquet(self, str(tmp_path / "run" / name)))
+    frame = make(spark)
+    assert is_repeatable(frame) is expected
+    assert fingerprint_of(frame) == fingerprint_of(make(spark))
+
+
+def test_a_table_that_has_changed_is_not_gone_on_with(spark: Any, tmp_path: Path) -> None:
+    table = str(tmp_path / "table")
+    words(spark).write.parquet(table)
+    source = SparkSource.path(table, staging=str(tmp_path / "staging"))
+    with SourceDriver(source, limit=5) as driver:
+        taken = len(driver.run(most=20))
+        driver.enumerator._complete = False  # type: ignore[attr-defined] - as it is while Spark computes
+        at = driver.snapshot()
+    with SourceDriver(source, restored=at) as again:
+        assert len(again.run()) == 100 - taken
+    words(spark).write.mode("append").parquet(table)
+    with SourceDriver(source, restored=at) as again:  # noqa: SIM117 - it is this that must raise
+        with pytest.raises(ConnectorError, match="has changed since the checkpoint"):
+            again.run()
+
+
+def test_what_is_staged_and_gone_is_said(spark: Any, tmp_path: Path) -> None:
+    source = of_session(words, staging=str(tmp_path / "a"))
+    with SourceDriver(source, limit=5) as driver:
+        driver.run(most=20)
+        at = driver.snapshot()
+    (tmp_path / "a").rename(tmp_path / "b")
+    with pytest.raises(ConnectorError, match=r"is gone: a job that is to go on .* needs staging="):
+        SourceDriver(source, restored=at)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda s: s.table("nowhere"), r"cannot read the query .*: .*nowhere.* cannot be found"),
+        (lambda s: s.range(3).selectExpr("assert_true(id < 2) AS x"), r"Spark cannot compute the query"),
+        (
+            lambda s: s.read.format("delta").load("orders"),
+            r"source: delta.* The session has to have the package of this format from its start, by spark.jars",
+        ),
+    ],
+)
+def test_what_spark_says_is_told_without_its_stack(spark: Any, make: Any, message: str) -> None:
+    with pytest.raises(ConnectorError, match=message) as caught:
+        drive_source(of_session(make))
+    assert "\tat " not in str(caught.value)
+
+
+def test_rows_that_do_not_fit_their_type_are_told(spark: Any) -> None:
+    def make(session: Any) -> Any:
+        return session.sql("SELECT 'x' AS id, 'y' AS word")
+
+    with pytest.raises(ConnectorError, match=r"a row of the query make is no Word: Expected `int`, got `str`"):
+        drive_source(of_session(make, records=Word))
+    with pytest.raises(ConnectorError, match=r"has no column 'word' for Word; it has 'id'"):
+        drive_source(of_session(lambda s: s.range(3), records=Word))
+
+
+def test_a_dataframe_stays_in_its_process(spark: Any) -> None:
+    from sluiceway_spark.connector import dataframes
+
+    pickled = cloudpickle.dumps(SparkSource.dataframe(spark.range(3)))
+    dataframes._given.clear()
+    with pytest.raises(ConnectorError, match=r"in another process .* give SparkSource.query a function"):
+        drive_source(cloudpickle.loads(pickled))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: SparkSource("words"), r"is made by SparkSource.dataframe, .query, .sql, .table or .path"),
+        (lambda: SparkSource.dataframe("words"), r"takes a DataFrame of Spark's, not 'words'"),
+        (lambda: SparkSource.query("words"), r"takes a function of a session, not 'words'"),
+        (lambda: SparkSource.table(""), r"SparkSource.table takes a text"),
+        (lambda: SparkSource.table("t", records=int), r"records=<class 'int'> must be dict, tuple, 'arrow'"),
+        (lambda: SparkSource.table("t", staging="s3://b/x"), r"staging='s3://b/x' must be a directory"),
+        (lambda: SparkSource.table("t", conf={"ui": 1}), r"conf=: 'ui' is no setting of Spark's"),
+        (lambda: SparkSource.table("t", master="local", remote="sc://x"), r"do not go together"),
+        (lambda: SparkSource.of(table="t", sql="SELECT 1"), r"takes one of table=, sql= and path="),
+    ],
+)
+def test_arguments_that_cannot_be_used_are_told(make: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        make()

@@ -1,0 +1,232 @@
+"""Options and columns of reading our sources from plain PySpark: what needs no Spark."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from sluiceway.connector.lib.collection import CollectionSource
+from sluiceway.connector.lib.generator import GeneratorSource
+from sluiceway.elements import Batch
+from sluiceway.errors import ConfigurationError, ConnectorError
+from sluiceway_files import FilesSource
+from sluiceway_spark.datasource.read_options import SourceTold
+from sluiceway_spark.datasource.records_to_rows import Tables, arrow_schema_of
+
+pa = pytest.importorskip("pyarrow")
+
+UTC = pa.timestamp("us", "UTC")
+
+
+@dataclass
+class Click:
+    user: str
+    at: dt.datetime
+    price: Decimal | None
+    tags: list[str]
+
+
+class Pair(NamedTuple):
+    word: str
+    count: int
+
+
+class Half(msgspec.Struct):
+    word: str
+    share: float = 0.5
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns"),
+    [
+        (str, {"value": pa.string()}),
+        (int, {"value": pa.int64()}),
+        (float, {"value": pa.float64()}),
+        (bool, {"value": pa.bool_()}),
+        (bytes, {"value": pa.binary()}),
+        (dt.datetime, {"value": UTC}),
+        (Decimal, {"value": pa.decimal128(38, 18)}),
+        (str | None, {"value": pa.string()}),
+        (list[int], {"value": pa.list_(pa.int64())}),
+        (tuple[str, int], {"_1": pa.string(), "_2": pa.int64()}),
+        (Pair, {"word": pa.string(), "count": pa.int64()}),
+        (Half, {"word": pa.string(), "share": pa.float64()}),
+        (
+            Click,
+            {"user": pa.string(), "at": UTC, "price": pa.decimal128(38, 18), "tags": pa.list_(pa.string())},
+        ),
+    ],
+)
+def test_columns_are_told_by_the_type_of_records(kind: Any, columns: Mapping[str, Any]) -> None:
+    assert arrow_schema_of(kind, None, "source x") == pa.schema(list(columns.items()))
+    assert arrow_schema_of(kind, "when", "source x") == pa.schema([*columns.items(), ("when", UTC)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (None, "does not say what its records are"),
+        (dict, "says that its records are dict"),
+        (dict[str, int], "says that its records are dict"),
+        (Any, "says that its records are Any"),
+    ],
+)
+def test_types_that_do_not_tell_columns_need_a_schema(kind: Any, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"source x {said}.*say them with .schema"):
+        arrow_schema_of(kind, None, "source x")
+
+
+def test_the_column_for_event_times_has_a_name_of_its_own() -> None:
+    with pytest.raises(ConfigurationError, match="option timestamp='Word': source x has a column of that name"):
+        arrow_schema_of(Pair, "Word", "source x")
+
+
+def table(kind: Any, records: Any, schema: Any = None, timestamp: str | None = None) -> Any:
+    schema = schema or arrow_schema_of(kind, timestamp, "source x")
+    made = Tables(schema, kind, timestamp, "source x").of(records)
+    assert made.schema == schema
+    return made.to_pylist()
+
+
+def test_records_become_rows() -> None:
+    at = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
+    assert table(str, ["a", "b"]) == [{"value": "a"}, {"value": "b"}]
+    assert table(str | None, ["a", None]) == [{"value": "a"}, {"value": None}]
+    assert table(Pair, [Pair("a", 1)]) == [{"word": "a", "count": 1}]
+    assert table(tuple[str, int], [("a", 1)]) == [{"_1": "a", "_2": 1}]
+    assert table(Click, [Click("u", at, None, ["x"])]) == [{"user": "u", "at": at, "price": None, "tags": ["x"]}]
+
+
+def test_event_times_have_a_column() -> None:
+    at = dt.datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=dt.UTC)
+    stamp = int(at.timestamp() * 1000)
+    schema = pa.schema([("when", UTC), ("value", pa.int64())])
+    assert table(int, Batch([7], [stamp]), schema, "when") == [{"when": at, "value": 7}]
+    assert table(int, Batch([7]), timestamp="when") == [{"value": 7, "when": None}]
+
+
+def test_records_without_a_type_go_by_the_schema_that_is_given() -> None:
+    words = pa.schema([("word", pa.string()), ("count", pa.int32())])
+    assert table(None, [{"word": "a", "count": 1}, {"word": "b"}], words) == [
+        {"word": "a", "count": 1},
+        {"word": "b", "count": None},
+    ]
+    assert table(None, ["a"], pa.schema([("word", pa.string())])) == [{"word": "a"}]
+    assert table(None, [{"word": "a"}], pa.schema([("word", pa.string())])) == [{"word": "a"}]
+
+
+def test_a_record_that_does_not_fit_is_shown() -> None:
+    with pytest.raises(ConnectorError, match="source x: column 'value' is int64, which 'b' is not"):
+        table(int, [1, "b"])
+    with pytest.raises(ConnectorError, match="source x: column 'count' is int64, which 'many' is not, of Pair"):
+        table(Pair, [Pair("a", 1), Pair("a", "many")])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "fields", "message"),
+    [
+        ("when", {"value": pa.int64()}, "option timestamp='when' is none of the columns value"),
+        ("value", {"value": pa.int64(), "b": UTC}, "option timestamp='value': the column is int64, not timestamp"),
+        ("value", {"value": UTC}, "there is no column for the records"),
+    ],
+)
+def test_a_schema_that_does_not_go_with_the_options(timestamp: str, fields: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Tables(pa.schema(list(fields.items())), int, timestamp, "source x")
+
+
+# -- options ------------------------------------------------------------------------------------------------
+
+
+def endless() -> GeneratorSource[int]:
+    return GeneratorSource()
+
+
+def numbers(count: int = 10) -> CollectionSource[int]:
+    return CollectionSource(range(count))
+
+
+HERE = "sluiceway_files:FilesSource"
+
+
+def told(**options: str) -> SourceTold:
+    return SourceTold.of({name.replace("__", "."): value for name, value in options.items()}, 4)
+
+
+@pytest.fixture(autouse=True)
+def _module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have this module found by a name, as Spark's Python processes would."""
+    import sys
+
+    monkeypatch.setitem(sys.modules, "sources_of_a_test", sys.modules[__name__])
+
+
+def test_a_function_makes_the_source() -> None:
+    made = told(source="sources_of_a_test:numbers", source__count="7", maxRecords="5", maxWait="0.25")
+    assert repr(made.source) == "CollectionSource(7 elements)"
+    assert made.readers == 4
+    assert (made.limits.records, made.limits.wait_s) == (5, 0.25)
+
+
+def test_a_connector_is_known_by_its_name(tmp_path: Path) -> None:
+    made = told(source="files", source__paths=str(tmp_path), source__format="text", parallelism="3")
+    assert isinstance(made.source, FilesSource)
+    assert made.readers == 3
+
+
+def test_there_are_no_more_readers_than_the_source_has() -> None:
+    made = told(source="socket", source__host="127.0.0.1", source__port="9")
+    assert made.readers == 1
+    with pytest.raises(ConfigurationError, match=r"option parallelism=2: source \w+ has at most 1 readers"):
+        told(source="socket", source__host="127.0.0.1", source__port="9", parallelism="2")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "option source says what to read"),
+        ({"source": "nothing_of_the_kind:x"}, "nothing_of_the_kind"),
+        ({"source": "sources_of_a_test:nobody"}, "has no 'nobody'"),
+        ({"source": "sources_of_a_test:HERE"}, "no function that makes one"),
+        ({"source": "sources_of_a_test:told"}, "option source says what to read"),
+        ({"source": "sources_of_a_test:numbers", "source__size": "7"}, "size"),
+        (
+            {"source": "sources_of_a_test:numbers", "postions": "x"},
+            "no option 'postions' .* did you mean positions?",
+        ),
+        ({"source": "sources_of_a_test:numbers", "path": "x"}, r"call load\(\) without a path, and give 'x' to"),
+        ({"source": "sources_of_a_test:numbers", "parallelism": "0"}, "option parallelism='0' must be a whole"),
+        (
+            {"source": "sources_of_a_test:numbers", "maxRecords": "many"},
+            "option maxRecords='many' must be a whole",
+        ),
+        ({"source": "sources_of_a_test:numbers", "maxTime": "-1"}, "option maxTime='-1' must be a number of sec"),
+    ],
+)
+def test_options_that_cannot_be_used(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        told(**options)
+
+
+def test_what_does_not_end_is_a_stream() -> None:
+    options = {"source": "sources_of_a_test:endless"}
+    with pytest.raises(ConfigurationError, match=r"does not end: read it with spark\.readStream"):
+        told(**options).check_batch(options)
+    options = {"source": "sources_of_a_test:numbers", "maxTime": "3"}
+    with pytest.raises(ConfigurationError, match=r"option maxTime is for spark\.readStream"):
+        told(**options).check_batch(options)
+
+
+def test_a_stream_has_a_place_for_its_positions(tmp_path: Path) -> None:
+    made = told(source="sources_of_a_test:numbers", positions=str(tmp_path / "p"))
+    assert made.place() == str(tmp_path / "p")
+    assert told(source="sources_of_a_test:numbers", positions="s3://b/p").place() == "s3://b/p"
+    with pytest.raises(ConfigurationError, match="option positions is missing: a directory or URL"):
+        told(source="sources_of_a_test:numbers").place()

@@ -1,0 +1,181 @@
+"""Workers of ours on a cluster of Spark's: a master and two workers on loopback, and what becomes of kills."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from patience import PATIENT_S
+
+from sluiceway.testing.exactly_once import NumberFiles
+
+pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+
+EXAMPLE = Path(__file__).parents[4] / "examples" / "wordcount_files.py"
+HOSTED = ("--engine", "spark", "--hosted", "--workers", "2")
+MICRO = ("--engine", "spark")
+
+NUMBERS = """
+import sys
+import sluiceway as sw
+from helper import keyed
+from sluiceway.testing.exactly_once import KeySequence, NumberFiles
+
+flow = sw.Pipeline("numbers")
+numbers = flow.generate(count={count}, rate=1500).uid("numbers")
+keyed(numbers).map(KeySequence(10)).uid("sequence").sink(NumberFiles({out!r})).uid("files")
+"""
+HELPER = "def keyed(numbers): return numbers.key_by(lambda n: n % 10)\n"
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> Path:
+    """A pipeline in a file, with a module beside it."""
+    (tmp_path / "helper.py").write_text(HELPER)
+    flow = tmp_path / "numbers_flow.py"
+    flow.write_text(NUMBERS.format(count=30_000, out=str(tmp_path / "out")))
+    return flow
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(spark_cluster: Any, until: Any) -> Iterator[None]:
+    """Executors and workers of ours go with the job, a moment later; directories are looked at anyway."""
+    yield
+    until(lambda: not (spark_cluster.workers() or spark_cluster.executors()), "end of the executors", 60)
+
+
+@contextmanager
+def running(
+    cluster: Any, *arguments: str, cwd: Path, engine: Sequence[str] = HOSTED
+) -> Iterator[subprocess.Popen[str]]:
+    """``sluiceway run ...`` on the cluster, in a process group of its own."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sluiceway", "run", *engine, *arguments],
+        cwd=cwd,
+        env=cluster.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def run(cluster: Any, *arguments: str, cwd: Path) -> tuple[int, str, str]:
+    with running(cluster, *arguments, cwd=cwd) as process:
+        out, err = process.communicate(timeout=PATIENT_S)
+        return process.returncode, out, err
+
+
+def complete(place: Path) -> bool:
+    """Whether a checkpoint is there; others come and go meanwhile."""
+    return any("metadata.json" in files for _, _, files in os.walk(place))
+
+
+def test_the_example_gives_the_same_totals(spark_cluster: Any, tmp_path: Path) -> None:
+    (tmp_path / "hamlet.txt").write_text("To be, or not to be,\nthat is the question\n" * 100)
+    (tmp_path / "other.txt").write_text("to be is to do\n" * 100)
+    files = [str(tmp_path / name) for name in ("hamlet.txt", "other.txt")]
+    for where, options in (("local", []), ("spark", HOSTED)):
+        done = subprocess.run(
+            [sys.executable, "-m", "sluiceway", "run", *options, str(EXAMPLE), str(tmp_path / where), *files],
+            env=spark_cluster.environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENT_S,
+        )
+        assert done.returncode == 0, done.stderr
+    local, spark = (
+        sorted(line for file in (tmp_path / where).iterdir() for line in file.read_text().splitlines())
+        for where in ("local", "spark")
+    )
+    assert local == spark
+    assert "be 300" in local
+
+
+@pytest.mark.parametrize("victim", ["executor", "worker"])
+def test_what_is_killed_loses_and_doubles_nothing(
+    spark_cluster: Any, numbers: Path, tmp_path: Path, until: Any, victim: str
+) -> None:
+    kept = tmp_path / "kept"
+    options = ("--checkpoint-interval", "200ms", "--checkpoints", str(kept), "--restart", "fixed-delay:9:100ms")
+    with running(spark_cluster, *options, str(numbers), cwd=tmp_path) as process:
+        until(lambda: complete(kept) or process.poll() is not None, "checkpoint")
+        pids = spark_cluster.executors() if victim == "executor" else spark_cluster.workers()
+        assert len(pids) == 2
+        os.kill(pids[0], signal.SIGKILL)
+        _, err = process.communicate(timeout=PATIENT_S)
+    assert process.returncode == 0, err
+    report = NumberFiles(tmp_path / "out").report(30_000)
+    assert (report.received, report.lost, report.duplicates) == (30_000, 0, 0), report
+    assert "begin anew" in err
+
+
+def test_micro_batches_get_over_the_loss_of_an_executor(
+    spark_cluster: Any, numbers: Path, tmp_path: Path, until: Any
+) -> None:
+    """Spark tries the tasks of the micro-batch again, on the one that is left and on a new one."""
+    kept = tmp_path / "kept"
+    options = ("--checkpoints", str(kept), "--max-parallelism", "4", "--restart", "none")
+    with running(spark_cluster, *options, str(numbers), cwd=tmp_path, engine=MICRO) as process:
+        until(lambda: any(kept.glob("*/commits/0")) or process.poll() is not None, "micro-batch", 300)
+        pids = spark_cluster.executors()
+        if pids:
+            os.kill(pids[0], signal.SIGKILL)
+        _, err = process.communicate(timeout=PATIENT_S)
+    assert process.returncode == 0, err
+    assert len(pids) == 2
+    report = NumberFiles(tmp_path / "out").report(30_000)
+    assert (report.received, report.lost, report.duplicates) == (30_000, 0, 0), report
+    assert len(list(kept.glob("*/commits/*"))) > 1
+
+
+def test_another_driver_goes_on_where_one_was_killed(
+    spark_cluster: Any, numbers: Path, tmp_path: Path, until: Any
+) -> None:
+    kept = tmp_path / "kept"
+    options = ("--checkpoint-interval", "200ms", "--checkpoints", str(kept))
+    with running(spark_cluster, *options, str(numbers), cwd=tmp_path) as process:
+        until(lambda: complete(kept) or process.poll() is not None, "checkpoint")
+        assert len(spark_cluster.workers()) == 2
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    until(lambda: not (spark_cluster.workers() or spark_cluster.executors()), "end of what it has left", 60)
+    code, _, err = run(spark_cluster, *options, "--from", str(kept), str(numbers), cwd=tmp_path)
+    assert code == 0, err
+    report = NumberFiles(tmp_path / "out").report(30_000)
+    assert (report.received, report.lost, report.duplicates) == (30_000, 0, 0), report
+
+
+def test_ctrl_c_leaves_nothing_behind(spark_cluster: Any, numbers: Path, tmp_path: Path, until: Any) -> None:
+    with running(spark_cluster, str(numbers), cwd=tmp_path) as process:
+        until(lambda: len(spark_cluster.workers()) == 2 or process.poll() is not None, "workers")
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENT_S)
+    assert process.returncode == 130, err
+    assert "cancelling" in err
+    assert "Traceback" not in err
+    until(lambda: not spark_cluster.workers(), "end of the workers", 20)
+    until(lambda: not spark_cluster.executors(), "end of the executors", 60)
+
+
+def test_too_many_workers_for_the_slots_are_told_of(spark_cluster: Any, numbers: Path, tmp_path: Path) -> None:
+    code, _, err = run(spark_cluster, "--workers", "5", "-p", "5", str(numbers), cwd=tmp_path)
+    assert code == 1
+    assert "5 workers take 5 task slots of Spark's at a time, and spark://127.0.0.1:" in err
+    assert " has 2 after 2" in err
+    assert "ask for fewer with --workers, or give Spark more or larger executors" in err

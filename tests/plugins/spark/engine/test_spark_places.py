@@ -1,0 +1,201 @@
+"""Where workers find their places on Spark, and what is said where they find none: without Spark itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sluiceway.errors import ConfigurationError, NoResourceAvailableError
+from sluiceway_spark.hosted import task_slots
+from sluiceway_spark.hosted.shared_storage import SharedPlaces, unseen
+from sluiceway_spark.hosted.task_slots import check_session, wait_for_slots
+from sluiceway_spark.hosted.worker_supervisor import ENDED, WorkerEndedError, supervise, task_of
+from sluiceway_spark.session import configuration
+from sluiceway_spark.session.configuration import configured_master
+
+# ---- shared directories ------------------------------------------------------------------------------------
+
+
+def test_workers_see_what_the_job_manager_sees(tmp_path: Path) -> None:
+    began = tmp_path / "before"
+    began.mkdir()
+    places = SharedPlaces(str(tmp_path / "kept"), str(began))
+    places.mark()
+    assert len(places.seen) == 2
+    assert unseen(places.seen) is None
+    places.unmark()
+    assert list((tmp_path / "kept").iterdir()) == []
+    assert unseen(places.seen) == str(tmp_path / "kept")
+
+
+def test_a_directory_of_the_same_name_is_not_the_same(tmp_path: Path) -> None:
+    places = SharedPlaces(f"file://{tmp_path}/kept", None)
+    places.mark()
+    for file in (tmp_path / "kept").iterdir():
+        file.unlink()  # as on another machine
+    assert unseen(places.seen) == str(tmp_path / "kept")
+
+
+def test_places_that_are_no_directories_are_everybodys() -> None:
+    places = SharedPlaces("s3://bucket/kept", "hdfs://there/before")
+    places.mark()
+    assert places.seen == []
+
+
+def test_marks_of_drivers_that_were_killed_go(tmp_path: Path) -> None:
+    old, young, other = (tmp_path / name for name in (".sluiceway-seen-1", ".sluiceway-seen-2", "old"))
+    for file in (old, young, other):
+        file.touch()
+    for file in (old, other):
+        os.utime(file, (0, 0))
+    places = SharedPlaces(str(tmp_path), None)
+    places.mark()
+    assert not old.exists()
+    assert young.exists()
+    assert other.exists()
+
+
+def told(error: BaseException) -> Any:
+    return json.loads(re.findall(ENDED, str(error))[0])
+
+
+def test_a_worker_that_does_not_see_the_checkpoints_does_not_start(tmp_path: Path) -> None:
+    with pytest.raises(WorkerEndedError) as caught:
+        supervise({"name": "worker-1"}, [str(tmp_path / "kept" / ".sluiceway-seen-1")], 1.0)
+    said = told(caught.value)
+    assert said["hopeless"] is True
+    assert f"{tmp_path}/kept is not there what it is for the job manager" in said["how"]
+    assert "shared storage, or a URL as of S3 or HDFS" in said["how"]
+
+
+def test_a_python_without_sluiceway_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = task_of([])
+    monkeypatch.setitem(sys.modules, "sluiceway_spark.hosted.worker_supervisor", None)
+    with pytest.raises(RuntimeError) as caught:
+        list(task([({"name": "worker-1"}, [], 1.0)]))
+    said = told(caught.value)
+    assert said["hopeless"] is True
+    assert f"cannot start: {sys.executable}, the Python" in said["how"]
+    assert "install Sluiceway there, and have PYSPARK_PYTHON name that Python" in said["how"]
+
+
+# ---- slots -------------------------------------------------------------------------------------------------
+
+
+class Context:
+    """As much of a Spark context as is asked."""
+
+    def __init__(self, master: str, *slots: int, waits_ms: int = 0, dynamic: str = "false") -> None:
+        self.master = master
+        self._slots = list(slots)
+        self._dynamic = dynamic
+        manager = SimpleNamespace(defaultResourceProfile=lambda: None)
+        conf = SimpleNamespace(getTimeAsMs=lambda name, default: waits_ms)
+        scala = SimpleNamespace(
+            maxNumConcurrentTasks=lambda profile: self._now(),
+            resourceProfileManager=lambda: manager,
+            conf=lambda: conf,
+        )
+        self._jsc = SimpleNamespace(sc=lambda: scala)
+
+    def _now(self) -> int:
+        return self._slots.pop(0) if len(self._slots) > 1 else self._slots[0]
+
+    def getConf(self) -> Any:
+        return {"spark.dynamicAllocation.enabled": self._dynamic}
+
+
+def session(*arguments: Any, **options: Any) -> Any:
+    return SimpleNamespace(sparkContext=Context(*arguments, **options))
+
+
+def test_too_few_slots_of_one_machine_are_told_at_once() -> None:
+    with pytest.raises(
+        NoResourceAvailableError,
+        match=r"^3 workers take 3 task slots of Spark's at a time, and local\[2\] has 2: ask for fewer with "
+        r"--workers, or give Spark a larger N in local\[N\]$",
+    ):
+        check_session(session("local[2]", 2), 3)
+    with pytest.raises(NoResourceAvailableError, match="what SparkSource reads takes 1 beside them, and local"):
+        check_session(session("local[2]", 2), 2, spare=1)
+    check_session(session("local[2]", 2), 2)
+    check_session(session("spark://there:7077", 0), 3)  # they may come
+    check_session(session("local-cluster[2,1,1024]", 0), 3)
+
+
+def test_executors_that_come_and_go_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"no barrier stages with spark.dynamicAllocation.enabled=true: "):
+        check_session(session("yarn", 4, dynamic="true"), 2)
+
+
+def test_a_session_of_connect_is_refused() -> None:
+    class Remote:
+        @property
+        def sparkContext(self) -> Any:
+            raise RuntimeError("JVM_ATTRIBUTE_NOT_SUPPORTED")
+
+    with pytest.raises(ConfigurationError, match="this one is of Spark Connect: run the program with "):
+        check_session(Remote(), 2)
+
+
+def test_workers_wait_for_executors_that_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_slots, "_LOOK_S", 0.001)
+    wait_for_slots(Context("yarn", 0, 1, 2, waits_ms=60_000), 2, lambda: False)
+
+
+def test_they_do_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_slots, "_LOOK_S", 0.001)
+    with pytest.raises(NoResourceAvailableError, match=r"and yarn has 1 after 0 s: .*spark.executor.instances"):
+        wait_for_slots(Context("yarn", 1, waits_ms=1), 2, lambda: False)
+    wait_for_slots(Context("yarn", 1, waits_ms=60_000), 2, lambda: True)  # nobody wants them any more
+
+
+# ---- the master --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An environment that says nothing of Spark, and the directory where it may say something."""
+    for name in ("MASTER", "PYSPARK_SUBMIT_ARGS", "SPARK_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    where = ModuleSpec("pyspark", None, origin=str(tmp_path / "pyspark" / "__init__.py"))
+    monkeypatch.setattr(configuration, "find_spec", lambda name: where)
+    return tmp_path
+
+
+def test_nobody_names_a_master(plain: Path) -> None:
+    assert configured_master() is None
+    (plain / "spark-defaults.conf").write_text("# spark.master yarn\nspark.masterful no\n")
+    assert configured_master() is None
+
+
+@pytest.mark.parametrize("line", ["spark.master yarn", "spark.master=yarn", "  spark.master :  yarn  "])
+def test_sparks_own_file_names_it(plain: Path, line: str) -> None:
+    (plain / "spark-defaults.conf").write_text(f"spark.ui.enabled false\n{line}\n")
+    assert configured_master() == "yarn"
+
+
+@pytest.mark.parametrize("said", ["--master yarn", "--name x --conf spark.master=yarn pyspark-shell"])
+def test_arguments_go_before_the_file(plain: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    (plain / "spark-defaults.conf").write_text("spark.master local[7]\n")
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", said)
+    assert configured_master() == "yarn"
+    monkeypatch.setenv("MASTER", "spark://there:7077")
+    assert configured_master() == "spark://there:7077"
+
+
+def test_spark_does_not_take_ctrl_c() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with configuration._own_interrupts():
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    assert signal.getsignal(signal.SIGINT) is before

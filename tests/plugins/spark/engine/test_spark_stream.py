@@ -1,0 +1,177 @@
+"""Pipelines in micro-batches on Spark: with a real session on this machine."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sluiceway as sw
+from sluiceway.config.settings import Settings
+from sluiceway.connector.lib import GeneratorSource
+from sluiceway.engine import JobStatus
+from sluiceway.errors import CheckpointError, StateError
+from sluiceway.windows import TumblingEventTimeWindows
+from sluiceway_files import FilesSink
+
+pytest.importorskip("pyspark", reason='Spark is not installed: pip install "sluiceway[spark]"')
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark"), pytest.mark.timeout(900)]
+
+TEXT = [f"{'abcdefgh'[i * 7 % 8]} {'xyz'[i % 3]}" for i in range(600)]
+STAMPED: Any = sw.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda pair: pair[1])
+
+
+@pytest.fixture(autouse=True)
+def _nothing_leaks() -> None:
+    """py4j keeps the connections by which Spark calls this process until the JVM collects its garbage."""
+
+
+@pytest.fixture(autouse=True)
+def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So few records a reader that there are several micro-batches."""
+    from sluiceway.runtime.microbatch.batch_limits import BatchLimits
+    from sluiceway_spark.structured import streaming_query
+
+    monkeypatch.setattr(streaming_query, "LIMITS", BatchLimits(records=150, wait_s=0.1, linger_s=0.05))
+
+
+def words(flow: sw.Pipeline) -> Any:
+    return flow.from_collection(TEXT).flat_map(str.split).key_by(lambda word: word).count()
+
+
+class SoFar(sw.KeyedProcessFunction[Any, Any, Any]):
+    """Tells, a while of event time after each record, how many there were by then."""
+
+    def open(self, ctx: Any) -> None:
+        self.seen = ctx.get_map_state(sw.MapStateDescriptor("seen", int, key_type=int))
+
+    def process_element(self, value: Any, ctx: Any) -> None:
+        self.seen.put(ctx.timestamp(), self.seen.get(ctx.timestamp(), 0) + value[1])
+        ctx.timer_service().register_event_time_timer(ctx.timestamp() + 50)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        yield ctx.get_current_key(), timestamp, sum(n for at, n in self.seen.items() if at <= timestamp)
+
+
+def timers(flow: sw.Pipeline) -> Any:
+    """Two levels of keys: windows, and timers behind them."""
+    pairs = [(f"k{i % 5}", i if i % 100 < 60 else i + 37) for i in range(600)]
+    stamped = flow.from_collection(sorted(pairs, key=lambda p: p[1])).assign_timestamps_and_watermarks(STAMPED)
+    counts = stamped.key_by(lambda p: p[0]).window(TumblingEventTimeWindows.of(20)).count()
+    return counts.key_by(lambda c: c[0]).process(SoFar())
+
+
+@pytest.mark.parametrize("build", [words, timers])
+def test_gives_what_one_process_gives(build: Any, tmp_path: Path) -> None:
+    flow = sw.Pipeline("local", parallelism=2)
+    expected = build(flow).collect()
+    flow.run()
+    flow = sw.Pipeline("spark", parallelism=2)
+    got = build(flow).collect()
+    result = flow.run(engine="spark", checkpoints=str(tmp_path))
+    assert result.status is JobStatus.FINISHED
+    assert sorted(got) == sorted(expected)
+    assert result.metrics.records_in == 600
+    assert result.metrics.records_out == len(expected)
+    [run] = tmp_path.iterdir()
+    assert len(list((run / "spark" / "commits").glob("[0-9]*"))) >= 3, "several micro-batches"
+    assert (run / "finished.json").exists()
+
+
+def read(place: Path) -> Counter[str]:
+    return Counter(line for file in place.rglob("*") if file.is_file() for line in file.read_text().splitlines())
+
+
+class Fails:
+    """Raises once, when there is no file that says that it did."""
+
+    def __init__(self, note: Path, word: str) -> None:
+        self.note = str(note)
+        self.word = word
+
+    def __call__(self, pair: Any) -> Any:
+        if pair[1] >= 150 and pair[0] == self.word and not Path(self.note).exists():
+            Path(self.note).touch()
+            raise ValueError(f"{pair[0]} for the {pair[1]}th time")
+        return f"{pair[0]} {pair[1]}"
+
+
+def counts_to(place: Path, note: Path) -> sw.Pipeline:
+    flow = sw.Pipeline("counts", parallelism=2)
+    counts = flow.from_collection(TEXT).uid("text").flat_map(str.split).key_by(lambda w: w).count().uid("counts")
+    lines = counts.key_by(lambda pair: pair[0]).map(Fails(note, "x")).uid("lines")
+    lines.sink(FilesSink.text(place)).uid("files")
+    return flow
+
+
+EXPECTED = Counter(
+    f"{word} {n}"
+    for word, count in Counter(w for line in TEXT for w in line.split()).items()
+    for n in range(1, count + 1)
+)
+
+
+def test_goes_on_after_a_failure_in_the_same_run(tmp_path: Path) -> None:
+    flow = counts_to(tmp_path / "out", tmp_path / "failed")
+    result = flow.run(engine="spark", checkpoints=str(tmp_path / "runs"), restart="fixed-delay:2:10ms")
+    assert result.status is JobStatus.FINISHED
+    assert [str(failure.cause) for failure in result.failures] == ["x for the 150th time"]
+    assert read(tmp_path / "out") == EXPECTED
+
+
+def test_goes_on_in_a_later_run_with_what_spark_has(tmp_path: Path) -> None:
+    """All subtasks are brought back from Spark's state, and what was written stays as it is."""
+    runs = tmp_path / "runs"
+    with pytest.raises(ValueError, match="x for the 150th time") as caught:
+        counts_to(tmp_path / "out", tmp_path / "failed").run(engine="spark", checkpoints=str(runs), restart="none")
+    assert "'lines'" in " ".join(caught.value.__notes__) or "map" in " ".join(caught.value.__notes__)
+    before = read(tmp_path / "out")
+    assert before
+    other = sw.Pipeline("counts", parallelism=2)
+    lines = other.from_collection(TEXT).uid("text").map(str.upper).uid("other")
+    lines.sink(FilesSink.text(tmp_path / "x"))
+    with pytest.raises(StateError, match=r"cannot go on from .*runs.*step 'counts' is gone.*Undo that"):
+        other.run(engine="spark", from_checkpoint=str(runs))
+    result = counts_to(tmp_path / "out", tmp_path / "failed").run(engine="spark", from_checkpoint=str(runs))
+    assert result.status is JobStatus.FINISHED
+    assert read(tmp_path / "out") == EXPECTED
+    assert len(list(runs.iterdir())) == 1
+    # What has ended stays ended.
+    assert counts_to(tmp_path / "out", tmp_path / "failed").run(engine="spark", checkpoints=str(runs), resume=True)
+    assert len(list(runs.iterdir())) == 1
+    assert counts_to(tmp_path / "out", tmp_path / "failed").run(engine="spark", from_checkpoint=str(runs))
+    assert read(tmp_path / "out") == EXPECTED
+
+
+def test_a_place_without_a_run_is_refused(tmp_path: Path) -> None:
+    flow = counts_to(tmp_path / "out", tmp_path / "failed")
+    with pytest.raises(CheckpointError, match=r"there is no run of engine 'spark' in .*nothing"):
+        flow.run(engine="spark", from_checkpoint=str(tmp_path / "nothing"))
+
+
+def test_a_source_without_an_end_is_cancelled(tmp_path: Path) -> None:
+    flow = sw.Pipeline("for ever")
+    seen = flow.source(GeneratorSource(lambda n: n, rate=200)).key_by(lambda n: n % 3).count().collect()
+    job = flow.prepare(Settings(engine="spark", checkpoint_interval_ms=100))
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.2):
+            if len(seen) > 100:
+                job.cancel()
+                return
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        result = job.run()
+    finally:
+        done.set()
+        watcher.join()
+    assert result.status is JobStatus.CANCELED
+    counts = sorted(seen)
+    assert counts == [(key, n + 1) for key in range(3) for n in range(sum(1 for k, _ in counts if k == key))]
