@@ -12,7 +12,7 @@ ASSETS = ROOT / "docs" / "assets"
 def test_drawing_them_again_changes_nothing(tmp_path: Path) -> None:
     subprocess.run([sys.executable, str(ROOT / "docs" / "figures"), str(tmp_path)], check=True)
     drawn = sorted(tmp_path.iterdir())
-    assert len(drawn) == 7
+    assert len(drawn) == 13
     for picture in drawn:
         assert (ASSETS / picture.name).read_text() == picture.read_text(), "run: python docs/figures"
 

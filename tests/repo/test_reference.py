@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -138,3 +139,35 @@ def test_the_tables_of_what_engines_can_do_are_those_of_the_code() -> None:
     assert text == maker.page(text), "python docs/engines.py writes them"
     for feature in maker.Feature:
         assert text.count(f"\n| {feature.text} | ") == 1
+
+
+@pytest.fixture(scope="module")
+def the_map() -> Any:
+    spec = importlib.util.spec_from_file_location("map_of_the_core", DOCS / "map.py")
+    assert spec is not None
+    assert spec.loader is not None
+    maker = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(maker)
+    return maker
+
+
+def test_the_map_is_that_of_the_code(the_map: Any) -> None:
+    text = (DOCS / "architecture.md").read_text()
+    assert text == the_map.page(text), "python docs/map.py writes it, python docs/figures draws it"
+
+
+def test_the_map_names_nothing_that_does_not_exist(the_map: Any) -> None:
+    the_map.check("network/input_gate.py:InputGate.poll")
+    for place in (
+        "network/nothing.py:InputGate",
+        "network/input_gate.py:Nothing",
+        "network/input_gate.py:InputGate.no",
+    ):
+        with pytest.raises(LookupError, match="does not exist"):
+            the_map.check(place)
+
+
+def test_the_page_of_additions_names_files_that_exist() -> None:
+    named = re.findall(r"`((?:core|plugins|tests|docs)/[\w/.-]+)`", (DOCS / "howto" / "add.md").read_text())
+    assert len(named) > 20
+    assert [name for name in named if "NAME" not in name and not (ROOT / name).exists()] == []
