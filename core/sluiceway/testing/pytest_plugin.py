@@ -6,11 +6,15 @@ pytest's configuration.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
-__all__ = ["SimulationRunner", "simulation"]
+if TYPE_CHECKING:
+    from sluiceway.testing.kafka import KafkaCluster
+
+__all__ = ["SimulationRunner", "kafka_broker", "kafka_brokers", "simulation"]
 
 _OPTION = "--simulation-seeds"
 
@@ -54,3 +58,29 @@ class SimulationRunner:
 def simulation(request: pytest.FixtureRequest) -> SimulationRunner:
     """Tries a function on many seeds: ``simulation(trial, seeds=20)``."""
     return SimulationRunner(request.config.getoption(_OPTION))
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """A broker of Apache Kafka for all tests of the run; they are skipped, with the reason, if there is none."""
+    yield from _cluster(tmp_path_factory, 1)
+
+
+@pytest.fixture(scope="module")
+def kafka_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """A cluster of three brokers, each of which may be killed and started, for the tests of a module."""
+    yield from _cluster(tmp_path_factory, 3)
+
+
+def _cluster(tmp_path_factory: pytest.TempPathFactory, brokers: int) -> Iterator[KafkaCluster]:
+    from sluiceway.testing.kafka import KafkaCluster, KafkaUnavailableError
+
+    cluster = KafkaCluster(brokers, root=tmp_path_factory.mktemp("kafka"))
+    try:
+        cluster.__enter__()
+    except KafkaUnavailableError as error:
+        pytest.skip(str(error))
+    try:
+        yield cluster
+    finally:
+        cluster.__exit__(None, None, None)

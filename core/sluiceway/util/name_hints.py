@@ -21,6 +21,7 @@ _BACKEND: Final = 'use the option state_backend, as in run(state_backend="rocksd
 _NO_CONNECTOR: Final = (
     "there is no connector for it: see `sluiceway plugins`, or write a Source or a Sink of your own"
 )
+_KAFKA: Final = "use sluiceway_kafka: from sluiceway_kafka import KafkaSource, KafkaSink, KafkaOffsets"
 _FILES: Final = 'use source("files", ...) and sink("files", ...)'
 _ROW: Final = "records are any Python objects: use a dataclass, a NamedTuple or a dict"
 _OPENS: Final = "use {}: every function object has open() and close()"
@@ -155,16 +156,16 @@ _PACKAGE: Final[Mapping[str, str]] = {
     "JdbcConnectionOptions": 'use sink("sql", ...)',
     "JdbcExecutionOptions": 'use sink("sql", ...)',
     "HybridSource": "read the sources one after the other, or union() them",
-    "KafkaSink": _NO_CONNECTOR,
-    "KafkaSource": _NO_CONNECTOR,
-    "KafkaSourceBuilder": _NO_CONNECTOR,
-    "KafkaSinkBuilder": _NO_CONNECTOR,
-    "KafkaOffsetsInitializer": _NO_CONNECTOR,
-    "KafkaRecordSerializationSchema": _NO_CONNECTOR,
-    "KafkaRecordDeserializationSchema": _NO_CONNECTOR,
-    "DynamicKafkaSource": _NO_CONNECTOR,
-    "FlinkKafkaConsumer": _NO_CONNECTOR,
-    "FlinkKafkaProducer": _NO_CONNECTOR,
+    "KafkaSink": _KAFKA,
+    "KafkaSource": _KAFKA,
+    "KafkaSourceBuilder": _KAFKA,
+    "KafkaSinkBuilder": _KAFKA,
+    "KafkaOffsetsInitializer": _KAFKA,
+    "KafkaRecordSerializationSchema": _KAFKA,
+    "KafkaRecordDeserializationSchema": _KAFKA,
+    "DynamicKafkaSource": _KAFKA,
+    "FlinkKafkaConsumer": _KAFKA,
+    "FlinkKafkaProducer": _KAFKA,
     "PulsarSource": _NO_CONNECTOR,
     "PulsarSink": _NO_CONNECTOR,
     "RMQSource": _NO_CONNECTOR,

@@ -177,7 +177,7 @@ def test_every_method_is_here_or_something_else_is_named(kind: str, name: str) -
 @pytest.mark.parametrize(
     ("statement", "hint"),
     [
-        ("from sluiceway import KafkaSource", "there is no connector for it"),
+        ("from sluiceway import KafkaSource", "from sluiceway_kafka import KafkaSource"),
         ("from sluiceway import PulsarSource", "there is no connector for it"),
         ("from sluiceway import RichMapFunction", "use MapFunction: every function object has open() and close()"),
         ("from sluiceway import TumblingEventTimeWindows", "it is in sluiceway.windows"),

@@ -1,9 +1,10 @@
-"""A PostgreSQL server of the tests' own, where one is installed."""
+"""A PostgreSQL server of the tests' own and topics of Kafka, where these are installed."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from benchmarks.postgresql import programs, server
@@ -31,3 +32,12 @@ def postgresql(postgresql_server: str) -> Iterator[str]:
         connection.execute(f"CREATE SCHEMA {schema}")
         yield f"postgresql+psycopg://tests@/postgres?host={postgresql_server}&options=-csearch_path%3D{schema}"
         connection.execute(f"DROP SCHEMA {schema} CASCADE")
+
+
+@pytest.fixture(scope="session")
+def kafka_topics(kafka_broker: Any) -> Any:
+    """Makes, fills and reads topics of the broker."""
+    pytest.importorskip("confluent_kafka", reason='not installed: pip install "sluiceway[kafka]"')
+    from tests.plugins.connectors.kafkatopics import Topics
+
+    return Topics(kafka_broker.bootstrap_servers)

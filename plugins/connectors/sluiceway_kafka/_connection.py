@@ -1,0 +1,162 @@
+"""Connection to a Kafka cluster: client properties, their checks, and errors of the clients."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from sluiceway.config.options import duration_ms
+from sluiceway.errors import ConfigurationError, ConnectorError, SuppressRestartsError
+from sluiceway.util.redaction import redact_options
+
+__all__ = ["Connection", "PositionLostError", "check_duration", "connection_of", "describe_error", "failing_with"]
+
+_log: Final = logging.getLogger("sluiceway_kafka.client")
+
+# Properties that the connector sets itself, and what to use instead.
+_OWN: Final = {
+    "bootstrap.servers": "use the argument bootstrap_servers",
+    "metadata.broker.list": "use the argument bootstrap_servers",
+    "group.id": "use the argument group_id",
+    "enable.auto.commit": "offsets are in checkpoints, and committed to the group when these complete",
+    "enable.auto.offset.store": "offsets are in checkpoints",
+    "auto.offset.reset": "use the argument start; an offset that has expired fails the job",
+    "isolation.level": "use the argument isolation_level",
+    "enable.partition.eof": "use the argument stop",
+    "transactional.id": "use the argument transactional_id_prefix",
+    "transaction.timeout.ms": "use the argument transaction_timeout",
+    "enable.idempotence": "the producer is always idempotent",
+    "delivery.report.only.error": "delivery reports are the connector's",
+    "go.delivery.reports": "delivery reports are the connector's",
+    "on_delivery": "delivery reports are the connector's",
+    "statistics.interval.ms": "statistics are the connector's; see its metrics",
+    "stats_cb": "statistics are the connector's; see its metrics",
+    "error_cb": "errors of the client are logged or fail the job",
+    "logger": "the client logs to the logger sluiceway_kafka.client",
+}
+
+
+class PositionLostError(ConnectorError, SuppressRestartsError):
+    """Records that were to be read, or were to be committed, are gone: no restart brings them back."""
+
+
+@dataclass(frozen=True)
+class Connection:
+    """Bootstrap servers and client properties. Opens nothing by itself.
+
+    Attributes:
+        servers: ``host:port``, several separated by commas.
+        properties: properties of librdkafka, for all clients that are made.
+        timeout_ms: how long requests about topics, offsets and transactions may take.
+    """
+
+    servers: str
+    properties: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    timeout_ms: int = 30_000
+
+    @property
+    def timeout_s(self) -> float:
+        """The time limit of requests, in seconds."""
+        return self.timeout_ms / 1000
+
+    def shown(self) -> str:
+        """Return the connection as messages may show it."""
+        if not self.properties:
+            return self.servers
+        return f"{self.servers} with {redact_options(self.properties)}"
+
+    def consumer(self, on_error: Callable[[KafkaError], None], **settings: Any) -> Consumer:
+        """Make a consumer. It is never subscribed: partitions are assigned."""
+        fixed = {
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            "allow.auto.create.topics": False,
+            "error_cb": on_error,
+        }
+        return self._make(Consumer, {"fetch.error.backoff.ms": 100, **self.properties}, fixed | settings)
+
+    def producer(self, on_error: Callable[[KafkaError], None], **settings: Any) -> Producer:
+        """Make an idempotent producer."""
+        fixed = {"enable.idempotence": True, "error_cb": on_error}
+        return self._make(Producer, self.properties, fixed | settings)
+
+    def admin(self) -> AdminClient:
+        """Make a client for requests about topics and offsets."""
+        return self._make(AdminClient, self.properties, {"error_cb": _log_error})
+
+    def _make(self, kind: Callable[..., Any], properties: Mapping[str, Any], fixed: Mapping[str, Any]) -> Any:
+        try:
+            return kind({**properties, **fixed, "bootstrap.servers": self.servers, "logger": _log})
+        except (KafkaException, ValueError, TypeError) as error:
+            raise ConfigurationError(
+                f"the Kafka client refuses its properties: {describe_error(error)}"
+            ) from error
+
+
+def connection_of(
+    servers: str | Sequence[str], properties: Mapping[str, Any] | None, timeout: timedelta | int | str
+) -> Connection:
+    """Check the arguments that sources and sinks have in common.
+
+    Raises:
+        ConfigurationError: one of them cannot be used.
+    """
+    listed = servers.split(",") if isinstance(servers, str) else list(servers)
+    listed = [str(server).strip() for server in listed]
+    if not listed or not all(listed):
+        raise ConfigurationError(f"bootstrap_servers={servers!r} must name a host:port, or several")
+    if properties is not None and not isinstance(properties, Mapping):
+        raise ConfigurationError("properties must be a mapping from names of librdkafka to values")
+    for name in properties or {}:
+        if name in _OWN:
+            raise ConfigurationError(f"properties may not hold {name!r}: {_OWN[name]}")
+    return Connection(",".join(listed), dict(properties or {}), check_duration("request_timeout", timeout, 1))
+
+
+def check_duration(name: str, value: timedelta | int | str, least_ms: int = 0) -> int:
+    """Return a duration in ms.
+
+    Raises:
+        ConfigurationError: it is no duration, or shorter than ``least_ms``.
+    """
+    try:
+        ms = duration_ms(value)
+    except ValueError as error:
+        raise ConfigurationError(f"{name}={value!r}: {error}") from None
+    if ms < least_ms:
+        raise ConfigurationError(f"{name}={value!r} must be at least {least_ms} ms")
+    return ms
+
+
+def describe_error(error: BaseException | KafkaError) -> str:
+    """Return what an error of the clients says, with its name."""
+    if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
+        error = error.args[0]
+    if isinstance(error, KafkaError):
+        text = error.str() or "no details"
+        return f"{text} ({error.name()})"
+    return str(error) or type(error).__name__
+
+
+@contextmanager
+def failing_with(doing: str, connection: Connection) -> Iterator[None]:
+    """Turn errors of the clients into a ConnectorError that says what was done, and where."""
+    try:
+        yield
+    except SystemError as error:  # raised by the client where a callback is due while another error is set
+        cause = error.__cause__ if isinstance(error.__cause__, KafkaException) else error
+        raise ConnectorError(f"cannot {doing} at {connection.servers}: {describe_error(cause)}") from error
+    except KafkaException as error:
+        raise ConnectorError(f"cannot {doing} at {connection.servers}: {describe_error(error)}") from error
+
+
+def _log_error(error: KafkaError) -> None:
+    _log.debug("%s", describe_error(error))

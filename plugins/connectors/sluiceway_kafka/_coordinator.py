@@ -1,0 +1,311 @@
+"""Requests to transaction coordinators: what confluent-kafka has no method for, sent by kafka-python."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sluiceway.errors import ConfigurationError, ConnectorError
+from sluiceway_kafka._connection import Connection
+
+with warnings.catch_warnings():
+    warnings.simplefilter(
+        "ignore", DeprecationWarning
+    )  # it reads its own files in a way that Python 3.11 deprecates
+    from kafka import KafkaAdminClient
+    from kafka.errors import KafkaError, TransactionalIdNotFoundError
+    from kafka.protocol.metadata import CoordinatorType
+    from kafka.protocol.producer import EndTxnRequest, InitProducerIdRequest
+
+__all__ = ["Coordinator", "Transaction"]
+
+_NAMES: Final = {
+    14: "COORDINATOR_LOAD_IN_PROGRESS",
+    15: "COORDINATOR_NOT_AVAILABLE",
+    16: "NOT_COORDINATOR",
+    35: "UNSUPPORTED_VERSION",
+    47: "INVALID_PRODUCER_EPOCH",
+    48: "INVALID_TXN_STATE",
+    49: "INVALID_PRODUCER_ID_MAPPING",
+    50: "INVALID_TRANSACTION_TIMEOUT",
+    51: "CONCURRENT_TRANSACTIONS",
+    53: "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    90: "PRODUCER_FENCED",
+    105: "TRANSACTIONAL_ID_NOT_FOUND",
+}
+_MOVED: Final = (14, 15, 16)
+_CONCURRENT: Final = 51
+_PAUSE_S: Final = 0.02
+
+# How kafka-python calls properties of librdkafka.
+_PROPERTIES: Final = {
+    "security.protocol": "security_protocol",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.mechanisms": "sasl_mechanism",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+    "sasl.kerberos.service.name": "sasl_kerberos_service_name",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.key.password": "ssl_password",
+    "ssl.crl.location": "ssl_crlfile",
+}
+# Those of security that have no counterpart; all others are about data, and not needed here.
+_UNKNOWN: Final = re.compile(r"(sasl|ssl|security|enable\.ssl|enable\.sasl|oauth)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A transactional id as its coordinator knows it.
+
+    Attributes:
+        transactional_id: the id.
+        state: such as ``Ongoing``, ``PrepareCommit``, ``CompleteAbort``, ``Empty``.
+        producer_id: of the producer that has it.
+        epoch: of that producer.
+        started_ms: when the transaction began, ms since the epoch; -1: none is open.
+        timeout_ms: after which the broker aborts it.
+        partitions: topics and numbers of the partitions in it.
+    """
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    epoch: int
+    started_ms: int = -1
+    timeout_ms: int = 0
+    partitions: tuple[tuple[str, int], ...] = ()
+
+
+class Coordinator:
+    """A client for transactions. From any thread, one at a time. Close it.
+
+    Raises:
+        ConfigurationError: a property has no counterpart in kafka-python.
+        ConnectorError: the cluster cannot be reached.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        configuration = _configuration(connection.properties)
+        timeout_ms = connection.timeout_ms
+        # At DEBUG it writes its configuration into the log, passwords included.
+        quiet = logging.getLogger("kafka.admin.client")
+        if not any(isinstance(each, _NoConfiguration) for each in quiet.filters):
+            quiet.addFilter(_NoConfiguration())
+        try:
+            self._admin = KafkaAdminClient(
+                bootstrap_servers=connection.servers.split(","),
+                client_id=str(connection.properties.get("client.id", "sluiceway")),
+                bootstrap_timeout_ms=timeout_ms,
+                request_timeout_ms=timeout_ms,
+                **configuration,
+            )
+        except (KafkaError, OSError, ValueError) as error:
+            raise ConnectorError(
+                f"cannot reach the transaction coordinators of {connection.servers}: {type(error).__name__}: "
+                f"{error}"
+            ) from error
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._admin.close()
+
+    def transaction_version(self) -> int:
+        """Return the finalized level of the feature ``transaction.version``; 0 where the cluster has none."""
+        features = self._call("ask for features", self._admin.describe_features)
+        # Not as its documentation says, which has the finalized features under one key.
+        level = features.get("transaction.version", {}).get("finalized")
+        return 0 if level is None else int(level[1])
+
+    def end(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        *,
+        commit: bool,
+        version: int,
+        patience_s: float | None = None,
+    ) -> str:
+        """Commit or abort a transaction, which may be another process's.
+
+        Args:
+            transactional_id: the id of its producer.
+            producer_id: the producer.
+            epoch: and its epoch.
+            commit: whether it is committed.
+            version: the cluster's ``transaction.version``. From 1 on the request raises the epoch, which fences
+                the producer. Below, the request that would do so leaves the id stuck, so that another one follows.
+            patience_s: how long to try; None: for the request timeout of the connection.
+
+        Returns:
+            empty, or the name of the error if the transaction is not open any more.
+        """
+        # Every broker that has heard of EndTxn 5 answers it. Where the feature is not finalized it does harm.
+        number = 5 if version >= 1 else None
+
+        def make() -> Any:
+            return EndTxnRequest(
+                transactional_id=transactional_id,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                committed=commit,
+                min_version=number or 0,
+                max_version=number or 4,
+            )
+
+        code = self._send(transactional_id, make, "end", patience_s)
+        if code == 0 and version < 1:
+            self.fence(transactional_id)
+        return "" if code == 0 else _name(code)
+
+    def fence(self, transactional_id: str, timeout_ms: int = 60_000) -> None:
+        """Abort what is open under an id, and fence its producer."""
+
+        def make() -> Any:
+            return InitProducerIdRequest(
+                transactional_id=transactional_id,
+                transaction_timeout_ms=timeout_ms,
+                producer_id=-1,
+                producer_epoch=-1,
+                max_version=4,
+            )
+
+        code = self._send(transactional_id, make, "fence")
+        if code:
+            raise ConnectorError(
+                f"cannot fence the producers of transactional id {transactional_id!r}: {_name(code)}"
+            )
+
+    def list(self, prefix: str) -> list[Transaction]:
+        """Return the transactional ids that begin with ``prefix``, of all brokers, without their partitions."""
+        listed = self._call("list transactions", self._admin.list_transactions)
+        return sorted(
+            (
+                Transaction(each.transactional_id, _state(each.state), each.producer_id, -1)
+                for of_broker in listed.values()
+                for each in of_broker
+                if each.transactional_id.startswith(prefix)
+            ),
+            key=lambda each: each.transactional_id,
+        )
+
+    def describe(self, transactional_ids: Iterable[str]) -> dict[str, Transaction]:
+        """Return what is known of ids; one that the cluster does not know is left out."""
+        found: dict[str, Transaction] = {}
+        for transactional_id in transactional_ids:
+            described = self._described(transactional_id)
+            if described is not None:
+                found[transactional_id] = Transaction(
+                    transactional_id,
+                    _state(described.state),
+                    described.producer_id,
+                    described.producer_epoch,
+                    described.transaction_start_time_ms,
+                    described.transaction_timeout_ms,
+                    tuple(sorted((tp.topic, tp.partition) for tp in described.topic_partitions)),
+                )
+        return found
+
+    # ---- inside ----------------------------------------------------------------------------------------------
+
+    def _described(self, transactional_id: str) -> Any:
+        deadline = time.monotonic() + self._connection.timeout_s
+        while True:
+            try:
+                return self._admin.describe_transactions([transactional_id])[transactional_id]
+            except TransactionalIdNotFoundError:
+                return None
+            except KafkaError as error:
+                if not getattr(error, "retriable", False) or time.monotonic() > deadline:
+                    raise ConnectorError(
+                        f"cannot describe transactional id {transactional_id!r}: {type(error).__name__}: {error}"
+                    ) from error
+            self._forget(transactional_id)
+            time.sleep(_PAUSE_S)
+
+    def _send(
+        self, transactional_id: str, make: Callable[[], Any], doing: str, patience_s: float | None = None
+    ) -> int:
+        """Send a request to the coordinator of an id, again while it moves or is busy; the error code."""
+
+        async def send() -> Any:
+            nodes = await self._admin._find_coordinator_ids(
+                [transactional_id], key_type=CoordinatorType.TRANSACTION
+            )
+            return await self._admin._manager.send(make(), node_id=nodes[transactional_id])
+
+        deadline = time.monotonic() + (self._connection.timeout_s if patience_s is None else patience_s)
+        reason = ""
+        while True:
+            try:
+                code = int(self._admin._manager.run(send).error_code)
+                reason = _name(code)
+            except (KafkaError, OSError) as error:
+                code, reason = _MOVED[1], f"{type(error).__name__}: {error}"
+            if code not in _MOVED and code != _CONCURRENT:
+                return code
+            if time.monotonic() > deadline:
+                raise ConnectorError(
+                    f"cannot {doing} the transaction of {transactional_id!r} at {self._connection.servers} within "
+                    f"{self._connection.timeout_ms} ms: {reason}"
+                )
+            if code in _MOVED:
+                self._forget(transactional_id)
+            time.sleep(_PAUSE_S)
+
+    def _forget(self, transactional_id: str) -> None:
+        """Have the coordinator looked up again."""
+        known = self._admin._manager.cluster._coordinators
+        for key in [key for key in known if transactional_id in key]:
+            known.pop(key, None)
+
+    def _call(self, doing: str, function: Callable[[], Any]) -> Any:
+        deadline = time.monotonic() + self._connection.timeout_s
+        while True:
+            try:
+                return function()
+            except (KafkaError, OSError) as error:
+                if not getattr(error, "retriable", False) or time.monotonic() > deadline:
+                    raise ConnectorError(
+                        f"cannot {doing} at {self._connection.servers}: {type(error).__name__}: {error}"
+                    ) from error
+            time.sleep(_PAUSE_S)
+
+
+class _NoConfiguration(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        return "configuration" not in str(record.msg)
+
+
+def _configuration(properties: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in properties.items():
+        if name in _PROPERTIES:
+            found[_PROPERTIES[name]] = value.upper() if name == "security.protocol" else value
+        elif name == "enable.ssl.certificate.verification":
+            if str(value).lower() != "true":
+                raise ConfigurationError(f"{name}={value!r} cannot be used with transactions")
+        elif name == "ssl.endpoint.identification.algorithm":
+            found["ssl_check_hostname"] = str(value).lower() == "https"
+        elif _UNKNOWN.match(name):
+            raise ConfigurationError(
+                f"property {name!r} cannot be used with guarantee='exactly-once': transactions are committed by "
+                f"kafka-python, which takes {', '.join(sorted({*_PROPERTIES}))}"
+            )
+    return found
+
+
+def _name(code: int) -> str:
+    return _NAMES.get(code, f"error {code}")
+
+
+def _state(state: Any) -> str:
+    return str(getattr(state, "value", state))

@@ -1,0 +1,177 @@
+"""Finds partitions, where to begin in them, and which reader has them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final
+
+from sluiceway.connector import Enumerator, EnumeratorContext
+from sluiceway.errors import ConnectorError
+from sluiceway_kafka._connection import PositionLostError
+from sluiceway_kafka._offsets import Partition
+from sluiceway_kafka._splits import KafkaSplit
+
+__all__ = ["Discovered", "KafkaEnumerator", "Look"]
+
+_log: Final = logging.getLogger("sluiceway_kafka")
+
+
+@dataclass(frozen=True, slots=True)
+class Discovered:
+    """State of the enumerator in checkpoints.
+
+    Attributes:
+        pending: splits that no reader has.
+        known: partitions that were found, with their readers' splits and those read to their end.
+    """
+
+    pending: list[KafkaSplit] = field(default_factory=list)
+    known: frozenset[Partition] = frozenset()
+
+
+Look = Callable[[frozenset[Partition], bool], tuple[frozenset[Partition], list[KafkaSplit]]]
+"""Finds partitions: given those that are known and whether this is the first time, all that are there, and splits
+for those that are new and not empty. Blocks."""
+
+
+class KafkaEnumerator(Enumerator):
+    """Assigns each partition to one reader. The enumerator's thread only, except for looks for new partitions.
+
+    The first look is taken in the calling thread, and what goes wrong with it fails the job. Later ones are taken
+    in a thread of the enumerator's own. One that cannot reach the cluster is logged, and the next one tries again;
+    a partition that was known and is gone fails the job.
+
+    Args:
+        context: given by the runtime.
+        look: finds partitions; called in any thread, by one at a time.
+        close_look: frees what it uses.
+        interval_ms: from the end of a look to the next one; None: the first one is the only one.
+        restored: what an earlier enumerator kept, or None.
+    """
+
+    def __init__(
+        self,
+        context: EnumeratorContext,
+        look: Look,
+        close_look: Callable[[], None],
+        interval_ms: int | None,
+        restored: Discovered | None,
+    ) -> None:
+        self._context = context
+        self._look = look
+        self._close_look = close_look
+        self._interval_ms = interval_ms
+        self._is_new = restored is None
+        self._known = frozenset[Partition]() if restored is None else restored.known
+        self._pending = [] if restored is None else list(restored.pending)
+        self._returned: dict[int, list[KafkaSplit]] = {}
+        self._readers: set[int] = set()
+        self._next_look = 0.0
+        self._under_way: Future[tuple[frozenset[Partition], list[KafkaSplit]]] | None = None
+        self._thread: ThreadPoolExecutor | None = None
+        self._reported = ""
+
+    def start(self) -> None:
+        """Find the partitions, unless all are known and none can be added."""
+        if self._is_new or self._interval_ms is not None:
+            self._take(self._look(self._known, self._is_new))
+            self._look_later()
+
+    def add_reader(self, reader: int) -> None:
+        """Give a reader its splits."""
+        self._readers.add(reader)
+        if returned := self._returned.pop(reader, None):
+            self._context.assign(reader, returned)
+        self._hand_out()
+        if self._interval_ms is None:
+            self._context.no_more_splits(reader)
+
+    def handle_split_request(self, reader: int) -> None:
+        """Readers get splits without asking."""
+
+    def add_splits_back(self, splits: Sequence[KafkaSplit], reader: int) -> None:
+        """Keep the splits for the next attempt of the reader."""
+        self._readers.discard(reader)
+        # Not by partition: after a change of the parallelism readers have others than those, and the reader that
+        # would have a partition now may have ended.
+        self._returned.setdefault(reader, []).extend(splits)
+
+    def run(self) -> None:
+        """Begin a look if it is due, or hand out what one has found."""
+        if self._under_way is None:
+            left_s = self._next_look - self._context.clock.monotonic()
+            if left_s > 0:
+                self._context.wake(left_s)
+                return
+            if self._thread is None:
+                self._thread = ThreadPoolExecutor(1, "sluiceway-kafka-partitions")
+            self._under_way = self._thread.submit(self._look, self._known, False)
+            self._under_way.add_done_callback(lambda done: self._context.wake())
+        elif self._under_way.done():
+            done, self._under_way = self._under_way, None
+            try:
+                found = done.result()
+            except ConnectorError as error:
+                if str(error) != self._reported:
+                    self._reported = str(error)
+                    _log.warning("%s; looking for partitions again every %d ms", error, self._interval_ms)
+            else:
+                self._reported = ""
+                self._take(found)
+                self._hand_out()
+            self._look_later()
+
+    def snapshot(self) -> Discovered:
+        """The splits that no reader has, and the partitions that are known."""
+        returned = [split for splits in self._returned.values() for split in splits]
+        return Discovered([*returned, *self._pending], self._known)
+
+    def close(self) -> None:
+        """Wait for a look that is under way, and end its thread."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.shutdown()
+        self._close_look()
+
+    def _look_later(self) -> None:
+        if self._interval_ms is not None:
+            self._next_look = self._context.clock.monotonic() + self._interval_ms / 1000
+            self._context.wake(self._interval_ms / 1000)
+
+    def _take(self, found: tuple[frozenset[Partition], list[KafkaSplit]]) -> None:
+        there, splits = found
+        gone = sorted(self._known - there)
+        if gone:
+            topic, partition = gone[0]
+            raise PositionLostError(
+                f"partition {partition} of topic {topic!r} is not there any more"
+                + (f", nor are {len(gone) - 1} others" if len(gone) > 1 else "")
+                + ": the topic was deleted, or made anew with fewer partitions. What is in checkpoints about it "
+                "cannot be read any more: give the source another uid to begin anew"
+            )
+        self._known |= there
+        self._pending += splits
+        self._is_new = False
+
+    def _hand_out(self) -> None:
+        count = self._context.parallelism
+        kept: list[KafkaSplit] = []
+        given: dict[int, list[KafkaSplit]] = {}
+        for split in self._pending:
+            reader = _owner(split, count)
+            if reader in self._readers:
+                given.setdefault(reader, []).append(split)
+            else:
+                kept.append(split)
+        self._pending = kept
+        for reader, splits in given.items():
+            self._context.assign(reader, splits)
+
+
+def _owner(split: KafkaSplit, readers: int) -> int:
+    """Return the reader of a partition. Those of a topic go to readers in turn, from one that its name decides."""
+    start = sum(split.topic.encode()) * 31
+    return (start + split.partition) % readers

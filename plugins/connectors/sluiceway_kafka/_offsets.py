@@ -1,0 +1,200 @@
+"""Starting and stopping offsets of a Kafka source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Literal, TypeAlias
+
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from sluiceway.errors import ConfigurationError, ConnectorError
+from sluiceway_kafka._connection import Connection, failing_with
+
+__all__ = ["EARLIEST", "KafkaOffsets", "Partition", "offsets_of", "resolve"]
+
+Partition: TypeAlias = tuple[str, int]
+
+EARLIEST: Final = -2
+"""Stands for the first record that is there when reading begins."""
+
+_Fallback = Literal["earliest", "latest", "fail"]
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaOffsets:
+    """Positions in partitions. Made by its class methods.
+
+    Attributes:
+        kind: ``earliest``, ``latest``, ``committed``, ``timestamp`` or ``partitions``.
+        fallback: for partitions without a committed offset, or without one given.
+        at_ms: for ``timestamp``: ms since the epoch.
+        given: for ``partitions``: offsets by topic and number of the partition.
+    """
+
+    kind: Literal["earliest", "latest", "committed", "timestamp", "partitions"]
+    fallback: _Fallback = "fail"
+    at_ms: int = 0
+    given: tuple[tuple[Partition, int], ...] = ()
+
+    @classmethod
+    def earliest(cls) -> KafkaOffsets:
+        """The first record that is there."""
+        return cls("earliest")
+
+    @classmethod
+    def latest(cls) -> KafkaOffsets:
+        """Behind the last record that is there; for read_committed, behind the last that is committed."""
+        return cls("latest")
+
+    @classmethod
+    def committed(cls, fallback: _Fallback = "earliest") -> KafkaOffsets:
+        """The offsets that the group has committed.
+
+        Args:
+            fallback: where partitions without a committed offset begin; ``fail``: they fail the job.
+
+        Raises:
+            ConfigurationError: there is no such fallback.
+        """
+        return cls("committed", _check_fallback(fallback))
+
+    @classmethod
+    def timestamp(cls, at: datetime | int) -> KafkaOffsets:
+        """The first record with a timestamp at or after ``at``; behind the last one if there is none.
+
+        Args:
+            at: an aware datetime, or ms since the epoch.
+
+        Raises:
+            ConfigurationError: it is neither.
+        """
+        if isinstance(at, datetime) and at.tzinfo is not None:
+            at = round(at.timestamp() * 1000)
+        if isinstance(at, bool) or not isinstance(at, int) or at < 0:
+            raise ConfigurationError(f"timestamp({at!r}): give an aware datetime, or ms since the epoch")
+        return cls("timestamp", at_ms=at)
+
+    @classmethod
+    def partitions(cls, offsets: Mapping[Partition, int], fallback: _Fallback = "fail") -> KafkaOffsets:
+        """An offset for each partition.
+
+        Args:
+            offsets: by topic and number of the partition: ``{("orders", 0): 1500}``.
+            fallback: where other partitions begin; ``fail``: they fail the job.
+
+        Raises:
+            ConfigurationError: one of them cannot be used.
+        """
+        given = []
+        for partition, offset in offsets.items():
+            is_partition = isinstance(partition, tuple) and len(partition) == 2
+            if not is_partition or not isinstance(partition[0], str) or not isinstance(partition[1], int):
+                raise ConfigurationError(f"partitions({{{partition!r}: ...}}): a key is (topic, number)")
+            if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+                raise ConfigurationError(f"partitions({{{partition!r}: {offset!r}}}): an offset is at least 0")
+            given.append((partition, offset))
+        return cls("partitions", _check_fallback(fallback), given=tuple(sorted(given)))
+
+
+def _check_fallback(fallback: Any) -> Any:
+    if fallback not in ("earliest", "latest", "fail"):
+        raise ConfigurationError(f"fallback={fallback!r} must be 'earliest', 'latest' or 'fail'")
+    return fallback
+
+
+def offsets_of(name: str, value: Any) -> KafkaOffsets:
+    """Return the offsets that an argument stands for.
+
+    Raises:
+        ConfigurationError: it stands for none.
+    """
+    if isinstance(value, KafkaOffsets):
+        return value
+    if value == "earliest":
+        return KafkaOffsets.earliest()
+    if value == "latest":
+        return KafkaOffsets.latest()
+    if value == "committed":
+        return KafkaOffsets.committed()
+    raise ConfigurationError(
+        f"{name}={value!r} must be 'earliest', 'latest', 'committed' or KafkaOffsets, such as "
+        "KafkaOffsets.timestamp(...)"
+    )
+
+
+def resolve(
+    offsets: KafkaOffsets,
+    partitions: Sequence[Partition],
+    admin: AdminClient,
+    connection: Connection,
+    *,
+    group_id: str | None,
+    read_committed: bool,
+) -> dict[Partition, int]:
+    """Find the offsets of partitions. Blocks.
+
+    Returns:
+        the offset of each partition; :data:`EARLIEST` where reading begins with what is there by then.
+
+    Raises:
+        ConnectorError: the cluster cannot be asked, or a partition has no offset and none to fall back on.
+    """
+    if not partitions:
+        return {}
+    found: dict[Partition, int] = {}
+    match offsets.kind:
+        case "earliest":
+            return dict.fromkeys(partitions, EARLIEST)
+        case "latest":
+            return _listed(partitions, OffsetSpec.latest(), admin, connection, read_committed)
+        case "timestamp":
+            at = _listed(partitions, OffsetSpec.for_timestamp(offsets.at_ms), admin, connection, read_committed)
+            found = {partition: offset for partition, offset in at.items() if offset >= 0}
+            past = [partition for partition in partitions if partition not in found]
+            return found | _listed(past, OffsetSpec.latest(), admin, connection, read_committed)
+        case "committed":
+            assert group_id is not None
+            found = _committed(partitions, admin, connection, group_id)
+        case "partitions":
+            given = dict(offsets.given)
+            found = {partition: given[partition] for partition in partitions if partition in given}
+    missing = [partition for partition in partitions if partition not in found]
+    if not missing:
+        return found
+    if offsets.fallback == "fail":
+        topic, number = missing[0]
+        kind = f"committed by group {group_id!r}" if offsets.kind == "committed" else "given"
+        raise ConnectorError(
+            f"no offset of topic {topic!r}, partition {number} is {kind}: say where such partitions begin with "
+            "fallback='earliest' or fallback='latest'"
+        )
+    rest = KafkaOffsets(offsets.fallback)
+    return found | resolve(rest, missing, admin, connection, group_id=group_id, read_committed=read_committed)
+
+
+def _listed(
+    partitions: Sequence[Partition], spec: OffsetSpec, admin: AdminClient, connection: Connection, committed: bool
+) -> dict[Partition, int]:
+    if not partitions:
+        return {}
+    level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+    with failing_with("list offsets", connection):
+        asked = admin.list_offsets(
+            {TopicPartition(*partition): spec for partition in partitions},
+            isolation_level=level,
+            request_timeout=connection.timeout_s,
+        )
+        return {(tp.topic, tp.partition): future.result().offset for tp, future in asked.items()}
+
+
+def _committed(
+    partitions: Sequence[Partition], admin: AdminClient, connection: Connection, group_id: str
+) -> dict[Partition, int]:
+    with failing_with(f"list the offsets of group {group_id!r}", connection):
+        request = ConsumerGroupTopicPartitions(group_id, [TopicPartition(*each) for each in partitions])
+        (future,) = admin.list_consumer_group_offsets([request], request_timeout=connection.timeout_s).values()
+        listed = future.result().topic_partitions
+    return {(tp.topic, tp.partition): tp.offset for tp in listed if tp.error is None and tp.offset >= 0}

@@ -1,0 +1,209 @@
+"""A producer that a sink writer owns: its queue, its flushes, and what it reports."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from threading import Condition, Thread
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Message as Delivered
+
+from sluiceway.clock import Clock
+from sluiceway.connector import Wait
+from sluiceway.errors import ConnectorError
+from sluiceway_kafka._connection import Connection, describe_error
+from sluiceway_kafka._encoders import Message
+
+__all__ = ["Flusher", "Outbox"]
+
+_log: Final = logging.getLogger("sluiceway_kafka")
+
+_BLOCK_S: Final = 0.1
+_FULL_S: Final = 0.01
+
+
+class Outbox:
+    """Messages on their way through one producer.
+
+    Args:
+        connection: how to reach the cluster.
+        settings: properties of the producer that the sink sets.
+        wake: has the runtime ask the writer again; from any thread.
+
+    Attributes:
+        producer: the client.
+        failure: the first that went wrong with a message, or with the producer as a whole.
+    """
+
+    def __init__(self, connection: Connection, settings: Mapping[str, Any], wake: Callable[[], None]) -> None:
+        self._connection = connection
+        self._wake = wake
+        self._waiting: deque[Message] = deque()
+        self.failure: ConnectorError | None = None
+        self.producer: Producer = connection.producer(
+            self._on_error,
+            **{**settings, "delivery.report.only.error": True, "on_delivery": self._on_delivery},
+        )
+
+    @property
+    def waiting(self) -> int:
+        """Number of messages that the client has not accepted."""
+        return len(self._waiting)
+
+    @property
+    def outstanding(self) -> int:
+        """Number of messages that no broker has acknowledged."""
+        return len(self._waiting) + len(self.producer)
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Give messages to the client; what it has no room for waits, in order."""
+        self._waiting.extend(messages)
+        self.push()
+
+    def push(self) -> bool:
+        """Give the client what waits, as far as it has room; whether nothing is left.
+
+        Raises:
+            ConnectorError: the client refuses a message, or an earlier one was refused by a broker.
+        """
+        self.check()
+        waiting, produce = self._waiting, self.producer.produce
+        while waiting:
+            topic, value, key, partition, timestamp, headers = waiting[0]
+            try:
+                produce(topic, value, key, partition, None, None, timestamp, headers)
+            except BufferError:
+                self.serve()
+                return False
+            except (KafkaException, TypeError, ValueError, OverflowError) as error:
+                at = "" if partition < 0 else f", partition {partition}"
+                raise ConnectorError(
+                    f"cannot write to topic {topic!r}{at} at {self._connection.servers}: {describe_error(error)}; "
+                    f"the value was {value!r:.80}"
+                ) from error
+            waiting.popleft()
+        return True
+
+    def serve(self) -> None:
+        """Take reports of the client's."""
+        try:
+            self.producer.poll(0)
+        except (KafkaException, SystemError) as error:
+            self.fail(error)
+        self.check()
+
+    def check(self) -> None:
+        """Raise what went wrong."""
+        if self.failure is not None:
+            raise self.failure
+
+    def fail(self, error: BaseException) -> None:
+        """Keep the first error."""
+        if isinstance(error, SystemError) and isinstance(error.__cause__, KafkaException):
+            error = error.__cause__  # raised so by the client where a report is due while another error is set
+        if self.failure is None:
+            self.failure = ConnectorError(
+                f"the producer at {self._connection.servers} has failed: {describe_error(error)}"
+            )
+
+    def close(self) -> None:
+        """Drop what is outstanding, and end the client. A transaction stays as it is."""
+        self._waiting.clear()
+        try:
+            self.producer.purge()
+        except (KafkaException, SystemError) as error:
+            _log.debug("closing a producer: %s", describe_error(error))
+        # Not close(), which aborts a transaction that a checkpoint may name. The client ends with this reference.
+        del self.producer
+
+    def _on_delivery(self, error: KafkaError | None, message: Delivered) -> None:
+        if error is not None and error.code() not in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
+            if self.failure is None:
+                self.failure = ConnectorError(
+                    f"a record was not written to topic {message.topic()!r}, partition {message.partition()} at "
+                    f"{self._connection.servers}: {describe_error(error)}"
+                )
+            self._wake()
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.fatal() or error.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED):
+            self.fail(KafkaException(error))
+            self._wake()
+        elif error.code() == KafkaError._ALL_BROKERS_DOWN:
+            _log.warning("no broker of %s can be reached; trying again", self._connection.servers)
+        else:
+            _log.info("writing to %s: %s", self._connection.servers, describe_error(error))
+
+
+class Flusher:
+    """A thread that waits until all messages of an outbox are acknowledged, then wakes the task.
+
+    The client sends at once, whatever ``linger.ms`` says, while it is told to flush.
+
+    All methods are for the task's thread.
+    """
+
+    def __init__(self, wake: Callable[[], None], clock: Clock) -> None:
+        self._wake = wake
+        self._clock = clock
+        self._changed = Condition()
+        self._outbox: Outbox | None = None
+        self._wanted = False
+        self._closed = False
+        self._thread: Thread | None = None
+
+    def begin(self, outbox: Outbox) -> None:
+        """Flush an outbox."""
+        self._wanted = True
+        if not len(outbox.producer):
+            return
+        if self._thread is None:
+            self._thread = Thread(target=self._run, name="sluiceway-kafka-flush", daemon=True)
+            self._thread.start()
+        with self._changed:
+            self._outbox = outbox
+            self._changed.notify()
+
+    def blocked(self, outbox: Outbox) -> Wait | None:
+        """Return the event to wait for before more can be written; None: nothing.
+
+        Raises:
+            ConnectorError: what went wrong meanwhile.
+        """
+        outbox.check()
+        if outbox.waiting and not outbox.push():
+            return Wait(until=self._clock.monotonic() + _FULL_S)
+        if self._outbox is None and self._wanted:
+            self._wanted = False
+            if len(outbox.producer):  # it had no room for them before
+                self.begin(outbox)
+        return None if self._outbox is None else Wait()
+
+    def close(self) -> None:
+        """End the thread."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while self._outbox is None and not self._closed:
+                    self._changed.wait()
+                if self._closed:
+                    return
+                outbox = self._outbox
+            assert outbox is not None
+            try:
+                left = outbox.producer.flush(_BLOCK_S)
+            except (KafkaException, SystemError) as error:
+                outbox.fail(error)
+                left = 0
+            if not left or outbox.failure is not None:
+                self._outbox = None
+                self._wake()

@@ -1,0 +1,632 @@
+"""Reads partitions: an assigned consumer, positions, and what goes wrong with them."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from threading import Condition, Thread
+from typing import Any, Final
+
+import msgspec
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from sluiceway.connector import END_OF_INPUT, Poll, Reader, ReaderContext, Wait
+from sluiceway.elements import Batch
+from sluiceway.errors import ConnectorError
+from sluiceway_kafka._connection import Connection, PositionLostError, describe_error, failing_with
+from sluiceway_kafka._decoders import Decoder
+from sluiceway_kafka._offsets import EARLIEST, Partition
+from sluiceway_kafka._records import record_of
+from sluiceway_kafka._splits import KafkaSplit
+
+__all__ = ["KafkaReader"]
+
+_log: Final = logging.getLogger("sluiceway_kafka")
+
+_BLOCK_S: Final = 0.1
+"""For how long the waiting thread is inside the client at a time: so long a close may take."""
+
+_STATISTICS_MS: Final = 2000
+"""Time between statistics of the client, from which lags are."""
+
+_STALLED_S: Final = 60.0
+"""After so long without progress, although there is something to read, a partition counts as stalled."""
+
+# Nothing that a record or a position could be wrong about: the client goes on trying.
+_PASSING: Final = frozenset(
+    (
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+    )
+)
+
+_error, _partition, _topic, _timestamp = Message.error, Message.partition, Message.topic, Message.timestamp
+
+
+class _PartitionFigures(msgspec.Struct):
+    next_offset: int = -1
+    hi_offset: int = -1
+    ls_offset: int = -1
+    fetchq_cnt: int = 0
+    fetch_state: str = ""
+
+
+class _TopicFigures(msgspec.Struct):
+    partitions: dict[str, _PartitionFigures]
+
+
+class _BrokerFigures(msgspec.Struct):
+    state: str = ""
+    nodeid: int = -1
+
+
+class _Statistics(msgspec.Struct):
+    """Parts of the client's statistics that metrics use."""
+
+    brokers: dict[str, _BrokerFigures]
+    topics: dict[str, _TopicFigures]
+
+
+class _Partition:
+    """A partition that is read.
+
+    Attributes:
+        split: as it was given.
+        key: topic and number.
+        name: id of the split.
+        position: offset of the next record to return.
+        queued: how many lists of its messages wait to be returned.
+        ended: whether the client has given all that is to be read.
+        committed: the offset that was committed to the group last; -1: none was.
+        lag: how many offsets there are behind the position, as of the last statistics; -1: that is not known.
+        fetched: where the client was in the last statistics.
+        moved: when that was not where it had been before, or there was nothing to fetch, in monotonic seconds.
+        stalled: whether that is too long ago.
+    """
+
+    __slots__ = (
+        "committed",
+        "ended",
+        "fetched",
+        "key",
+        "lag",
+        "moved",
+        "name",
+        "position",
+        "queued",
+        "split",
+        "stalled",
+    )
+
+    def __init__(self, split: KafkaSplit) -> None:
+        self.split = split
+        self.key = (split.topic, split.partition)
+        self.queued = 0
+        self.ended = False
+        self.committed = -1
+        self.lag = -1
+        self.fetched = -1
+        self.moved = 0.0
+        self.stalled = False
+        self.name = split.split_id
+        self.position = split.position
+
+
+class KafkaReader(Reader[Any]):
+    """Reads the partitions of one subtask.
+
+    Records are taken from the client in the task's thread, without waiting. When none are there, a thread of the
+    reader's own waits inside the client for the next one, and wakes the task.
+
+    Args:
+        context: given by the runtime.
+        connection: how to reach the cluster.
+        decoder: makes the records.
+        settings: properties of the consumer that the source sets.
+        bounded: whether partitions are read to an end.
+        timestamps: whether records come with their timestamps.
+        commits: whether offsets are committed to the group.
+    """
+
+    def __init__(
+        self,
+        context: ReaderContext,
+        connection: Connection,
+        decoder: Decoder,
+        settings: dict[str, Any],
+        *,
+        bounded: bool,
+        timestamps: bool,
+        commits: bool,
+    ) -> None:
+        self._context = context
+        self._connection = connection
+        self._decoder = decoder
+        self._settings = settings
+        self._bounded = bounded
+        self._timestamps = timestamps
+        self._commits = commits
+        self._consumer: Consumer | None = None
+        self._waiter: _Waiter | None = None
+        self._partitions: dict[Partition, _Partition] = {}
+        self._single_topic: str | None = None
+        self._ready: deque[tuple[_Partition, list[Message]]] = deque()
+        self._paused: frozenset[str] = frozenset()
+        self._finished: list[str] = []
+        self._rejected: list[tuple[Any, Exception, int | None]] = []
+        self._no_more = False
+        self._failure: ConnectorError | None = None
+        self._statistics: str | None = None
+        self._brokers_up = 0
+        self._newest_ms = -1
+        self._records = context.metrics.counter("recordsConsumed")
+        self._bytes = context.metrics.counter("bytesConsumed")
+        self._commits_succeeded = context.metrics.counter("commitsSucceeded")
+        self._commits_failed = context.metrics.counter("commitsFailed")
+        gauge = context.metrics.gauge
+        gauge("pendingRecords", lambda: sum(max(p.lag, 0) for p in list(self._partitions.values())))
+        gauge("recordsLagMax", lambda: max((p.lag for p in list(self._partitions.values())), default=0))
+        gauge("stalledPartitions", lambda: sum(p.stalled for p in list(self._partitions.values())))
+        gauge("assignedPartitions", lambda: len(self._partitions))
+        gauge("connectedBrokers", lambda: self._brokers_up)
+        gauge("currentFetchEventTimeLag", self._time_lag_ms)
+
+    # ---- the contract ----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Make the consumer."""
+        self._decoder.start()
+        settings = {
+            **self._settings,
+            "enable.partition.eof": self._bounded,
+            "on_commit": self._on_commit,
+            "statistics.interval.ms": _STATISTICS_MS,
+            "stats_cb": self._on_statistics,
+        }
+        if self._bounded:  # so long the broker waits before it says that a partition is at its end
+            settings["fetch.wait.max.ms"] = self._connection.properties.get("fetch.wait.max.ms", 50)
+        self._consumer = self._connection.consumer(self._on_error, **settings)
+
+    def add_splits(self, splits: Sequence[KafkaSplit]) -> None:
+        """Assign partitions to the consumer."""
+        assert self._consumer is not None
+        assigned = []
+        for split in splits:
+            partition = _Partition(split)
+            self._partitions[partition.key] = partition
+            partition.moved = self._context.clock.monotonic()
+            self._watch(partition)
+            if split.stop is not None and split.stop <= max(split.position, 0):
+                self._end(partition, [], assigned=False)
+                continue
+            offset = OFFSET_BEGINNING if split.position == EARLIEST else split.position
+            assigned.append(TopicPartition(split.topic, split.partition, offset))
+        if assigned:
+            # The client assigns with the interpreter's lock held: with a thread inside it, that is a deadlock.
+            if self._waiter is not None:
+                self._waiter.hold()
+            with failing_with("assign partitions", self._connection):
+                self._consumer.incremental_assign(assigned)
+        self._note_topics()
+
+    def no_more_splits(self) -> None:
+        """End when all partitions are read."""
+        self._no_more = True
+
+    def poll(self, limit: int) -> Poll[Any]:
+        """Return records of one partition."""
+        while True:
+            batch = self._next_batch(limit)
+            if batch is not None:
+                return batch
+            if self._rejected:
+                return Wait(until=0.0)  # the caller takes them, and comes back
+            messages = self._fetch(limit)
+            if not messages:
+                if self._no_more and not self._partitions and not self._ready:
+                    return END_OF_INPUT
+                return Wait()
+            self._sort(messages)
+
+    def finished_splits(self) -> Sequence[str]:
+        """Partitions that were read to where the source stops."""
+        finished, self._finished = self._finished, []
+        return finished
+
+    def rejected(self) -> Sequence[tuple[Any, Exception, int | None]]:
+        """Records that could not be decoded."""
+        if not self._rejected:
+            return ()
+        rejected, self._rejected = self._rejected, []
+        return rejected
+
+    def pause_splits(self, split_ids: Collection[str]) -> bool:
+        """Pause partitions in the client, so that they do not fill its queues."""
+        assert self._consumer is not None
+        paused = frozenset(split_ids)
+        keys = {p.name: TopicPartition(*key) for key, p in self._partitions.items()}
+        if self._waiter is not None:
+            self._waiter.hold()
+        with failing_with("pause partitions", self._connection):
+            if begin := [keys[name] for name in paused - self._paused if name in keys]:
+                self._consumer.pause(begin)
+            if end := [keys[name] for name in self._paused - paused if name in keys]:
+                self._consumer.resume(end)
+        self._paused = paused
+        return True
+
+    def snapshot(self) -> list[KafkaSplit]:
+        """The partitions, each with the offset after the last record that was returned."""
+        return [replace(p.split, position=p.position) for p in self._partitions.values()]
+
+    def checkpoint_completed(self, splits: Sequence[KafkaSplit]) -> None:
+        """Commit the positions to the group, for tools that show them."""
+        if not self._commits or self._consumer is None:
+            return
+        offsets = [
+            TopicPartition(split.topic, split.partition, split.position) for split in splits if split.position >= 0
+        ]
+        if offsets:
+            try:
+                self._consumer.commit(offsets=offsets, asynchronous=True)
+            except KafkaException as error:
+                self._on_commit(error.args[0], offsets)
+
+    def close(self) -> None:
+        """End the thread and close the consumer."""
+        waiter, self._waiter = self._waiter, None
+        consumer, self._consumer = self._consumer, None
+        self._ready.clear()
+        try:
+            if waiter is not None:
+                waiter.close()
+        finally:
+            if consumer is not None:
+                consumer.close()
+
+    # ---- taking messages from the client ------------------------------------------------------------------------
+
+    def _fetch(self, limit: int) -> list[Message]:
+        consumer = self._consumer
+        assert consumer is not None
+        if self._failure is not None:
+            raise self._failure
+        if self._statistics is not None:
+            self._look_at_statistics()
+        waiter = self._waiter
+        if waiter is None:
+            waiter = self._waiter = _Waiter(consumer, self._context.wake)
+        if waiter.waiting:
+            return []
+        with failing_with("read", self._connection):
+            messages = waiter.take()
+            messages += consumer.consume(limit - len(messages), 0)
+        if not messages and self._partitions:
+            waiter.begin()
+        return messages
+
+    def _sort(self, messages: list[Message]) -> None:
+        """Put messages into :attr:`_ready`, by partition, and act on those that are events of the client's."""
+        if any(map(_error, messages)):
+            records: list[Message] = []
+            for message in messages:
+                error = message.error()
+                if error is None:
+                    records.append(message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    self._append(records)
+                    records = []
+                    self._reached_end(message)
+                else:
+                    self._on_message_error(message, error)
+            self._append(records)
+        else:
+            self._append(messages)
+
+    def _append(self, messages: list[Message]) -> None:
+        if not messages:
+            return
+        topic = self._single_topic
+        if topic is not None:
+            numbers = list(map(_partition, messages))
+            if numbers.count(numbers[0]) == len(numbers):
+                self._add((topic, numbers[0]), messages)
+                return
+            keys = [(topic, number) for number in numbers]
+        else:
+            keys = list(zip(map(_topic, messages), map(_partition, messages), strict=True))
+        groups: dict[Partition, list[Message]] = {}
+        for key, message in zip(keys, messages, strict=True):
+            if key in groups:
+                groups[key].append(message)
+            else:
+                groups[key] = [message]
+        for key, group in groups.items():
+            self._add(key, group)
+
+    def _add(self, key: Partition, messages: list[Message]) -> None:
+        partition = self._partitions.get(key)
+        if partition is None or partition.ended:
+            return  # the client had more of it than the source is to read
+        stop = partition.split.stop
+        if stop is not None and messages[-1].offset() >= stop:
+            self._end(partition, [message for message in messages if message.offset() < stop])
+        else:
+            partition.queued += 1
+            self._ready.append((partition, messages))
+
+    def _reached_end(self, message: Message) -> None:
+        """The client is at the end of a partition: behind records that are not there for this reader, too."""
+        partition = self._partitions.get((message.topic(), message.partition()))
+        if partition is None or partition.ended:
+            return
+        if partition.split.stop is not None and message.offset() >= partition.split.stop:
+            self._end(partition, [])
+
+    def _end(self, partition: _Partition, messages: list[Message], *, assigned: bool = True) -> None:
+        """Queue the last records of a partition; it is finished when they are returned."""
+        if assigned and self._consumer is not None:
+            self._consumer.incremental_unassign([TopicPartition(*partition.key)])
+        partition.ended = True
+        partition.queued += 1
+        self._ready.append((partition, messages))
+
+    def _on_commit(self, error: KafkaError | None, offsets: Sequence[TopicPartition]) -> None:
+        """Count a commit, in whichever thread is inside the client."""
+        failed = error or next((each.error for each in offsets if each.error is not None), None)
+        if failed is None:
+            self._commits_succeeded.inc()
+            for each in offsets:
+                partition = self._partitions.get((each.topic, each.partition))
+                if partition is not None:
+                    partition.committed = each.offset
+            return
+        self._commits_failed.inc()
+        _log.warning(
+            "offsets of a checkpoint were not committed to group %r: %s. Reading goes on from checkpoints all the "
+            "same",
+            self._settings["group.id"],
+            describe_error(failed),
+        )
+
+    # ---- giving records ---------------------------------------------------------------------------------------
+
+    def _next_batch(self, limit: int) -> Batch[Any] | None:
+        """Decode the next messages of a partition that is not paused; None: there are none."""
+        paused, ready = self._paused, self._ready
+        index = 0
+        while index < len(ready):
+            partition, messages = ready[index]
+            if partition.name in paused:
+                index += 1
+                continue
+            del ready[index]
+            if len(messages) > limit:
+                ready.insert(index, (partition, messages[limit:]))
+                messages = messages[:limit]
+            else:
+                partition.queued -= 1
+            batch = self._decode(partition, messages) if messages else None
+            if partition.ended and not partition.queued:
+                del self._partitions[partition.key]
+                self._finished.append(partition.name)
+                self._note_topics()
+            if batch is not None:
+                self.current_split_id = partition.name
+                return batch
+        return None
+
+    def _decode(self, partition: _Partition, messages: list[Message]) -> Batch[Any] | None:
+        try:
+            values = self._decoder.decode(messages)
+        except Exception:
+            values, messages_left = self._decode_each(messages)
+        else:
+            messages_left = messages
+        partition.position = messages[-1].offset() + 1
+        self._records.inc(len(messages))
+        self._bytes.inc(sum(map(len, messages)))
+        if not values:
+            return None
+        if not self._timestamps:
+            return Batch(values)
+        stamps = [stamp[1] for stamp in map(_timestamp, messages_left)]
+        self._newest_ms = stamps[-1]
+        return Batch(values, stamps if min(stamps) >= 0 else None)
+
+    def _decode_each(self, messages: list[Message]) -> tuple[list[Any], list[Message]]:
+        values, left = [], []
+        for message in messages:
+            try:
+                values.append(self._decoder.decode_one(message))
+            except Exception as error:
+                record = record_of(message)
+                error.add_note(
+                    f"topic {record.topic!r}, partition {record.partition}, offset {record.offset}: "
+                    "on_error('skip') on the source's step leaves such records out"
+                )
+                self._rejected.append((record, error, record.timestamp))
+            else:
+                left.append(message)
+        return values, left
+
+    def _note_topics(self) -> None:
+        topics = {topic for topic, _ in self._partitions}
+        self._single_topic = topics.pop() if len(topics) == 1 else None
+
+    # ---- metrics ----------------------------------------------------------------------------------------------
+
+    def _watch(self, partition: _Partition) -> None:
+        """Have the offsets of a partition among the metrics."""
+        gauge, name = self._context.metrics.gauge, f"{partition.key[0]}.{partition.key[1]}"
+        gauge(f"currentOffset.{name}", lambda: partition.position)
+        gauge(f"recordsLag.{name}", lambda: partition.lag)
+        if self._commits:
+            gauge(f"committedOffset.{name}", lambda: partition.committed)
+
+    def _time_lag_ms(self) -> float:
+        """Return how old the newest record with a timestamp is by now; -1: there was none."""
+        return -1 if self._newest_ms < 0 else max(self._context.clock.now_ms() - self._newest_ms, 0)
+
+    def _on_statistics(self, text: str) -> None:
+        """Keep statistics for the task's thread; called in whichever thread is inside the client."""
+        self._statistics = text
+        self._context.wake()
+
+    def _look_at_statistics(self) -> None:
+        """Find how far partitions are behind, and which make no progress."""
+        assert self._statistics is not None
+        figures = msgspec.json.decode(self._statistics, type=_Statistics)
+        self._statistics = None
+        self._brokers_up = sum(b.state == "UP" and b.nodeid >= 0 for b in figures.brokers.values())
+        now = self._context.clock.monotonic()
+        committed_only = self._settings["isolation.level"] == "read_committed"
+        for key, partition in self._partitions.items():
+            topic = figures.topics.get(key[0])
+            found = None if topic is None else topic.partitions.get(str(key[1]))
+            if found is None:
+                continue
+            end = found.ls_offset if committed_only else found.hi_offset
+            if end < 0:
+                continue
+            # Behind markers and aborted records the client is further than the last record says.
+            at = max(partition.position, 0 if found.fetchq_cnt or partition.queued else found.next_offset)
+            partition.lag = max(end - at, 0)
+            if found.next_offset != partition.fetched or found.next_offset >= end or found.fetchq_cnt:
+                partition.fetched, partition.moved, partition.stalled = found.next_offset, now, False
+            elif partition.name in self._paused:
+                partition.moved = now
+            elif not partition.stalled and now - partition.moved >= _STALLED_S:
+                partition.stalled = True
+                _log.warning(
+                    "topic %r, partition %d gives no records, although there are %d behind offset %d (state %s "
+                    "of its fetcher, for %d s)",
+                    *(*key, partition.lag, at, found.fetch_state, now - partition.moved),
+                )
+
+    # ---- what goes wrong --------------------------------------------------------------------------------------
+
+    def _on_error(self, error: KafkaError) -> None:
+        """Take an event of the client that is about no partition, in whichever thread is inside the client."""
+        if error.fatal() or error.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED):
+            self._failure = ConnectorError(f"cannot read from {self._connection.servers}: {describe_error(error)}")
+            self._context.wake()
+        elif error.code() == KafkaError._ALL_BROKERS_DOWN:
+            _log.warning("no broker of %s can be reached; trying again", self._connection.servers)
+        else:
+            _log.info("reading from %s: %s", self._connection.servers, describe_error(error))
+
+    def _on_message_error(self, message: Message, error: KafkaError) -> None:
+        where = f"topic {message.topic()!r}, partition {message.partition()}"
+        partition = self._partitions.get((message.topic(), message.partition()))
+        if message.partition() >= 0 and (partition is None or partition.ended):
+            return
+        code = error.code()
+        if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            at = "" if partition is None else f" at offset {partition.position}"
+            raise PositionLostError(
+                f"cannot read {where}{at}: that offset is not there (any more). The records were deleted before "
+                "they were read, as retention.ms and retention.bytes of the topic say, or the topic was made "
+                "anew. Nothing is skipped silently: to go on without them, give the source another uid and "
+                f"start=. ({describe_error(error)})"
+            )
+        if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
+            raise PositionLostError(f"{where} is not there any more ({describe_error(error)})")
+        if code in _PASSING:
+            _log.warning("reading %s: %s; trying again", where, describe_error(error))
+            return
+        raise ConnectorError(f"cannot read {where} at {self._connection.servers}: {describe_error(error)}")
+
+
+class _Waiter:
+    """A thread that waits inside the client for the next message.
+
+    All methods are for the task's thread. While :attr:`waiting`, nobody else may take messages.
+
+    Args:
+        consumer: the client.
+        wake: called in the thread when a message or an error has come.
+    """
+
+    def __init__(self, consumer: Consumer, wake: Callable[[], None]) -> None:
+        self._consumer = consumer
+        self._wake = wake
+        self._changed = Condition()
+        self._waits = False
+        self._inside = False
+        self._closed = False
+        self._messages: list[Message] = []
+        self._error: BaseException | None = None
+        self._thread: Thread | None = None
+
+    @property
+    def waiting(self) -> bool:
+        """True while the thread is inside the client."""
+        return self._waits
+
+    def begin(self) -> None:
+        """Have the thread wait."""
+        if self._thread is None:
+            self._thread = Thread(target=self._run, name="sluiceway-kafka-reader", daemon=True)
+            self._thread.start()
+        with self._changed:
+            self._waits = True
+            self._changed.notify()
+
+    def hold(self) -> None:
+        """Wait until the thread is not inside the client; it stays outside until :meth:`begin`."""
+        with self._changed:
+            self._waits = False
+            while self._inside:
+                self._changed.wait()
+        self._wake()  # so that the reader is polled, and begins again
+
+    def take(self) -> list[Message]:
+        """Return what the thread has got.
+
+        Raises:
+            KafkaException: the client has raised it in the thread.
+        """
+        messages, self._messages = self._messages, []
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        return messages
+
+    def close(self) -> None:
+        """End the thread."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._waits and not self._closed:
+                    self._changed.wait()
+                if self._closed:
+                    return
+                self._inside = True
+            messages: list[Message] = []
+            error: BaseException | None = None
+            try:
+                messages = self._consumer.consume(1, _BLOCK_S)
+            except BaseException as raised:
+                error = raised
+            with self._changed:
+                self._inside = False
+                if messages or error is not None:
+                    self._messages, self._error, self._waits = messages, error, False
+                self._changed.notify_all()
+            if messages or error is not None:
+                self._wake()

@@ -1,0 +1,270 @@
+"""The source that reads topics."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final, Literal
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from sluiceway.connector import Boundedness, Enumerator, EnumeratorContext, Reader, ReaderContext, Source
+from sluiceway.errors import ConfigurationError, ConnectorError
+from sluiceway_kafka._connection import Connection, check_duration, connection_of, failing_with
+from sluiceway_kafka._decoders import Deserializer, decoder_of
+from sluiceway_kafka._enumerator import Discovered, KafkaEnumerator
+from sluiceway_kafka._offsets import EARLIEST, KafkaOffsets, Partition, offsets_of, resolve
+from sluiceway_kafka._reader import KafkaReader
+from sluiceway_kafka._splits import KafkaSplit
+
+__all__ = ["KafkaSource"]
+
+_NO_GROUP: Final = "sluiceway"
+"""The client wants a group even where nothing is committed."""
+
+
+class KafkaSource(Source[Any]):
+    """The records of topics of Apache Kafka.
+
+    Each partition is a split with a watermark of its own, read by one subtask; its position is the offset after
+    the last record, and is part of checkpoints. The group's committed offsets are never read after the start, and
+    no consumer subscribes, so groups do not rebalance. With ``group_id``, the positions of each completed
+    checkpoint are committed to that group, for tools that show how far a job is.
+
+    Records come with the timestamps that they have in Kafka.
+
+    A position that is not there any more, a partition that has gone and records that cannot be decoded fail the
+    job, the last of them unless the step's ``on_error`` is ``skip``. Nothing is ever reset silently.
+
+    Args:
+        bootstrap_servers: ``host:port`` of brokers, several as a list or separated by commas.
+        topics: a topic or several.
+        pattern: instead of ``topics``: a regular expression that the whole name of a topic matches. Topics of
+            Kafka's own, which begin with ``__``, are left out.
+        partitions: instead of ``topics``: the partitions to read, by topic: ``{"orders": [0, 1]}``.
+        deserializer: ``text`` (UTF-8), ``bytes``, ``json``, ``record`` (a :class:`KafkaRecord`), or a function
+            that is given a KafkaRecord and returns the record.
+        type: for ``json``: what a value is to become, such as a dataclass, a msgspec struct or a pydantic model;
+            None: plain dicts, lists, strings and numbers.
+        start: where to begin, if the job does not go on from a checkpoint: ``earliest``, ``latest``,
+            ``committed``, or :class:`KafkaOffsets`.
+        stop: where to end: as ``start``, looked up when the job begins; None: the source has no end.
+        group_id: the group that offsets are committed to, and that ``committed`` is about; None: neither.
+        discovery_interval: time between looks for new partitions, and for new topics that match the pattern: a
+            timedelta, ms, or a text such as ``5min``; None: no looks. New partitions are read from their first
+            record. A source that stops does not look.
+        isolation_level: ``read_committed``: records of transactions come when these are committed;
+            ``read_uncommitted``: records of open and of aborted ones come, too.
+        timestamps: whether records come with their timestamps. Without them reading takes less time.
+        request_timeout: how long requests about topics and offsets may take.
+        properties: properties of librdkafka for the consumer, such as ``security.protocol`` and ``client.rack``.
+
+    Raises:
+        ConfigurationError: an argument cannot be used.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str],
+        topics: str | Sequence[str] | None = None,
+        *,
+        pattern: str | None = None,
+        partitions: Mapping[str, Sequence[int]] | None = None,
+        deserializer: Deserializer = "text",
+        type: Any = None,  # noqa: A002 - the word for it everywhere here
+        start: str | KafkaOffsets = "earliest",
+        stop: str | KafkaOffsets | None = None,
+        group_id: str | None = None,
+        discovery_interval: timedelta | int | str | None = "5min",
+        isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed",
+        timestamps: bool = True,
+        request_timeout: timedelta | int | str = "30s",
+        properties: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._connection = connection_of(bootstrap_servers, properties, request_timeout)
+        if sum(each is not None for each in (topics, pattern, partitions)) != 1:
+            raise ConfigurationError("KafkaSource takes one of topics, pattern= and partitions=")
+        self._topics = _names(topics)
+        self._pattern = _pattern(pattern)
+        self._partitions = _numbers(partitions)
+        self._decoder = decoder_of(deserializer, type)
+        self._start = offsets_of("start", start)
+        self._stop = None if stop is None else offsets_of("stop", stop)
+        if self._stop is not None and self._stop.kind == "earliest":
+            raise ConfigurationError("stop='earliest' would read nothing")
+        if group_id is not None and (not isinstance(group_id, str) or not group_id):
+            raise ConfigurationError(f"group_id={group_id!r} must be a name, or None")
+        for name, offsets in (("start", self._start), ("stop", self._stop)):
+            if offsets is not None and offsets.kind == "committed" and group_id is None:
+                raise ConfigurationError(f"{name}='committed' needs group_id=")
+        self._group_id = group_id
+        self._interval_ms: int | None = None
+        if discovery_interval is not None:
+            self._interval_ms = check_duration("discovery_interval", discovery_interval, 1)
+        if self._stop is not None or self._partitions:
+            self._interval_ms = None
+        if isolation_level not in ("read_committed", "read_uncommitted"):
+            raise ConfigurationError(
+                f"isolation_level={isolation_level!r} must be 'read_committed' or 'read_uncommitted'"
+            )
+        self._isolation_level = isolation_level
+        self._timestamps = bool(timestamps)
+
+    def __repr__(self) -> str:
+        what = self._pattern.pattern if self._pattern else ", ".join(self._topics or self._partitions)
+        return f"KafkaSource({what!r} at {self._connection.servers!r})"
+
+    @property
+    def name(self) -> str:
+        """With the topics, where they are few."""
+        return "KafkaSource"
+
+    @property
+    def boundedness(self) -> Boundedness:
+        """Bounded if it is to stop somewhere."""
+        return Boundedness.UNBOUNDED if self._stop is None else Boundedness.BOUNDED
+
+    @property
+    def output_type(self) -> Any:
+        """As the deserializer says."""
+        return self._decoder.output_type
+
+    @property
+    def gives_timestamps(self) -> bool:
+        """Unless they were not wanted."""
+        return self._timestamps
+
+    @property
+    def rejects_records(self) -> bool:
+        """Records that cannot be decoded."""
+        return True
+
+    def create_enumerator(self, context: EnumeratorContext, restored: Any = None) -> Enumerator:
+        """Make the enumerator, which asks the cluster when it is started."""
+        assert restored is None or isinstance(restored, Discovered)
+        look = _Look(self)
+        return KafkaEnumerator(context, look, look.close, self._interval_ms, restored)
+
+    def create_reader(self, context: ReaderContext) -> Reader[Any]:
+        """Make the reader of one subtask."""
+        settings = {"group.id": self._group_id or _NO_GROUP, "isolation.level": self._isolation_level}
+        return KafkaReader(
+            context,
+            self._connection,
+            self._decoder,
+            settings,
+            bounded=self._stop is not None,
+            timestamps=self._timestamps,
+            commits=self._group_id is not None,
+        )
+
+
+class _Look:
+    """Finds partitions and offsets. Keeps its client between looks."""
+
+    def __init__(self, source: KafkaSource) -> None:
+        self._source = source
+        self._connection: Connection = source._connection
+        self._admin: AdminClient | None = None
+
+    def __call__(
+        self, known: frozenset[Partition], is_first: bool
+    ) -> tuple[frozenset[Partition], list[KafkaSplit]]:
+        source = self._source
+        if self._admin is None:
+            self._admin = self._connection.admin()
+        there = self._there(self._admin, is_first)
+        new = sorted(there - known)
+        if not is_first:
+            return there, [KafkaSplit(*partition, EARLIEST) for partition in new]
+        starts = self._resolve(source._start, new, self._admin)
+        if source._stop is None:
+            return there, [KafkaSplit(*partition, starts[partition]) for partition in new]
+        stops = self._resolve(source._stop, new, self._admin)
+        return there, [
+            KafkaSplit(*partition, starts[partition], stops[partition])
+            for partition in new
+            if stops[partition] > max(starts[partition], 0)
+        ]
+
+    def close(self) -> None:
+        self._admin = None
+
+    def _resolve(
+        self, offsets: KafkaOffsets, new: Sequence[Partition], admin: AdminClient
+    ) -> dict[Partition, int]:
+        source = self._source
+        committed = source._isolation_level == "read_committed"
+        return resolve(offsets, new, admin, self._connection, group_id=source._group_id, read_committed=committed)
+
+    def _there(self, admin: AdminClient, is_first: bool) -> frozenset[Partition]:
+        source = self._source
+        timeout_s = self._connection.timeout_s
+        if source._pattern is not None:
+            with failing_with("list topics", self._connection):
+                listed = admin.list_topics(timeout=timeout_s).topics
+            return frozenset(
+                (name, number)
+                for name, topic in listed.items()
+                if not name.startswith("__") and source._pattern.fullmatch(name)
+                for number in topic.partitions
+            )
+        names = source._topics or tuple(source._partitions)
+        with failing_with("ask for topics", self._connection):
+            asked = admin.describe_topics(TopicCollection(list(names)), request_timeout=timeout_s)
+        found: set[Partition] = set()
+        for name, future in asked.items():
+            try:
+                described = future.result()
+            except KafkaException as error:
+                gone = error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+                if gone and not is_first:
+                    continue  # the enumerator finds that known partitions are missing
+                raise ConnectorError(
+                    f"cannot read topic {name!r} at {self._connection.servers}: {error.args[0].str()}. A topic "
+                    "has to be there before the job starts"
+                ) from error
+            found.update((name, partition.id) for partition in described.partitions)
+        if not source._partitions:
+            return frozenset(found)
+        wanted = {(name, number) for name, numbers in source._partitions.items() for number in numbers}
+        missing = sorted(wanted - found)
+        if missing:
+            count = sum(name == missing[0][0] for name, _ in found)
+            raise ConnectorError(
+                f"topic {missing[0][0]!r} has no partition {missing[0][1]}: it has {count}, from 0 on"
+            )
+        return frozenset(wanted)
+
+
+def _names(topics: str | Sequence[str] | None) -> tuple[str, ...]:
+    if topics is None:
+        return ()
+    names = (topics,) if isinstance(topics, str) else tuple(topics)
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise ConfigurationError(f"topics={topics!r} must be the name of a topic, or several")
+    return tuple(dict.fromkeys(names))
+
+
+def _pattern(pattern: str | None) -> re.Pattern[str] | None:
+    if pattern is None:
+        return None
+    try:
+        return re.compile(pattern)
+    except (re.error, TypeError) as error:
+        raise ConfigurationError(f"pattern={pattern!r} is no regular expression: {error}") from error
+
+
+def _numbers(partitions: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int, ...]]:
+    if partitions is None:
+        return {}
+    numbers = {name: tuple(dict.fromkeys(each)) for name, each in partitions.items()}
+    if not numbers or not all(numbers.values()):
+        raise ConfigurationError(f"partitions={partitions!r} must name partitions: {{'orders': [0, 1]}}")
+    for each in numbers.values():
+        for number in each:
+            if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+                raise ConfigurationError(f"partitions={partitions!r}: {number!r} is no number of a partition")
+    return numbers

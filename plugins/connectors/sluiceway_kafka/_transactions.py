@@ -1,0 +1,405 @@
+"""The writer with transactions that survive the process.
+
+What is written between two checkpoints goes through one producer with a transactional id of its own. At the
+barrier the producer is flushed, and a marker, an offset of a group of the sink's, becomes part of the transaction.
+The transactional id, the producer's id and its epoch go into the checkpoint: whoever has them can commit, in any
+process. When the checkpoint is complete, the transaction is committed. After a failure those that the checkpoint
+does not name are aborted, then those that it names are committed. A coordinator that knows nothing of a named one
+any more is no proof that it was committed; the marker is.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from sluiceway.connector import CommittingSinkWriter, Wait, WriterContext
+from sluiceway.errors import ConfigurationError, ConnectorError
+from sluiceway_kafka._connection import Connection, PositionLostError, describe_error, failing_with
+from sluiceway_kafka._coordinator import Coordinator
+from sluiceway_kafka._encoders import Encoder
+from sluiceway_kafka._producer import Flusher, Outbox
+from sluiceway_kafka._writers import count_written
+
+__all__ = ["Committable", "TransactionalWriter", "marker_group"]
+
+_log: Final = logging.getLogger("sluiceway_kafka")
+
+_SLOTS: Final = 3
+"""Transactional ids of a subtask at first: one is written to, one is to be committed, one is made ready."""
+
+_CLOSING_S: Final = 2.0
+"""Time that a close may wait for the abort of the open transaction."""
+
+_MOST_ANCESTORS: Final = 32
+"""Number of earlier attempts that a marker names: a broker takes 4096 bytes by default."""
+
+Ancestors = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Committable:
+    """A transaction in a checkpoint.
+
+    Attributes:
+        transactional_id: its transactional id; empty: nothing was written, and there is nothing to commit.
+        producer_id: that of its producer.
+        epoch: that of its producer.
+        number: its number among those of the attempt that has written it, from 1.
+        attempt: names that attempt.
+        ancestors: the attempts that it goes on from, each with the number of its last transaction that counts.
+        group: the group that holds the marker.
+        topic: the topic that the marker is an offset of.
+    """
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    number: int
+    attempt: str
+    ancestors: Ancestors
+    group: str
+    topic: str
+
+
+@dataclass(slots=True)
+class _Transaction:
+    """A producer that is ready for one transaction.
+
+    Attributes:
+        slot: number of its transactional id.
+        transactional_id: the id.
+        outbox: the producer.
+        producer_id: its id.
+        epoch: its epoch.
+        topic: the topic that was written to last; empty: the transaction has not begun.
+        began: when it began, in monotonic seconds.
+    """
+
+    slot: int
+    transactional_id: str
+    outbox: Outbox
+    producer_id: int
+    epoch: int
+    topic: str = ""
+    began: float = 0.0
+
+
+def marker_group(prefix: str, subtask: int) -> str:
+    """Return the group that holds the markers of a subtask."""
+    return f"{prefix}-{subtask}"
+
+
+class TransactionalWriter(CommittingSinkWriter[Any]):
+    """Writes each checkpoint's records in one transaction.
+
+    Args:
+        context: given by the runtime.
+        connection: how to reach the cluster.
+        encoder: makes messages of records.
+        settings: properties of the producer that the sink sets.
+        prefix: what transactional ids begin with.
+        timeout_ms: after which brokers abort a transaction.
+    """
+
+    def __init__(
+        self,
+        context: WriterContext,
+        connection: Connection,
+        encoder: Encoder,
+        settings: Mapping[str, Any],
+        *,
+        prefix: str,
+        timeout_ms: int,
+    ) -> None:
+        self._context = context
+        self._connection = connection
+        self._encoder = encoder
+        self._settings = settings
+        self._prefix = prefix
+        self._timeout_ms = timeout_ms
+        self._group = marker_group(prefix, context.subtask)
+        self._flusher = Flusher(context.wake, context.clock)
+        self._coordinator: Coordinator | None = None
+        self._groups: Consumer | None = None
+        self._version = 0
+        self._attempt = secrets.token_hex(6)
+        self._ancestors: Ancestors = ()
+        self._number = 0
+        self._free = list(range(_SLOTS))
+        self._slots = _SLOTS
+        self._current: _Transaction | None = None
+        self._next: Future[_Transaction] | None = None
+        self._prepared: dict[int, _Transaction] = {}
+        self._thread: ThreadPoolExecutor | None = None
+
+    # ---- the contract ----------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Reach the cluster."""
+        self._coordinator = Coordinator(self._connection)
+        self._version = self._coordinator.transaction_version()
+        self._thread = ThreadPoolExecutor(1, "sluiceway-kafka-transactions")
+        # Its group is never joined: it stands for the group where offsets become part of a transaction.
+        self._groups = self._connection.consumer(_ignore, **{"group.id": self._group})
+
+    def recover(self, committables: Sequence[Committable]) -> None:
+        """Abort what no checkpoint knows of, then commit what the restored one names."""
+        assert self._coordinator is not None
+        named = [each for each in committables if each.transactional_id]
+        names = {each.transactional_id for each in named}
+        for transactional_id in sorted(self._own_ids() - names):
+            self._coordinator.fence(transactional_id, self._timeout_ms)
+        self._end(named)
+        # Attempts that the marker may name as proof, those that were committed just now included.
+        known: dict[str, int] = {}
+        for each in committables:
+            for attempt, number in (*each.ancestors, (each.attempt, each.number)):
+                known[attempt] = max(number, known.get(attempt, 0))
+        self._ancestors = tuple(known.items())[-_MOST_ANCESTORS:]
+        self._make_next()
+        self._advance()
+
+    def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
+        """Give records to the client, in the running transaction."""
+        current = self._current
+        assert current is not None
+        messages = self._encoder.encode(values, timestamps)
+        if not current.topic:
+            with failing_with("begin a transaction", self._connection):
+                current.outbox.producer.begin_transaction()
+            current.began = self._context.clock.monotonic()
+        current.topic = messages[-1][0]
+        current.outbox.send(messages)
+        current.outbox.serve()
+        count_written(self._context, messages)
+
+    def blocked(self) -> Wait | None:
+        """Until the client has room, and after a flush until everything is acknowledged."""
+        return None if self._current is None else self._flusher.blocked(self._current.outbox)
+
+    def flush(self) -> None:
+        """Send everything, and wait for the acknowledgements."""
+        assert self._current is not None
+        if self._current.topic:
+            self._flusher.begin(self._current.outbox)
+
+    def prepare_commit(self, checkpoint_id: int) -> list[Committable]:
+        """Make the marker part of the transaction, and go on with the next producer."""
+        current = self._current
+        assert current is not None
+        if not current.topic:
+            # Brokers know nothing of a transaction without records: committing it would fail.
+            return [self._committable("", -1, -1, "")]
+        current.outbox.check()
+        self._number += 1
+        marker = TopicPartition(current.topic, 0, self._number, _written(self._attempt, self._ancestors))
+        assert self._groups is not None
+        try:
+            # After the flush: only this call tells that a record of the transaction was refused meanwhile.
+            current.outbox.producer.send_offsets_to_transaction(
+                [marker], self._groups.consumer_group_metadata(), self._connection.timeout_s
+            )
+        except (KafkaException, SystemError) as error:
+            current.outbox.fail(error)
+        current.outbox.check()
+        committable = self._committable(
+            current.transactional_id, current.producer_id, current.epoch, current.topic
+        )
+        self._prepared[self._number] = current
+        self._context.metrics.histogram("transactionOpen").observe(self._context.clock.monotonic() - current.began)
+        self._advance()
+        return [committable]
+
+    def commit(self, committables: Sequence[Committable]) -> None:
+        """Commit transactions of this attempt, and make their ids available again."""
+        began = self._context.clock.monotonic()
+        mine = [each for each in committables if each.transactional_id]
+        if not mine:
+            return
+        self._end(mine)
+        for each in mine:
+            done = self._prepared.pop(each.number, None) if each.attempt == self._attempt else None
+            if done is not None:
+                self._release(done)
+        self._context.metrics.histogram("transactionCommit").observe(self._context.clock.monotonic() - began)
+
+    def close(self) -> None:
+        """Abort the open transaction if that is quick; leave those that are prepared as they are."""
+        self._flusher.close()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.shutdown(cancel_futures=True)
+        current, self._current = self._current, None
+        ready, self._next = self._next, None
+        producers = [] if current is None else [current]
+        if ready is not None and ready.done() and not ready.cancelled() and ready.exception() is None:
+            producers.append(ready.result())
+        if current is not None and current.topic and self._coordinator is not None:
+            self._abort(current)
+        for each in (*producers, *self._prepared.values()):
+            each.outbox.close()
+        self._prepared.clear()
+        groups, self._groups = self._groups, None
+        if groups is not None:
+            groups.close()
+        coordinator, self._coordinator = self._coordinator, None
+        if coordinator is not None:
+            coordinator.close()
+
+    # ---- producers -------------------------------------------------------------------------------------------
+
+    def _own_ids(self) -> set[str]:
+        """Return the ids that brokers know and that this subtask clears up; earlier subtasks' are among them."""
+        assert self._coordinator is not None
+        form = re.compile(re.escape(self._prefix) + r"-(\d+)-\d+")
+        own = set()
+        for each in self._coordinator.list(f"{self._prefix}-"):
+            match = form.fullmatch(each.transactional_id)
+            if match and int(match[1]) % self._context.parallelism == self._context.subtask:
+                own.add(each.transactional_id)
+        return own
+
+    def _make_next(self) -> None:
+        """Make a producer ready, in the thread."""
+        assert self._thread is not None
+        if not self._free:  # checkpoints that were given up leave theirs prepared until the next one is complete
+            self._free.append(self._slots)
+            self._slots += 1
+        slot = self._free.pop(0)
+        self._next = self._thread.submit(self._make, slot)
+
+    def _make(self, slot: int) -> _Transaction:
+        transactional_id = f"{self._prefix}-{self._context.subtask}-{slot}"
+        settings = {
+            **self._settings,
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": self._timeout_ms,
+        }
+        outbox = Outbox(self._connection, settings, self._context.wake)
+        try:
+            try:
+                outbox.producer.init_transactions(self._connection.timeout_s)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+                    raise ConfigurationError(
+                        f"transaction_timeout={self._timeout_ms} ms is more than the brokers allow: lower it, or "
+                        "raise transaction.max.timeout.ms of the brokers (900000 by default). A transaction that "
+                        "is not committed within it, for example because the job is down for longer, is lost"
+                    ) from error
+                raise ConnectorError(
+                    f"cannot begin with transactional id {transactional_id!r} at {self._connection.servers}: "
+                    f"{describe_error(error)}"
+                ) from error
+            assert self._coordinator is not None
+            known = self._coordinator.describe([transactional_id]).get(transactional_id)
+            if known is None:
+                raise ConnectorError(f"the brokers do not know transactional id {transactional_id!r} any more")
+            return _Transaction(slot, transactional_id, outbox, known.producer_id, known.epoch)
+        except BaseException:
+            outbox.close()
+            raise
+
+    def _advance(self) -> None:
+        """Go on with the producer that is ready, and have another one made."""
+        assert self._next is not None
+        self._current = None
+        self._current = self._next.result()
+        self._make_next()
+
+    def _release(self, done: _Transaction) -> None:
+        assert self._thread is not None
+        self._free.append(done.slot)
+        self._thread.submit(done.outbox.close)
+
+    def _abort(self, current: _Transaction) -> None:
+        """Abort, so that readers of read_committed need not wait for the timeout."""
+        assert self._coordinator is not None
+        try:
+            self._coordinator.end(
+                current.transactional_id,
+                current.producer_id,
+                current.epoch,
+                commit=False,
+                version=self._version,
+                patience_s=_CLOSING_S,
+            )
+        except ConnectorError as error:
+            _log.warning("%s; the brokers abort it after %d ms", error, self._timeout_ms)
+
+    # ---- commits ---------------------------------------------------------------------------------------------
+
+    def _end(self, committables: Sequence[Committable]) -> None:
+        """Commit; what is not open any more must have been committed before.
+
+        Raises:
+            PositionLostError: nothing proves that.
+        """
+        assert self._coordinator is not None
+        refused: list[tuple[Committable, str]] = []
+        for each in sorted(committables, key=lambda c: c.number):
+            reason = self._coordinator.end(
+                each.transactional_id, each.producer_id, each.epoch, commit=True, version=self._version
+            )
+            if reason:
+                refused.append((each, reason))
+        for each, reason in refused:
+            if not self._is_proven(each):
+                raise PositionLostError(
+                    f"records of a checkpoint are lost: transaction {each.number} of {each.transactional_id!r} "
+                    f"is not open any more ({reason}), and group {each.group!r} has no proof that it was "
+                    "committed. Brokers abort a transaction that is open for longer than transaction_timeout "
+                    f"({self._timeout_ms} ms): it has to be longer than the checkpoint interval and the longest "
+                    "time that the job is down"
+                )
+
+    def _is_proven(self, committable: Committable) -> bool:
+        marker = self._marker(committable)
+        if marker is None:
+            return False
+        attempt, number, ancestors = marker
+        if attempt == committable.attempt:
+            return number >= committable.number
+        return dict(ancestors).get(committable.attempt, 0) >= committable.number
+
+    def _marker(self, committable: Committable) -> tuple[str, int, Ancestors] | None:
+        """The last marker that was committed: the attempt, its number, and the attempts before."""
+        settings = {"group.id": committable.group}
+        with failing_with(f"read the marker of group {committable.group!r}", self._connection):
+            consumer = self._connection.consumer(_ignore, **settings)
+            try:
+                (found,) = consumer.committed([TopicPartition(committable.topic, 0)], self._connection.timeout_s)
+            finally:
+                consumer.close()
+        if found.error is not None or found.offset < 0 or not found.metadata:
+            return None
+        return _read(found.metadata, found.offset)
+
+    def _committable(self, transactional_id: str, producer_id: int, epoch: int, topic: str) -> Committable:
+        return Committable(
+            transactional_id, producer_id, epoch, self._number, self._attempt, self._ancestors, self._group, topic
+        )
+
+
+def _written(attempt: str, ancestors: Ancestors) -> str:
+    return " ".join([attempt, *(f"{each}:{number}" for each, number in ancestors)])
+
+
+def _read(metadata: str, offset: int) -> tuple[str, int, Ancestors] | None:
+    attempt, *others = metadata.split(" ")
+    try:
+        pairs = [other.split(":") for other in others]
+        return attempt, offset, tuple((each, int(number)) for each, number in pairs)
+    except ValueError:
+        return None
+
+
+def _ignore(error: KafkaError) -> None:
+    """Errors show in requests."""

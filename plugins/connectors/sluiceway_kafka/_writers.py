@@ -1,0 +1,84 @@
+"""The writer without transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sluiceway.connector import SinkWriter, Wait, WriterContext
+from sluiceway_kafka._connection import Connection
+from sluiceway_kafka._encoders import Encoder
+from sluiceway_kafka._producer import Flusher, Outbox
+
+__all__ = ["KafkaWriter", "count_written"]
+
+
+class KafkaWriter(SinkWriter[Any]):
+    """Writes records as they come.
+
+    Args:
+        context: given by the runtime.
+        connection: how to reach the cluster.
+        encoder: makes messages of records.
+        settings: properties of the producer that the sink sets.
+        waits: whether a flush waits until brokers have acknowledged everything.
+    """
+
+    def __init__(
+        self,
+        context: WriterContext,
+        connection: Connection,
+        encoder: Encoder,
+        settings: Mapping[str, Any],
+        *,
+        waits: bool,
+    ) -> None:
+        self._context = context
+        self._connection = connection
+        self._encoder = encoder
+        self._settings = settings
+        self._waits = waits
+        self._outbox: Outbox | None = None
+        self._flusher = Flusher(context.wake, context.clock)
+
+    def open(self) -> None:
+        """Make the producer."""
+        self._outbox = Outbox(self._connection, self._settings, self._context.wake)
+
+    def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
+        """Give records to the client."""
+        assert self._outbox is not None
+        messages = self._encoder.encode(values, timestamps)
+        self._outbox.send(messages)
+        self._outbox.serve()
+        count_written(self._context, messages)
+
+    def blocked(self) -> Wait | None:
+        """Until the client has room, and after a flush until everything is acknowledged."""
+        return None if self._outbox is None else self._flusher.blocked(self._outbox)
+
+    def flush(self) -> None:
+        """Send everything; with a guarantee, wait for the acknowledgements."""
+        assert self._outbox is not None
+        if self._waits:
+            self._flusher.begin(self._outbox)
+        else:
+            self._outbox.serve()
+
+    def finish(self) -> None:
+        """Send everything and wait for the acknowledgements, in any case."""
+        assert self._outbox is not None
+        self._flusher.begin(self._outbox)
+
+    def close(self) -> None:
+        """End the thread and the producer."""
+        self._flusher.close()
+        outbox, self._outbox = self._outbox, None
+        if outbox is not None:
+            outbox.close()
+
+
+def count_written(context: WriterContext, messages: Sequence[Any]) -> None:
+    """Count records and bytes."""
+    context.metrics.counter("recordsSent").inc(len(messages))
+    context.metrics.counter("bytesSent").inc(sum(len(m[1]) for m in messages if m[1] is not None))

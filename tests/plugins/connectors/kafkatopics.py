@@ -1,0 +1,88 @@
+"""What the tests of the Kafka connector do to topics: make, fill and read them without the connector."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+
+class Topics:
+    def __init__(self, servers: str) -> None:
+        self.servers = servers
+        self.admin = AdminClient({"bootstrap.servers": servers})
+        self.make()  # its connections are there now
+
+    def make(self, partitions: int = 1, name: str = "", **configuration: str) -> str:
+        name = name or f"t{uuid.uuid4().hex[:10]}"
+        self.admin.create_topics([NewTopic(name, partitions, config=configuration)])[name].result(60)
+        return name
+
+    def add_partitions(self, name: str, total: int) -> None:
+        self.admin.create_partitions([NewPartitions(name, total)])[name].result(60)
+
+    def delete(self, name: str) -> None:
+        self.admin.delete_topics([name])[name].result(60)
+
+    def delete_records(self, name: str, partition: int, before: int) -> None:
+        at = TopicPartition(name, partition, before)
+        self.admin.delete_records([at])[at].result(60)
+
+    def write(
+        self, name: str, values: Iterable[Any], *, partition: int = 0, timestamps: Iterable[int] | None = None
+    ) -> None:
+        """Write values, bytes or texts or (key, value), without a transaction."""
+        producer = Producer({"bootstrap.servers": self.servers})
+        stamps = iter(timestamps) if timestamps is not None else None
+        for value in values:
+            key, value = value if isinstance(value, tuple) else (None, value)
+            producer.produce(name, value, key, partition, timestamp=next(stamps) if stamps else 0)
+        assert producer.flush(60) == 0
+        producer.close()
+
+    def write_in_transaction(self, name: str, values: Iterable[str], *, commit: bool, partition: int = 0) -> None:
+        producer = Producer({"bootstrap.servers": self.servers, "transactional.id": uuid.uuid4().hex})
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(name, value, None, partition)
+        producer.flush(60)
+        if commit:
+            producer.commit_transaction(60)
+        else:
+            producer.abort_transaction(60)
+        producer.close()
+
+    def read(self, name: str, *, isolation: str = "read_committed") -> list[Message]:
+        """All records that are there now, partition by partition."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.servers,
+                "group.id": "tests",
+                "isolation.level": isolation,
+                "enable.partition.eof": True,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+            }
+        )
+        numbers = self.admin.list_topics(name, timeout=60).topics[name].partitions
+        consumer.assign([TopicPartition(name, number, 0) for number in numbers])
+        found: dict[int, list[Message]] = {number: [] for number in sorted(numbers)}
+        ended: set[int] = set()
+        while len(ended) < len(numbers):
+            for message in consumer.consume(1000, 1.0):
+                error = message.error()
+                if error is None:
+                    found[message.partition()].append(message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    ended.add(message.partition())
+                else:
+                    raise AssertionError(error)
+        consumer.close()
+        return [message for messages in found.values() for message in messages]
+
+    def values(self, name: str, **options: Any) -> list[str]:
+        return [message.value().decode() for message in self.read(name, **options)]

@@ -1,0 +1,141 @@
+"""KafkaSink against a real broker: transactions that are lost, proven, refused; keys, headers, timestamps."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluiceway.errors import ConfigurationError, ConnectorError, SuppressRestartsError
+from sluiceway.testing.drivers import SinkDriver, drive_sink
+from sluiceway.testing.kafka import KafkaCluster
+
+pytest.importorskip("confluent_kafka", reason='not installed: pip install "sluiceway[kafka]"')
+
+from sluiceway_kafka import KafkaSink
+from sluiceway_kafka._connection import connection_of
+from sluiceway_kafka._coordinator import Coordinator
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(60)]
+
+_prefixes = itertools.count()
+
+
+def exactly_once(topics: Any, topic: str, prefix: str = "", **options: Any) -> KafkaSink:
+    prefix = prefix or f"sink{next(_prefixes)}"
+    return KafkaSink(topics.servers, topic, guarantee="exactly-once", transactional_id_prefix=prefix, **options)
+
+
+def fence(topics: Any, transactional_id: str) -> None:
+    coordinator = Coordinator(connection_of(topics.servers, None, "30s"))
+    try:
+        coordinator.fence(transactional_id)
+    finally:
+        coordinator.close()
+
+
+def test_a_transaction_that_was_aborted_meanwhile_is_an_error(kafka_topics: Any) -> None:
+    sink = exactly_once(kafka_topics, kafka_topics.make(), "aborted")
+    with SinkDriver(sink, checkpoints=True) as driver:
+        driver.write(["never"])
+        kept = driver.checkpoint()
+    fence(kafka_topics, "aborted-0-0")
+    with (
+        pytest.raises(ConnectorError, match="records of a checkpoint are lost") as caught,
+        SinkDriver(sink, checkpoints=True, restored=kept),
+    ):
+        pass
+    assert isinstance(caught.value, SuppressRestartsError)
+
+
+def test_a_transaction_that_was_committed_is_proven_by_its_marker(kafka_topics: Any) -> None:
+    topic = kafka_topics.make()
+    sink = exactly_once(kafka_topics, topic, "proven")
+    with SinkDriver(sink, checkpoints=True) as driver:
+        driver.write(["once"])
+        kept = driver.checkpoint()
+        driver.complete()
+    fence(kafka_topics, "proven-0-0")  # the coordinator knows nothing of the transaction any more
+    with SinkDriver(sink, checkpoints=True, restored=kept) as driver:
+        driver.write(["twice"])
+        driver.finish()
+    # Another attempt has overwritten the marker, and names the first one among its ancestors.
+    fence(kafka_topics, "proven-0-0")
+    with SinkDriver(sink, checkpoints=True, restored=kept) as driver:
+        driver.finish()
+    assert kafka_topics.values(topic) == ["once", "twice"]
+
+
+def test_a_timeout_that_brokers_refuse_is_named(kafka_topics: Any) -> None:
+    sink = exactly_once(kafka_topics, kafka_topics.make(), transaction_timeout="1h")
+    with (
+        pytest.raises(ConfigurationError, match=r"transaction_timeout=3600000 ms is more than the brokers allow"),
+        SinkDriver(sink, checkpoints=True),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_a_refused_record_fails_the_checkpoint(kafka_topics: Any, guarantee: str) -> None:
+    """The topic takes less than the client does: the broker refuses the record after it was sent."""
+    topic = kafka_topics.make(**{"max.message.bytes": "1000"})
+    sink = (
+        exactly_once(kafka_topics, topic)
+        if guarantee == "exactly-once"
+        else KafkaSink(kafka_topics.servers, topic)
+    )
+    with pytest.raises(ConnectorError, match=f"not written to topic '{topic}'"):
+        _write_large(sink)
+
+
+def _write_large(sink: KafkaSink) -> None:
+    with SinkDriver(sink, checkpoints=True) as driver:
+        driver.write(["small", "large" * 1000])
+        driver.checkpoint()
+        driver.finish()
+
+
+def test_what_functions_make_of_a_record(kafka_topics: Any) -> None:
+    topics = {"even": kafka_topics.make(2), "odd": kafka_topics.make(2)}
+    sink = KafkaSink(
+        kafka_topics.servers,
+        lambda number: topics["odd" if number % 2 else "even"],
+        serializer="json",
+        key=lambda number: f"k{number}",
+        headers=lambda number: {"h": str(number)},
+        partition=lambda number: number // 2,
+        timestamp=lambda number: 1000 + number,
+    )
+    drive_sink(sink, [0, 1, 2, 3])
+    for name, expected in (("even", [0, 2]), ("odd", [1, 3])):
+        for number, message in zip(expected, kafka_topics.read(topics[name]), strict=True):
+            assert (message.value(), message.key()) == (str(number).encode(), f"k{number}".encode())
+            assert message.headers() == [("h", str(number).encode())]
+            assert (message.partition(), message.timestamp()[1]) == (number // 2, 1000 + number)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.timeout(120)
+def test_brokers_with_an_older_transaction_version(kafka_topics: Any, tmp_path: Path, version: int) -> None:
+    """EndTxn 5 would leave the id stuck with version 0; the restore proves its commit by the marker there."""
+    with KafkaCluster(root=tmp_path, features={"transaction.version": version}) as cluster:
+        topics = type(kafka_topics)(cluster.bootstrap_servers)
+        topic = topics.make()
+        sink = exactly_once(topics, topic)
+        with SinkDriver(sink, checkpoints=True) as driver:
+            driver.write(["a"])
+            driver.checkpoint()
+            driver.complete()
+            driver.write(["b"])
+            kept = driver.checkpoint()
+            driver.write(["never"])
+        for written in ([], ["c"]):
+            with SinkDriver(sink, checkpoints=True, restored=kept) as driver:
+                assert topics.values(topic) == ["a", "b"]
+                if written:
+                    driver.write(written)
+                driver.finish()
+        assert topics.values(topic) == ["a", "b", "c"]
+        del topics
