@@ -6,9 +6,11 @@ were killed at once nobody is left to; then whoever starts the next cluster find
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
+import secrets
 import shutil
 import stat
 import tempfile
@@ -59,8 +61,33 @@ def make_directory() -> Path:
 
 
 def lock_directory(directory: Path) -> FileIO:
-    """Hold the lock of a directory until the file is closed, or this process ends, however it does."""
-    file = FileIO(directory / LOCK, "w", opener=private_opener)
+    """Lock a directory until the returned file is closed or this process ends, however it does.
+
+    Raises:
+        BlockingIOError: another job manager holds the lock, or another process tests at this moment if one does.
+    """
+    lock = directory / LOCK
+    if lock.exists():
+        return _open_locked(lock, "w")
+    # A lock file that is there and not locked says that its job manager is dead, and whoever sees that removes the
+    # directory. So the file appears under its name only when it is locked.
+    unnamed = directory / f"{LOCK}.{secrets.token_hex(8)}"
+    file = _open_locked(unnamed, "x")
+    try:
+        os.link(unnamed, lock)
+    except FileExistsError as error:
+        file.close()
+        raise BlockingIOError(errno.EAGAIN, f"another job manager has just locked {directory}") from error
+    except BaseException:
+        file.close()
+        raise
+    finally:
+        unnamed.unlink(missing_ok=True)
+    return file
+
+
+def _open_locked(path: Path, mode: str) -> FileIO:
+    file = FileIO(path, mode, opener=private_opener)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BaseException:

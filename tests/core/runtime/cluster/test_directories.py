@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,25 @@ def test_a_lock_is_free_again_when_its_file_is_closed() -> None:
     directory = make_directory()
     lock_directory(directory).close()
     lock_directory(directory).close()
+
+
+def test_clusters_that_start_at_a_time_do_not_take_one_another_for_dead(place: Path) -> None:
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.is_set():
+            remove_dead(place)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        for _ in range(500):
+            directory = make_directory()
+            with lock_directory(directory):
+                assert [path.name for path in directory.iterdir()] == ["lock"]
+    finally:
+        ended.set()
+        looking.join()
 
 
 @pytest.mark.parametrize("transport", ["shm", "zmq"])
