@@ -56,7 +56,7 @@ def run_numbers(seed: int, **arguments: Any) -> None:
     given = {"workers": 3, "parallelism": 3, "batch_size": 2, **OFTEN, **arguments}
     result = Simulation(flow, seed=seed, **given).run()
     assert result.status is JobStatus.FINISHED, result.failure
-    assert result.trace.matching("CheckpointOver")
+    assert result.trace.matching("CheckpointCompleted")
     assert set(results) == EXPECTED
 
 

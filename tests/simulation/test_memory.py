@@ -62,7 +62,7 @@ class Life:
         add = world.trace.add
 
         def note(event: Event) -> None:
-            if "CheckpointOver" in event.what:
+            if "CheckpointCompleted" in event.what:
                 self.completed.add(event.what)
             # The trace is the simulation's own, and has no bound.
             del world.trace._events[:-100]

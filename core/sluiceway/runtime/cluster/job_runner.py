@@ -21,7 +21,8 @@ from sluiceway.runtime.cluster.messages import (
     AskState,
     AssignSplits,
     CancelTask,
-    CheckpointOver,
+    CheckpointAborted,
+    CheckpointCompleted,
     DeclineCheckpoint,
     DeployTasks,
     Drained,
@@ -365,19 +366,23 @@ class _Gateway:
 
     def checkpoint_completed(self, attempt_ids: Sequence[str], checkpoint_id: int) -> None:
         """Tell tasks."""
-        self._checkpoint_over(attempt_ids, checkpoint_id, True)
+        self._checkpoint_over(attempt_ids, checkpoint_id, CheckpointCompleted)
 
     def checkpoint_aborted(self, attempt_ids: Sequence[str], checkpoint_id: int) -> None:
         """Tell tasks."""
-        self._checkpoint_over(attempt_ids, checkpoint_id, False)
+        self._checkpoint_over(attempt_ids, checkpoint_id, CheckpointAborted)
 
-    def _checkpoint_over(self, attempt_ids: Sequence[str], checkpoint_id: int, completed: bool) -> None:
+    def _checkpoint_over(
+        self,
+        attempt_ids: Sequence[str],
+        checkpoint_id: int,
+        kind: type[CheckpointCompleted] | type[CheckpointAborted],
+    ) -> None:
         by_worker: dict[str, list[str]] = {}
         for attempt_id in attempt_ids:
             by_worker.setdefault(self._place(attempt_id), []).append(attempt_id)
         for worker, some in by_worker.items():
-            message = CheckpointOver(self._run.job, self._run.epoch, some, checkpoint_id, completed)
-            self._run.resources.send(worker, message)
+            self._run.resources.send(worker, kind(self._run.job, self._run.epoch, some, checkpoint_id))
 
     def post(self, action: Callable[[], None], after_s: float) -> Scheduled:
         """Have something run in the loop. From any thread."""

@@ -31,8 +31,9 @@ __all__ = [
     "AssignSplits",
     "CancelJob",
     "CancelTask",
+    "CheckpointAborted",
+    "CheckpointCompleted",
     "CheckpointInfo",
-    "CheckpointOver",
     "Checkpoints",
     "DeclineCheckpoint",
     "DeployTasks",
@@ -81,7 +82,7 @@ __all__ = [
     "encode",
 ]
 
-PROTOCOL_VERSION: Final = 2
+PROTOCOL_VERSION: Final = 3
 """Raised when a message changes its meaning. Peers of different versions part at once."""
 
 
@@ -207,12 +208,18 @@ class TriggerCheckpoint(_OfTask, frozen=True):
     aligned_ms: int = -1
 
 
-class CheckpointOver(_OfJob, frozen=True):
-    """Job manager to worker: a checkpoint is complete, or was given up."""
+class CheckpointCompleted(_OfJob, frozen=True):
+    """Job manager to worker: a checkpoint is complete."""
 
     attempts: list[str]
     checkpoint: int
-    completed: bool
+
+
+class CheckpointAborted(_OfJob, frozen=True):
+    """Job manager to worker: a checkpoint was aborted."""
+
+    attempts: list[str]
+    checkpoint: int
 
 
 class AcknowledgeCheckpoint(_OfTask, frozen=True):
@@ -496,7 +503,8 @@ Message: TypeAlias = (
     | ReportWatermark
     | StopSource
     | TriggerCheckpoint
-    | CheckpointOver
+    | CheckpointCompleted
+    | CheckpointAborted
     | AcknowledgeCheckpoint
     | DeclineCheckpoint
     | Drained

@@ -27,7 +27,8 @@ from sluiceway.runtime.cluster.messages import (
     AnnounceWatermark,
     AssignSplits,
     CancelTask,
-    CheckpointOver,
+    CheckpointAborted,
+    CheckpointCompleted,
     DeclineCheckpoint,
     DeployTasks,
     Drained,
@@ -79,7 +80,8 @@ _OF_JOBS: Final = (
     AnnounceWatermark,
     StopSource,
     TriggerCheckpoint,
-    CheckpointOver,
+    CheckpointAborted,
+    CheckpointCompleted,
     HoldResults,
     ReadState,
     JobEnded,
@@ -326,7 +328,8 @@ class WorkerProcess:
         | AnnounceWatermark
         | StopSource
         | TriggerCheckpoint
-        | CheckpointOver
+        | CheckpointCompleted
+        | CheckpointAborted
         | HoldResults
         | ReadState
         | JobEnded,
@@ -351,9 +354,10 @@ class WorkerProcess:
                 m = message
                 barrier = CheckpointBarrier(m.checkpoint, m.timestamp_ms, m.savepoint, m.stops, m.aligned_ms)
                 job.tasks.trigger_checkpoint(m.attempt, barrier)
-            case CheckpointOver():
-                tell = job.tasks.checkpoint_completed if message.completed else job.tasks.checkpoint_aborted
-                tell(message.attempts, message.checkpoint)
+            case CheckpointCompleted():
+                job.tasks.checkpoint_completed(message.attempts, message.checkpoint)
+            case CheckpointAborted():
+                job.tasks.checkpoint_aborted(message.attempts, message.checkpoint)
             case HoldResults():
                 job.handle(message.number).hold(message.hold)
             case JobEnded():

@@ -9,7 +9,8 @@ from typing import Final
 from sluiceway.errors import CheckpointFailedError
 from sluiceway.runtime.cluster.messages import (
     AcknowledgeCheckpoint,
-    CheckpointOver,
+    CheckpointAborted,
+    CheckpointCompleted,
     DeclineCheckpoint,
     Drained,
     Message,
@@ -21,7 +22,14 @@ from sluiceway.testing.simulation.world import World
 
 __all__ = ["UnreliableMessages"]
 
-_ABOUT_CHECKPOINTS: Final = (AcknowledgeCheckpoint, CheckpointOver, DeclineCheckpoint, Drained, TriggerCheckpoint)
+_ABOUT_CHECKPOINTS: Final = (
+    AcknowledgeCheckpoint,
+    CheckpointAborted,
+    CheckpointCompleted,
+    DeclineCheckpoint,
+    Drained,
+    TriggerCheckpoint,
+)
 _LONGEST_DELAY_US: Final = 200_000
 
 
