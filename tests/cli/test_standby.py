@@ -22,9 +22,9 @@ from sluiceway.errors import SluicewayError
 from sluiceway.plugins import default_manager
 from sluiceway.runtime.cluster.client import ClusterClient
 from sluiceway.runtime.cluster.election import FileLeaderElection
-from sluiceway.runtime.cluster.messages import CancelJob, StopJob, SubmitProgram
-from sluiceway.runtime.cluster.pickling import dump
 from sluiceway.runtime.local.engine import job_graph_of
+from sluiceway.runtime.messages.clients import CancelJob, StopJob, SubmitProgram
+from sluiceway.runtime.messages.pickling import dump
 
 PROGRAMS = {
     "counting": """

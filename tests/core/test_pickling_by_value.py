@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from sluiceway.graph.check.pickling import find_obstacle
-from sluiceway.runtime.cluster.pickling import dump, load
+from sluiceway.runtime.messages.pickling import dump, load
 from sluiceway.serializers.base import PICKLE
 
 

@@ -13,6 +13,7 @@ import pickle
 import socket
 import struct
 from collections.abc import Callable, Iterator
+from dataclasses import is_dataclass
 from random import Random
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
@@ -39,12 +40,14 @@ from sluiceway.network.element_codec import decode_element, encode_batch, encode
 from sluiceway.network.frames import CREDIT, DATA_HEAD, ELEMENT_HEAD, GONE, HEAD, PAIR, pack_open
 from sluiceway.network.transport import NetworkTransport
 from sluiceway.runtime.cluster import connection as connections
-from sluiceway.runtime.cluster import messages
-from sluiceway.runtime.cluster import pickling as shipping
 from sluiceway.runtime.cluster.connection import BrokenProtocolError, Connection
-from sluiceway.runtime.cluster.messages import Hello, Message, Proof
 from sluiceway.runtime.loop.poller import Poller
 from sluiceway.runtime.loop.tasklet import Scheduled, TaskletLoop
+from sluiceway.runtime.messages import payload as payloads
+from sluiceway.runtime.messages import pickling as shipping
+from sluiceway.runtime.messages import protocol
+from sluiceway.runtime.messages.base import Message
+from sluiceway.runtime.messages.protocol import Hello, Proof
 from sluiceway.serializers.edges import edge_serializer
 from sluiceway.transport import ChannelId
 from sluiceway.transport.buffers import NetworkBufferPool
@@ -188,7 +191,11 @@ def value_of(chance: Random, kind: Any) -> Any:
         return [value_of(chance, arguments[0]) for _ in range(chance.randrange(4))]
     if origin is dict:
         return {value_of(chance, arguments[0]): value_of(chance, arguments[1]) for _ in range(chance.randrange(4))}
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+    if origin is not None and issubclass(origin, payloads.Payload):
+        return payloads.Payload.received(chance.randbytes(20))
+    if kind is payloads.Cause:
+        return payloads.Cause.received(chance.randbytes(20))
+    if isinstance(kind, type) and (issubclass(kind, msgspec.Struct) or is_dataclass(kind)):
         return kind(**{name: value_of(chance, hint) for name, hint in get_type_hints(kind).items()})
     simple: dict[Any, Callable[[], Any]] = {
         str: lambda: chance.choice(("", "a", "job-1", "é\u20ac" * 5, "x" * 40)),
@@ -201,11 +208,7 @@ def value_of(chance: Random, kind: Any) -> Any:
     return simple[kind]()
 
 
-KINDS: Final = [
-    kind for kind in vars(messages).values() if isinstance(kind, type) and issubclass(kind, messages._Message)
-]
-KINDS.remove(messages._Message)
-KINDS[:] = [kind for kind in KINDS if not kind.__name__.startswith("_")]
+KINDS: Final = [Hello, Proof, *protocol.MESSAGES]
 
 
 class FakeStream:
@@ -245,7 +248,7 @@ def test_the_control_protocol(count: int, proved: bool, monkeypatch: pytest.Monk
 
     def counted(data: bytes, *, handshake: bool) -> Message:
         reached.decoded += 1
-        return messages.decode(data, handshake=handshake)
+        return protocol.decode(data, handshake=handshake)
 
     monkeypatch.setattr(connections, "decode", counted)
     for _ in range(count):
@@ -263,13 +266,13 @@ def test_the_control_protocol(count: int, proved: bool, monkeypatch: pytest.Monk
             on_closed=lambda *told, closed=closed: closed.append(told),
         )
         kind = chance.choice(KINDS if proved else [Hello, Proof, Hello, chance.choice(KINDS)])
-        data = mutated(chance, value_of(chance, kind))
+        data = mutated(chance, value_of(chance, kind), protocol.encode)
         if proved:
             made.peer, made._proved = "worker", True
         else:
             data = data[: connections._LONGEST_BEFORE_PROOF]
             if kind is Proof:
-                stream.data = framed(messages.encode(Hello("worker", b"n" * 32)))
+                stream.data = framed(protocol.encode(Hello("worker", b"n" * 32)))
                 reached.decoded -= 1
         stream.data += framed(data)
         loop.run_ready()

@@ -8,8 +8,9 @@ from functools import partial
 
 import pytest
 
-from sluiceway.runtime.cluster.messages import Heartbeat, encode
 from sluiceway.runtime.loop.tasklet import Scheduled
+from sluiceway.runtime.messages.protocol import encode
+from sluiceway.runtime.messages.workers import Heartbeat
 from sluiceway.testing.simulation.background import SimulatedBackground
 from sluiceway.testing.simulation.carrier import SimulatedCarrier
 from sluiceway.testing.simulation.errors import SimulationError

@@ -25,7 +25,7 @@ from sluiceway.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from sluiceway.runtime.cluster.client import ClusterClient
-    from sluiceway.runtime.cluster.messages import FailureInfo
+    from sluiceway.runtime.messages.job_infos import FailureInfo
 
 __all__ = ["cancel", "cluster", "list_jobs", "stop_job", "submit"]
 

@@ -112,7 +112,7 @@ def _of_worker(error: BaseException, *, notes_suffice: bool = True) -> list[str]
         error: it.
         notes_suffice: show it without any frame of the user's, too, if it has notes.
     """
-    shipping = sys.modules.get("sluiceway.runtime.cluster.pickling")
+    shipping = sys.modules.get("sluiceway.runtime.messages.pickling")
     if shipping is None or not isinstance(error.__cause__, shipping.RemoteTraceback):
         return []
     said = str(error.__cause__).splitlines()

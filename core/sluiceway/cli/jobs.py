@@ -10,7 +10,7 @@ from sluiceway.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from sluiceway.runtime.cluster.client import ClusterClient
-    from sluiceway.runtime.cluster.messages import JobInfo
+    from sluiceway.runtime.messages.job_infos import JobInfo
 
 __all__ = ["ENDED", "id_among", "id_of"]
 

@@ -22,7 +22,7 @@ from sluiceway.state import StateMeta, TableKind
 
 if TYPE_CHECKING:
     from sluiceway.runtime.cluster.client import ClusterClient
-    from sluiceway.runtime.cluster.messages import FoundState
+    from sluiceway.runtime.messages.workers import FoundState
 
 __all__ = ["KeyValue", "find_last_state", "find_live_state", "find_state", "is_place"]
 

@@ -98,7 +98,7 @@ class Job:
     def aborted(self, checkpoint_id: int, cause: BaseException, failures: int) -> None:
         self.told.append(("aborted", checkpoint_id))
 
-    def remind(self, attempt_ids: list[str], checkpoint_id: int, completed: bool) -> None:
+    def notify(self, attempt_ids: list[str], checkpoint_id: int, completed: bool) -> None:
         self.reminded.append((attempt_ids, checkpoint_id, completed))
 
     def fail(self, cause: BaseException) -> None:

@@ -11,11 +11,11 @@ import pytest
 from patience import PATIENT_S
 
 from sluiceway.errors import FunctionContractError
-from sluiceway.runtime.cluster import pickling as shipping
-from sluiceway.runtime.cluster.pickling import RemoteTraceback, WorkerError, dump_error, load_error
 from sluiceway.runtime.failures import error_texts as errortexts
 from sluiceway.runtime.failures.error_texts import cut, describe, format_error, within
 from sluiceway.runtime.failures.explanation import explain_failure
+from sluiceway.runtime.messages import pickling as shipping
+from sluiceway.runtime.messages.pickling import RemoteTraceback, WorkerError, dump_error, load_error
 
 released = threading.Event()
 

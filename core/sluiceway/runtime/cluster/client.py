@@ -47,16 +47,16 @@ from sluiceway.runtime.cluster.home import (
     read_cluster_file,
     start_lock,
 )
-from sluiceway.runtime.cluster.messages import (
+from sluiceway.runtime.loop.poller import SelectorPoller
+from sluiceway.runtime.loop.tasklet import TaskletLoop
+from sluiceway.runtime.messages.base import Message
+from sluiceway.runtime.messages.clients import (
     AskCheckpoints,
     AskState,
     AskStatus,
     CancelJob,
-    CheckpointInfo,
     Checkpoints,
     Done,
-    FoundState,
-    Message,
     Refused,
     SavepointTaken,
     ShutDown,
@@ -66,9 +66,9 @@ from sluiceway.runtime.cluster.messages import (
     SubmitProgram,
     TakeSavepoint,
 )
-from sluiceway.runtime.cluster.pickling import check_shippable, dump, load
-from sluiceway.runtime.loop.poller import SelectorPoller
-from sluiceway.runtime.loop.tasklet import TaskletLoop
+from sluiceway.runtime.messages.job_infos import CheckpointInfo
+from sluiceway.runtime.messages.pickling import check_shippable, dump, load
+from sluiceway.runtime.messages.workers import FoundState
 from sluiceway.util.private_files import make_private_directory, private_opener
 
 __all__ = [

@@ -21,13 +21,13 @@ from sluiceway.runtime.cluster.cluster_directory import (
 from sluiceway.runtime.cluster.job_manager import JobManager, WorkerLogging
 from sluiceway.runtime.cluster.job_runner import JobRun
 from sluiceway.runtime.cluster.os_platform import Platform
-from sluiceway.runtime.cluster.pickling import check_shippable
 from sluiceway.runtime.cluster.worker_host import HostedPlatform, WorkerHost
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, WorkerHandle, start_worker
 from sluiceway.runtime.jobmanager.job_metrics import Reporting
 from sluiceway.runtime.jobmanager.restore import check_place, restore_from
 from sluiceway.runtime.jobmanager.savepoint_requests import SavepointRequests, savepoint_place
 from sluiceway.runtime.logging.engine_log import job_logging
+from sluiceway.runtime.messages.pickling import check_shippable
 from sluiceway.scheduler import slots_required
 
 __all__ = ["ClusterJob"]

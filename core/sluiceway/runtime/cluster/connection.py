@@ -9,17 +9,17 @@ from typing import Final
 
 from sluiceway.connector import Wait
 from sluiceway.errors import SluicewayError
-from sluiceway.runtime.cluster.messages import (
+from sluiceway.runtime.cluster.os_platform import Stream
+from sluiceway.runtime.loop.tasklet import Progress, Tasklet, TaskletLoop
+from sluiceway.runtime.messages.base import Message
+from sluiceway.runtime.messages.protocol import (
     PROTOCOL_VERSION,
     Hello,
     MalformedMessageError,
-    Message,
     Proof,
     decode,
     encode,
 )
-from sluiceway.runtime.cluster.os_platform import Stream
-from sluiceway.runtime.loop.tasklet import Progress, Tasklet, TaskletLoop
 
 __all__ = ["BrokenProtocolError", "Connection", "ConnectionLostError"]
 

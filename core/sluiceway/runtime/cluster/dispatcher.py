@@ -21,17 +21,18 @@ from sluiceway.runtime.cluster.job_manager import JobManager, WorkerLogging
 from sluiceway.runtime.cluster.job_records import JobManagerLostError, JobRecords, told_error
 from sluiceway.runtime.cluster.job_runner import JobRun
 from sluiceway.runtime.cluster.job_store import JobStore, StoredJob
-from sluiceway.runtime.cluster.messages import (
+from sluiceway.runtime.cluster.standbys import Standbys
+from sluiceway.runtime.jobmanager.job_metrics import Reporting
+from sluiceway.runtime.jobmanager.savepoint_requests import savepoint_place
+from sluiceway.runtime.logging.engine_log import ERROR, INFO, log
+from sluiceway.runtime.messages.base import Message
+from sluiceway.runtime.messages.clients import (
     AskCheckpoints,
     AskState,
     AskStatus,
     CancelJob,
-    CheckpointInfo,
     Checkpoints,
     Done,
-    FoundState,
-    JobInfo,
-    Message,
     Refused,
     SavepointTaken,
     ShutDown,
@@ -39,14 +40,11 @@ from sluiceway.runtime.cluster.messages import (
     Status,
     StopJob,
     SubmitProgram,
-    SubtaskInfo,
     TakeSavepoint,
 )
-from sluiceway.runtime.cluster.pickling import dump, load
-from sluiceway.runtime.cluster.standbys import Standbys
-from sluiceway.runtime.jobmanager.job_metrics import Reporting
-from sluiceway.runtime.jobmanager.savepoint_requests import savepoint_place
-from sluiceway.runtime.logging.engine_log import ERROR, INFO, log
+from sluiceway.runtime.messages.job_infos import CheckpointInfo, JobInfo, SubtaskInfo
+from sluiceway.runtime.messages.pickling import dump, load
+from sluiceway.runtime.messages.workers import FoundState
 from sluiceway.scheduler import slots_required
 
 __all__ = ["ClusterConfig", "Dispatcher"]

@@ -16,21 +16,6 @@ from sluiceway.runtime.cluster.cluster_directory import worker_numbers
 from sluiceway.runtime.cluster.connection import BrokenProtocolError, Connection, ConnectionLostError
 from sluiceway.runtime.cluster.epoch_fence import EpochFence
 from sluiceway.runtime.cluster.job_runner import JobRun
-from sluiceway.runtime.cluster.messages import (
-    AcknowledgeCheckpoint,
-    DeclineCheckpoint,
-    Drained,
-    Logged,
-    Message,
-    Register,
-    ReportMetrics,
-    ReportTask,
-    ReportWatermark,
-    RequestSplit,
-    Results,
-    StateRead,
-    StopWorker,
-)
 from sluiceway.runtime.cluster.os_platform import Platform, Stream
 from sluiceway.runtime.cluster.remote_logs import show_lines
 from sluiceway.runtime.cluster.resource_manager import ResourceManager, WorkerLostError
@@ -38,6 +23,16 @@ from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, WorkerHandle
 from sluiceway.runtime.jobmanager.recovery import Recovered, find_last_savepoint, recover
 from sluiceway.runtime.jobmanager.restore import check_place, restore_from
 from sluiceway.runtime.logging.engine_log import WARNING, log
+from sluiceway.runtime.messages.base import Message
+from sluiceway.runtime.messages.tasks import (
+    AcknowledgeCheckpoint,
+    DeclineCheckpoint,
+    Drained,
+    ReportTask,
+    ReportWatermark,
+    RequestSplit,
+)
+from sluiceway.runtime.messages.workers import Logged, Register, ReportMetrics, Results, StateRead, StopWorker
 from sluiceway.runtime.task.snapshot import JobSnapshot
 from sluiceway.runtime.taskmanager.local_recovery import with_local_copies
 from sluiceway.scheduler import slots_required

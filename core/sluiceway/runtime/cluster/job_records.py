@@ -12,9 +12,9 @@ from sluiceway.errors import SluicewayError
 from sluiceway.runtime.cluster.epoch_fence import EpochFence
 from sluiceway.runtime.cluster.job_runner import JobRun
 from sluiceway.runtime.cluster.job_store import JobStore, StoredJob
-from sluiceway.runtime.cluster.messages import FailureInfo, JobInfo
 from sluiceway.runtime.failures.error_texts import cut, describe, format_error
 from sluiceway.runtime.logging.engine_log import ERROR, log
+from sluiceway.runtime.messages.job_infos import FailureInfo, JobInfo
 
 __all__ = ["JobManagerLostError", "JobRecords", "told_error"]
 

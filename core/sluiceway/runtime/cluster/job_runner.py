@@ -3,44 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from random import SystemRandom
-from typing import Any
 
 from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.clock import Clock
 from sluiceway.config.settings import Settings
 from sluiceway.connector.lib.process_local import living
-from sluiceway.elements import CheckpointBarrier
 from sluiceway.engine import JobStatus, LifecycleListener
-from sluiceway.graph import ExecutionState, JobGraph
+from sluiceway.graph import JobGraph
 from sluiceway.metrics import JobMetrics
-from sluiceway.runtime.cluster.messages import (
-    AcknowledgeCheckpoint,
-    AnnounceWatermark,
-    AskState,
-    AssignSplits,
-    CancelTask,
-    CheckpointAborted,
-    CheckpointCompleted,
-    DeclineCheckpoint,
-    DeployTasks,
-    Drained,
-    FoundState,
-    HoldResults,
-    JobEnded,
-    NoMoreSplits,
-    ReportMetrics,
-    ReportTask,
-    ReportWatermark,
-    RequestSplit,
-    Results,
-    StateRead,
-    StopSource,
-    SubmitJob,
-    TriggerCheckpoint,
-)
-from sluiceway.runtime.cluster.pickling import dump, load, load_error
 from sluiceway.runtime.cluster.resource_manager import ResourceManager, WorkerLostError
 from sluiceway.runtime.cluster.state_queries import StateReads
 from sluiceway.runtime.cluster.worker_process import Program
@@ -49,15 +21,29 @@ from sluiceway.runtime.jobmanager.job_master import JobMaster
 from sluiceway.runtime.jobmanager.job_metrics import JobFigures
 from sluiceway.runtime.jobmanager.recovery import Recovered
 from sluiceway.runtime.loop.blocking_io import Background
-from sluiceway.runtime.loop.tasklet import Scheduled, TaskletLoop
-from sluiceway.runtime.task.deployment import TaskDeployment
-from sluiceway.runtime.task.snapshot import JobSnapshot, TaskSnapshot
+from sluiceway.runtime.loop.tasklet import TaskletLoop
+from sluiceway.runtime.messages.base import JobMessage, Message
+from sluiceway.runtime.messages.clients import AskState
+from sluiceway.runtime.messages.handlers import Handlers, handles
+from sluiceway.runtime.messages.pickling import dump, load
+from sluiceway.runtime.messages.tasks import DeployTasks
+from sluiceway.runtime.messages.workers import (
+    FoundState,
+    HoldResults,
+    JobEnded,
+    ReportMetrics,
+    Results,
+    StateRead,
+    SubmitJob,
+    WorkerAddresses,
+)
+from sluiceway.runtime.task.snapshot import JobSnapshot
 from sluiceway.state import StateBackend
 
 __all__ = ["JobRun"]
 
 
-class JobRun:
+class JobRun(Handlers):
     """Runs one job on the cluster's workers. All calls in the job manager's loop, except where it says otherwise.
 
     Attributes:
@@ -65,7 +51,6 @@ class JobRun:
         begins_with: where it begins, for people.
         checkpoint_path: directory of its checkpoints, in their place; empty: they are in memory.
         rejected: messages of workers that were meant for an earlier leader of the job.
-        cancelling: by attempt id, the call that kills the worker of an attempt that does not end when cancelled.
 
     Args:
         job: its id.
@@ -108,14 +93,12 @@ class JobRun:
         self.graph = graph
         self.epoch = epoch
         self.settings = settings
-        self.cancellation_timeout_s = settings.cancellation_timeout_ms / 1000
         self.loop = loop
         self.clock = clock
         self.resources = resources
         self._figures = JobFigures()
         self.workers: set[str] = set()
         self.rejected = 0
-        self.cancelling: dict[str, Scheduled] = {}
         self._held: set[int] = set()
         self._readers = StateReads(self)
         self._started_at = 0.0
@@ -128,7 +111,8 @@ class JobRun:
         self.master = JobMaster(
             graph,
             settings,
-            _Gateway(self),
+            self._send,
+            loop.post,
             clock=clock,
             listener=listener,
             slots=resources.slots,
@@ -137,6 +121,8 @@ class JobRun:
             keeper=keeper,
             savepoints=SavepointCheckpointStore(open_storage, open_backend, graph, job, clock, background, keeper),
             job=job,
+            epoch=epoch,
+            kill=resources.kill,
             on_slots_wanted=on_slots_wanted,
         )
         if recovered is not None:
@@ -181,9 +167,6 @@ class JobRun:
     def forget(self) -> None:
         """The job has ended: the workers may forget it."""
         self._ended_at = self.clock.monotonic()
-        for late in self.cancelling.values():
-            late.cancel()
-        self.cancelling.clear()
         for worker in sorted(self.workers):
             self.resources.send(worker, JobEnded(self.job, self.epoch))
 
@@ -201,55 +184,31 @@ class JobRun:
         """There are more slots than there were."""
         self.master.slots_came()
 
-    def take(
-        self,
-        message: ReportTask
-        | RequestSplit
-        | ReportMetrics
-        | ReportWatermark
-        | AcknowledgeCheckpoint
-        | DeclineCheckpoint
-        | Drained
-        | Results
-        | StateRead,
-    ) -> None:
-        """A worker says something about the job."""
+    def take(self, message: JobMessage) -> None:
+        """Take a message of a worker: a handler here has it, or one of the job master."""
         if message.epoch != self.epoch:
             self.rejected += 1
-            return
-        match message:
-            case ReportTask():
-                cause = load_error(message.cause) if message.cause else None
-                state = ExecutionState(message.state)
-                if state.ended and message.attempt in self.cancelling:
-                    self.cancelling.pop(message.attempt).cancel()
-                self.master.report(message.attempt, state, cause)
-            case RequestSplit():
-                self.master.split_requested(message.vertex, message.subtask)
-            case ReportWatermark():
-                self.master.watermark_reported(message.attempt, message.group, message.mark)
-            case AcknowledgeCheckpoint():
-                self._acknowledged(message)
-            case DeclineCheckpoint():
-                self.master.decline(message.attempt, message.checkpoint, load_error(message.cause))
-            case Drained():
-                self.master.drained(message.attempt)
-            case ReportMetrics():
-                self._figures.take(load(message.figures))
-            case StateRead():
-                self._readers.answered(message)
-            case Results():
-                self._results(message)
+        elif not self.dispatch(message):
+            self.master.dispatch(message)
 
-    def _acknowledged(self, message: AcknowledgeCheckpoint) -> None:
-        try:
-            snapshot: TaskSnapshot = load(message.snapshot)
-        except Exception as error:
-            error.add_note("while the job manager unpickled what a task has acknowledged the checkpoint with")
-            self.master.decline(message.attempt, message.checkpoint, error)
-        else:
-            self.master.acknowledge(message.attempt, message.checkpoint, snapshot)
+    def _send(self, worker: str, message: Message) -> None:
+        """Send a message of the job master; program and addresses go to a worker ahead of deployments."""
+        if isinstance(message, DeployTasks):
+            if worker not in self.workers:
+                self.workers.add(worker)
+                self.resources.send(worker, SubmitJob(self.job, self.epoch, self.program))
+            self.resources.send(worker, WorkerAddresses(self.resources.addresses))
+        self.resources.send(worker, message)
 
+    @handles(ReportMetrics)
+    def _measured(self, message: ReportMetrics) -> None:
+        self._figures.take(load(message.figures))
+
+    @handles(StateRead)
+    def _state_read(self, message: StateRead) -> None:
+        self._readers.answered(message)
+
+    @handles(Results)
     def _results(self, message: Results) -> None:
         handle = living(message.number)
         if handle is None:
@@ -291,102 +250,3 @@ def _begins_with(recovered: Recovered | None, restored: JobSnapshot | None) -> s
     if recovered is not None and recovered.completed:
         return f"from checkpoint {recovered.completed[-1][0].checkpoint_id}"
     return "from its beginning" if restored is None else "from the checkpoint that it was begun with"
-
-
-class _Gateway:
-    """The job master's way to the workers."""
-
-    def __init__(self, run: JobRun) -> None:
-        self._run = run
-
-    def submit(self, deployments: Sequence[TaskDeployment]) -> None:
-        """To each worker its own, with the addresses of all."""
-        by_worker: dict[str, list[TaskDeployment]] = {}
-        for deployment in deployments:
-            place = self._run.master.place_of(deployment.attempt_id)
-            assert place is not None
-            by_worker.setdefault(place, []).append(deployment)
-        addresses = self._run.resources.addresses
-        for worker, some in by_worker.items():
-            if worker not in self._run.workers:
-                self._run.workers.add(worker)
-                self._run.resources.send(worker, SubmitJob(self._run.job, self._run.epoch, self._run.program))
-            attempts = [deployment.attempt_id for deployment in some]
-            self._run.resources.send(
-                worker, DeployTasks(self._run.job, self._run.epoch, attempts, dump(some), addresses)
-            )
-
-    def cancel(self, attempt_id: str) -> None:
-        """Cancel an attempt; a worker that does not get round to it within the limit is killed."""
-        worker = self._place(attempt_id)
-        self._run.resources.send(worker, CancelTask(self._run.job, self._run.epoch, attempt_id))
-        late = self.post(lambda: self._check_cancelled(worker, attempt_id), self._run.cancellation_timeout_s)
-        self._run.cancelling[attempt_id] = late
-
-    def _check_cancelled(self, worker: str, attempt_id: str) -> None:
-        self._run.cancelling.pop(attempt_id, None)
-        execution = self._run.master.executions.execution(attempt_id)
-        if execution is not None and not execution.state.ended:
-            name = f"{execution.vertex_name!r}, subtask {execution.subtask + 1}"
-            late = f"{self._run.cancellation_timeout_s:g} s after it had been cancelled,"
-            self._run.resources.kill(worker, f"was still in a call of {name}, {late}")
-
-    def assign_splits(self, attempt_id: str, splits: Sequence[Any]) -> None:
-        """Give splits to a reader."""
-        message = AssignSplits(self._run.job, self._run.epoch, attempt_id, dump(list(splits)))
-        self._run.resources.send(self._place(attempt_id), message)
-
-    def no_more_splits(self, attempt_id: str) -> None:
-        """Tell a reader."""
-        self._run.resources.send(self._place(attempt_id), NoMoreSplits(self._run.job, self._run.epoch, attempt_id))
-
-    def announce_watermark(self, attempt_id: str, mark: int | None) -> None:
-        """Tell a reader where the slowest of its group is."""
-        self._run.resources.send(
-            self._place(attempt_id), AnnounceWatermark(self._run.job, self._run.epoch, attempt_id, mark)
-        )
-
-    def stop_source(self, attempt_id: str) -> None:
-        """Have a reader come to its end."""
-        self._run.resources.send(self._place(attempt_id), StopSource(self._run.job, self._run.epoch, attempt_id))
-
-    def trigger_checkpoint(self, attempt_id: str, barrier: CheckpointBarrier) -> None:
-        """Begin a checkpoint in a task."""
-        message = TriggerCheckpoint(
-            self._run.job,
-            self._run.epoch,
-            attempt_id,
-            barrier.checkpoint_id,
-            barrier.timestamp_ms,
-            barrier.savepoint,
-            barrier.stops,
-            barrier.aligned_ms,
-        )
-        self._run.resources.send(self._place(attempt_id), message)
-
-    def checkpoint_completed(self, attempt_ids: Sequence[str], checkpoint_id: int) -> None:
-        """Tell tasks."""
-        self._checkpoint_over(attempt_ids, checkpoint_id, CheckpointCompleted)
-
-    def checkpoint_aborted(self, attempt_ids: Sequence[str], checkpoint_id: int) -> None:
-        """Tell tasks."""
-        self._checkpoint_over(attempt_ids, checkpoint_id, CheckpointAborted)
-
-    def _checkpoint_over(
-        self,
-        attempt_ids: Sequence[str],
-        checkpoint_id: int,
-        kind: type[CheckpointCompleted] | type[CheckpointAborted],
-    ) -> None:
-        by_worker: dict[str, list[str]] = {}
-        for attempt_id in attempt_ids:
-            by_worker.setdefault(self._place(attempt_id), []).append(attempt_id)
-        for worker, some in by_worker.items():
-            self._run.resources.send(worker, kind(self._run.job, self._run.epoch, some, checkpoint_id))
-
-    def post(self, action: Callable[[], None], after_s: float) -> Scheduled:
-        """Have something run in the loop. From any thread."""
-        return self._run.loop.post(action, after_s)
-
-    def _place(self, attempt_id: str) -> str:
-        return self._run.master.place_of(attempt_id) or ""

@@ -8,9 +8,11 @@ from typing import Final
 from sluiceway.clock import Clock
 from sluiceway.errors import SluicewayError
 from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
-from sluiceway.runtime.cluster.messages import Message, Register, StopWorker, WorkerInfo
 from sluiceway.runtime.cluster.worker_launcher import WorkerHandle, adopt_worker
 from sluiceway.runtime.loop.tasklet import TaskletLoop
+from sluiceway.runtime.messages.base import Message
+from sluiceway.runtime.messages.job_infos import WorkerInfo
+from sluiceway.runtime.messages.workers import Register, StopWorker
 from sluiceway.scheduler import SlotPool
 
 __all__ = ["ResourceManager", "WorkerLostError"]

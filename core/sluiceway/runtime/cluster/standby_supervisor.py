@@ -12,11 +12,12 @@ from sluiceway.clock import SystemClock
 from sluiceway.election import LeaderElection
 from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
 from sluiceway.runtime.cluster.dispatcher import ClusterConfig
-from sluiceway.runtime.cluster.messages import Heartbeat, Leads, Message, RegisterStandby, StopStandby
 from sluiceway.runtime.cluster.worker_launcher import is_at_work
 from sluiceway.runtime.logging.engine_log import WARNING, log
 from sluiceway.runtime.loop.poller import SelectorPoller
 from sluiceway.runtime.loop.tasklet import TaskletLoop
+from sluiceway.runtime.messages.base import Message
+from sluiceway.runtime.messages.workers import Heartbeat, Leads, RegisterStandby, StopStandby
 
 __all__ = ["wait_until_elected"]
 

@@ -15,16 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 from sluiceway.clock import Clock
 from sluiceway.runtime.cluster.connection import Connection
-from sluiceway.runtime.cluster.messages import (
-    Heartbeat,
-    Leads,
-    Message,
-    RegisterStandby,
-    StandbyInfo,
-    StopStandby,
-)
 from sluiceway.runtime.logging.engine_log import INFO, WARNING, log
 from sluiceway.runtime.loop.tasklet import TaskletLoop
+from sluiceway.runtime.messages.base import Message
+from sluiceway.runtime.messages.job_infos import StandbyInfo
+from sluiceway.runtime.messages.workers import Heartbeat, Leads, RegisterStandby, StopStandby
 
 if TYPE_CHECKING:
     from sluiceway.runtime.cluster.dispatcher import ClusterConfig

@@ -13,8 +13,9 @@ from sluiceway.graph import ExecutionState, JobGraph, JobVertex
 from sluiceway.keygroups import key_group, subtask_for_key_group
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.operators.keyed_state.looking import as_key, key_candidates
-from sluiceway.runtime.cluster.messages import AskState, FoundState, ReadState, StateRead, StateValue
 from sluiceway.runtime.loop.tasklet import Scheduled
+from sluiceway.runtime.messages.clients import AskState
+from sluiceway.runtime.messages.workers import FoundState, ReadState, StateRead, StateValue
 from sluiceway.runtime.task.task import Task
 from sluiceway.runtime.taskmanager.task_manager import TaskManager
 from sluiceway.serializers import KEY_SERIALIZER
@@ -108,8 +109,7 @@ class StateReads:
         deadline = self._run.loop.post(lambda: self._end(number, None, late), message.within_s)
         self._open[number] = _Read(done, deadline, len(attempts))
         for attempt, keys in attempts.items():
-            self._run.resources.send(
-                self._run.master.place_of(attempt) or "",
+            self._run.master.send(
                 ReadState(
                     self._run.job,
                     self._run.epoch,
@@ -120,7 +120,7 @@ class StateReads:
                     message.key,
                     list(map(KEY_SERIALIZER.dumps, keys)),
                     message.namespace,
-                ),
+                )
             )
 
     def answered(self, message: StateRead) -> None:

@@ -7,60 +7,46 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from sluiceway.config.settings import Settings
 from sluiceway.connector import WriterContext
-from sluiceway.elements import CheckpointBarrier
 from sluiceway.engine import Services
-from sluiceway.errors import SerializationError
 from sluiceway.graph import ExecutionState
 from sluiceway.network.local_channel import LocalTransport
 from sluiceway.network.transport import NetworkTransport
 from sluiceway.runtime.cluster.channel_routing import RoutingTransport
 from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
 from sluiceway.runtime.cluster.log_files import WorkerLog
-from sluiceway.runtime.cluster.messages import (
-    AcknowledgeCheckpoint,
-    AnnounceWatermark,
-    AssignSplits,
-    CancelTask,
-    CheckpointAborted,
-    CheckpointCompleted,
-    DeclineCheckpoint,
-    DeployTasks,
-    Drained,
-    FoundState,
-    Heartbeat,
-    HoldResults,
-    JobEnded,
-    Logged,
-    Message,
-    NoMoreSplits,
-    ReadState,
-    Register,
-    ReportMetrics,
-    ReportTask,
-    ReportWatermark,
-    RequestSplit,
-    Results,
-    StateRead,
-    StopSource,
-    StopWorker,
-    SubmitJob,
-    TriggerCheckpoint,
-)
 from sluiceway.runtime.cluster.os_platform import Platform, Stream
-from sluiceway.runtime.cluster.pickling import dump, dump_error, load, load_error
 from sluiceway.runtime.cluster.remote_logs import RemoteLogHandler
 from sluiceway.runtime.cluster.state_queries import read_state
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig
 from sluiceway.runtime.failures.explanation import add_note, contained
 from sluiceway.runtime.jobmanager.job_metrics import TaskFigures
 from sluiceway.runtime.logging.engine_log import WARNING, log
-from sluiceway.runtime.task.snapshot import TaskSnapshot
+from sluiceway.runtime.messages.base import JobMessage, Message
+from sluiceway.runtime.messages.handlers import Handlers, handles
+from sluiceway.runtime.messages.payload import Cause, Payload
+from sluiceway.runtime.messages.pickling import dump, dump_error, load, load_error
+from sluiceway.runtime.messages.tasks import DeployTasks, ReportTask
+from sluiceway.runtime.messages.workers import (
+    FoundState,
+    Heartbeat,
+    HoldResults,
+    JobEnded,
+    Logged,
+    ReadState,
+    Register,
+    ReportMetrics,
+    Results,
+    StateRead,
+    StopWorker,
+    SubmitJob,
+    WorkerAddresses,
+)
 from sluiceway.runtime.taskmanager.local_recovery import keep_copies, with_local_copies
 from sluiceway.runtime.taskmanager.snapshot_writer import MemoryWriter, StorageWriter
 from sluiceway.runtime.taskmanager.task_manager import TaskManager
@@ -72,21 +58,6 @@ __all__ = ["Program", "WorkerProcess"]
 HEARTBEAT_S: Final = 1.0
 METRICS_S: Final = 0.5
 
-_OF_JOBS: Final = (
-    DeployTasks,
-    CancelTask,
-    AssignSplits,
-    NoMoreSplits,
-    AnnounceWatermark,
-    StopSource,
-    TriggerCheckpoint,
-    CheckpointAborted,
-    CheckpointCompleted,
-    HoldResults,
-    ReadState,
-    JobEnded,
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Program:
@@ -97,54 +68,59 @@ class Program:
     path: tuple[str, ...] = ()
 
 
-class _Master:
-    """The way from a job's tasks to its job master."""
+class _JobHere(Handlers):
+    """A job on this worker: handles what is not about its tasks, which is left to the task manager.
 
-    def __init__(self, worker: WorkerProcess, job: str, epoch: int) -> None:
+    Args:
+        worker: the process.
+        message: the message that began it.
+    """
+
+    def __init__(self, worker: WorkerProcess, message: SubmitJob) -> None:
+        self.epoch = message.epoch
+        self.tasks: TaskManager
+        self.copies: keep_copies
+        self.over: set[str] = set()
+        self._job = message.job
         self._worker = worker
-        self._job = job
-        self._epoch = epoch
+        self._handles: dict[int, _Handle] = {}
 
-    def report(self, attempt_id: str, state: ExecutionState, cause: BaseException | None) -> None:
-        if state.ended:
+    def send(self, message: Message) -> None:
+        """Send a message of a task to the job master; its last figures go ahead of the report of its end."""
+        if isinstance(message, ReportTask) and ExecutionState(message.state).ended:
             self._worker.send_metrics(self._job)
-        error = b"" if cause is None else dump_error(cause)
-        self._worker.send(ReportTask(self._job, self._epoch, attempt_id, state.value, error))
-        if state.ended:
-            self._worker.task_ended(self._job, attempt_id)
+            self.over.add(message.attempt)
+        self._worker.send(message)
 
-    def request_split(self, vertex_id: int, subtask: int) -> None:
-        self._worker.send(RequestSplit(self._job, self._epoch, vertex_id, subtask))
-
-    def report_watermark(self, attempt_id: str, group: str, mark: int | None) -> None:
-        self._worker.send(ReportWatermark(self._job, self._epoch, attempt_id, group, mark))
-
-    def acknowledge(self, attempt_id: str, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
+    def open(self, payload: Payload[Any], what: str) -> Any:
+        """Open what the job master has sent for a task, with handles in place of the program's objects."""
         try:
-            taken = dump(snapshot)
-        except SerializationError as error:
-            self.decline(attempt_id, checkpoint_id, error)
-        else:
-            self._worker.send(AcknowledgeCheckpoint(self._job, self._epoch, attempt_id, checkpoint_id, taken))
+            return payload.open(self.handle)
+        except BaseException as raised:  # modules of the user are imported here
+            error = self._worker.explained(raised, f"unpacked the {what} that it was sent")
+        raise error
 
-    def decline(self, attempt_id: str, checkpoint_id: int, cause: BaseException) -> None:
-        self._worker.send(DeclineCheckpoint(self._job, self._epoch, attempt_id, checkpoint_id, dump_error(cause)))
+    def handle(self, number: int) -> _Handle:
+        """Return what stands for an object of the program that collects results."""
+        if number not in self._handles:
+            self._handles[number] = _Handle(self._worker, self._job, self.epoch, number)
+        return self._handles[number]
 
-    def drained(self, attempt_id: str) -> None:
-        self._worker.send(Drained(self._job, self._epoch, attempt_id))
+    @handles(HoldResults)
+    def _hold_results(self, message: HoldResults) -> None:
+        self.handle(message.number).hold(message.hold)
+
+    @handles(ReadState)
+    def _read_state(self, message: ReadState) -> None:
+        def done(found: FoundState | None, problem: str) -> None:
+            self._worker.send(
+                StateRead(message.job, message.epoch, message.attempt, message.number, found, problem)
+            )
+
+        read_state(self.tasks, message, done)
 
 
-@dataclass(slots=True)
-class _JobHere:
-    epoch: int
-    tasks: TaskManager
-    master: _Master
-    handle: Callable[[int], _Handle]
-    copies: keep_copies
-    over: set[str] = field(default_factory=set)
-
-
-class WorkerProcess:
+class WorkerProcess(Handlers):
     """The process, as an object: one loop, one control connection, any number of jobs.
 
     Args:
@@ -256,12 +232,6 @@ class WorkerProcess:
         log.take_over()
         return log
 
-    def task_ended(self, name: str, attempt_id: str) -> None:
-        """A task has ended; it is forgotten when all that it has sent is taken, and that is told."""
-        job = self._jobs.get(name)
-        if job is not None:
-            job.over.add(attempt_id)
-
     def send_metrics(self, name: str) -> list[TaskFigures]:
         """Send the figures of a job's tasks here; which they are."""
         job = self._jobs.get(name)
@@ -305,94 +275,37 @@ class WorkerProcess:
     def _message(self, connection: Connection, message: Message) -> None:
         if getattr(message, "epoch", self._epoch) < self._epoch:
             self.rejected += 1  # of a job manager that is none any more, whatever it is about
-        elif isinstance(message, StopWorker):
-            connection.close()
-        elif isinstance(message, SubmitJob):
-            self._contained(message)
-        elif isinstance(message, _OF_JOBS):
+        elif isinstance(message, JobMessage) and not isinstance(message, SubmitJob):
             job = self._jobs.get(message.job)
             if job is None and self._is_about_unfit(message):
                 return
             if job is None or message.epoch != job.epoch:
                 self.rejected += 1
-            else:
-                self._about(job, message)
-
-    def _about(
-        self,
-        job: _JobHere,
-        message: DeployTasks
-        | CancelTask
-        | AssignSplits
-        | NoMoreSplits
-        | AnnounceWatermark
-        | StopSource
-        | TriggerCheckpoint
-        | CheckpointCompleted
-        | CheckpointAborted
-        | HoldResults
-        | ReadState
-        | JobEnded,
-    ) -> None:
-        match message:
-            case ReadState():
-                self._read_state(job, message)
-            case DeployTasks():
-                self._addresses.update(message.peers)
-                self._deploy(job, message)
-            case CancelTask():
-                job.tasks.cancel(message.attempt)
-            case AssignSplits():
-                self._assign(job, message)
-            case NoMoreSplits():
-                job.tasks.no_more_splits(message.attempt)
-            case AnnounceWatermark():
-                job.tasks.announce_watermark(message.attempt, message.mark)
-            case StopSource():
-                job.tasks.stop_source(message.attempt)
-            case TriggerCheckpoint():
-                m = message
-                barrier = CheckpointBarrier(m.checkpoint, m.timestamp_ms, m.savepoint, m.stops, m.aligned_ms)
-                job.tasks.trigger_checkpoint(m.attempt, barrier)
-            case CheckpointCompleted():
-                job.tasks.checkpoint_completed(message.attempts, message.checkpoint)
-            case CheckpointAborted():
-                job.tasks.checkpoint_aborted(message.attempts, message.checkpoint)
-            case HoldResults():
-                job.handle(message.number).hold(message.hold)
-            case JobEnded():
-                self._drop(message.job, job)
-
-    def _deploy(self, job: _JobHere, message: DeployTasks) -> None:
-        try:
-            deployments = load(message.deployments, job.handle)
-        except BaseException as raised:  # modules of the user are imported here
-            error = contained(raised, "a module")
-            add_note(error, f"while {self._config.name} unpacked the steps that it was sent")
-            if isinstance(error, ImportError) and self._config.tells:
-                where = f"on {platform.node()}, by {sys.executable}"
-                add_note(error, f"{where}: install it there, or have it sent along, as with --py-files of Spark")
-            for attempt in message.attempts:
-                job.master.report(attempt, ExecutionState.FAILED, error)
+            elif not (self.dispatch(message) or job.dispatch(message)):
+                job.tasks.dispatch(message)
         else:
-            job.tasks.deploy(deployments)
+            self.dispatch(message)
 
-    def _read_state(self, job: _JobHere, message: ReadState) -> None:
-        def done(found: FoundState | None, problem: str) -> None:
-            self.send(StateRead(message.job, message.epoch, message.attempt, message.number, found, problem))
+    @handles(StopWorker)
+    def _stop(self, message: StopWorker) -> None:
+        self._connection.close()
 
-        read_state(job.tasks, message, done)
+    @handles(WorkerAddresses)
+    def _use_addresses(self, message: WorkerAddresses) -> None:
+        self._addresses.update(message.addresses)
 
-    def _assign(self, job: _JobHere, message: AssignSplits) -> None:
-        try:
-            splits = load(message.splits)
-        except BaseException as raised:
-            error = contained(raised, "a split")
-            add_note(error, f"while {self._config.name} unpacked the splits that it was sent")
-            job.tasks.cancel(message.attempt)
-            job.master.report(message.attempt, ExecutionState.FAILED, error)
-        else:
-            job.tasks.assign_splits(message.attempt, splits)
+    @handles(JobEnded)
+    def _job_ended(self, message: JobEnded) -> None:
+        self._drop(message.job, self._jobs[message.job])
+
+    def explained(self, raised: BaseException, doing: str) -> Exception:
+        """Return what was raised in what this worker was doing, with notes that say so."""
+        error = contained(raised, "a module")
+        add_note(error, f"while {self._config.name} {doing}")
+        if isinstance(error, ImportError) and self._config.tells:
+            where = f"on {platform.node()}, by {sys.executable}"
+            add_note(error, f"{where}: install it there, or have it sent along, as with --py-files of Spark")
+        return error
 
     def _use_log_level(self, job: str, level: str | None) -> None:
         if self.log is not None:
@@ -406,7 +319,8 @@ class WorkerProcess:
         job.tasks.close()
         job.copies.close()
 
-    def _contained(self, message: SubmitJob) -> None:
+    @handles(SubmitJob)
+    def _submitted(self, message: SubmitJob) -> None:
         """Take on a job; what is wrong with it fails its tasks here, and nothing else."""
         try:
             self._submit(message)
@@ -421,9 +335,9 @@ class WorkerProcess:
         if unfit is None or getattr(message, "epoch", None) != unfit[0]:
             return False
         if isinstance(message, DeployTasks):
-            master = _Master(self, message.job, message.epoch)
+            cause, failed = Cause(unfit[1]), ExecutionState.FAILED.value
             for attempt in message.attempts:
-                master.report(attempt, ExecutionState.FAILED, unfit[1])
+                self.send(ReportTask(message.job, message.epoch, attempt, failed, cause))
         elif isinstance(message, JobEnded):
             del self._unfit[message.job]
         return True
@@ -440,31 +354,25 @@ class WorkerProcess:
         program: Program = load(message.program)
         self._use_log_level(message.job, program.settings.log_level)
         sys.path += [entry for entry in program.path if entry not in sys.path]
-        master = _Master(self, message.job, message.epoch)
+        job = _JobHere(self, message)
         location = program.settings.checkpoints
         storage = None
         if location is not None:
             storage = with_local_copies(self._services.checkpoint_storage(location), program.settings)
-        copies = keep_copies(storage, program.settings, Path(self._config.directory))
+        job.copies = keep_copies(storage, program.settings, Path(self._config.directory))
         transport = RoutingTransport(self._config.name, LocalTransport(), self.network)
-        tasks = TaskManager(
+        job.tasks = TaskManager(
             self._loop,
             transport,
             self._services.state_backend(program.settings.state_backend),
             self._services,
             self._platform.event_loop(),
-            master,
+            job.send,
             MemoryWriter() if storage is None else StorageWriter(storage),
             self._background,
+            open_payload=job.open,
         )
-        handles: dict[int, _Handle] = {}
-
-        def handle(number: int) -> _Handle:
-            if number not in handles:
-                handles[number] = _Handle(self, message.job, message.epoch, number)
-            return handles[number]
-
-        self._jobs[message.job] = _JobHere(message.epoch, tasks, master, handle, copies)
+        self._jobs[message.job] = job
 
 
 class _Handle:

@@ -69,8 +69,8 @@ class CheckpointedJob(Protocol):
     def aborted(self, checkpoint_id: int, cause: BaseException, failures: int) -> None:
         """Tell all tasks that a checkpoint is given up, as the so many-th in a row; 0: it does not count."""
 
-    def remind(self, attempt_ids: list[str], checkpoint_id: int, completed: bool) -> None:
-        """Tell these tasks again that a checkpoint is complete, or given up."""
+    def notify(self, attempt_ids: list[str], checkpoint_id: int, completed: bool) -> None:
+        """Notify these tasks again that a checkpoint is complete, or was aborted."""
 
     def fail(self, cause: BaseException) -> None:
         """Too many checkpoints have failed."""
@@ -152,7 +152,7 @@ class CheckpointCoordinator:
         self._failures = 0
         self._drained: set[str] = set()
         self._leaving: set[str] = set()
-        self._reminders = NotificationRetry(later, job.remind)
+        self._reminders = NotificationRetry(later, job.notify)
         self._answered: dict[int, set[str]] = {}
 
     @property

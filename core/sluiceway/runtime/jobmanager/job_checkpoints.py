@@ -29,26 +29,12 @@ from sluiceway.runtime.jobmanager.checkpoint_coordinator import (
 from sluiceway.runtime.jobmanager.source_coordinator import SourceCoordinator
 from sluiceway.runtime.logging.engine_log import WARNING, log
 from sluiceway.runtime.loop.tasklet import Scheduled
+from sluiceway.runtime.messages.base import TaskMessage, TasksMessage
+from sluiceway.runtime.messages.tasks import CheckpointAborted, CheckpointCompleted, TriggerCheckpoint
 from sluiceway.runtime.task.snapshot import JobSnapshot, TaskSnapshot
 from sluiceway.steps import SourceStep, Step
 
-__all__ = ["CheckpointGateway", "CompletedCheckpointStore", "JobCheckpoints", "MemoryCheckpointStore"]
-
-
-class CheckpointGateway(Protocol):
-    """How checkpoints reach the tasks. Calls return at once; answers come as reports."""
-
-    def trigger_checkpoint(self, attempt_id: str, barrier: CheckpointBarrier) -> None:
-        """Begin a checkpoint in a task that has no producer that still runs."""
-
-    def checkpoint_completed(self, attempt_ids: Sequence[str], checkpoint_id: int) -> None:
-        """Tell tasks that a checkpoint is complete."""
-
-    def checkpoint_aborted(self, attempt_ids: Sequence[str], checkpoint_id: int) -> None:
-        """Tell tasks that a checkpoint is given up."""
-
-    def post(self, action: Callable[[], None], after_s: float) -> Scheduled:
-        """Have something run in the job master's thread. From any thread; to be cancelled in that thread."""
+__all__ = ["CompletedCheckpointStore", "JobCheckpoints", "MemoryCheckpointStore"]
 
 
 class CompletedCheckpointStore(Protocol):
@@ -117,7 +103,10 @@ class JobCheckpoints:
     Args:
         executions: the job.
         settings: the options of the run.
-        gateway: the way to the tasks.
+        send: sends a message to the tasks that it is about.
+        post: has something called in this thread after a delay in seconds.
+        job: its id.
+        epoch: of its job master.
         clock: for time stamps and durations.
         listener: told of checkpoints.
         sources: the enumerators' coordinators, by id of the job vertex.
@@ -136,8 +125,11 @@ class JobCheckpoints:
         self,
         executions: ExecutionGraph,
         settings: Settings,
-        gateway: CheckpointGateway,
+        send: Callable[[TaskMessage | TasksMessage], None],
+        post: Callable[[Callable[[], None], float], Scheduled],
         *,
+        job: str,
+        epoch: int,
         clock: Clock,
         listener: LifecycleListener,
         sources: Mapping[int, SourceCoordinator],
@@ -154,15 +146,15 @@ class JobCheckpoints:
         self._restored = restored
         self._loaded: tuple[int, JobSnapshot] | None = None
         self._executions = executions
-        self._gateway = gateway
+        self._send = send
+        self._job = job
+        self._epoch = epoch
         self._listener = listener
         self._sources = sources
         self._fail = fail
         self._tolerated = settings.checkpoint_tolerated_failures
         self.completions = 0
-        self.coordinator = CheckpointCoordinator(
-            CheckpointPolicy.of(settings), clock, Random(seed), self, gateway.post
-        )
+        self.coordinator = CheckpointCoordinator(CheckpointPolicy.of(settings), clock, Random(seed), self, post)
 
     def snapshot(self) -> JobSnapshot | None:
         """What a subtask that begins now goes on from; None: it begins at the beginning.
@@ -238,8 +230,8 @@ class JobCheckpoints:
         return {graph.vertex(id_).uid: c.checkpoint(checkpoint_id) for id_, c in self._sources.items()}
 
     def trigger(self, attempt_id: str, barrier: CheckpointBarrier) -> None:
-        """Tell a task."""
-        self._gateway.trigger_checkpoint(attempt_id, barrier)
+        """Begin a checkpoint in a task."""
+        self._send(TriggerCheckpoint(self._job, self._epoch, attempt_id, barrier))
 
     def store(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
         """Keep it."""
@@ -270,7 +262,7 @@ class JobCheckpoints:
         if checkpoint.stops or not checkpoint.savepoint:
             for source in self._sources.values():
                 source.checkpoint_completed(checkpoint.checkpoint_id)
-            self._gateway.checkpoint_completed(self._running(), checkpoint.checkpoint_id)
+            self.notify(self._running(), checkpoint.checkpoint_id, True)
         job_name, duration_ms = self._executions.job_graph.job_name, record.duration_ms or 0
         self._listener.checkpoint_completed(job_name, checkpoint.checkpoint_id, duration_ms, record.size)
 
@@ -289,13 +281,13 @@ class JobCheckpoints:
                 f" checkpoint-tolerated-failures is {self._tolerated}, and this is failure {failures} in a row"
             )
             log(WARNING, "jobs", text, job=self._executions.job_graph.job_name)
-        self._gateway.checkpoint_aborted(self._running(), checkpoint_id)
+        self.notify(self._running(), checkpoint_id, False)
         self._listener.checkpoint_failed(self._executions.job_graph.job_name, checkpoint_id, cause)
 
-    def remind(self, attempt_ids: list[str], checkpoint_id: int, completed: bool) -> None:
-        """Tell them again."""
-        tell = self._gateway.checkpoint_completed if completed else self._gateway.checkpoint_aborted
-        tell(attempt_ids, checkpoint_id)
+    def notify(self, attempt_ids: list[str], checkpoint_id: int, completed: bool) -> None:
+        """Notify tasks that a checkpoint is complete, or was aborted."""
+        kind = CheckpointCompleted if completed else CheckpointAborted
+        self._send(kind(self._job, self._epoch, attempt_ids, checkpoint_id))
 
     def ended(self) -> None:
         """The job has ended: release the state that it would have been restored from."""

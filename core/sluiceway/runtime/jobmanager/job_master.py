@@ -6,7 +6,9 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from random import Random
-from typing import Any, Final, Protocol
+from typing import Any, Final
+
+import msgspec
 
 from sluiceway.clock import Clock
 from sluiceway.config.settings import Settings
@@ -18,7 +20,6 @@ from sluiceway.runtime.failures.explanation import add_note, contained
 from sluiceway.runtime.jobmanager.checkpoint_coordinator import SavepointRequest
 from sluiceway.runtime.jobmanager.failover import Failover
 from sluiceway.runtime.jobmanager.job_checkpoints import (
-    CheckpointGateway,
     CompletedCheckpointStore,
     JobCheckpoints,
     MemoryCheckpointStore,
@@ -26,6 +27,24 @@ from sluiceway.runtime.jobmanager.job_checkpoints import (
 from sluiceway.runtime.jobmanager.source_coordinator import SourceCoordinator
 from sluiceway.runtime.jobmanager.watermark_alignment import AlignmentCoordinator
 from sluiceway.runtime.logging.engine_log import DEBUG, INFO, log
+from sluiceway.runtime.loop.tasklet import Scheduled
+from sluiceway.runtime.messages.base import Message, TaskMessage, TasksMessage
+from sluiceway.runtime.messages.handlers import Handlers, handles
+from sluiceway.runtime.messages.payload import Payload
+from sluiceway.runtime.messages.tasks import (
+    AcknowledgeCheckpoint,
+    AnnounceWatermark,
+    AssignSplits,
+    CancelTask,
+    DeclineCheckpoint,
+    DeployTasks,
+    Drained,
+    NoMoreSplits,
+    ReportTask,
+    ReportWatermark,
+    RequestSplit,
+    StopSource,
+)
 from sluiceway.runtime.task.deployment import InputDescriptor, OutputDescriptor, TaskDeployment
 from sluiceway.runtime.task.snapshot import JobSnapshot, TaskSnapshot, edge_names
 from sluiceway.scheduler import SlotPool, SlotSharing, restart_strategy, scheduling_strategy
@@ -33,41 +52,20 @@ from sluiceway.steps import SourceStep, WindowStep
 from sluiceway.transport import ChannelId
 from sluiceway.transport.carrier import LinkLostError
 
-__all__ = ["JobMaster", "WorkerGateway"]
+__all__ = ["JobMaster"]
 
 _REASON_S: Final = 0.5
 """How long after a link has broken the loss of a worker may become known that explains it."""
 
 
-class WorkerGateway(CheckpointGateway, Protocol):
-    """How the job master reaches the workers. Calls return at once; answers come as reports."""
-
-    def submit(self, deployments: Sequence[TaskDeployment]) -> None:
-        """Run these attempts; all consumers' ends of their channels are opened before any producer's."""
-
-    def cancel(self, attempt_id: str) -> None:
-        """Cancel an attempt; unknown ones are ignored."""
-
-    def assign_splits(self, attempt_id: str, splits: Sequence[Any]) -> None:
-        """Give splits to the reader of an attempt."""
-
-    def no_more_splits(self, attempt_id: str) -> None:
-        """Tell the reader of an attempt that there are no more splits."""
-
-    def announce_watermark(self, attempt_id: str, mark: int | None) -> None:
-        """Tell the reader of an attempt where the slowest of its alignment group is (ms, or None)."""
-
-    def stop_source(self, attempt_id: str) -> None:
-        """Have the reader of an attempt come to its end, as if its source had ended there."""
-
-
-class JobMaster:
+class JobMaster(Handlers):
     """Runs one job. All calls in one thread, the job master's.
 
     Args:
         graph: what to run.
         settings: the options of the run.
-        gateway: the workers.
+        send: sends a message to the worker of a name; lost where that is gone.
+        post: has something called in this thread after a delay in seconds; from any thread.
         clock: for time stamps of states.
         listener: told about state changes.
         slots: where subtasks may run.
@@ -76,6 +74,8 @@ class JobMaster:
         keeper: where its checkpoints are kept; None: in memory.
         savepoints: where its savepoints are kept; None: it takes none.
         job: its id, where there is more than one job; it makes the names of channels unique.
+        epoch: of this leader of the job; what tasks say to another one is not for it.
+        kill: kills a worker, for a reason, that has not cancelled a task within the limit; None: none can be.
         on_slots_wanted: told when something that is to begin anew finds no slots.
         on_ended: told when the job has ended.
     """
@@ -84,7 +84,8 @@ class JobMaster:
         self,
         graph: JobGraph,
         settings: Settings,
-        gateway: WorkerGateway,
+        send: Callable[[str, Message], None],
+        post: Callable[[Callable[[], None], float], Scheduled],
         *,
         clock: Clock,
         listener: LifecycleListener,
@@ -94,6 +95,8 @@ class JobMaster:
         keeper: CompletedCheckpointStore | None = None,
         savepoints: CompletedCheckpointStore | None = None,
         job: str = "",
+        epoch: int = 0,
+        kill: Callable[[str, str], None] | None = None,
         on_slots_wanted: Callable[[], None] = lambda: None,
         on_ended: Callable[[], None] = lambda: None,
     ) -> None:
@@ -102,7 +105,12 @@ class JobMaster:
         self.status = JobStatus.CREATED
         self.failure: BaseException | None = None
         self._settings = settings
-        self._gateway = gateway
+        self._send = send
+        self._post = post
+        self._epoch = epoch
+        self._kill = kill
+        self._name = job or graph.job_name
+        self._cancelling: dict[str, Scheduled] = {}  # by attempt, what happens if it does not end
         self._clock = clock
         self._listener = listener
         self._slots = SlotSharing(graph, slots)
@@ -114,13 +122,18 @@ class JobMaster:
         self.executions = ExecutionGraph(graph, listener=self._state_changed, at_ms=clock.now_ms())
         self._strategy = scheduling_strategy(settings.scheduler, self.executions)
         self._sources: dict[int, SourceCoordinator] = {}
-        self._alignment = AlignmentCoordinator(gateway.announce_watermark)
+        self._alignment = AlignmentCoordinator(
+            lambda attempt, mark: self.send(AnnounceWatermark(self._name, epoch, attempt, mark))
+        )
         self._places: dict[tuple[int, int], str] = {}
         self._edge_names = edge_names(graph)
         self.checkpoints = JobCheckpoints(
             self.executions,
             settings,
-            gateway,
+            self.send,
+            post,
+            job=self._name,
+            epoch=epoch,
             clock=clock,
             listener=listener,
             sources=self._sources,
@@ -138,10 +151,10 @@ class JobMaster:
             clock,
             cancel=self._cancel_task,
             restart=self._restart,
-            later=gateway.post,
+            later=post,
             completed=lambda: self.checkpoints.completions,
             worker_of=lambda v: self._places.get((v.job_vertex.id, v.subtask), ""),
-            job=job or graph.job_name,
+            job=self._name,
         )
 
     @property
@@ -153,6 +166,17 @@ class JobMaster:
     def restarts(self) -> int:
         """How often a part of the job was begun anew, or is about to be."""
         return self._failover.restarts
+
+    def send(self, message: TaskMessage | TasksMessage) -> None:
+        """Send a message to the task that it is about, or to each worker about those that run there."""
+        if isinstance(message, TaskMessage):
+            self._send(self.place_of(message.attempt) or "", message)
+            return
+        by_worker: dict[str, list[str]] = {}
+        for attempt in message.attempts:
+            by_worker.setdefault(self.place_of(attempt) or "", []).append(attempt)
+        for worker, some in by_worker.items():
+            self._send(worker, msgspec.structs.replace(message, attempts=some))
 
     def start(self) -> None:
         """Start the sources' enumerators, allocate slots and deploy what the strategy says."""
@@ -181,12 +205,12 @@ class JobMaster:
 
     def savepoint(self, place: str, stops: bool, done: Callable[[str, BaseException | None], None]) -> None:
         """Take a savepoint in a place, as :class:`~.checkpoints.SavepointRequest` tells; perhaps end with it."""
-        name = re.sub(r"[^\w.-]+", "-", self._job or self.graph.job_name).strip(".-") or "job"
+        name = re.sub(r"[^\w.-]+", "-", self._name).strip(".-") or "job"
         self.checkpoints.savepoint(SavepointRequest(place, name, stops, done))
 
     def _stop_source(self, vertex_id: int, attempt_id: str) -> None:
         if self._stopping and vertex_id in self._sources:
-            self._gateway.stop_source(attempt_id)
+            self.send(StopSource(self._name, self._epoch, attempt_id))
 
     def fail(self, cause: BaseException) -> None:
         """End the job with a failure, whatever the restart strategy says."""
@@ -199,10 +223,17 @@ class JobMaster:
             self._fail(cause)
         self._forget_broken()
 
-    def report(
+    @handles(ReportTask)
+    def _task_reported(self, message: ReportTask) -> None:
+        cause = None if message.cause is None else message.cause.open()
+        self._update(message.attempt, ExecutionState(message.state), cause)
+
+    def _update(
         self, attempt_id: str, state: ExecutionState, cause: BaseException | None, *, lost: bool = False
     ) -> None:
-        """Take a worker's report about an attempt; ``lost``: it ended with its worker."""
+        """Change the state of an attempt; ``lost``: it ended with its worker."""
+        if state.ended and attempt_id in self._cancelling:
+            self._cancelling.pop(attempt_id).cancel()
         if not self.executions.update(attempt_id, state, self._clock.now_ms(), cause):
             return
         if state.ended:
@@ -223,7 +254,7 @@ class JobMaster:
             elif isinstance(cause, LinkLostError) and self._wants_reason(vertex):
                 # Most often a worker at the other end was lost, which is the reason to be told of: soon.
                 self._broken[attempt_id] = vertex, cause
-                self._gateway.post(lambda: self._told_of_link(attempt_id), _REASON_S)
+                self._post(lambda: self._told_of_link(attempt_id), _REASON_S)
             else:
                 self._failed(vertex, cause)
             return
@@ -259,19 +290,26 @@ class JobMaster:
             if self._failover.restarts_region_of(vertex):
                 del self._broken[attempt_id]
 
-    def acknowledge(self, attempt_id: str, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
-        """A task has done its part of a checkpoint."""
-        self.checkpoints.coordinator.acknowledge(attempt_id, checkpoint_id, snapshot)
+    @handles(AcknowledgeCheckpoint)
+    def _acknowledged(self, message: AcknowledgeCheckpoint) -> None:
+        coordinator = self.checkpoints.coordinator
+        try:
+            snapshot: TaskSnapshot = message.snapshot.open()
+        except Exception as error:
+            error.add_note("while the job manager unpickled what a task has acknowledged the checkpoint with")
+            coordinator.decline(message.attempt, message.checkpoint, error)
+        else:
+            coordinator.acknowledge(message.attempt, message.checkpoint, snapshot)
 
-    def decline(self, attempt_id: str, checkpoint_id: int, cause: BaseException) -> None:
-        """A task does not take part in a checkpoint."""
-        self.checkpoints.coordinator.decline(attempt_id, checkpoint_id, cause)
+    @handles(DeclineCheckpoint)
+    def _declined(self, message: DeclineCheckpoint) -> None:
+        self.checkpoints.coordinator.decline(message.attempt, message.checkpoint, message.cause.open())
 
-    def drained(self, attempt_id: str) -> None:
-        """A task has come to the end of its input, and waits for a checkpoint."""
-        execution = self.executions.execution(attempt_id)
+    @handles(Drained)
+    def _drained(self, message: Drained) -> None:
+        execution = self.executions.execution(message.attempt)
         if execution is not None and not execution.state.ended:
-            self.checkpoints.coordinator.drained(attempt_id)
+            self.checkpoints.coordinator.drained(message.attempt)
 
     def place_of(self, attempt_id: str) -> str | None:
         """The worker on which an attempt runs, or None for one that is not known."""
@@ -288,7 +326,7 @@ class JobMaster:
         for vertex in self.executions.subtasks():
             place = self._places.get((vertex.job_vertex.id, vertex.subtask))
             if place == worker and not vertex.state.ended:
-                self.report(vertex.current.attempt_id, ExecutionState.FAILED, cause, lost=True)
+                self._update(vertex.current.attempt_id, ExecutionState.FAILED, cause, lost=True)
         for attempt_id in list(self._broken):
             self._told_of_link(attempt_id)
 
@@ -297,17 +335,17 @@ class JobMaster:
         if coordinator is not None:
             self._guarded(vertex_id, lambda: coordinator.reader_ready(subtask))
 
-    def split_requested(self, vertex_id: int, subtask: int) -> None:
-        """A reader wants a split."""
-        coordinator = self._sources.get(vertex_id)
+    @handles(RequestSplit)
+    def _split_requested(self, message: RequestSplit) -> None:
+        coordinator = self._sources.get(message.vertex)
         if coordinator is not None and self.status is JobStatus.RUNNING:
-            self._guarded(vertex_id, lambda: coordinator.split_requested(subtask))
+            self._guarded(message.vertex, lambda: coordinator.split_requested(message.subtask))
 
-    def watermark_reported(self, attempt_id: str, group: str, mark: int | None) -> None:
-        """A reader of an alignment group is at ``mark`` (ms); None: it does not count for now."""
-        execution = self.executions.execution(attempt_id)
+    @handles(ReportWatermark)
+    def _watermark_reported(self, message: ReportWatermark) -> None:
+        execution = self.executions.execution(message.attempt)
         if execution is not None and not execution.state.ended:
-            self._alignment.report(group, attempt_id, mark)
+            self._alignment.report(message.group, message.attempt, message.mark)
 
     # ---- deployment -----------------------------------------------------------------------------------------
 
@@ -359,7 +397,7 @@ class JobMaster:
         self._guard(lambda: self._deploy(self._strategy.next()))
 
     def _deploy(self, vertices: Sequence[ExecutionVertex]) -> None:
-        deployments = []
+        by_worker: dict[str, list[TaskDeployment]] = {}
         if vertices:
             self.checkpoints.snapshot()  # if it cannot be read nothing is on its way yet
         for vertex in vertices:
@@ -367,9 +405,11 @@ class JobMaster:
             now = self._clock.now_ms()
             scheduled = execution.transition(ExecutionState.CREATED, ExecutionState.SCHEDULED, now)
             if scheduled and execution.transition(ExecutionState.SCHEDULED, ExecutionState.DEPLOYING, now):
-                deployments.append(self._deployment(vertex))
-        if deployments:
-            self._gateway.submit(deployments)
+                place = self._places[vertex.job_vertex.id, vertex.subtask]
+                by_worker.setdefault(place, []).append(self._deployment(vertex))
+        for worker, some in by_worker.items():
+            attempts = [deployment.attempt_id for deployment in some]
+            self._send(worker, DeployTasks(self._name, self._epoch, attempts, Payload(some)))
 
     def _combined(self, edge: JobEdge) -> WindowStep | None:
         # Imported here: it needs the operators of windows, and many jobs have neither these nor edges.
@@ -409,11 +449,12 @@ class JobMaster:
             outputs=tuple(outputs),
             settings=self._settings,
             seed=self._seed,
-            job=self._job or self.graph.job_name,
+            job=self._name,
             restored=() if snapshot is None else snapshot.share(job_vertex, vertex.subtask),
             checkpoint_path=self.checkpoints.keeper.path,
             drained=snapshot is not None and snapshot.drained(job_vertex, vertex.subtask),
             serializers=self.graph.serializers,
+            epoch=self._epoch,
         )
 
     def _input(self, vertex: ExecutionVertex, edge: JobEdge, snapshot: JobSnapshot | None) -> InputDescriptor:
@@ -460,10 +501,12 @@ class JobMaster:
             step.source,
             parallelism,
             self._clock,
-            assign=lambda reader, splits: self._gateway.assign_splits(attempt(reader), splits),
-            no_more=lambda reader: self._gateway.no_more_splits(attempt(reader)),
+            assign=lambda reader, splits: self.send(
+                AssignSplits(self._name, self._epoch, attempt(reader), Payload(list(splits)))
+            ),
+            no_more=lambda reader: self.send(NoMoreSplits(self._name, self._epoch, attempt(reader))),
             restored=None if self._restored is None else self._restored.enumerators.get(uid),
-            post=lambda action, after_s: self._gateway.post(lambda: self._guarded(vertex_id, action), after_s),
+            post=lambda action, after_s: self._post(lambda: self._guarded(vertex_id, action), after_s),
         )
         self._sources[vertex_id] = coordinator
         self._guarded(vertex_id, coordinator.start)
@@ -505,9 +548,25 @@ class JobMaster:
     def _cancel_task(self, vertex: ExecutionVertex) -> None:
         if vertex.current.cancel(self._clock.now_ms()):
             if vertex.state is ExecutionState.CANCELING:
-                self._gateway.cancel(vertex.current.attempt_id)
+                self._send_cancel(vertex.current.attempt_id)
             else:  # it was never deployed
                 self._slots.release(vertex.job_vertex.id, vertex.subtask)
+
+    def _send_cancel(self, attempt_id: str) -> None:
+        """Cancel an attempt; a worker that does not get round to it within the limit is killed."""
+        self.send(CancelTask(self._name, self._epoch, attempt_id))
+        if (kill := self._kill) is not None:
+            limit_s = self._settings.cancellation_timeout_ms / 1000
+            late = self._post(lambda: self._check_cancelled(attempt_id, kill), limit_s)
+            self._cancelling[attempt_id] = late
+
+    def _check_cancelled(self, attempt_id: str, kill: Callable[[str, str], None]) -> None:
+        self._cancelling.pop(attempt_id, None)
+        execution = self.executions.execution(attempt_id)
+        if execution is not None and not execution.state.ended:
+            name = f"{execution.vertex_name!r}, subtask {execution.subtask + 1}"
+            late = f"{self._settings.cancellation_timeout_ms / 1000:g} s after it had been cancelled,"
+            kill(self.place_of(attempt_id) or "", f"was still in a call of {name}, {late}")
 
     def _check_end(self) -> None:
         if self.status.ended or not all(v.state.ended for v in self.executions.subtasks()):
@@ -531,10 +590,13 @@ class JobMaster:
 
     def _set_status(self, new: JobStatus) -> None:
         old, self.status = self.status, new
-        log(INFO, "jobs", f"is {new.value}, was {old.value}", job=self._job or self.graph.job_name)
+        log(INFO, "jobs", f"is {new.value}, was {old.value}", job=self._name)
         if new is not JobStatus.RUNNING:
             self.checkpoints.coordinator.stop()
         if new.ended:
+            for late in self._cancelling.values():
+                late.cancel()
+            self._cancelling.clear()
             self._failover.stop()
             self.checkpoints.ended()
             self._on_ended()
@@ -543,7 +605,7 @@ class JobMaster:
     def _state_changed(self, execution: Execution, old: ExecutionState, new: ExecutionState) -> None:
         if new is not ExecutionState.FAILED:
             name = f"{execution.vertex_name!r}, subtask {execution.subtask + 1}, attempt {execution.attempt}"
-            log(DEBUG, "jobs", f"{name}, is {new.value}", job=self._job or self.graph.job_name)
+            log(DEBUG, "jobs", f"{name}, is {new.value}", job=self._name)
         self._listener.task_state_changed(
             self.graph.job_name, execution.vertex_name, execution.subtask, old.value, new.value
         )

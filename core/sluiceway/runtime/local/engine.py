@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from random import SystemRandom
 from threading import Lock
-from typing import Any
 
-from sluiceway.clock import Clock
+import msgspec
+
 from sluiceway.config.settings import Settings
-from sluiceway.elements import CheckpointBarrier
 from sluiceway.engine import Engine, Job, JobFailure, JobResult, JobStatus, Services
 from sluiceway.engine.capabilities import ONE_PROCESS, Capabilities, Feature, Unsupported
 from sluiceway.errors import StateError, choose
-from sluiceway.graph import ExecutionState, JobGraph, build_job_graph
+from sluiceway.graph import JobGraph, build_job_graph
 from sluiceway.graph.check.iterations import check_checkpoints, check_iterations
 from sluiceway.metrics import JobMetrics, MetricsReporter
 from sluiceway.network.partitioners import BUILT_IN
@@ -29,10 +29,14 @@ from sluiceway.runtime.logging.engine_log import job_logging
 from sluiceway.runtime.loop.async_calls import EventLoop, LazyEventLoop
 from sluiceway.runtime.loop.blocking_io import Background, HelperThread
 from sluiceway.runtime.loop.poller import Poller, SelectorPoller
-from sluiceway.runtime.loop.tasklet import Progress, Scheduled, Tasklet, TaskletLoop
+from sluiceway.runtime.loop.tasklet import Progress, Tasklet, TaskletLoop
+from sluiceway.runtime.messages.base import Message
+from sluiceway.runtime.messages.handlers import Handlers
+from sluiceway.runtime.messages.payload import Payload
+from sluiceway.runtime.messages.tasks import DeployTasks
 from sluiceway.runtime.task.deployment import TaskDeployment
 from sluiceway.runtime.task.inputs import SourceInput
-from sluiceway.runtime.task.snapshot import JobSnapshot, TaskSnapshot, with_own_objects
+from sluiceway.runtime.task.snapshot import JobSnapshot, with_own_objects
 from sluiceway.runtime.task.task import Task
 from sluiceway.runtime.taskmanager.local_recovery import keep_copies, with_local_copies
 from sluiceway.runtime.taskmanager.snapshot_writer import MemoryWriter, StorageWriter
@@ -85,93 +89,15 @@ class LocalEngine(Engine):
         )
 
 
-class _Workers:
-    """The job master's way to the one worker: by the worker's own mailbox, as it would be over a wire."""
-
-    def __init__(
-        self, worker: TaskletLoop, tasks: TaskManager, clock: Clock, unused: dict[int, list[StreamNode]] | None
-    ) -> None:
-        self._worker = worker
-        self._tasks = tasks
-        self._clock = clock
-        self._unused = unused
-
-    def submit(self, deployments: Sequence[TaskDeployment]) -> None:
-        own = [self._own(d) for d in deployments]
-        self._worker.soon(lambda: self._tasks.deploy(own))
-
-    def _own(self, deployment: TaskDeployment) -> TaskDeployment:
-        """With objects of its own: a later attempt must find them as this one does."""
-        restored = tuple(map(with_own_objects, deployment.restored))
-        if not deployment.attempt or self._unused is None:
-            return replace(deployment, restored=restored)
-        nodes = tuple(own_copy(node, 1) for node in self._unused[deployment.vertex.id])
-        return replace(deployment, restored=restored, vertex=replace(deployment.vertex, nodes=nodes))
-
-    def cancel(self, attempt_id: str) -> None:
-        self._worker.soon(lambda: self._tasks.cancel(attempt_id))
-
-    def assign_splits(self, attempt_id: str, splits: Sequence[Any]) -> None:
-        self._worker.soon(lambda: self._tasks.assign_splits(attempt_id, splits))
-
-    def no_more_splits(self, attempt_id: str) -> None:
-        self._worker.soon(lambda: self._tasks.no_more_splits(attempt_id))
-
-    def announce_watermark(self, attempt_id: str, mark: int | None) -> None:
-        self._worker.soon(lambda: self._tasks.announce_watermark(attempt_id, mark))
-
-    def stop_source(self, attempt_id: str) -> None:
-        self._worker.soon(lambda: self._tasks.stop_source(attempt_id))
-
-    def trigger_checkpoint(self, attempt_id: str, barrier: CheckpointBarrier) -> None:
-        self._worker.soon(lambda: self._tasks.trigger_checkpoint(attempt_id, barrier))
-
-    def checkpoint_completed(self, attempt_ids: Sequence[str], checkpoint_id: int) -> None:
-        self._worker.soon(lambda: self._tasks.checkpoint_completed(attempt_ids, checkpoint_id))
-
-    def checkpoint_aborted(self, attempt_ids: Sequence[str], checkpoint_id: int) -> None:
-        self._worker.soon(lambda: self._tasks.checkpoint_aborted(attempt_ids, checkpoint_id))
-
-    def post(self, action: Callable[[], None], after_s: float) -> Scheduled:
-        return self._worker.post(action, after_s)
-
-
-class _Master:
-    """The worker's way to the job master, likewise."""
-
-    def __init__(self, worker: TaskletLoop) -> None:
-        self._worker = worker
-        self.job: JobMaster
-        self.presence = _Presence(self)
-
-    def report(self, attempt_id: str, state: ExecutionState, cause: BaseException | None) -> None:
-        self._worker.soon(lambda: self.job.report(attempt_id, state, cause))
-
-    def request_split(self, vertex_id: int, subtask: int) -> None:
-        self._worker.soon(lambda: self.job.split_requested(vertex_id, subtask))
-
-    def report_watermark(self, attempt_id: str, group: str, mark: int | None) -> None:
-        self._worker.soon(lambda: self.job.watermark_reported(attempt_id, group, mark))
-
-    def acknowledge(self, attempt_id: str, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
-        self._worker.soon(lambda: self.job.acknowledge(attempt_id, checkpoint_id, snapshot))
-
-    def decline(self, attempt_id: str, checkpoint_id: int, cause: BaseException) -> None:
-        self._worker.soon(lambda: self.job.decline(attempt_id, checkpoint_id, cause))
-
-    def drained(self, attempt_id: str) -> None:
-        self._worker.soon(lambda: self.job.drained(attempt_id))
-
-
 class _Presence(Tasklet):
     """Keeps the loop going for as long as the job may need it, as while it waits to begin anew."""
 
-    def __init__(self, master: _Master) -> None:
+    def __init__(self, job: LocalJob) -> None:
         super().__init__()
-        self._master = master
+        self._job = job
 
     def step(self) -> Progress:
-        return Progress.DONE if self._master.job.status.ended else Progress.IDLE
+        return Progress.DONE if self._job.status.ended else Progress.IDLE
 
 
 class LocalJob(Job):
@@ -226,6 +152,7 @@ class LocalJob(Job):
         self._tasks: TaskManager | None = None
         self._figures = JobFigures()
         self._figures_lock = Lock()
+        self._unused: dict[int, list[StreamNode]] | None = None
         self._cancelled = False
         self._started_at = 0.0
         self._ended_at: float | None = None
@@ -314,12 +241,13 @@ class LocalJob(Job):
         self._worker = TaskletLoop(clock, self._poller)
         # What a failed attempt leaves in a function object must not be there in the next one.
         may_restart = self._settings.restart != "none"
-        unused = {v.id: [own_copy(n, 1) for n in v.nodes] for v in self._graph.vertices} if may_restart else None
+        if may_restart:
+            self._unused = {v.id: [own_copy(n, 1) for n in v.nodes] for v in self._graph.vertices}
         self._started_at = clock.monotonic()
         # This process has as many slots as the job asks for: inside one thread they cost nothing.
         slots = SlotPool()
         slots.offer("local", sum(slots_required(self._graph).values()))
-        gateway = _Master(self._worker)
+        presence = _Presence(self)
         seed = SystemRandom().getrandbits(32) if seed is None else seed
         background = self._background = self._make_background(self._worker)
         self._copies = keep_copies(self._storage, self._settings)
@@ -329,16 +257,17 @@ class LocalJob(Job):
             self._state_backend,
             self.services,
             self._event_loop,
-            gateway,
+            self._to_master,
             MemoryWriter() if self._storage is None else StorageWriter(self._storage),
             background,
             on_dropped=self._task_dropped,
         )
         keeper = checkpoint_store_of(self._storage, self._graph, self._graph.job_name, clock, seed, background)
-        gateway.job = self._master = JobMaster(
+        self._master = JobMaster(
             self._graph,
             self._settings,
-            _Workers(self._worker, self._tasks, clock, unused),
+            self._to_tasks,
+            self._worker.post,
             clock=clock,
             listener=self.services.listener,
             slots=slots,
@@ -354,12 +283,12 @@ class LocalJob(Job):
                 background,
                 keeper,
             ),
-            on_ended=lambda: self.worker.wake(gateway.presence),
+            on_ended=lambda: self.worker.wake(presence),
         )
         interval_ms = self._settings.metrics_interval_ms
         self._reporting = Reporting(self._reporters, self._worker, clock, interval_ms, self.metrics)
         self._reporting.open(self._graph.job_name)
-        self._worker.add(gateway.presence)
+        self._worker.add(presence)
         self._worker.soon(self._master.start)
         worker, master = self._worker, self._master
         self._savepoints.begin(lambda *asked: worker.mail(lambda: master.savepoint(*asked)))
@@ -408,6 +337,26 @@ class LocalJob(Job):
 
     # ---- inside ---------------------------------------------------------------------------------------------
 
+    def _to_tasks(self, worker: str, message: Message) -> None:
+        """Send a message of the job master, by the loop's own mailbox, as it would be over a wire."""
+        assert self._tasks is not None
+        if isinstance(message, DeployTasks):
+            own = Payload([self._own(deployment) for deployment in message.deployments.open()])
+            message = msgspec.structs.replace(message, deployments=own)
+        self.worker.soon(partial(_dispatch, self._tasks, message))
+
+    def _to_master(self, message: Message) -> None:
+        """Send a message of a task, likewise."""
+        self.worker.soon(partial(_dispatch, self._begun(), message))
+
+    def _own(self, deployment: TaskDeployment) -> TaskDeployment:
+        """With objects of its own: a later attempt must find them as this one does."""
+        restored = tuple(map(with_own_objects, deployment.restored))
+        if not deployment.attempt or self._unused is None:
+            return replace(deployment, restored=restored)
+        nodes = tuple(own_copy(node, 1) for node in self._unused[deployment.vertex.id])
+        return replace(deployment, restored=restored, vertex=replace(deployment.vertex, nodes=nodes))
+
     def _task_dropped(self, task: Task) -> None:
         with self._figures_lock:
             self._figures.take([TaskFigures.of(task)])
@@ -436,6 +385,10 @@ class LocalJob(Job):
             self._event_loop.close()
             if self._poller is not None:
                 self._poller.close()
+
+
+def _dispatch(receiver: Handlers, message: Message) -> None:
+    receiver.dispatch(message)
 
 
 def job_graph_of(graph: StreamGraph, services: Services) -> JobGraph:

@@ -17,6 +17,8 @@ from sluiceway.network.partitioners import BroadcastPartitioner, HashPartitioner
 from sluiceway.network.result_partition import ResultPartition
 from sluiceway.operators import OperatorContext
 from sluiceway.operators.calls import Calls
+from sluiceway.runtime.messages.base import Message
+from sluiceway.runtime.messages.tasks import ReportWatermark
 from sluiceway.runtime.task.deployment import OutputDescriptor, TaskDeployment
 from sluiceway.runtime.task.inputs import SourceInput
 from sluiceway.serializers.content import ContentSerializer
@@ -110,9 +112,10 @@ def open_source(
     clock: Clock,
     make_reader: Callable[[], Reader[Any]],
     backpressured_s: Callable[[], float],
-    report_watermark: Callable[[str, str, int | None], None],
+    send: Callable[[Message], None],
 ) -> SourceInput:
     """The input of a task that reads a source; nothing of it is opened yet."""
+    d = deployment
     alignment = None if step.strategy is None else step.strategy.alignment
     group = "" if alignment is None else alignment.group
     return SourceInput(
@@ -126,7 +129,7 @@ def open_source(
         strategy=step.strategy,
         step=deployment.vertex.head.name,
         backpressured_s=backpressured_s,
-        report=lambda mark: report_watermark(deployment.attempt_id, group, mark),
+        report=lambda mark: send(ReportWatermark(d.job, d.epoch, d.attempt_id, group, mark)),
         skips=deployment.vertex.head.skips_errors,
     )
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from sluiceway.clock import Clock
 from sluiceway.connector import Wait
 from sluiceway.elements import BarrierAnnouncement, Batch, CancelCheckpointMarker, CheckpointBarrier
 from sluiceway.errors import CheckpointFailedError, SerializationError
 from sluiceway.network.channel_state import Overtaken, Recording
+from sluiceway.runtime.messages.base import Message
+from sluiceway.runtime.messages.payload import Cause
+from sluiceway.runtime.messages.tasks import DeclineCheckpoint, Drained
 from sluiceway.runtime.task.channel_state import received
 from sluiceway.runtime.task.deployment import TaskDeployment
 from sluiceway.runtime.task.inputs import TaskInput
@@ -17,20 +21,7 @@ from sluiceway.runtime.task.operator_chain import OperatorChain
 from sluiceway.runtime.task.outputs import TaskOutputs
 from sluiceway.runtime.task.snapshot import TaskSnapshot, with_own_objects
 
-__all__ = ["CheckpointReports", "TaskCheckpoints"]
-
-
-class CheckpointReports(Protocol):
-    """Reports of a task to the checkpoint coordinator. Calls return at once."""
-
-    def acknowledge(self, attempt_id: str, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
-        """The task has done its part."""
-
-    def decline(self, attempt_id: str, checkpoint_id: int, cause: BaseException) -> None:
-        """The task does not take part."""
-
-    def drained(self, attempt_id: str) -> None:
-        """The task has processed all its input, and waits for a checkpoint in order to finish."""
+__all__ = ["TaskCheckpoints"]
 
 
 @dataclass(slots=True)
@@ -58,7 +49,8 @@ class TaskCheckpoints:
         source: where the barriers come from.
         outputs: where they go.
         chain: the operators.
-        reports: the way to the coordinator.
+        send: sends a message to the job master.
+        acknowledge: writes what was taken, then acknowledges the checkpoint with it.
 
     Attributes:
         barrier: the one that has come and was not passed on yet.
@@ -79,7 +71,8 @@ class TaskCheckpoints:
         source: TaskInput,
         outputs: TaskOutputs,
         chain: OperatorChain,
-        reports: CheckpointReports,
+        send: Callable[[Message], None],
+        acknowledge: Callable[[TaskSnapshot], None],
     ) -> None:
         self.barrier: CheckpointBarrier | None = None
         self.early = self.hurry = False
@@ -89,12 +82,12 @@ class TaskCheckpoints:
         self.finished = False
         self.suspends = False
         self._deployment = deployment
-        self._attempt_id = deployment.attempt_id
         self._clock = clock
         self._source = source
         self._outputs = outputs
         self._chain = chain
-        self._reports = reports
+        self._send = send
+        self._acknowledge = acknowledge
         self._begun = self._told = 0
         self._timed: CheckpointBarrier | None = None
         self._taken: _Taken | None = None
@@ -236,8 +229,7 @@ class TaskCheckpoints:
         if self._timed is not None and self._timed.checkpoint_id == snapshot.checkpoint_id:
             self.due = None
         came = () if taken.recording is None else received(self._deployment, taken.recording)
-        whole = replace(snapshot, in_flight=(*came, *taken.sent))
-        self._reports.acknowledge(self._attempt_id, snapshot.checkpoint_id, whole)
+        self._acknowledge(replace(snapshot, in_flight=(*came, *taken.sent)))
 
     def _drop_taken(self) -> None:
         taken, self._taken = self._taken, None
@@ -248,7 +240,8 @@ class TaskCheckpoints:
 
     def _give_up(self, checkpoint_id: int, cause: BaseException) -> None:
         self._outputs.send(CancelCheckpointMarker(checkpoint_id))
-        self._reports.decline(self._attempt_id, checkpoint_id, cause)
+        d = self._deployment
+        self._send(DeclineCheckpoint(d.job, d.epoch, d.attempt_id, checkpoint_id, Cause(cause)))
 
     # ---- what the coordinator says --------------------------------------------------------------------------
 
@@ -287,4 +280,5 @@ class TaskCheckpoints:
     def input_ended(self) -> None:
         """Everything was processed and the consumers were told: wait for a checkpoint of that."""
         self.drained = True
-        self._reports.drained(self._attempt_id)
+        d = self._deployment
+        self._send(Drained(d.job, d.epoch, d.attempt_id))

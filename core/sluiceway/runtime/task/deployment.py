@@ -90,6 +90,7 @@ class TaskDeployment:
         checkpoint_path: the directory of the run's checkpoints, where they are written into a storage.
         drained: whether it has nothing to do but to say so: the state is that after the end of its input.
         serializers: those that were registered where the job was made.
+        epoch: of the job master.
     """
 
     job_name: str
@@ -106,3 +107,4 @@ class TaskDeployment:
     checkpoint_path: str = ""
     drained: bool = False
     serializers: tuple[Serializer, ...] = ()
+    epoch: int = 0

@@ -28,9 +28,12 @@ from sluiceway.runtime.failures.explanation import stand_in
 from sluiceway.runtime.logging.context import TaskFields
 from sluiceway.runtime.loop.async_calls import EventLoop
 from sluiceway.runtime.loop.tasklet import Progress, Tasklet, TaskletLoop
+from sluiceway.runtime.messages.base import Message
+from sluiceway.runtime.messages.payload import Cause
+from sluiceway.runtime.messages.tasks import ReportTask
 from sluiceway.runtime.task.channel_state import recovered_batches
 from sluiceway.runtime.task.channels import EdgeOutput, open_gate, open_partition, open_source, operator_context
-from sluiceway.runtime.task.checkpointing import CheckpointReports, TaskCheckpoints
+from sluiceway.runtime.task.checkpointing import TaskCheckpoints
 from sluiceway.runtime.task.deployment import TaskDeployment
 from sluiceway.runtime.task.input_slicing import InputSlicer
 from sluiceway.runtime.task.inputs import GateInput, SourceInput, TaskInput
@@ -38,6 +41,7 @@ from sluiceway.runtime.task.metrics import at_rest_s, latencies, records_to_sink
 from sluiceway.runtime.task.operator_chain import Blocked, OperatorChain
 from sluiceway.runtime.task.outputs import TaskOutputs
 from sluiceway.runtime.task.phase import TRANSITIONS, Phase
+from sluiceway.runtime.task.snapshot import TaskSnapshot
 from sluiceway.state import StateBackend
 from sluiceway.steps import SourceStep
 from sluiceway.streamgraph import StreamNode
@@ -45,8 +49,6 @@ from sluiceway.transport import Transport
 
 __all__ = ["Task"]
 
-ReportState = Callable[[str, ExecutionState, BaseException | None], None]
-ReportWatermark = Callable[[str, str, int | None], None]
 MakeReader = Callable[["Task"], Callable[[], Reader[Any]]]
 
 _UNTIL_WOKEN = Wait()
@@ -70,9 +72,8 @@ class Task(Tasklet):
         services: for plugin partitioners and the clock.
         event_loop: where coroutines run.
         make_reader: returns, for a task with a source, the factory of its reader.
-        report: called at each state change, with the cause of a failure.
-        report_watermark: called with the progress of the reader of an alignment group.
-        reports: the way to the checkpoint coordinator.
+        send: sends a message to the job master.
+        acknowledge: writes the state that was taken for a checkpoint, then acknowledges the checkpoint with it.
     """
 
     def __init__(
@@ -85,9 +86,8 @@ class Task(Tasklet):
         services: Services,
         event_loop: EventLoop,
         make_reader: MakeReader,
-        report: ReportState,
-        report_watermark: ReportWatermark,
-        reports: CheckpointReports,
+        send: Callable[[Message], None],
+        acknowledge: Callable[[TaskSnapshot], None],
     ) -> None:
         super().__init__()
         self.deployment = deployment
@@ -100,8 +100,7 @@ class Task(Tasklet):
         self._state_backend = state_backend
         self._services = services
         self._event_loop = event_loop
-        self._report = report
-        self._report_watermark = report_watermark
+        self._send = send
         self._phase = Phase.NEW
         self._mails: deque[Callable[[], None]] = deque()
         self._metric_groups: list[tuple[str, MetricGroup]] = []
@@ -115,7 +114,9 @@ class Task(Tasklet):
         self._remainder: Batch[Any] | None = None
         """Part of the last batch that the chain has not processed."""
         self.input = self._make_input(make_reader)
-        self.checkpoints = TaskCheckpoints(deployment, self.clock, self.input, self._outputs, self._chain, reports)
+        self.checkpoints = TaskCheckpoints(
+            deployment, self.clock, self.input, self._outputs, self._chain, send, acknowledge
+        )
 
     # ---- wiring: the consumer's end first, then the producer's ----------------------------------------------
 
@@ -124,7 +125,7 @@ class Task(Tasklet):
         step = d.vertex.head.step
         if isinstance(step, SourceStep):
             reader = make_reader(self)
-            return open_source(d, step, self.clock, reader, self._backpressured_s, self._report_watermark)
+            return open_source(d, step, self.clock, reader, self._backpressured_s, self._send)
         self.steps_a_turn = _STEPS_OF_CONSUMERS
         gate = open_gate(d, self._transport, self._data_arrived, self._urgent_arrived)
         return GateInput(gate, partial(recovered_batches, d))
@@ -223,14 +224,14 @@ class Task(Tasklet):
 
     def _open(self) -> Progress:
         d = self.deployment
-        self._report(d.attempt_id, ExecutionState.INITIALIZING, None)
+        self._report(ExecutionState.INITIALIZING)
         self._chain.open(d.restored)
         if d.drained and isinstance(self.input, SourceInput):
             self.input.end()
         else:
             self.input.open()
         self._enter(Phase.RUNNING)
-        self._report(d.attempt_id, ExecutionState.RUNNING, None)
+        self._report(ExecutionState.RUNNING)
         if d.drained:
             # The restored state is that of a finished task. Its consumers may have been restored from before that.
             self._outputs.send(Watermark(MAX_WATERMARK))
@@ -369,7 +370,12 @@ class Task(Tasklet):
             else:
                 partition.discard()
         self._remainder = None
-        self._report(self.deployment.attempt_id, state, cause)
+        self._report(state, cause)
+
+    def _report(self, state: ExecutionState, cause: BaseException | None = None) -> None:
+        d = self.deployment
+        why = None if cause is None else Cause(cause)
+        self._send(ReportTask(d.job, d.epoch, d.attempt_id, state.value, why))
 
     # ---- between two elements -------------------------------------------------------------------------------
 

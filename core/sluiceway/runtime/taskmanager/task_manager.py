@@ -1,23 +1,39 @@
-"""What a worker does for one job: makes its tasks, cancels them, and passes on what the job master says."""
+"""Task manager: receives the messages of a job master about the tasks of one job on one worker."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 from sluiceway.checkpoint import readable_by_all
 from sluiceway.connector import Reader, ReaderContext
-from sluiceway.elements import CheckpointBarrier
 from sluiceway.engine import Services
-from sluiceway.errors import CheckpointFailedError
+from sluiceway.errors import CheckpointFailedError, SerializationError
 from sluiceway.graph import ExecutionState
 from sluiceway.metrics import MetricGroup
 from sluiceway.runtime.loop.async_calls import EventLoop
 from sluiceway.runtime.loop.blocking_io import Background
 from sluiceway.runtime.loop.tasklet import TaskletLoop, acting_for
-from sluiceway.runtime.task.checkpointing import CheckpointReports
+from sluiceway.runtime.messages.base import JobMessage, Message, TaskMessage
+from sluiceway.runtime.messages.handlers import Handlers, handles
+from sluiceway.runtime.messages.payload import Cause, Payload
+from sluiceway.runtime.messages.tasks import (
+    AcknowledgeCheckpoint,
+    AnnounceWatermark,
+    AssignSplits,
+    CancelTask,
+    CheckpointAborted,
+    CheckpointCompleted,
+    DeclineCheckpoint,
+    DeployTasks,
+    NoMoreSplits,
+    ReportTask,
+    RequestSplit,
+    StopSource,
+    TriggerCheckpoint,
+)
 from sluiceway.runtime.task.deployment import TaskDeployment
 from sluiceway.runtime.task.inputs import SourceInput
 from sluiceway.runtime.task.snapshot import TaskSnapshot
@@ -27,40 +43,16 @@ from sluiceway.state import StateBackend
 from sluiceway.steps import SourceStep
 from sluiceway.transport import Transport
 
-__all__ = ["MasterGateway", "TaskManager"]
+__all__ = ["TaskManager"]
+
+T = TypeVar("T")
 
 
-class MasterGateway(CheckpointReports, Protocol):
-    """How a worker reaches the job master. Calls return at once."""
-
-    def report(self, attempt_id: str, state: ExecutionState, cause: BaseException | None) -> None:
-        """A task has changed its state."""
-
-    def request_split(self, vertex_id: int, subtask: int) -> None:
-        """A reader wants a split."""
-
-    def report_watermark(self, attempt_id: str, group: str, mark: int | None) -> None:
-        """A reader of an alignment group is at ``mark`` (ms); None: it does not count for now."""
+def _open(payload: Payload[T], what: str) -> T:
+    return payload.open()
 
 
-class _Reports:
-    """What one task says of checkpoints."""
-
-    def __init__(self, tasks: TaskManager, deployment: TaskDeployment) -> None:
-        self._tasks = tasks
-        self._deployment = deployment
-
-    def acknowledge(self, attempt_id: str, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
-        self._tasks._write(self._deployment, checkpoint_id, snapshot)
-
-    def decline(self, attempt_id: str, checkpoint_id: int, cause: BaseException) -> None:
-        self._tasks._master.decline(attempt_id, checkpoint_id, cause)
-
-    def drained(self, attempt_id: str) -> None:
-        self._tasks._master.drained(attempt_id)
-
-
-class TaskManager:
+class TaskManager(Handlers):
     """The tasks of one job on one worker. All calls in the worker's thread.
 
     Args:
@@ -69,10 +61,11 @@ class TaskManager:
         state_backend: makes their keyed state.
         services: for plugin partitioners and the clock.
         event_loop: where coroutines run.
-        master: whom to report to.
+        send: sends a message to the job master.
         writer: takes the state of checkpoints.
         background: does what blocks.
         on_dropped: told of each task that has ended and is forgotten, because a later attempt takes its place.
+        open_payload: opens what a message holds, such as ``"steps"`` or ``"splits"``; adds to what that raises.
     """
 
     def __init__(
@@ -82,21 +75,23 @@ class TaskManager:
         state_backend: StateBackend,
         services: Services,
         event_loop: EventLoop,
-        master: MasterGateway,
+        send: Callable[[Message], None],
         writer: SnapshotWriter,
         background: Background,
         on_dropped: Callable[[Task], None] = lambda task: None,
+        open_payload: Callable[[Payload[Any], str], Any] = _open,
     ) -> None:
         self._worker = worker
         self._transport = transport
         self._state_backend = state_backend
         self._services = services
         self._event_loop = event_loop
-        self._master = master
+        self._send = send
         self._writer = writer
         self._savepoints = SavepointWriter(services.checkpoint_storage)
         self._background = background
         self._on_dropped = on_dropped
+        self._open = open_payload
         self._tasks: dict[str, Task] = {}
 
     @property
@@ -104,8 +99,15 @@ class TaskManager:
         """The tasks, as far as they are deployed. From any thread."""
         return tuple(self._tasks.values())
 
-    def deploy(self, deployments: Iterable[TaskDeployment]) -> None:
-        """Make the tasks: all consumers' ends first, then the producers'."""
+    @handles(DeployTasks)
+    def deploy(self, message: DeployTasks) -> None:
+        """Make tasks: all consumers' ends first, then the producers'."""
+        try:
+            deployments: Sequence[TaskDeployment] = self._open(message.deployments, "steps")
+        except Exception as error:
+            for attempt in message.attempts:
+                self._failed(message, attempt, error)
+            return
         tasks = []
         deployments = [self._readable(deployment) for deployment in deployments]
         self._drop_earlier(deployments)
@@ -119,9 +121,8 @@ class TaskManager:
                     services=self._services,
                     event_loop=self._event_loop,
                     make_reader=self._reader_maker,
-                    report=self._master.report,
-                    report_watermark=self._master.report_watermark,
-                    reports=_Reports(self, deployment),
+                    send=self._send,
+                    acknowledge=partial(self._acknowledge, deployment),
                 )
                 self._tasks[deployment.attempt_id] = task
                 tasks.append(task)
@@ -129,12 +130,15 @@ class TaskManager:
                 task.connect()
         except Exception as error:
             for deployment in deployments:
-                self._master.report(deployment.attempt_id, ExecutionState.FAILED, error)
+                self._failed(message, deployment.attempt_id, error)
             for task in tasks:
                 self._cancel(task)  # they have channels already
             return
         for task in tasks:
             self._worker.add(task)
+
+    def _failed(self, message: JobMessage, attempt: str, error: Exception) -> None:
+        self._send(ReportTask(message.job, message.epoch, attempt, ExecutionState.FAILED.value, Cause(error)))
 
     def _readable(self, deployment: TaskDeployment) -> TaskDeployment:
         """With keyed state that any state backend can go on from, whichever has written it."""
@@ -154,9 +158,10 @@ class TaskManager:
                 self.drop(attempt_id)
                 self._on_dropped(task)
 
-    def cancel(self, attempt_id: str) -> None:
+    @handles(CancelTask)
+    def cancel(self, message: CancelTask) -> None:
         """Cancel a task if it is there."""
-        task = self._tasks.get(attempt_id)
+        task = self._tasks.get(message.attempt)
         if task is not None:
             self._cancel(task)
 
@@ -169,28 +174,41 @@ class TaskManager:
         with acting_for(task):
             task.cancel()
 
-    def assign_splits(self, attempt_id: str, splits: Sequence[Any]) -> None:
+    @handles(AssignSplits)
+    def assign_splits(self, message: AssignSplits) -> None:
         """Give splits to a reader, between its batches."""
-        self._tell_source(attempt_id, lambda source: source.add_splits(splits))
+        try:
+            splits: Sequence[Any] = self._open(message.splits, "splits")
+        except Exception as error:
+            if (task := self._tasks.get(message.attempt)) is not None:
+                self._cancel(task)
+            self._failed(message, message.attempt, error)
+        else:
+            self._tell_source(message, lambda source: source.add_splits(splits))
 
-    def no_more_splits(self, attempt_id: str) -> None:
+    @handles(NoMoreSplits)
+    def no_more_splits(self, message: NoMoreSplits) -> None:
         """Tell a reader, between its batches."""
-        self._tell_source(attempt_id, lambda source: source.tell(lambda reader: reader.no_more_splits()))
+        self._tell_source(message, lambda source: source.tell(lambda reader: reader.no_more_splits()))
 
-    def announce_watermark(self, attempt_id: str, mark: int | None) -> None:
-        """Tell a reader where the slowest of its alignment group is."""
-        self._tell_source(attempt_id, lambda source: source.announced(mark))
+    @handles(AnnounceWatermark)
+    def announce_watermark(self, message: AnnounceWatermark) -> None:
+        """Tell a reader the watermark of the slowest of its alignment group."""
+        self._tell_source(message, lambda source: source.announced(message.mark))
 
-    def stop_source(self, attempt_id: str) -> None:
-        """Have a reader come to its end, between its batches."""
-        self._tell_source(attempt_id, SourceInput.stop)
+    @handles(StopSource)
+    def stop_source(self, message: StopSource) -> None:
+        """End a reader, between its batches."""
+        self._tell_source(message, SourceInput.stop)
 
-    def trigger_checkpoint(self, attempt_id: str, barrier: CheckpointBarrier) -> None:
+    @handles(TriggerCheckpoint)
+    def trigger_checkpoint(self, message: TriggerCheckpoint) -> None:
         """Begin a checkpoint in a task, between its batches."""
-        task = self._tasks.get(attempt_id)
+        task, barrier = self._tasks.get(message.attempt), message.barrier
         if task is None or task.ended:
-            ended = CheckpointFailedError("a task has ended before it")
-            self._master.decline(attempt_id, barrier.checkpoint_id, ended)
+            ended = Cause(CheckpointFailedError("a task has ended before it"))
+            m = message
+            self._send(DeclineCheckpoint(m.job, m.epoch, m.attempt, barrier.checkpoint_id, ended))
         else:
             task.mail(partial(task.checkpoints.start, barrier))
 
@@ -202,32 +220,39 @@ class TaskManager:
         task.mail(partial(action, task))
         return True
 
-    def checkpoint_completed(self, attempt_ids: Sequence[str], checkpoint_id: int) -> None:
-        """Tell tasks, between their batches."""
-        self._writer.completed(attempt_ids, checkpoint_id)
-        for task in filter(None, map(self._tasks.get, attempt_ids)):
-            task.mail(partial(task.checkpoints.completed, checkpoint_id))
+    @handles(CheckpointCompleted)
+    def checkpoint_completed(self, message: CheckpointCompleted) -> None:
+        """Notify tasks, between their batches."""
+        self._writer.completed(message.attempts, message.checkpoint)
+        for task in filter(None, map(self._tasks.get, message.attempts)):
+            task.mail(partial(task.checkpoints.completed, message.checkpoint))
 
-    def checkpoint_aborted(self, attempt_ids: Sequence[str], checkpoint_id: int) -> None:
-        """Tell tasks, between their batches."""
-        for task in filter(None, map(self._tasks.get, attempt_ids)):
-            task.mail(partial(task.checkpoints.aborted, checkpoint_id))
+    @handles(CheckpointAborted)
+    def checkpoint_aborted(self, message: CheckpointAborted) -> None:
+        """Notify tasks, between their batches."""
+        for task in filter(None, map(self._tasks.get, message.attempts)):
+            task.mail(partial(task.checkpoints.aborted, message.checkpoint))
 
-    def _write(self, deployment: TaskDeployment, checkpoint_id: int, taken: TaskSnapshot) -> None:
-        """Read what was taken while the task goes on, then acknowledge the checkpoint."""
+    def _acknowledge(self, deployment: TaskDeployment, taken: TaskSnapshot) -> None:
+        """Write what was taken while the task goes on, then acknowledge the checkpoint."""
+        d, checkpoint_id = deployment, taken.checkpoint_id
         monotonic = self._services.clock.monotonic
         writer = self._savepoints if taken.savepoint else self._writer
 
         def work() -> TaskSnapshot:
             began = monotonic()
-            written = writer.write(deployment, checkpoint_id, taken)
+            written = writer.write(d, checkpoint_id, taken)
             return replace(written, async_ms=round((monotonic() - began) * 1000))
 
         def done(written: TaskSnapshot, problem: BaseException | None) -> None:
             if problem is None:
-                self._master.acknowledge(deployment.attempt_id, checkpoint_id, written)
-            else:
-                self._master.decline(deployment.attempt_id, checkpoint_id, problem)
+                try:
+                    part = Payload(written)
+                    self._send(AcknowledgeCheckpoint(d.job, d.epoch, d.attempt_id, checkpoint_id, part))
+                except SerializationError as error:
+                    problem = error
+            if problem is not None:
+                self._send(DeclineCheckpoint(d.job, d.epoch, d.attempt_id, checkpoint_id, Cause(problem)))
 
         self._background.run(work, done)
 
@@ -236,13 +261,13 @@ class TaskManager:
         self._transport.close()
         self._event_loop.close()
 
-    def _tell_source(self, attempt_id: str, action: Callable[[SourceInput], None]) -> None:
-        task = self._tasks.get(attempt_id)
+    def _tell_source(self, message: TaskMessage, action: Callable[[SourceInput], None]) -> None:
+        task = self._tasks.get(message.attempt)
         if task is not None and isinstance(task.input, SourceInput):
             task.mail(partial(action, task.input))
 
     def _reader_maker(self, task: Task) -> Callable[[], Reader[Any]]:
-        deployment = task.deployment
+        d = deployment = task.deployment
         step = deployment.vertex.head.step
         assert isinstance(step, SourceStep)
         worker = self._worker
@@ -251,7 +276,7 @@ class TaskManager:
             parallelism=deployment.vertex.parallelism,
             clock=self._services.clock,
             wake=lambda: worker.mail(lambda: worker.wake(task)),
-            request_split=lambda: self._master.request_split(deployment.vertex.id, deployment.subtask),
+            request_split=lambda: self._send(RequestSplit(d.job, d.epoch, d.vertex.id, d.subtask)),
             metrics=MetricGroup(),
         )
         return lambda: step.source.create_reader(context)

@@ -7,16 +7,16 @@ from functools import partial
 from typing import Final
 
 from sluiceway.errors import CheckpointFailedError
-from sluiceway.runtime.cluster.messages import (
+from sluiceway.runtime.messages.base import Message
+from sluiceway.runtime.messages.payload import Cause
+from sluiceway.runtime.messages.tasks import (
     AcknowledgeCheckpoint,
     CheckpointAborted,
     CheckpointCompleted,
     DeclineCheckpoint,
     Drained,
-    Message,
     TriggerCheckpoint,
 )
-from sluiceway.runtime.cluster.pickling import dump_error
 from sluiceway.testing.simulation.loop import Node
 from sluiceway.testing.simulation.world import World
 
@@ -58,7 +58,7 @@ class UnreliableMessages:
             self._world.note(
                 node.name, f"declines checkpoint {message.checkpoint} in the place of {message.attempt}"
             )
-            why = dump_error(CheckpointFailedError("the simulation has it declined"))
+            why = Cause(CheckpointFailedError("the simulation has it declined"))
             message = DeclineCheckpoint(message.job, message.epoch, message.attempt, message.checkpoint, why)
         self._send(node, f"of {node.name}", send, message)
 

@@ -21,8 +21,8 @@ from sluiceway.graph.check.iterations import check_checkpoints
 from sluiceway.metrics import JobMetrics
 from sluiceway.plugins import default_manager
 from sluiceway.runtime.cluster.job_runner import JobRun
-from sluiceway.runtime.cluster.pickling import check_shippable
 from sluiceway.runtime.local.engine import job_graph_of
+from sluiceway.runtime.messages.pickling import check_shippable
 from sluiceway.scheduler import restart_strategy, slots_required
 from sluiceway.steps import AsyncStep
 from sluiceway.streamgraph import StreamGraph

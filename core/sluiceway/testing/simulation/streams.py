@@ -8,7 +8,8 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any, Final, Generic, TypeVar
 
-from sluiceway.runtime.cluster.messages import Message, decode
+from sluiceway.runtime.messages.base import Message
+from sluiceway.runtime.messages.protocol import decode
 from sluiceway.testing.simulation.loop import Node
 from sluiceway.testing.simulation.world import World
 

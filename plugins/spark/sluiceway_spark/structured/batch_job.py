@@ -8,7 +8,7 @@ from typing import Any
 from sluiceway.config.settings import Settings
 from sluiceway.engine import JobStatus, Services
 from sluiceway.metrics import JobMetrics, SubtaskMetrics
-from sluiceway.runtime.cluster.pickling import dump, load
+from sluiceway.runtime.messages.pickling import dump, load
 from sluiceway.runtime.microbatch.split_assignment import Dealt, deal_splits
 from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
 from sluiceway.steps import SourceStep

@@ -8,7 +8,7 @@ import uuid
 from typing import Any, Final
 
 from sluiceway.errors import ConnectorError
-from sluiceway.runtime.cluster.pickling import load_error
+from sluiceway.runtime.messages.pickling import load_error
 from sluiceway_spark.session.configuration import said
 from sluiceway_spark.structured.stages.batch_tasks import FAILED
 

@@ -10,11 +10,11 @@ from typing import Final
 from sluiceway.config.settings import Settings
 from sluiceway.engine import Job, JobResult, JobStatus, Services
 from sluiceway.errors import JobCancelledError
-from sluiceway.runtime.cluster.pickling import check_shippable
 from sluiceway.runtime.jobmanager.job_metrics import Reporting
 from sluiceway.runtime.logging.engine_log import job_logging
 from sluiceway.runtime.loop.poller import SelectorPoller
 from sluiceway.runtime.loop.tasklet import Progress, Tasklet, TaskletLoop
+from sluiceway.runtime.messages.pickling import check_shippable
 from sluiceway.runtime.stepped import SteppedPlan
 from sluiceway.streamgraph import StreamGraph
 from sluiceway_spark.session.configuration import SessionConf

@@ -13,12 +13,13 @@ from sluiceway.connector.lib.collect import Collected
 from sluiceway.engine import JobStatus
 from sluiceway.plugins import PluginManager
 from sluiceway.runtime.cluster.job_runner import JobRun
-from sluiceway.runtime.cluster.messages import AcknowledgeCheckpoint, ReportTask, Results
-from sluiceway.runtime.cluster.pickling import dump_error
 from sluiceway.runtime.cluster.resource_manager import ResourceManager, WorkerLostError
 from sluiceway.runtime.local.engine import job_graph_of
 from sluiceway.runtime.loop.blocking_io import Inline
 from sluiceway.runtime.loop.tasklet import TaskletLoop
+from sluiceway.runtime.messages.payload import Cause, Payload
+from sluiceway.runtime.messages.tasks import AcknowledgeCheckpoint, ReportTask
+from sluiceway.runtime.messages.workers import Results
 from sluiceway.transport.carrier import LinkLostError
 
 
@@ -101,7 +102,7 @@ def job() -> Job:
     return made
 
 
-BROKEN = dump_error(LinkLostError("the link has broken"))
+BROKEN = Cause.received(Cause(LinkLostError("the link has broken")).encoded())
 LOST = WorkerLostError("worker was killed by SIGKILL")
 
 
@@ -146,7 +147,7 @@ def test_an_acknowledgement_that_cannot_be_read_is_none(job: Job) -> None:
     answers: list[tuple[str, BaseException | None]] = []
     job.run.savepoint("memory://place", False, lambda where, why: answers.append((where, why)))
     (number,) = coordinator.pending
-    job.run.take(AcknowledgeCheckpoint("job", 1, job.at(0), number, b"nonsense"))
+    job.run.take(AcknowledgeCheckpoint("job", 1, job.at(0), number, Payload.received(b"nonsense")))
     ((_, why),) = answers
     assert "while the job manager unpickled what a task has acknowledged" in "".join(getattr(why, "__notes__", ()))
     assert job.run.status is JobStatus.RUNNING

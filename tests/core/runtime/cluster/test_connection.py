@@ -13,18 +13,12 @@ from hypothesis import strategies as st
 
 from sluiceway.clock import SystemClock
 from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
-from sluiceway.runtime.cluster.messages import (
-    CancelTask,
-    Heartbeat,
-    Hello,
-    Message,
-    Proof,
-    Register,
-    decode,
-    encode,
-)
 from sluiceway.runtime.loop.poller import SelectorPoller
 from sluiceway.runtime.loop.tasklet import TaskletLoop
+from sluiceway.runtime.messages.base import Message
+from sluiceway.runtime.messages.protocol import Hello, Proof, decode, encode
+from sluiceway.runtime.messages.tasks import CancelTask
+from sluiceway.runtime.messages.workers import Heartbeat, Register
 
 # Later versions of Python nest deeper than the frames that are read before authentication.
 _TOO_DEEP = "RecursionError: " if sys.version_info < (3, 12) else "DecodeError: "

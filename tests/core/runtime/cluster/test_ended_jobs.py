@@ -15,19 +15,19 @@ import sluiceway as sw
 from sluiceway.config.settings import Settings
 from sluiceway.plugins import default_manager
 from sluiceway.runtime.cluster.dispatcher import KEPT, ClusterConfig, Dispatcher
-from sluiceway.runtime.cluster.messages import (
+from sluiceway.runtime.local.engine import job_graph_of
+from sluiceway.runtime.messages.base import Message
+from sluiceway.runtime.messages.clients import (
     AskCheckpoints,
     AskStatus,
     CancelJob,
     Checkpoints,
     Done,
-    Message,
     Refused,
     Status,
     SubmitProgram,
 )
-from sluiceway.runtime.cluster.pickling import dump
-from sluiceway.runtime.local.engine import job_graph_of
+from sluiceway.runtime.messages.pickling import dump
 
 
 class Client:

@@ -17,18 +17,6 @@ from sluiceway.engine import JobStatus
 from sluiceway.plugins import PluginManager
 from sluiceway.runtime.cluster.job_manager import JobManager
 from sluiceway.runtime.cluster.job_runner import JobRun
-from sluiceway.runtime.cluster.messages import (
-    CancelTask,
-    DeployTasks,
-    JobEnded,
-    Message,
-    Register,
-    ReportTask,
-    RequestSplit,
-    StopWorker,
-    SubmitJob,
-)
-from sluiceway.runtime.cluster.pickling import dump, load_error
 from sluiceway.runtime.cluster.resource_manager import ResourceManager
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig
 from sluiceway.runtime.cluster.worker_process import Program, WorkerProcess
@@ -36,8 +24,14 @@ from sluiceway.runtime.local.engine import job_graph_of
 from sluiceway.runtime.loop.blocking_io import Inline
 from sluiceway.runtime.loop.poller import SelectorPoller
 from sluiceway.runtime.loop.tasklet import TaskletLoop
+from sluiceway.runtime.messages.base import Message
+from sluiceway.runtime.messages.payload import Payload
+from sluiceway.runtime.messages.pickling import dump
+from sluiceway.runtime.messages.tasks import CancelTask, DeployTasks, ReportTask, RequestSplit
+from sluiceway.runtime.messages.workers import JobEnded, Register, StopWorker, SubmitJob
 
 PROGRAM = dump(Program("job", Settings()))
+NO_PICKLE = Payload.received(b"no pickle")
 
 
 @contextmanager
@@ -76,7 +70,7 @@ def tell(worker: WorkerProcess, *messages: Message) -> int:
 def test_a_worker_listens_to_the_latest_leader_of_a_job_alone(worker: WorkerProcess) -> None:
     assert tell(worker, CancelTask("job", 1, "a"), JobEnded("job", 1)) == 2, "no such job"
     assert tell(worker, SubmitJob("job", 2, PROGRAM), CancelTask("job", 2, "a")) == 2
-    assert tell(worker, DeployTasks("job", 1, ["a"], b"never opened", {}), JobEnded("job", 1)) == 4
+    assert tell(worker, DeployTasks("job", 1, ["a"], Payload.received(b"never opened")), JobEnded("job", 1)) == 4
     assert tell(worker, SubmitJob("job", 1, PROGRAM), CancelTask("job", 2, "a")) == 5
     assert tell(worker, SubmitJob("job", 3, PROGRAM), CancelTask("job", 3, "a")) == 5, "a new leader takes over"
     assert tell(worker, CancelTask("job", 2, "a")) == 6
@@ -140,7 +134,7 @@ def test_a_job_manager_takes_no_worker_that_was_started_for_another(tmp_path: Pa
 def test_what_a_worker_cannot_unpack_fails_the_tasks_and_not_the_worker(worker: WorkerProcess) -> None:
     sent: list[Any] = []
     worker.send = sent.append  # type: ignore[method-assign]
-    tell(worker, SubmitJob("job", 0, PROGRAM), DeployTasks("job", 0, ["a", "b"], b"no pickle", {}))
+    tell(worker, SubmitJob("job", 0, PROGRAM), DeployTasks("job", 0, ["a", "b"], NO_PICKLE))
     reports = [m for m in sent if isinstance(m, ReportTask)]
     assert [(m.attempt, m.state) for m in reports] == [("a", "failed"), ("b", "failed")]
 
@@ -151,14 +145,14 @@ def test_a_job_that_cannot_run_on_a_worker_fails_its_own_tasks_and_no_others(wor
     assert tell(worker, SubmitJob("good", 1, PROGRAM), SubmitJob("bad", 1, b"no pickle")) == 0
     unknown = dump(Program("odd", Settings(state_backend="nowhere")))
     assert tell(worker, SubmitJob("odd", 1, unknown)) == 0
-    assert tell(worker, DeployTasks("bad", 1, ["a", "b"], b"", {}), DeployTasks("odd", 1, ["c"], b"", {})) == 0
+    assert tell(worker, DeployTasks("bad", 1, ["a", "b"], NO_PICKLE), DeployTasks("odd", 1, ["c"], NO_PICKLE)) == 0
     reports = [m for m in sent if isinstance(m, ReportTask)]
     assert [(m.job, m.attempt, m.state) for m in reports] == [
         ("bad", "a", "failed"),
         ("bad", "b", "failed"),
         ("odd", "c", "failed"),
     ]
-    error = load_error(reports[-1].cause)
+    error = reports[-1].cause.open()
     assert "nowhere" in str(error)
     assert "while worker-1 made ready for job 'odd'" in error.__notes__
     assert tell(worker, CancelTask("good", 1, "x")) == 0, "it goes on"
@@ -209,7 +203,7 @@ def test_a_job_master_ignores_workers_of_an_earlier_leader_and_late_reports() ->
     run.take(ReportTask("job", 2, attempt, "running"))
     run.take(ReportTask("job", 2, attempt, "finished"))
     assert run.status is JobStatus.FINISHED
-    run.take(ReportTask("job", 2, attempt, "failed", b""))
+    run.take(ReportTask("job", 2, attempt, "failed"))
     run.take(ReportTask("job", 2, "nobody", "running"))
     assert run.status is JobStatus.FINISHED
     assert run.rejected == 2, "of this leader, only late"

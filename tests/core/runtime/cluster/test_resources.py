@@ -9,11 +9,11 @@ import pytest
 
 from sluiceway.clock import Clock
 from sluiceway.runtime.cluster.connection import Connection
-from sluiceway.runtime.cluster.messages import Register
 from sluiceway.runtime.cluster.resource_manager import ResourceManager, WorkerLostError
 from sluiceway.runtime.cluster.worker_launcher import WorkerHandle
 from sluiceway.runtime.loop.poller import SelectorPoller
 from sluiceway.runtime.loop.tasklet import TaskletLoop
+from sluiceway.runtime.messages.workers import Register
 
 TIMEOUT_S = 10.0
 CHECK_S = 1.0

@@ -20,9 +20,11 @@ from sluiceway.config.settings import Settings
 from sluiceway.plugins import default_manager
 from sluiceway.runtime.cluster.connection import Connection
 from sluiceway.runtime.cluster.job_manager import JobManager
-from sluiceway.runtime.cluster.messages import AskStatus, Done, Hello, Message, encode
 from sluiceway.runtime.cluster.worker_host import HostedPlatform, connect
 from sluiceway.runtime.local.engine import job_graph_of
+from sluiceway.runtime.messages.base import Message
+from sluiceway.runtime.messages.clients import AskStatus, Done
+from sluiceway.runtime.messages.protocol import Hello, encode
 from sluiceway.transport.accept_loop import MOST_STRANGERS
 
 SECRET = b"s" * 32

@@ -20,7 +20,7 @@ from sluiceway.connector.lib.generator import GeneratorSource
 from sluiceway.elements import MAX_WATERMARK, Batch, EndOfData, Watermark, WatermarkStatus
 from sluiceway.eventtime import WatermarkStrategy
 from sluiceway.plugins import default_manager
-from sluiceway.runtime.cluster.pickling import dump, load_error
+from sluiceway.runtime.messages.pickling import dump, load_error
 from sluiceway.runtime.microbatch.batch_limits import BatchLimits
 from sluiceway.runtime.stepped import SteppedPlan
 from sluiceway_files import FilesSource

@@ -26,7 +26,7 @@ from sluiceway.connector import (
 )
 from sluiceway.elements import Batch, Watermark
 from sluiceway.plugins import default_manager
-from sluiceway.runtime.cluster.pickling import dump
+from sluiceway.runtime.messages.pickling import dump
 from sluiceway.runtime.microbatch.batch_limits import BatchLimits
 from sluiceway.runtime.stepped import SteppedPlan
 from sluiceway_spark.structured.microbatch import reading

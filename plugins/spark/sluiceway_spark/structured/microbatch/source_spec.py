@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.engine import Services
-from sluiceway.runtime.cluster.pickling import load
+from sluiceway.runtime.messages.pickling import load
 from sluiceway.runtime.microbatch.batch_limits import BatchLimits
 from sluiceway.runtime.microbatch.batch_log import BatchLog
 from sluiceway.runtime.microbatch.batch_reader import BatchWork

@@ -7,7 +7,7 @@ from typing import Final
 
 from sluiceway.clock import Clock, SystemClock
 from sluiceway.engine import Services
-from sluiceway.runtime.cluster.pickling import load
+from sluiceway.runtime.messages.pickling import load
 from sluiceway.runtime.stepped import SteppedPlan
 from sluiceway_spark.structured.row_format import Row
 from sluiceway_spark.structured.state.subtask_cache import Cache, Kept

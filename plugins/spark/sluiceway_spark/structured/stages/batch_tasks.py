@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from sluiceway.engine import Services
-from sluiceway.runtime.cluster.pickling import dump, dump_error, load
+from sluiceway.runtime.messages.pickling import dump, dump_error, load
 from sluiceway.runtime.microbatch.split_assignment import Dealt, SplitsInTurn
 from sluiceway.runtime.stepped import SteppedPlan, SteppedTask
 from sluiceway.runtime.task.inputs import SourceInput

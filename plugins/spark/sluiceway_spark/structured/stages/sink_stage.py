@@ -12,8 +12,8 @@ from sluiceway.connector import DeliveryGuarantee, Sink
 from sluiceway.engine import Services
 from sluiceway.graph.job_graph import JobVertex
 from sluiceway.operators import OperatorSnapshot
-from sluiceway.runtime.cluster.pickling import dump, load
 from sluiceway.runtime.failures.explanation import explain_failure
+from sluiceway.runtime.messages.pickling import dump, load
 from sluiceway.runtime.microbatch.commit_log import CommitLog, CommitRecord
 from sluiceway.runtime.microbatch.sinks import commit_all
 from sluiceway.runtime.stepped import Position, SteppedPlan, SteppedTask

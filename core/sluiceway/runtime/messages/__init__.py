@@ -1,0 +1,1 @@
+"""Control messages: their structs, the registry of handlers by type, and their encoding."""

@@ -1,0 +1,158 @@
+"""Messages between clients and the job manager of a cluster."""
+
+from __future__ import annotations
+
+import msgspec
+
+from sluiceway.runtime.messages.base import Answer, Request
+from sluiceway.runtime.messages.job_infos import CheckpointInfo, JobInfo, StandbyInfo, WorkerInfo
+from sluiceway.runtime.messages.workers import FoundState
+
+__all__ = [
+    "AskCheckpoints",
+    "AskState",
+    "AskStatus",
+    "CancelJob",
+    "Checkpoints",
+    "Done",
+    "Refused",
+    "SavepointTaken",
+    "ShutDown",
+    "StateFound",
+    "Status",
+    "StopJob",
+    "SubmitProgram",
+    "TakeSavepoint",
+]
+
+
+class SubmitProgram(Request, frozen=True):
+    """Client to job manager: run this. ``path`` is the client's ``sys.path``.
+
+    ``key`` is unique to the submission. A client whose job manager has died sends it again to the next one, which
+    may have the job already. For the same reason other requests have ``again``.
+    """
+
+    name: str
+    program: bytes
+    path: list[str]
+    key: str = ""
+
+
+class CancelJob(Request, frozen=True):
+    """Client to job manager: end a job without finishing it."""
+
+    job: str
+    again: bool = False
+
+
+class StopJob(Request, frozen=True):
+    """Client to job manager: end a job's sources, and let it finish what was read."""
+
+    job: str
+    again: bool = False
+
+
+class TakeSavepoint(Request, frozen=True):
+    """Client to job manager: take a savepoint of a job, and perhaps end the job with it.
+
+    ``place`` is a path or URL, or empty for where the job's checkpoints are. With ``stop`` the answer comes when
+    the job has ended.
+    """
+
+    job: str
+    place: str
+    stop: bool
+    again: bool = False
+
+
+class SavepointTaken(Answer, frozen=True):
+    """Job manager to client: a savepoint is complete; ``location`` is its path or URL."""
+
+    location: str
+
+
+class AskCheckpoints(Request, frozen=True):
+    """Client to job manager: which checkpoints and savepoints has a job taken?"""
+
+    job: str
+
+
+class Checkpoints(Answer, frozen=True):
+    """Job manager to client: the last checkpoints and savepoints of a job, oldest first.
+
+    ``directory`` is the path or URL of the directory that the job's checkpoints are in; empty: they are in memory.
+    """
+
+    checkpoints: list[CheckpointInfo]
+    directory: str = ""
+
+
+class AskState(Request, frozen=True):
+    """Client to job manager: read what a key has in a state of a job that runs, within so many seconds."""
+
+    job: str
+    uid: str
+    state: str
+    key: str
+    namespace: str
+    within_s: float
+
+
+class StateFound(Answer, frozen=True):
+    """Job manager to client: the answer to :class:`AskState`."""
+
+    found: FoundState
+
+
+class AskStatus(Request, frozen=True):
+    """Client to job manager: what is going on?"""
+
+    figures: bool = False
+
+
+class Status(Answer, frozen=True):
+    """Job manager to client: how things are.
+
+    ``epoch`` goes up with each job manager. ``figures``, where they were asked for: by job, pickled metrics.
+    ``job_store`` is where jobs are written down, ``recovered`` are those that went on when this job manager was
+    started, and ``problems`` tells what could not be read then. ``standbys`` are ready to lead, of as many as
+    ``max_standbys``.
+    """
+
+    pid: int
+    epoch: int
+    started_ms: int
+    slots: int
+    free_slots: int
+    max_workers: int
+    transport: str
+    jobs: list[JobInfo]
+    workers: list[WorkerInfo]
+    figures: bytes = b""
+    job_store: str = ""
+    recovered: list[str] = msgspec.field(default_factory=list)
+    problems: list[str] = msgspec.field(default_factory=list)
+    standbys: list[StandbyInfo] = msgspec.field(default_factory=list)
+    max_standbys: int = 0
+
+
+class ShutDown(Request, frozen=True):
+    """Client to job manager: cancel all jobs, end the workers, end.
+
+    With ``keep`` the jobs stay in the job store instead, for the next job manager to go on with.
+    """
+
+    keep: bool = False
+
+
+class Done(Answer, frozen=True):
+    """Job manager to client: a request was carried out; ``job`` is the one that it was about."""
+
+    job: str = ""
+
+
+class Refused(Answer, frozen=True):
+    """Job manager to client: a request was not carried out, and why."""
+
+    reason: str

@@ -1,0 +1,124 @@
+"""Messages between the job master of a job and its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sluiceway.elements import CheckpointBarrier
+from sluiceway.runtime.messages.base import JobMessage, TaskMessage, TasksMessage
+from sluiceway.runtime.messages.payload import Cause, Payload
+
+__all__ = [
+    "AcknowledgeCheckpoint",
+    "AnnounceWatermark",
+    "AssignSplits",
+    "CancelTask",
+    "CheckpointAborted",
+    "CheckpointCompleted",
+    "DeclineCheckpoint",
+    "DeployTasks",
+    "Drained",
+    "NoMoreSplits",
+    "ReportTask",
+    "ReportWatermark",
+    "RequestSplit",
+    "StopSource",
+    "TriggerCheckpoint",
+]
+
+
+# ---- job master to task manager ------------------------------------------------------------------------------
+
+
+class DeployTasks(TasksMessage, frozen=True):
+    """Run these attempts, each as its task deployment descriptor says.
+
+    All consumers' ends of their channels are opened before any producer's.
+    """
+
+    deployments: Payload[Sequence[Any]]
+
+
+class CancelTask(TaskMessage, frozen=True):
+    """Cancel an attempt; unknown ones are ignored."""
+
+
+class AssignSplits(TaskMessage, frozen=True):
+    """Give splits to the reader of an attempt."""
+
+    splits: Payload[Sequence[Any]]
+
+
+class NoMoreSplits(TaskMessage, frozen=True):
+    """The reader of an attempt has all the splits that it will get."""
+
+
+class StopSource(TaskMessage, frozen=True):
+    """End the reader of an attempt, as if its source had ended there."""
+
+
+class AnnounceWatermark(TaskMessage, frozen=True):
+    """Watermark of the slowest reader of an alignment group, in ms; None: no reader counts."""
+
+    mark: int | None
+
+
+class TriggerCheckpoint(TaskMessage, frozen=True):
+    """Begin a checkpoint, or a savepoint, in a task that has no running producer."""
+
+    barrier: CheckpointBarrier
+
+
+class CheckpointCompleted(TasksMessage, frozen=True):
+    """A checkpoint is complete."""
+
+    checkpoint: int
+
+
+class CheckpointAborted(TasksMessage, frozen=True):
+    """A checkpoint was aborted."""
+
+    checkpoint: int
+
+
+# ---- task manager to job master ------------------------------------------------------------------------------
+
+
+class ReportTask(TaskMessage, frozen=True):
+    """An attempt has changed its state; ``cause`` is why it failed."""
+
+    state: str
+    cause: Cause | None = None
+
+
+class RequestSplit(JobMessage, frozen=True):
+    """The reader of a subtask requests a split."""
+
+    vertex: int
+    subtask: int
+
+
+class ReportWatermark(TaskMessage, frozen=True):
+    """Watermark of a reader of an alignment group, in ms; None: it does not count for now."""
+
+    group: str
+    mark: int | None
+
+
+class AcknowledgeCheckpoint(TaskMessage, frozen=True):
+    """A task has done its part of a checkpoint; ``snapshot`` says where its state is."""
+
+    checkpoint: int
+    snapshot: Payload[Any]
+
+
+class DeclineCheckpoint(TaskMessage, frozen=True):
+    """A task does not take part in a checkpoint."""
+
+    checkpoint: int
+    cause: Cause
+
+
+class Drained(TaskMessage, frozen=True):
+    """A task has processed all its input, and waits for a checkpoint in order to finish."""

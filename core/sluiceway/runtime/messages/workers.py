@@ -1,0 +1,157 @@
+"""Messages between the job manager and the processes of a cluster: workers and standbys."""
+
+from __future__ import annotations
+
+import msgspec
+
+from sluiceway.runtime.messages.base import JobMessage, Message, TaskMessage
+
+__all__ = [
+    "FoundState",
+    "Heartbeat",
+    "HoldResults",
+    "JobEnded",
+    "Leads",
+    "Logged",
+    "ReadState",
+    "Register",
+    "RegisterStandby",
+    "ReportMetrics",
+    "Results",
+    "StateRead",
+    "StateValue",
+    "StopStandby",
+    "StopWorker",
+    "SubmitJob",
+    "WorkerAddresses",
+]
+
+
+class Register(Message, frozen=True):
+    """A worker has come.
+
+    ``address`` is where its ``transport`` for data can be reached, by the transport's own notation. ``epoch`` is
+    that of the job manager that it was started for. If that is gone, and it comes to another one instead, none of
+    its earlier tasks is there any more, and ``line`` is the path of a socket on which it waits for the line.
+    """
+
+    worker: str
+    pid: int
+    slots: int
+    address: str
+    epoch: int = 0
+    line: str = ""
+    transport: str = ""
+
+
+class Heartbeat(Message, frozen=True):
+    """Both ways: still here. ``count`` goes up by one each time."""
+
+    count: int
+
+
+class StopWorker(Message, frozen=True):
+    """Job manager to worker: end. ``epoch`` is that of the job manager."""
+
+    epoch: int = 0
+
+
+class SubmitJob(JobMessage, frozen=True):
+    """Job manager to worker: a program. ``epoch`` is that of the job master that leads the job."""
+
+    program: bytes
+
+
+class WorkerAddresses(Message, frozen=True):
+    """Job manager to worker: by worker, where its transport can be reached; sent ahead of deployments."""
+
+    addresses: dict[str, str]
+
+
+class JobEnded(JobMessage, frozen=True):
+    """Job manager to worker: forget the job."""
+
+
+class Logged(Message, frozen=True):
+    """Worker to job manager: lines of its log and of what it has printed, each a JSON object."""
+
+    lines: bytes
+
+
+class ReportMetrics(JobMessage, frozen=True):
+    """Worker to job manager: figures of a job's tasks on that worker, pickled."""
+
+    figures: bytes
+
+
+class Results(JobMessage, frozen=True):
+    """Worker to job manager: pickled records for an object of the program that runs the job."""
+
+    number: int
+    records: bytes
+
+
+class HoldResults(JobMessage, frozen=True):
+    """Job manager to worker: the program that runs the job has enough records for now, or wants more again."""
+
+    number: int
+    hold: bool
+
+
+class StateValue(msgspec.Struct, frozen=True):
+    """What a key has in a namespace; each part as a snapshot has it."""
+
+    namespace: bytes
+    key: bytes
+    values: list[bytes]
+
+
+class FoundState(msgspec.Struct, frozen=True):
+    """What a key has in a state, and what a :class:`~.state.StateMeta` says of that."""
+
+    name: str
+    kind: str
+    serializer: str
+    version: int
+    type: str
+    expires: bool
+    declared: str
+    values: list[StateValue]
+
+
+class ReadState(TaskMessage, frozen=True):
+    """Job manager to worker: what a key has in a state, now. ``namespace`` is JSON, or empty for all of them.
+
+    ``keys`` are what the key that was given as ``text`` may stand for, in the order of preference.
+    """
+
+    number: int
+    uid: str
+    state: str
+    text: str
+    keys: list[bytes]
+    namespace: str
+
+
+class StateRead(TaskMessage, frozen=True):
+    """Worker to job manager: the answer to :class:`ReadState`; ``found`` is None where there is a ``problem``."""
+
+    number: int
+    found: FoundState | None
+    problem: str
+
+
+class RegisterStandby(Message, frozen=True):
+    """A job manager has come that stands by; ``pid`` is its process id."""
+
+    pid: int
+
+
+class Leads(Message, frozen=True):
+    """Job manager to standby: it leads, and its loop turns."""
+
+    epoch: int
+
+
+class StopStandby(Message, frozen=True):
+    """Job manager to standby: end, the cluster is stopped."""
