@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 __all__ = ["check"]
 
 
-@pipeline_command("check", "Find what is wrong with a pipeline, before it runs.")
-@click.option("--json", "as_json", is_flag=True, help="As a JSON array.")
+@pipeline_command("check", "Check a pipeline without running it.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def check(request: Request, as_json: bool) -> None:
-    """Find what is wrong with the pipeline in TARGET, before anything runs.
+    """Check the pipeline in TARGET without running it.
 
-    Errors are what 'sluiceway run' would refuse. Exits with 2 if there are any, with 3 if it is something outside
-    the pipeline that cannot be used, such as a plugin or a checkpoint, and with 0 if there are only warnings.
+    An error is what 'sluiceway run' would refuse. The exit code is 2 if the pipeline has errors, 3 if something
+    outside the pipeline cannot be used, such as a plugin or a checkpoint, and 0 if it has at most warnings.
     """
     with load_pipeline(request.target, request.arguments) as pipeline:
         findings = pipeline.check(**request.keywords)

@@ -17,7 +17,7 @@ from sluiceway.errors import CheckpointError, ConfigurationError
 
 __all__ = ["checkpoints"]
 
-_json_flag = click.option("--json", "as_json", is_flag=True, help="As a JSON object.")
+_json_flag = click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 
 
 class _Checkpoints(Group):
@@ -38,12 +38,12 @@ class _Checkpoints(Group):
 @click.group(
     cls=_Checkpoints,
     subcommand_metavar="JOB | PLACE | COMMAND [ARGS]...",
-    short_help="See how checkpoints go, look into them, and clean up.",
+    short_help="List, inspect and clean up checkpoints.",
 )
 def checkpoints() -> None:
-    """See how the checkpoints of JOB go, or went that are in PLACE; see what is in them, and clean up.
+    """List, inspect and clean up checkpoints. With JOB or PLACE this is the command history.
 
-    JOB is a job of the running cluster, PLACE a directory or URL: it is the same as the command history.
+    JOB is a job of the running cluster, PLACE a directory or URL with checkpoints.
     """
 
 
@@ -54,7 +54,7 @@ checkpoints.add_command(history)
 @click.argument("place")
 @_json_flag
 def list_(place: str, as_json: bool) -> None:
-    """List the complete checkpoints in the directory or URL PLACE, those of each run from old to new."""
+    """List the completed checkpoints in the directory or URL PLACE, by run, oldest first."""
     from sluiceway.checkpoint import find_checkpoints, load_metadata
 
     storage = manager().checkpoint_storage(place)
@@ -99,7 +99,7 @@ def list_(place: str, as_json: bool) -> None:
 @click.argument("path")
 @_json_flag
 def show(path: str, as_json: bool) -> None:
-    """Show what the checkpoint in the directory or URL PATH has: steps, states, types, sizes."""
+    """Show the steps, states, types and sizes in the checkpoint in the directory or URL PATH."""
     from sluiceway.checkpoint import load_metadata, split_location
 
     place, directory = split_location(path)
@@ -129,7 +129,7 @@ def show(path: str, as_json: bool) -> None:
 @click.argument("new")
 @_json_flag
 def diff(old: str, new: str, as_json: bool) -> None:
-    """Show which states the checkpoint NEW has that OLD has not, and the other way round."""
+    """Compare the states of two checkpoints."""
     from sluiceway.checkpoint import load_metadata, split_location
 
     sides = []
@@ -157,7 +157,7 @@ def diff(old: str, new: str, as_json: bool) -> None:
 @checkpoints.command()
 @click.argument("path")
 def delete(path: str) -> None:
-    """Delete the checkpoint in the directory or URL PATH, but for what others share with it."""
+    """Delete the checkpoint in the directory or URL PATH, except files that other checkpoints share."""
     from sluiceway.checkpoint import CheckpointDirectory, load_metadata, split_location
 
     place, directory = split_location(path)
@@ -175,13 +175,13 @@ def delete(path: str) -> None:
 
 @checkpoints.command()
 @click.argument("place")
-@click.option("--older-than", default="1h", metavar="TIME", help="Keep younger files; default: 1h.")
-@click.option("--dry-run", is_flag=True, help="Delete nothing, only say what would be.")
+@click.option("--older-than", default="1h", metavar="TIME", help="Keep files that are younger. Default: 1h.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
 @_json_flag
 def gc(place: str, older_than: str, dry_run: bool, as_json: bool) -> None:
-    """Delete files in PLACE that no complete checkpoint refers to: what broken writes and killed jobs have left.
+    """Delete files in PLACE that no completed checkpoint refers to, such as those of killed jobs.
 
-    A checkpoint that is under way has such files, too: so keep those that are younger than one can take.
+    A checkpoint in progress has such files as well. Set --older-than to more than a checkpoint can take.
     """
     from sluiceway.checkpoint import CheckpointDirectory
     from sluiceway.clock import SystemClock
@@ -210,13 +210,13 @@ def gc(place: str, older_than: str, dry_run: bool, as_json: bool) -> None:
 
 @checkpoints.command()
 @click.argument("place")
-@click.option("--dry-run", is_flag=True, help="Delete nothing, only say what would be.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
 @_json_flag
 def prune(place: str, dry_run: bool, as_json: bool) -> None:
-    """Delete the checkpoints of earlier runs in PLACE: of each job, those of all runs but the newest.
+    """Delete the checkpoints of all runs in PLACE except the newest run of each job.
 
-    The newest run of a job is the one with its newest complete checkpoint, from which --resume begins; nothing of
-    that run is deleted, and no savepoint is. Checkpoints that cannot be read stay, with a warning.
+    The newest run of a job is the run with its newest completed checkpoint, from which --resume starts.
+    Savepoints are not deleted. Checkpoints that cannot be read are kept, with a warning.
     """
     from sluiceway.checkpoint import CHECKPOINT, CheckpointDirectory, find_checkpoints, load_metadata
 

@@ -50,39 +50,35 @@ _STOP_WITH_SAVEPOINT: Final = "to end a job with a savepoint: sluiceway stop JOB
 _STOP_DRAINS: Final = "without --savepoint, sluiceway stop JOB ends the sources and lets the job finish"
 
 
-@click.group(cls=Group, short_help="Start, look at and stop a cluster on this machine.")
+@click.group(cls=Group, short_help="Start, inspect and stop a cluster on this machine.")
 def cluster() -> None:
-    """A job manager and workers that keep running on this machine, and run what is submitted."""
+    """Manage a job manager and workers that keep running on this machine and run submitted jobs."""
 
 
 @cluster.command()
-@click.option("--workers", metavar="N", help="Worker processes at most; 2 where nobody says.")
+@click.option("--workers", metavar="N", help="Largest number of worker processes. Default: 2.")
 @click.option(
-    "--slots", type=click.IntRange(1), default=2, show_default=True, help="Slots that each of them offers."
+    "--slots", type=click.IntRange(1), default=2, show_default=True, help="Number of task slots per worker."
 )
 @click.option(
     "--release-after",
     metavar="TIME",
     default="30s",
     show_default=True,
-    help="End a worker that has had nothing to do for so long; it comes again when there is a job for it.",
+    help="Stop a worker that was idle for this time; another is started when a job needs it.",
 )
-@click.option("--transport", metavar="NAME", help="How records get from worker to worker: 'shm', 'zmq'.")
-@click.option(
-    "--network-buffers", metavar="N", help="Buffers of 32 KiB in each worker, for what it sends to others."
-)
-@click.option(
-    "--heartbeat-timeout", metavar="TIME", help="A worker that gives no sign of life for longer is killed."
-)
+@click.option("--transport", metavar="NAME", help="Transport between workers: shm, zmq.")
+@click.option("--network-buffers", metavar="N", help="Number of 32 KiB buffers per worker for data that it sends.")
+@click.option("--heartbeat-timeout", metavar="TIME", help="Kill a worker that sends no heartbeat for this time.")
 @click.option(
     "--log-level",
     metavar="LEVEL",
-    help="What is logged, where a job is not submitted with a level of its own; info where nobody says.",
+    help="Lowest level that is logged for jobs without a level of their own. Default: info.",
 )
 @click.option(
     "--job-store",
     metavar="DIR",
-    help="Where jobs are written down, so that they go on if the job manager was killed; or beside its logs.",
+    help="Directory of the job store, from which jobs are recovered. Default: beside the logs.",
 )
 @click.option(
     "--standby",
@@ -90,24 +86,27 @@ def cluster() -> None:
     type=click.IntRange(0, 8),
     default=0,
     show_default=True,
-    help="Job managers that stand by, to lead the jobs when the one that leads has died.",
+    help="Number of standby job managers that take over when the leader dies.",
 )
 @click.option(
-    "--foreground", is_flag=True, help="Stay in the foreground, and log to standard error; for service managers."
+    "--foreground",
+    is_flag=True,
+    help="Run in the foreground and log to stderr, for service managers and containers.",
 )
-@click.option("--log-format", metavar="FORMAT", help="Log lines on stderr with --foreground: text or json.")
+@click.option(
+    "--log-format", metavar="FORMAT", help="Format of log lines on stderr with --foreground: text, json."
+)
 def start(
     slots: int, release_after: str, job_store: str | None, standby: int, foreground: bool, **given: str | None
 ) -> None:
-    """Start a cluster in the background. Its workers come when there is a job for them.
+    """Start a cluster in the background. Its workers are started when a job needs them.
 
-    Jobs that are in the job store, and have not ended, go on: from their last checkpoint, if they take any.
+    Jobs in the job store that have not ended are recovered from their last checkpoint.
 
-    With --foreground this process is the cluster's job manager. SIGTERM and Ctrl-C end it in order: its workers
-    end, its jobs stay in the job store and go on with the next start, and the exit code is 0. A second signal ends
-    it at once.
+    With --foreground this process is the job manager. On SIGTERM or Ctrl-C it stops its workers, keeps its jobs
+    in the job store for the next start, and exits with 0. A second signal ends it at once.
 
-    What no flag says comes from the environment and the configuration file, as for 'sluiceway run'.
+    Options without a flag come from the environment and the configuration file, as for 'sluiceway run'.
     """
     from sluiceway.cli.manager import manager
     from sluiceway.runtime.cluster.client import ClusterClient, logs_directory, run_cluster, start_cluster
@@ -166,9 +165,9 @@ def start(
 
 
 @cluster.command()
-@click.option("--json", "as_json", is_flag=True, help="As a JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def status(as_json: bool) -> None:
-    """Tell what the cluster is doing."""
+    """Show the state of the cluster."""
     from sluiceway.runtime.cluster.client import ClusterClient
 
     with ClusterClient() as client:
@@ -195,10 +194,10 @@ def status(as_json: bool) -> None:
 
 @cluster.command()
 @click.option(
-    "--keep-jobs", is_flag=True, help="Jobs are not cancelled: they go on when a cluster is started again."
+    "--keep-jobs", is_flag=True, help="Keep the jobs; they are recovered when a cluster is started again."
 )
 def stop(keep_jobs: bool) -> None:
-    """Cancel all jobs and end the cluster."""
+    """Cancel all jobs and stop the cluster."""
     from sluiceway.runtime.cluster.client import ClusterClient, wait_for_start
 
     wait_for_start()  # a cluster that comes up a moment later would stay
@@ -207,12 +206,12 @@ def stop(keep_jobs: bool) -> None:
     click.echo("cluster stopped")
 
 
-@pipeline_command("submit", "Hand a pipeline to the running cluster.", refused=_OF_THE_CLUSTER)
+@pipeline_command("submit", "Submit a pipeline to the running cluster.", refused=_OF_THE_CLUSTER)
 def submit(request: Request) -> None:
-    """Hand the pipeline in TARGET to the running cluster, and return at once.
+    """Submit the pipeline in TARGET to the running cluster and return at once.
 
-    TARGET is as for 'sluiceway run', but always that of a pipeline. How many workers there are, and how records
-    get from one to another, was said when the cluster was started.
+    TARGET is as for 'sluiceway run', but never a stream. Workers and transport are those that the cluster was
+    started with.
     """
     from sluiceway.cli.manager import manager
     from sluiceway.graph.check.features import is_bounded
@@ -244,12 +243,14 @@ def _refuse_running(client: ClusterClient, job_name: str) -> None:
 
 @click.command("list", short_help="List the jobs of the running cluster.")
 @click.argument("job", required=False)
-@click.option("--running", "-r", is_flag=True, help="Only jobs that run, or restart.")
-@click.option("--scheduled", "-s", is_flag=True, help="Only jobs that wait for slots.")
-@click.option("--all", "-a", "every", is_flag=True, help="All jobs, those that have ended too: the default.")
-@click.option("--json", "as_json", is_flag=True, help="As a JSON array.")
+@click.option("--running", "-r", is_flag=True, help="List running and restarting jobs only.")
+@click.option("--scheduled", "-s", is_flag=True, help="List jobs that wait for slots only.")
+@click.option(
+    "--all", "-a", "every", is_flag=True, help="List all jobs, also those that have ended. This is the default."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def list_jobs(job: str | None, running: bool, scheduled: bool, every: bool, as_json: bool) -> None:
-    """List the jobs of the running cluster; of JOB alone, an id or a name, with the history of its failures."""
+    """List the jobs of the running cluster. With JOB, an id or a name, show its failures as well."""
     from sluiceway.runtime.cluster.client import ClusterClient
 
     with ClusterClient() as client:
@@ -300,7 +301,7 @@ def _headline(failure: FailureInfo) -> str:
 @click.argument("job")
 @refused_option("--withSavepoint", "-s", hint=_STOP_WITH_SAVEPOINT)
 def cancel(job: str) -> None:
-    """Cancel a job of the running cluster. JOB is its id, or its name if no other job has that."""
+    """Cancel a job of the running cluster. JOB is its id, or its name if no other job has that name."""
     from sluiceway.runtime.cluster.client import ClusterClient
 
     with ClusterClient() as client:
@@ -309,21 +310,22 @@ def cancel(job: str) -> None:
     print(f"cancelling {job}", file=sys.stderr)
 
 
-@click.command("stop", short_help="Stop a job's sources and finish, or end it with a savepoint.")
+@click.command("stop", short_help="Stop a job, with a savepoint or after its sources have ended.")
 @click.argument("job")
 @click.option(
     "--savepoint",
     "-p",
     metavar="PLACE",
-    help="Take a savepoint in the directory or URL PLACE, and end with it.",
+    help="Take a savepoint in the directory or URL PLACE and stop the job with it.",
 )
 @click.option("--savepointPath", "flink_savepoint", hidden=True)
 @refused_option("--drain", "-d", hint=_STOP_DRAINS)
 def stop_job(job: str, savepoint: str | None, flink_savepoint: str | None) -> None:
-    """End a job of the running cluster. JOB is its id, or its name if no other job has that.
+    """Stop a job of the running cluster. JOB is its id, or its name if no other job has that name.
 
-    Without a savepoint its sources end, and it finishes what they have read. With one it stands still behind it
-    and ends; the savepoint's directory is printed when it has. If there turns out to be none, the job goes on.
+    Without --savepoint its sources end and the job processes the records that they have read. With --savepoint
+    the job takes a savepoint, ends, and the directory of the savepoint is printed. If the savepoint fails, the
+    job keeps running.
     """
     from sluiceway.runtime.cluster.client import ClusterClient
     from sluiceway.runtime.jobmanager.savepoint_requests import savepoint_place

@@ -18,18 +18,18 @@ __all__ = ["config"]
 
 @click.group(cls=Group)
 def config() -> None:
-    """Look at the options of a run."""
+    """Show the options of a run."""
 
 
 @config.command()
-@click.option("--json", "as_json", is_flag=True, help="As a JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @settings_options
 def show(resolved: Resolved, as_json: bool) -> None:
-    """Show every option, its value, and where the value comes from.
+    """Show every option with its value and its origin.
 
-    A flag goes before the environment (SLUICEWAY_PARALLELISM and so on), that before sluiceway.toml or
-    [tool.sluiceway] in pyproject.toml, searched for from the working directory upwards, and that before the
-    default.
+    A flag has precedence over an environment variable (such as SLUICEWAY_PARALLELISM), which has precedence over
+    sluiceway.toml or [tool.sluiceway] in pyproject.toml, the nearest one from the working directory upwards. Then
+    come the defaults.
     """
     values = {n: redact_option(n, getattr(resolved.settings, option.field)) for n, option in OPTIONS.items()}
     if as_json:

@@ -21,18 +21,21 @@ if TYPE_CHECKING:
 __all__ = ["diff", "show_differences"]
 
 
-@pipeline_command("diff", "Show what becomes of state when a pipeline changes.")
+@pipeline_command("diff", "Show the effect of a changed pipeline on its state.")
 @click.argument("old")
 @click.option(
-    "--open", "open_functions", is_flag=True, help="Call open() of functions, to learn which state they have."
+    "--open",
+    "open_functions",
+    is_flag=True,
+    help="Call open() of the functions to find the state that they register there.",
 )
-@click.option("--json", "as_json", is_flag=True, help="As a JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def diff(request: Request, old: str, open_functions: bool, as_json: bool) -> None:
-    """Show what the pipeline in TARGET makes of the state of OLD: which steps keep, gain, lose some.
+    """Show which states of OLD the pipeline in TARGET keeps, adds and loses. Nothing runs.
 
-    OLD is a checkpoint or a savepoint, or a directory or URL with some in it, of which it is the newest; or an
-    earlier version of the pipeline, FILE.py or package.module:NAME. Nothing runs. If state would be lost, or the
-    job refused, this says why, and the exit code is 1. With --allow-dropped-state state may be lost.
+    OLD is a checkpoint or savepoint, or a directory or URL with several, of which the newest is used; or an
+    earlier version of the pipeline, FILE.py or package.module:NAME. If the job would lose state or be refused,
+    the reason is shown and the exit code is 1. With --allow-dropped-state lost state is no failure.
     """
     why = show_differences(old, request, open_functions=open_functions, as_json=as_json)
     for reason in why:

@@ -28,19 +28,19 @@ __all__ = ["dlq"]
 
 @click.group(cls=Group)
 def dlq() -> None:
-    """See and replay the records that steps have skipped."""
+    """Show and replay skipped records."""
 
 
 @dlq.command()
 @click.argument("directory")
-@click.option("--step", metavar="NAME", help="Only of the step of this name.")
+@click.option("--step", metavar="NAME", help="Name of the step; default: all steps.")
 @click.option(
-    "--limit", type=click.IntRange(0), default=100, help="At most so many records; 0: all. Default: 100."
+    "--limit", type=click.IntRange(0), default=100, help="Largest number of records; 0 shows all. Default: 100."
 )
-@click.option("--traceback", is_flag=True, help="With the tracebacks of the exceptions.")
-@click.option("--json", "as_json", is_flag=True, help="A JSON object a line.")
+@click.option("--traceback", is_flag=True, help="Show the tracebacks of the exceptions.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def show(directory: str, step: str | None, limit: int, traceback: bool, as_json: bool) -> None:
-    """Show the records in DIRECTORY, from old to new. Nothing is unpickled."""
+    """Show the skipped records in DIRECTORY, oldest first. Nothing is unpickled."""
     from sluiceway.connector.lib import dead_letter_files, read_dead_letters
 
     letters = [
@@ -83,11 +83,11 @@ def _facts(letter: DeadLetter) -> dict[str, object]:
 
 
 @click.argument("directory")
-@click.option("--step", metavar="NAME", help="Only of the step of this name.")
+@click.option("--step", metavar="NAME", help="Name of the step; default: all steps.")
 @click.option("--delete", is_flag=True, help="Delete the records from DIRECTORY when the job has finished.")
-@click.option("--no-progress", is_flag=True, help="Do not tell on stderr how the job goes.")
-@click.option("--quiet", "-q", is_flag=True, help="No progress and no closing line either.")
-@click.option("--json", "as_json", is_flag=True, help="Progress and closing line on stderr as JSON objects.")
+@click.option("--no-progress", is_flag=True, help="Do not show progress on stderr.")
+@click.option("--quiet", "-q", is_flag=True, help="Show neither progress nor the closing line.")
+@click.option("--json", "as_json", is_flag=True, help="Write progress and closing line to stderr as JSON objects.")
 def _replay(
     request: Request,
     directory: str,
@@ -97,10 +97,10 @@ def _replay(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Process the records in DIRECTORY with the pipeline in TARGET, which is as for 'sluiceway run'.
+    """Process the skipped records in DIRECTORY with the pipeline in TARGET.
 
-    Each goes into the step that skipped it, and on from there; sources do not run. The records are unpickled,
-    which can run any code: only for directories that your own jobs have written.
+    TARGET is as for 'sluiceway run'. Each record is processed from the step that skipped it; sources do not run.
+    The records are unpickled, which can run any code: use only directories that your own jobs have written.
     """
     from sluiceway.api.replay import replaying
     from sluiceway.connector.lib import dead_letter_files, delete_dead_letters, read_dead_letters

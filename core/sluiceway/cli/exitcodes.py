@@ -1,4 +1,4 @@
-"""What the command's exit code says."""
+"""Exit codes of the command line."""
 
 from __future__ import annotations
 
@@ -27,20 +27,19 @@ BROKEN_PIPE: Final = 141
 TERMINATED: Final = 143
 
 EXPLAINED: Final = {
-    OK: "done; a job has come to its end",
-    FAILED: "the pipeline's own code failed, while it was loaded or while it ran",
-    USAGE: "a wrong command, option or setting, or a pipeline that cannot run as it is written",
-    OUTSIDE: "something outside the pipeline: a connector cannot reach, read or write its other side, "
-    "a checkpoint cannot be written or read, or a plugin is missing or broken",
+    OK: "success; a job has finished",
+    FAILED: "the code of the pipeline failed, on loading or at run time",
+    USAGE: "wrong command, option or setting, or a pipeline that cannot run as it is written",
+    OUTSIDE: "failure outside the pipeline: of a connector, of a checkpoint storage, or of a plugin",
     CANCELLED: "cancelled with Ctrl-C",
-    BROKEN_PIPE: "whoever read the output went away (as in '| head')",
+    BROKEN_PIPE: "the reader of the output closed it (as in '| head')",
     TERMINATED: "cancelled with SIGTERM",
 }
 """For ``sluiceway --help``."""
 
 
 def of(error: BaseException) -> int:
-    """The exit code for an error that ended a command."""
+    """Return the exit code for an error that ended a command."""
     match error:
         case KeyboardInterrupt() | JobCancelledError():
             return CANCELLED

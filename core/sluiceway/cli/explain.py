@@ -15,12 +15,10 @@ _Format: TypeAlias = Literal["text", "mermaid", "json", "html"]
 
 
 @pipeline_command("explain", "Show the plan of a pipeline.")
-@click.option(
-    "--format", "form", type=click.Choice(get_args(_Format)), default="text", help="What to write it as."
-)
-@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.option("--format", "form", type=click.Choice(get_args(_Format)), default="text", help="Output format.")
+@click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
 def explain(request: Request, form: _Format, as_json: bool) -> None:
-    """Show the plan of the pipeline in TARGET: its steps, which of them share a task, and how records travel."""
+    """Show the plan of the pipeline in TARGET: its steps, chains and edges."""
     with load_pipeline(request.target, request.arguments) as pipeline:
         plan = pipeline.explain("json" if as_json else form, **request.keywords)
     click.echo(plan)

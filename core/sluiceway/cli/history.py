@@ -24,15 +24,15 @@ __all__ = ["history", "is_place", "shown_size", "shown_time"]
 
 @click.command()
 @click.argument("job", metavar="JOB | PLACE")
-@click.option("--subtasks", is_flag=True, help="With the subtasks of the last one that is complete.")
-@click.option("--json", "as_json", is_flag=True, help="As a JSON object.")
+@click.option("--subtasks", is_flag=True, help="Show the subtasks of the newest completed checkpoint.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def history(job: str, subtasks: bool, as_json: bool) -> None:
-    """Show the last checkpoints and savepoints of JOB, a job of the running cluster: how long, how large.
+    """Show duration and size of the last checkpoints and savepoints of JOB, also of failed ones.
 
-    Or of the runs that have some in PLACE, a directory or URL: as their last ones tell it, failed ones included.
-    Of several subtasks the times are those of the slowest: ALIGN, how long some of its channels waited for others;
-    SYNC, how long it stood still; ASYNC, how long its state was written while it went on. IN FLIGHT: how much of
-    SIZE are records that an unaligned checkpoint has overtaken.
+    JOB is a job of the running cluster. With PLACE, a directory or URL, show those of the runs that have
+    checkpoints there. Times are those of the slowest subtask: ALIGN, barrier alignment; SYNC, the synchronous
+    part of the snapshot; ASYNC, the asynchronous part. IN FLIGHT is the part of SIZE that an unaligned checkpoint
+    has overtaken.
     """
     import msgspec
 

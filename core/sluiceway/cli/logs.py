@@ -23,25 +23,26 @@ _RANKS: Final = {name.upper(): rank for rank, name in enumerate(LOG_LEVELS)} | {
 _LAST_WORDS: Final = ("is finished", "is canceled", "failed")
 
 
-@click.command(short_help="Show what the running cluster has logged.")
+@click.command(short_help="Show the logs of the running cluster.")
 @click.argument("name", metavar="[JOB|PROCESS]", required=False)
-@click.option("--follow", "-f", is_flag=True, help="Go on with what comes, until Ctrl-C or the end of JOB.")
+@click.option("--follow", "-f", is_flag=True, help="Follow the log until Ctrl-C or the end of JOB.")
 @click.option(
     "--level",
     type=click.Choice(LOG_LEVELS, case_sensitive=False),
     default="debug",
-    help="Leave out what is below; what was printed counts as info.",
+    help="Lowest level to show; printed lines count as info.",
 )
-@click.option("--operator", metavar="NAME", help="Only what was logged in this step.")
-@click.option("--last", "-n", metavar="N", type=click.IntRange(0), help="Begin with the last N lines.")
-@click.option("--json", "as_json", is_flag=True, help="A JSON object a line.")
+@click.option("--operator", metavar="NAME", help="Name of the step; default: all steps.")
+@click.option("--last", "-n", metavar="N", type=click.IntRange(0), help="Start with the last N lines.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def logs(
     name: str | None, follow: bool, level: str, operator: str | None, last: int | None, as_json: bool
 ) -> None:
-    """Show what the running cluster, or the one before it, has logged, and what functions have printed there.
+    """Show the logs of the running cluster, or of the last one, with the output of functions.
 
-    The files of job manager and workers are put together by time. With JOB it is what the job's functions have
-    logged on any worker, and what the job manager says of it; PROCESS is 'jobmanager' or a worker's name.
+    The files of job manager and workers are merged by time. With JOB, show what the functions of the job have
+    logged on any worker, and the lines of the job manager about it. PROCESS is 'jobmanager' or the name of a
+    worker.
     """
     from sluiceway.runtime.cluster.client import logs_directory
     from sluiceway.runtime.cluster.log_files import LogFollower

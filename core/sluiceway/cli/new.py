@@ -14,7 +14,7 @@ __all__ = ["new"]
 
 @click.group(cls=Group)
 def new() -> None:
-    """Begin a project."""
+    """Create a project."""
 
 
 def _directory(template: str, name: str) -> Path:
@@ -30,7 +30,7 @@ def _command(template: str, text: str) -> click.Command:
         "-d",
         type=click.Path(path_type=Path),
         metavar="DIR",
-        help="Where to put it: a new or an empty directory. By default it is called after the project.",
+        help="Directory of the project, new or empty. Default: the name of the project.",
     )
     def begin(name: str, directory: Path | None) -> None:
         target = directory or _directory(template, name)
@@ -43,8 +43,8 @@ def _command(template: str, text: str) -> click.Command:
 
 
 _TEXTS = {
-    "pipeline": "Begin a project with a pipeline and a test of it.",
-    "plugin": "Begin a plugin: a distribution with a source, a sink and tests on the conformance suites.",
+    "pipeline": "Create a project with a pipeline and its test.",
+    "plugin": "Create a plugin: a distribution with a source, a sink and conformance tests.",
 }
 
 for _template in TEMPLATES:

@@ -21,105 +21,145 @@ _SETTINGS: Final = (
     click.Option(
         ["--parallelism", "-p"],
         metavar="N",
-        help="Subtasks per step where the pipeline does not say; else 1, or as many as workers.",
+        help="Default parallelism of the steps. Default: the number of workers, or 1.",
     ),
-    click.Option(["--max-parallelism"], metavar="N", help="Key groups: a bound for parallelism, for ever."),
-    click.Option(["--workers"], metavar="N", help="Worker processes; 0: this process."),
-    click.Option(["--engine"], metavar="NAME", help="What runs the job: 'local', 'spark'."),
+    click.Option(
+        ["--max-parallelism"],
+        metavar="N",
+        help="Number of key groups: the highest parallelism that the state can ever be restored with.",
+    ),
+    click.Option(["--workers"], metavar="N", help="Number of worker processes; 0 runs the job in this process."),
+    click.Option(["--engine"], metavar="NAME", help="Engine that runs the job: local, spark."),
     click.Option(
         ["--hosted/--no-hosted"],
         default=None,
-        help="Whether the engine spark runs workers of ours on its executors.",
+        help="Run Sluiceway workers on the executors of Spark (engine spark only).",
     ),
-    click.Option(["--state-backend"], metavar="NAME", help="Where keyed state lives: 'memory', 'rocksdb'."),
-    click.Option(["--transport"], metavar="NAME", help="How records get from worker to worker: 'shm', 'zmq'."),
-    click.Option(["--scheduler"], metavar="NAME", help="In which order tasks are started."),
     click.Option(
-        ["--chaining/--no-chaining"], default=None, help="Whether neighbouring steps may share a task (they do)."
+        ["--state-backend"], metavar="NAME", help="State backend for keyed state: memory, filesystem, rocksdb."
+    ),
+    click.Option(["--transport"], metavar="NAME", help="Transport between workers: shm, zmq."),
+    click.Option(
+        ["--scheduler"], metavar="NAME", help="Scheduling strategy: pipelined-region, eager, lazy-from-sources."
+    ),
+    click.Option(
+        ["--chaining/--no-chaining"],
+        default=None,
+        help="Chain neighbouring steps into one task. Default: chaining.",
     ),
     click.Option(
         ["--object-reuse/--no-object-reuse"],
         default=None,
-        help="Whether steps share records without copies (they do not).",
+        help="Pass records between steps without defensive copies. Default: no reuse.",
     ),
     click.Option(
         ["--local-aggregation"],
         metavar="WHICH",
-        help="Which windows' records are combined before they are sent: exact, all, off.",
+        help="Window aggregations that are combined before they are sent: exact, all, off.",
     ),
     click.Option(
         ["--buffer-timeout"],
         metavar="TIME",
-        help="How long a record may wait for company on its way: 100ms, 5s; -1: till a batch is full.",
+        help="Longest time that a record is buffered on its way, such as 100ms; -1 waits for a full batch.",
     ),
-    click.Option(["--batch-size"], metavar="N", help="Records per batch under load."),
-    click.Option(["--latency-interval"], metavar="TIME", help="Time between latency markers; 0: none."),
+    click.Option(["--batch-size"], metavar="N", help="Number of records per batch under load."),
+    click.Option(["--latency-interval"], metavar="TIME", help="Time between latency markers; 0 disables them."),
     click.Option(
-        ["--auto-watermark-interval"], metavar="TIME", help="Time between watermarks; 0: one after each batch."
+        ["--auto-watermark-interval"],
+        metavar="TIME",
+        help="Time between watermarks; 0 emits one after each batch.",
     ),
-    click.Option(["--metrics"], metavar="NAME", multiple=True, help="A metrics reporter; may be given again."),
+    click.Option(["--metrics"], metavar="NAME", multiple=True, help="Metrics reporter; can be repeated."),
     click.Option(["--metrics-interval"], metavar="TIME", help="Time between metrics reports."),
     click.Option(
-        ["--restart"], metavar="STRATEGY", help="What becomes of a failed job: none, fixed-delay:3:1s, ..."
+        ["--restart"],
+        metavar="STRATEGY",
+        help="Restart strategy: none, fixed-delay:3:1s, exponential:1s:1min, failure-rate:3:5min:1s.",
     ),
     click.Option(
-        ["--heartbeat-timeout"], metavar="TIME", help="A worker that gives no sign of life for longer is killed."
+        ["--heartbeat-timeout"], metavar="TIME", help="Kill a worker that sends no heartbeat for this time."
     ),
     click.Option(
         ["--cancellation-timeout"],
         metavar="TIME",
-        help="A worker that does not let go of a cancelled task for longer is killed.",
+        help="Kill a worker whose cancelled task does not end within this time.",
     ),
     click.Option(
-        ["--network-buffers"], metavar="N", help="Buffers of 32 KiB in each worker, for what it sends to others."
+        ["--network-buffers"], metavar="N", help="Number of 32 KiB buffers per worker for data that it sends."
     ),
-    click.Option(["--log-level"], metavar="LEVEL", help="What is logged: debug, info, warning, error, critical."),
-    click.Option(["--log-format"], metavar="FORMAT", help="Log lines on stderr: text or json."),
-    click.Option(["--seed"], metavar="N", help="For partitioners that draw lots, to repeat a run."),
-    click.Option(["--checkpoint-interval"], metavar="TIME", help="Time between checkpoints; 0: none."),
-    click.Option(["--checkpoints"], metavar="PLACE", help="Path or URL where checkpoints are kept."),
-    click.Option(["--from"], metavar="PLACE", help="A checkpoint to begin with: the newest one in that place."),
+    click.Option(
+        ["--log-level"],
+        metavar="LEVEL",
+        help="Lowest level that is logged: debug, info, warning, error, critical.",
+    ),
+    click.Option(["--log-format"], metavar="FORMAT", help="Format of log lines on stderr: text, json."),
+    click.Option(["--seed"], metavar="N", help="Seed of random partitioners, to repeat a run."),
+    click.Option(["--checkpoint-interval"], metavar="TIME", help="Time between checkpoints; 0 disables them."),
+    click.Option(["--checkpoints"], metavar="PLACE", help="Directory or URL of the checkpoints."),
+    click.Option(
+        ["--from"],
+        metavar="PLACE",
+        help="Restore the newest checkpoint or savepoint in the directory or URL PLACE.",
+    ),
     click.Option(
         ["--resume/--no-resume"],
         default=None,
-        help="Begin with the job's newest checkpoint in --checkpoints; at the beginning if it has none.",
+        help="Restore the job's newest checkpoint in --checkpoints; start anew if it has none.",
     ),
     click.Option(
         ["--allow-dropped-state/--no-allow-dropped-state"],
         default=None,
-        help="Whether state may be left behind for which there is no step any more (it may not).",
+        help="Restore although state has no step any more, and drop that state. Default: refuse.",
     ),
     click.Option(
         ["--allow-pickles/--no-allow-pickles"],
         default=None,
-        help="Whether a checkpoint may be restored that other users may have written (it may not).",
+        help="Restore a checkpoint that other users can have written. Default: refuse.",
     ),
-    click.Option(["--checkpoint-retained"], metavar="N", help="Completed checkpoints that are kept."),
-    click.Option(["--checkpoint-mode"], metavar="MODE", help="exactly-once, or at-least-once."),
+    click.Option(
+        ["--checkpoint-retained"], metavar="N", help="Number of completed checkpoints that are retained."
+    ),
+    click.Option(["--checkpoint-mode"], metavar="MODE", help="Checkpointing mode: exactly-once, at-least-once."),
     click.Option(
         ["--checkpoint-unaligned/--no-checkpoint-unaligned"],
         default=None,
-        help="Whether checkpoints overtake records, which belong to them then (they do not).",
+        help="Let barriers overtake buffered records and store those in the checkpoint. Default: aligned.",
     ),
     click.Option(
         ["--checkpoint-aligned-timeout"],
         metavar="TIME",
-        help="Time until unaligned checkpoints overtake; 0: none.",
+        help="Time that barriers stay aligned before they overtake; 0 overtakes at once.",
     ),
-    click.Option(["--checkpoint-timeout"], metavar="TIME", help="A checkpoint that takes longer is given up."),
-    click.Option(["--checkpoint-min-pause"], metavar="TIME", help="Least time between two checkpoints."),
-    click.Option(["--checkpoint-max-concurrent"], metavar="N", help="Checkpoints under way at a time."),
+    click.Option(["--checkpoint-timeout"], metavar="TIME", help="Abort a checkpoint that takes longer."),
     click.Option(
-        ["--checkpoint-tolerated-failures"], metavar="N", help="Checkpoints that may fail in a row before the job."
+        ["--checkpoint-min-pause"],
+        metavar="TIME",
+        help="Shortest time from the end of a checkpoint to the start of the next.",
     ),
     click.Option(
-        ["--local-recovery"], metavar="SIZE", help="Copies of checkpoints on each worker's own disk; 0: none."
+        ["--checkpoint-max-concurrent"],
+        metavar="N",
+        help="Number of checkpoints that can be in progress at a time.",
     ),
-    click.Option(["--on-error"], metavar="ACTION", help="Of a record on which a function raises: fail, or skip."),
     click.Option(
-        ["--max-dead-letters"], metavar="N", help="Records that a subtask of a step skips before it fails."
+        ["--checkpoint-tolerated-failures"],
+        metavar="N",
+        help="Number of checkpoints that can fail in a row before the job fails.",
     ),
-    click.Option(["--dead-letters"], metavar="DIR", help="Where records that are skipped are kept."),
+    click.Option(
+        ["--local-recovery"],
+        metavar="SIZE",
+        help="Size of each worker's local copies of checkpoints, such as 2gb; 0 disables them.",
+    ),
+    click.Option(
+        ["--on-error"], metavar="ACTION", help="Action for a record on which a function raises: fail, skip."
+    ),
+    click.Option(
+        ["--max-dead-letters"],
+        metavar="N",
+        help="Number of records that a subtask of a step can skip before the job fails.",
+    ),
+    click.Option(["--dead-letters"], metavar="DIR", help="Directory for skipped records."),
 )
 _NAMES: Final = tuple(option.name or "" for option in _SETTINGS)
 
@@ -250,7 +290,7 @@ def pipeline_command(
                 *(param for param in own if not isinstance(param, click.Argument)),
                 *(_refusal(o, refused[o.opts[0]]) if o.opts[0] in refused else o for o in _SETTINGS),
                 click.Option(
-                    ["--traceback"], is_flag=True, help="Show the engine's own frames too, with any error."
+                    ["--traceback"], is_flag=True, help="Show full tracebacks, with the frames of the engine."
                 ),
             ],
             context_settings={"ignore_unknown_options": True},

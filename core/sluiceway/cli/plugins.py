@@ -21,7 +21,7 @@ __all__ = ["plugins"]
 
 @click.group(cls=Group)
 def plugins() -> None:
-    """See what plugins there are, and what they offer."""
+    """List plugins and what they offer."""
 
 
 def _state(offered: Offered) -> str:
@@ -89,12 +89,12 @@ def _plugin_facts(plugin: Plugin) -> dict[str, str]:
 
 
 @plugins.command("list")
-@click.option("--json", "as_json", is_flag=True, help="As a JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def list_(as_json: bool) -> None:
-    """List everything that plugins offer: kind, name, version, where it comes from, and whether it can be used.
+    """List everything that plugins offer: kind, name, version, origin, and if it can be used.
 
-    Each is loaded, with the libraries that it needs: what is missing or broken is shown with the reason, and with
-    the command that helps.
+    Each offer is loaded with the libraries that it needs. A missing or broken library is shown with the reason
+    and the command that installs it.
     """
     found = manager()
     offers = found.all_offers()
@@ -133,9 +133,9 @@ def _why_silent(plugin: Plugin) -> str:
 
 @plugins.command()
 @click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="As a JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def show(name: str, as_json: bool) -> None:
-    """Show what goes by NAME, an offer or a plugin, and try whether it loads."""
+    """Show the offer or plugin NAME and load it."""
     found = manager()
     offers = found.all_offers()
     named = [o for o in offers if name in (o.offer.name, o.plugin.name)]

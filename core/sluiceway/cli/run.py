@@ -33,35 +33,34 @@ __all__ = ["run", "run_job"]
 
 
 @pipeline_command("run", "Run a pipeline.")
-@click.option("--no-progress", is_flag=True, help="Do not tell on stderr how the job goes.")
-@click.option("--quiet", "-q", is_flag=True, help="No progress and no closing line either.")
+@click.option("--no-progress", is_flag=True, help="Do not show progress on stderr.")
+@click.option("--quiet", "-q", is_flag=True, help="Show neither progress nor the closing line.")
 @click.option(
     "--take",
     metavar="N",
     type=click.IntRange(min=1),
-    help="Of a stream: end after the first N records.",
+    help="Stop after N records (stream targets only).",
 )
 @click.option(
     "--savepoint",
     metavar="PLACE",
-    help="On Ctrl-C or SIGTERM, end with a savepoint in the directory or URL PLACE.",
+    help="On Ctrl-C or SIGTERM, stop with a savepoint in the directory or URL PLACE.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Progress and closing line on stderr as JSON objects.")
+@click.option("--json", "as_json", is_flag=True, help="Write progress and closing line to stderr as JSON objects.")
 def run(
     request: Request, no_progress: bool, quiet: bool, take: int | None, savepoint: str | None, as_json: bool
 ) -> None:
     """Run the pipeline in TARGET: a file, FILE:NAME or package.module:NAME.
 
-    NAME is that of a Pipeline, or of a function that returns one and may take one argument, the list of
-    SCRIPT ARGUMENTS. Without it, it is 'flow'. It may be that of a stream, too: then only what the stream is made
-    of runs, and its records are printed, with --take the first few of them. Options that sluiceway does not know
-    and that come after TARGET belong to the script, and so does everything after '--'; the script also finds them
-    in sys.argv.
+    NAME is a Pipeline, or a function that returns one and takes no argument or the list of SCRIPT ARGUMENTS.
+    Default: flow. NAME can also be a stream: then only the steps before it run, and its records are printed, with
+    --take the first N. Options after TARGET that sluiceway does not know belong to the script, as does everything
+    after '--'; the script finds them in sys.argv as well.
 
-    What the pipeline prints goes to standard output, everything else to standard error. Ctrl-C cancels the job,
-    a second one ends it at once; SIGTERM cancels it too. With --savepoint the job stands still behind a savepoint
-    and ends, and the directory of that is told on standard error; if there turns out to be none, it is cancelled.
-    With --checkpoints DIR --resume the same command starts the job for the first time and resumes it later.
+    Output of the pipeline goes to stdout, everything else to stderr. Ctrl-C or SIGTERM cancels the job, a second
+    Ctrl-C ends it at once. With --savepoint the job takes a savepoint instead and ends, and the directory of the
+    savepoint is printed on stderr; if the savepoint fails, the job is cancelled. With --checkpoints DIR --resume
+    the same command starts the job for the first time and resumes it later.
     """
     settings = request.resolved.settings
     with _workers_ahead(settings):

@@ -37,7 +37,7 @@ class _Savepoints(Group):
 @click.group(cls=_Savepoints, subcommand_metavar="JOB | COMMAND [ARGS]...")
 @refused_option("--dispose", "-d", hint="to delete a savepoint: sluiceway savepoint delete PATH")
 def savepoint() -> None:
-    """Take savepoints of jobs, look into them, delete them. With JOB it is the same as the command create."""
+    """Take, inspect and delete savepoints. With JOB this is the command create."""
 
 
 savepoint.add_command(list_checkpoints, "list")
@@ -49,10 +49,10 @@ savepoint.add_command(show_checkpoint, "inspect")
 @click.argument("job")
 @click.argument("place", required=False)
 def create(job: str, place: str | None) -> None:
-    """Take a savepoint of JOB, the id or name of a job of the running cluster, which goes on.
+    """Take a savepoint of JOB, the id or name of a job of the running cluster. The job keeps running.
 
-    The savepoint gets a directory of its own in PLACE, a directory or URL; without PLACE, where the checkpoints of
-    the job are. Its name is printed when it is complete.
+    The savepoint gets a directory of its own in PLACE, a directory or URL. Default: the directory of the job's
+    checkpoints. The directory is printed when the savepoint is complete.
     """
     from sluiceway.runtime.cluster.client import ClusterClient
     from sluiceway.runtime.jobmanager.savepoint_requests import savepoint_place
@@ -64,13 +64,17 @@ def create(job: str, place: str | None) -> None:
 
 @pipeline_command("diff", "Show what a pipeline would make of the state in a savepoint.")
 @click.option(
-    "--open", "open_functions", is_flag=True, help="Call open() of functions, to learn which state they have."
+    "--open",
+    "open_functions",
+    is_flag=True,
+    help="Call open() of the functions to find the state that they register there.",
 )
-@click.option("--json", "as_json", is_flag=True, help="As a JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def diff(request: Request, open_functions: bool, as_json: bool) -> None:
-    """Show which steps of the pipeline in TARGET go on with state of the savepoint in --from, and which do not.
+    """Show which steps of the pipeline in TARGET restore state of the savepoint in --from.
 
-    A checkpoint will do, too. Nothing runs. If the job would be refused, this says why and ends with exit code 2.
+    Checkpoints work as well. Nothing runs. If the job would be refused, the reason is shown and the exit code is
+    2.
     """
     place = request.resolved.settings.from_checkpoint
     if place is None:

@@ -20,25 +20,28 @@ if TYPE_CHECKING:
 
 __all__ = ["state"]
 
-_uid = click.option("--uid", "--operator", "uid", metavar="UID", help="Only of the step with this uid.")
-_name = click.option("--state", "name", metavar="NAME", help="Only the state of this name.")
+_uid = click.option("--uid", "--operator", "uid", metavar="UID", help="Uid of the step; default: all steps.")
+_name = click.option("--state", "name", metavar="NAME", help="Name of the state; default: all states.")
 
 
 @click.group(cls=Group)
 def state() -> None:
-    """Look into the state in checkpoints and savepoints."""
+    """Read the state in checkpoints and savepoints."""
 
 
 @state.command("show")
 @click.argument("path")
 @_uid
 @_name
-@click.option("--limit", type=click.IntRange(0), default=100, help="At most so many rows; 0: all. Default: 100.")
-@click.option("--json", "as_json", is_flag=True, help="A JSON object a line.")
+@click.option(
+    "--limit", type=click.IntRange(0), default=100, help="Largest number of rows; 0 shows all. Default: 100."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def show_state(path: str, uid: str | None, name: str | None, limit: int, as_json: bool) -> None:
-    """Show the state in the checkpoint in the directory or URL PATH. Nothing is unpickled that could run code.
+    """Show the state in the checkpoint in the directory or URL PATH.
 
-    PATH may be the directory of a run in micro-batches, too, of which the keyed state is shown.
+    Nothing is unpickled that could run code. PATH can also be the directory of a run in micro-batches on Spark,
+    whose keyed state is shown.
     """
     from dataclasses import asdict
 
@@ -69,18 +72,18 @@ def show_state(path: str, uid: str | None, name: str | None, limit: int, as_json
         click.echo(f"There is more than these {limit} rows: --limit 0 shows all.", err=True)
 
 
-@state.command("get", short_help="Show what one key has in a state, in a checkpoint or of a running job.")
+@state.command("get", short_help="Show the state of one key, in a checkpoint or in a running job.")
 @click.argument("source", metavar="JOB|PATH")
-@click.option("--uid", "--operator", "uid", metavar="UID", required=True, help="The step with this uid.")
-@click.option("--state", "name", metavar="NAME", required=True, help="The state of this name.")
+@click.option("--uid", "--operator", "uid", metavar="UID", required=True, help="Uid of the step.")
+@click.option("--state", "name", metavar="NAME", required=True, help="Name of the state.")
 @click.option(
-    "--key", metavar="KEY", required=True, help="The key, as JSON or as text: 7, ann, '\"7\"', '[\"a\", 1]'."
+    "--key", metavar="KEY", required=True, help="Key, as JSON or as text: 7, ann, '\"7\"', '[\"a\", 1]'."
 )
-@click.option("--map-key", metavar="KEY", help="Of a map, this entry alone; given like the key.")
-@click.option("--namespace", metavar="JSON", help="A window or other namespace, as JSON; all where nobody says.")
-@click.option("--live", is_flag=True, help="Ask the running task, not the last checkpoint.")
-@click.option("--timeout", metavar="TIME", help="With --live: how long the task may take to answer. Default: 10s.")
-@click.option("--json", "as_json", is_flag=True, help="A JSON object for each namespace.")
+@click.option("--map-key", metavar="KEY", help="Key of one entry of a map state, given like the key.")
+@click.option("--namespace", metavar="JSON", help="Window or other namespace, as JSON; default: all namespaces.")
+@click.option("--live", is_flag=True, help="Read from the running task instead of the last checkpoint.")
+@click.option("--timeout", metavar="TIME", help="With --live: longest time to wait for the answer. Default: 10s.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per namespace.")
 def get_state(
     source: str,
     uid: str,
@@ -92,12 +95,11 @@ def get_state(
     timeout: str | None,
     as_json: bool,
 ) -> None:
-    """Show what a key has in a state.
+    """Show the state of one key.
 
     JOB is the id or name of a job of the cluster: its last completed checkpoint is read, or with --live the task
     that has the key. PATH is the directory or URL of a checkpoint or savepoint. Nothing is unpickled that could
-    run code. Of reducing and aggregating state the value or accumulator is shown, of windows what they hold by
-    namespace.
+    run code. Reducing and aggregating state is shown as its value or accumulator, window state by namespace.
     """
     from sluiceway.savepoint.lookup import find_last_state, find_live_state, find_state, is_place
 
@@ -161,17 +163,19 @@ def _shown(value: object) -> object:
 @click.argument("path")
 @_uid
 @_name
-@click.option("--to", "to", metavar="FILE", required=True, help="Where to: see above.")
-@click.option("--format", "format_", metavar="FORMAT", help="Of the files in a directory; default: parquet.")
-@click.option("--nested", is_flag=True, help="One row per key: lists and maps as one value each.")
-@click.option("--allow-pickle", is_flag=True, help="Unpickle values of classes too, which can run any code.")
+@click.option("--to", "to", metavar="FILE", required=True, help="File or directory to write, as described above.")
+@click.option(
+    "--format", "format_", metavar="FORMAT", help="Format of the files in a directory. Default: parquet."
+)
+@click.option("--nested", is_flag=True, help="Write one row per key, with a list or a map as one value.")
+@click.option("--allow-pickle", is_flag=True, help="Unpickle values of classes, which can run any code.")
 def export(
     path: str, uid: str | None, name: str | None, to: str, format_: str | None, nested: bool, allow_pickle: bool
 ) -> None:
-    """Write state in the checkpoint or savepoint PATH into files that other programs read.
+    """Write state in the checkpoint or savepoint PATH to files for other programs.
 
-    --to names a file that ends in .parquet, .csv, .jsonl or .arrow, for one state; or a directory, ending in /,
-    that gets a file for each state, called UID.STATE.FORMAT. Timers are the state "timers".
+    --to is a file for one state, ending in .parquet, .csv, .jsonl or .arrow; or a directory, ending in /, that
+    gets one file per state, called UID.STATE.FORMAT. Timers are the state "timers".
     """
     from sluiceway.savepoint.reader import SavedState
 

@@ -203,18 +203,22 @@ def _painted(text: str, paint: str, width: int, colour: bool) -> str:
     return "".join(f"\x1b[{c}m{p}\x1b[0m" if c else p for c, p in zip(colours, parts, strict=True)) + blank
 
 
-@click.command(short_help="Show how the operators of the running cluster go.")
+@click.command(short_help="Show live metrics of the operators in the running cluster.")
 @click.argument("job", required=False)
-@click.option("--once", is_flag=True, help="Print one table, of the time since the start, and end.")
-@click.option("--json", "as_json", is_flag=True, help="The same as a JSON object.")
+@click.option("--once", is_flag=True, help="Print one table for the time since the start and exit.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @click.option(
-    "--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds between two views."
+    "--interval",
+    type=click.FloatRange(min=0.1),
+    default=1.0,
+    show_default=True,
+    help="Seconds between two updates.",
 )
 def top(job: str | None, once: bool, as_json: bool, interval: float) -> None:
-    """Show how the operators of the cluster's jobs go, of JOB or of all that run. Ctrl-C ends it, not the jobs.
+    """Show live metrics of the operators of JOB or of all running jobs. Ctrl-C ends the view, not the jobs.
 
-    The busiest subtask counts for 'busy', the one that waited most for 'blocked' (back-pressured). Under
-    'subtasks' each has a character: tenths of the time in which it was busy, or '#' if it was rather blocked.
+    'busy' is the share of the busiest subtask, 'blocked' that of the most back-pressured one. Under 'subtasks'
+    each subtask has one character: its busy time in tenths, or '#' if it was mostly back-pressured.
     """
     from sluiceway.runtime.cluster.client import ClusterClient
 

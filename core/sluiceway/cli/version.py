@@ -8,7 +8,7 @@ __all__ = ["version"]
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="As a JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def version(as_json: bool) -> None:
     """Show the version of Sluiceway, Python and the system."""
     import json
