@@ -132,7 +132,7 @@ WAYS: dict[str, list[tuple[str, str]]] = {
         ("cli/app.py:app", "parses `sluiceway cluster cancel JOB`"),
         ("runtime/cluster/client.py:ClusterClient.cancel", "sends the message and waits for the answer"),
         ("runtime/cluster/connection.py:Connection.send", "frames it, on a connection that proved the secret"),
-        ("runtime/cluster/dispatcher.py:Dispatcher.serve", "calls the handler of the message"),
+        ("runtime/cluster/dispatcher.py:Dispatcher._cancel", "is the handler of the message `CancelJob`"),
         ("runtime/cluster/job_runner.py:JobRun.cancel", "passes it to the job's master"),
         ("runtime/jobmanager/job_master.py:JobMaster.cancel", "cancels every execution that has not ended"),
         ("runtime/taskmanager/task_manager.py:TaskManager.cancel", "is the handler of the message `CancelTask`"),

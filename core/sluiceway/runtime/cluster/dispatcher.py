@@ -42,6 +42,7 @@ from sluiceway.runtime.messages.clients import (
     SubmitProgram,
     TakeSavepoint,
 )
+from sluiceway.runtime.messages.handlers import Handlers, handles
 from sluiceway.runtime.messages.job_infos import CheckpointInfo, JobInfo, SubtaskInfo
 from sluiceway.runtime.messages.pickling import dump, load
 from sluiceway.runtime.messages.workers import FoundState
@@ -100,7 +101,7 @@ class _Ended:
     directory: str
 
 
-class Dispatcher:
+class Dispatcher(Handlers):
     """Takes jobs from clients, gives each to the job manager, and remembers how they ended.
 
     With a job store, it first goes on with what the job manager before it has left.
@@ -354,55 +355,84 @@ class Dispatcher:
         if client.peer == "standby":
             self._standbys.take(client, message)
             return
-        match message:
-            case SubmitProgram():
-                try:
-                    client.send(Done(message.request, self._submit(message)))
-                except Exception as error:
-                    told = str(error) if isinstance(error, SluicewayError) else f"{type(error).__name__}: {error}"
-                    client.send(Refused(message.request, told))
-            case CancelJob() | StopJob() | TakeSavepoint():
-                run = self._manager.jobs.get(message.job)
-                if (
-                    run is None
-                    and isinstance(message, CancelJob)
-                    and self._records.give_up(message.job, self._clock.now_ms())
-                ):
-                    client.send(Done(message.request, message.job))
-                elif message.again and (answer := self._done_before(message)):
-                    client.send(answer)
-                elif how := self._records.status(message.job):
-                    client.send(Refused(message.request, f"job {message.job!r} is {how} already"))
-                elif run is None:
-                    client.send(Refused(message.request, f"there is no job {message.job!r}"))
-                elif run.status.ended:
-                    client.send(Refused(message.request, f"job {message.job!r} is {run.status.value} already"))
-                elif isinstance(message, TakeSavepoint):
-                    self._savepoint(client, message, run)
-                else:
-                    self._end_job(client, message, run)
-            case AskCheckpoints():
-                run = self._manager.jobs.get(message.job)
-                if run is not None:
-                    client.send(Checkpoints(message.request, _checkpoints(run), _directory(run)))
-                elif message.job in self._ended:
-                    ended = self._ended[message.job]
-                    client.send(Checkpoints(message.request, ended.checkpoints, ended.directory))
-                else:
-                    client.send(Refused(message.request, f"there is no job {message.job!r}"))
-            case AskState():
-                self._read_state(client, message)
-            case AskStatus():
-                client.send(self._status(message))
-            case ShutDown(keep=True) if self._config.job_store:
-                client.send(Done(message.request))
-                client.close()
-                self._leave()
-            case ShutDown():
-                self._stopping = (client, message.request)
-                self._stop()
-            case _:
-                client.close()
+        if not self.dispatch(message, client):
+            client.close()
+
+    @handles(SubmitProgram)
+    def _submitted(self, message: SubmitProgram, client: Connection) -> None:
+        try:
+            client.send(Done(message.request, self._submit(message)))
+        except Exception as error:
+            told = str(error) if isinstance(error, SluicewayError) else f"{type(error).__name__}: {error}"
+            client.send(Refused(message.request, told))
+
+    @handles(CancelJob)
+    def _cancel(self, message: CancelJob, client: Connection) -> None:
+        if message.job not in self._manager.jobs and self._records.give_up(message.job, self._clock.now_ms()):
+            client.send(Done(message.request, message.job))
+        elif (run := self._running(message, client)) is not None and self._wants(message, client, "cancel"):
+            run.cancel()
+            client.send(Done(message.request, message.job))
+
+    @handles(StopJob)
+    def _stop_sources(self, message: StopJob, client: Connection) -> None:
+        if (run := self._running(message, client)) is not None and self._wants(message, client, "stop"):
+            run.stop()
+            client.send(Done(message.request, message.job))
+
+    @handles(TakeSavepoint)
+    def _take_savepoint(self, message: TakeSavepoint, client: Connection) -> None:
+        if (run := self._running(message, client)) is not None:
+            self._savepoint(client, message, run)
+
+    def _running(self, message: CancelJob | StopJob | TakeSavepoint, client: Connection) -> JobRun | None:
+        """Return the job that a request is about; None: it does not run, and the client was told."""
+        run, request, job = self._manager.jobs.get(message.job), message.request, message.job
+        if message.again and (answer := self._done_before(message)):
+            client.send(answer)
+        elif how := self._records.status(job):
+            client.send(Refused(request, f"job {job!r} is {how} already"))
+        elif run is None:
+            client.send(Refused(request, f"there is no job {job!r}"))
+        elif run.status.ended:
+            client.send(Refused(request, f"job {job!r} is {run.status.value} already"))
+        else:
+            return run
+        return None
+
+    def _wants(self, message: CancelJob | StopJob, client: Connection, wanted: str) -> bool:
+        """Write into the job store how a job is to end; False: it cannot be, and the client was told."""
+        try:
+            self._records.wants(message.job, wanted)
+        except OSError as error:
+            client.send(Refused(message.request, f"that cannot be written into the job store: {error}"))
+            return False
+        return True
+
+    @handles(AskCheckpoints)
+    def _tell_checkpoints(self, message: AskCheckpoints, client: Connection) -> None:
+        run = self._manager.jobs.get(message.job)
+        if run is not None:
+            client.send(Checkpoints(message.request, _checkpoints(run), _directory(run)))
+        elif message.job in self._ended:
+            ended = self._ended[message.job]
+            client.send(Checkpoints(message.request, ended.checkpoints, ended.directory))
+        else:
+            client.send(Refused(message.request, f"there is no job {message.job!r}"))
+
+    @handles(AskStatus)
+    def _tell_status(self, message: AskStatus, client: Connection) -> None:
+        client.send(self._status(message))
+
+    @handles(ShutDown)
+    def _shut_down(self, message: ShutDown, client: Connection) -> None:
+        if message.keep and self._config.job_store:
+            client.send(Done(message.request))
+            client.close()
+            self._leave()
+        else:
+            self._stopping = (client, message.request)
+            self._stop()
 
     def _done_before(self, message: CancelJob | StopJob | TakeSavepoint) -> Message | None:
         """Return the answer to a request that the job manager before carried out and did not answer."""
@@ -412,19 +442,6 @@ class Dispatcher:
             return SavepointTaken(message.request, location) if location else None
         wanted = JobStatus.CANCELED if isinstance(message, CancelJob) else JobStatus.FINISHED
         return Done(message.request, message.job) if ended == wanted.value else None
-
-    def _end_job(self, client: Connection, message: CancelJob | StopJob, run: JobRun) -> None:
-        wanted = "cancel" if isinstance(message, CancelJob) else "stop"
-        try:
-            self._records.wants(message.job, wanted)
-        except OSError as error:
-            client.send(Refused(message.request, f"that cannot be written into the job store: {error}"))
-            return
-        if wanted == "cancel":
-            run.cancel()
-        else:
-            run.stop()
-        client.send(Done(message.request, message.job))
 
     def _savepoint(self, client: Connection, message: TakeSavepoint, run: JobRun) -> None:
         def done(location: str, problem: BaseException | None) -> None:
@@ -445,7 +462,8 @@ class Dispatcher:
         else:
             run.savepoint(place, message.stop, done)
 
-    def _read_state(self, client: Connection, message: AskState) -> None:
+    @handles(AskState)
+    def _read_state(self, message: AskState, client: Connection) -> None:
         def done(found: FoundState | None, problem: str) -> None:
             client.send(Refused(message.request, problem) if found is None else StateFound(message.request, found))
 

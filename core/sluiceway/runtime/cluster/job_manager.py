@@ -23,16 +23,9 @@ from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, WorkerHandle
 from sluiceway.runtime.jobmanager.recovery import Recovered, find_last_savepoint, recover
 from sluiceway.runtime.jobmanager.restore import check_place, restore_from
 from sluiceway.runtime.logging.engine_log import WARNING, log
-from sluiceway.runtime.messages.base import Message
-from sluiceway.runtime.messages.tasks import (
-    AcknowledgeCheckpoint,
-    DeclineCheckpoint,
-    Drained,
-    ReportTask,
-    ReportWatermark,
-    RequestSplit,
-)
-from sluiceway.runtime.messages.workers import Logged, Register, ReportMetrics, Results, StateRead, StopWorker
+from sluiceway.runtime.messages.base import JobMessage, Message
+from sluiceway.runtime.messages.handlers import Handlers, handles
+from sluiceway.runtime.messages.workers import Logged, Register, StopWorker
 from sluiceway.runtime.task.snapshot import JobSnapshot
 from sluiceway.runtime.taskmanager.local_recovery import with_local_copies
 from sluiceway.scheduler import slots_required
@@ -40,17 +33,6 @@ from sluiceway.transport.accept_loop import AcceptLoop
 
 __all__ = ["JobManager", "WorkerLogging"]
 
-_OF_JOBS: Final = (
-    ReportTask,
-    RequestSplit,
-    ReportMetrics,
-    ReportWatermark,
-    AcknowledgeCheckpoint,
-    DeclineCheckpoint,
-    Drained,
-    Results,
-    StateRead,
-)
 _STOP_S: Final = 5.0
 _BEAT_S: Final = 1.0
 _MOST_FAILED_STARTS: Final = 3
@@ -81,7 +63,7 @@ class WorkerLogging:
     told: bool = False
 
 
-class JobManager:
+class JobManager(Handlers):
     """Runs jobs on workers that it starts. All in one thread, except where a method says otherwise.
 
     Attributes:
@@ -437,24 +419,28 @@ class JobManager:
                 self._on_client(connection, message)
             return
         self.resources.heard_from(connection)
-        if isinstance(message, Logged):
-            # Not in here: a terminal that is gone ends the job, and not the connection.
-            self.loop.soon(lambda: show_lines(message.lines, self._logs.style))
-            return
-        if isinstance(message, Register):
-            if message.slots != self._slots_per_worker and message.epoch == self.epoch:
-                raise BrokenProtocolError(f"worker {message.worker!r:.80} offers {message.slots} slots")
-            if message.epoch == self.epoch:
-                self.resources.register(connection, message)
-            elif message.line and message.epoch < self.epoch and self._could_start(message):
-                self.resources.adopt(connection, message)
-            else:
-                connection.send(StopWorker(self.epoch))  # it was started for a job manager that is none any more
-                connection.close()
-        elif isinstance(message, _OF_JOBS):
-            run = self.jobs.get(message.job)
-            if run is not None:
+        if isinstance(message, JobMessage):
+            if (run := self.jobs.get(message.job)) is not None:
                 run.take(message)
+        else:
+            self.dispatch(message, connection)
+
+    @handles(Logged)
+    def _logged(self, message: Logged, connection: Connection) -> None:
+        # Not in here: a terminal that is gone ends the job, and not the connection.
+        self.loop.soon(lambda: show_lines(message.lines, self._logs.style))
+
+    @handles(Register)
+    def _register(self, message: Register, connection: Connection) -> None:
+        if message.slots != self._slots_per_worker and message.epoch == self.epoch:
+            raise BrokenProtocolError(f"worker {message.worker!r:.80} offers {message.slots} slots")
+        if message.epoch == self.epoch:
+            self.resources.register(connection, message)
+        elif message.line and message.epoch < self.epoch and self._could_start(message):
+            self.resources.adopt(connection, message)
+        else:
+            connection.send(StopWorker(self.epoch))  # it was started for a job manager that is none any more
+            connection.close()
 
     def _could_start(self, message: Register) -> bool:
         """Whether a worker is as those are that this job manager starts."""

@@ -17,6 +17,7 @@ from sluiceway.runtime.logging.engine_log import WARNING, log
 from sluiceway.runtime.loop.poller import SelectorPoller
 from sluiceway.runtime.loop.tasklet import TaskletLoop
 from sluiceway.runtime.messages.base import Message
+from sluiceway.runtime.messages.handlers import Handlers, handles
 from sluiceway.runtime.messages.workers import Heartbeat, Leads, RegisterStandby, StopStandby
 
 __all__ = ["wait_until_elected"]
@@ -65,7 +66,7 @@ def wait_until_elected(config: ClusterConfig, election: LeaderElection) -> bool:
     return False
 
 
-class _Watch:
+class _Watch(Handlers):
     """Minds one leader, until its connection is closed or the cluster is stopped.
 
     Attributes:
@@ -110,10 +111,15 @@ class _Watch:
         self._poller.close()
 
     def _message(self, connection: Connection, message: Message) -> None:
-        if isinstance(message, StopStandby):
-            self.stopped = True
-        elif isinstance(message, Leads):
-            self._heard = self._clock.monotonic()
+        self.dispatch(message)
+
+    @handles(StopStandby)
+    def _stop(self, message: StopStandby) -> None:
+        self.stopped = True
+
+    @handles(Leads)
+    def _leads(self, message: Leads) -> None:
+        self._heard = self._clock.monotonic()
 
     def _closed(self, connection: Connection, why: ConnectionLostError | None) -> None:
         self._lost = True

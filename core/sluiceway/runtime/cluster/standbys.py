@@ -18,6 +18,7 @@ from sluiceway.runtime.cluster.connection import Connection
 from sluiceway.runtime.logging.engine_log import INFO, WARNING, log
 from sluiceway.runtime.loop.tasklet import TaskletLoop
 from sluiceway.runtime.messages.base import Message
+from sluiceway.runtime.messages.handlers import Handlers, handles
 from sluiceway.runtime.messages.job_infos import StandbyInfo
 from sluiceway.runtime.messages.workers import Heartbeat, Leads, RegisterStandby, StopStandby
 
@@ -53,7 +54,7 @@ class _Standby:
     heard: float
 
 
-class Standbys:
+class Standbys(Handlers):
     """Keeps as many standbys as the cluster is to have. All calls in the job manager's loop.
 
     Args:
@@ -98,22 +99,34 @@ class Standbys:
 
     def take(self, connection: Connection, message: Message) -> None:
         """Take a message of a standby."""
-        match message:
-            case RegisterStandby() if not self._stopping and connection not in self._here:
-                try:
-                    process = os.pidfd_open(message.pid)
-                except OSError:  # it has ended by now
-                    connection.close()
-                    return
-                self._here[connection] = _Standby(message.pid, process, self._clock.monotonic())
-                self._failed, self.problem = 0, ""
-                connection.send(Leads(self._epoch))
-                log(INFO, "jobs", f"process {message.pid} stands by")
-            case Heartbeat() if connection in self._here:
-                self._here[connection].heard = self._clock.monotonic()
-            case _:
-                connection.send(StopStandby())
-                connection.close()
+        if not self.dispatch(message, connection):
+            self._part(connection)
+
+    @handles(RegisterStandby)
+    def _register(self, message: RegisterStandby, connection: Connection) -> None:
+        if self._stopping or connection in self._here:
+            self._part(connection)
+            return
+        try:
+            process = os.pidfd_open(message.pid)
+        except OSError:  # it has ended by now
+            connection.close()
+            return
+        self._here[connection] = _Standby(message.pid, process, self._clock.monotonic())
+        self._failed, self.problem = 0, ""
+        connection.send(Leads(self._epoch))
+        log(INFO, "jobs", f"process {message.pid} stands by")
+
+    @handles(Heartbeat)
+    def _beats(self, message: Heartbeat, connection: Connection) -> None:
+        if connection in self._here:
+            self._here[connection].heard = self._clock.monotonic()
+        else:
+            self._part(connection)
+
+    def _part(self, connection: Connection) -> None:
+        connection.send(StopStandby())
+        connection.close()
 
     def closed(self, connection: Connection) -> None:
         """The connection to a standby is gone, and the standby with it."""

@@ -8,12 +8,16 @@ from pickle import UnpicklingError
 import pytest
 
 from sluiceway.errors import SerializationError
-from sluiceway.runtime.cluster import worker_process
+from sluiceway.runtime.cluster import standby_supervisor, worker_process
+from sluiceway.runtime.cluster.dispatcher import Dispatcher
+from sluiceway.runtime.cluster.job_manager import JobManager
 from sluiceway.runtime.cluster.job_runner import JobRun
+from sluiceway.runtime.cluster.standbys import Standbys
 from sluiceway.runtime.jobmanager.job_master import JobMaster
+from sluiceway.runtime.messages.base import Answer
 from sluiceway.runtime.messages.handlers import Handlers, handles
 from sluiceway.runtime.messages.payload import Cause, Payload
-from sluiceway.runtime.messages.protocol import decode, encode
+from sluiceway.runtime.messages.protocol import MESSAGES, decode, encode
 from sluiceway.runtime.messages.tasks import AssignSplits, CancelTask, DeclineCheckpoint, StopSource
 from sluiceway.runtime.taskmanager.task_manager import TaskManager
 
@@ -66,6 +70,22 @@ def test_nobody_on_the_way_takes_what_is_meant_for_another() -> None:
             for kind in receiver.handlers:
                 takers[kind].append(receiver.__name__)
         assert [names for names in takers.values() if len(names) > 1] == []
+
+
+def test_every_message_has_a_handler() -> None:
+    receivers = (
+        Dispatcher,
+        JobManager,
+        JobMaster,
+        JobRun,
+        Standbys,
+        TaskManager,
+        standby_supervisor._Watch,
+        worker_process.WorkerProcess,
+        worker_process._JobHere,
+    )
+    handled = {kind for receiver in receivers for kind in receiver.handlers}
+    assert {kind for kind in MESSAGES if not issubclass(kind, Answer)} == handled
 
 
 def test_an_object_goes_by_reference_inside_a_process_and_pickled_to_another() -> None:
