@@ -7,10 +7,14 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import TypeAlias
 
 from sluiceway.util.name_hints import Hinting
 
 __all__ = ["Counter", "Histogram", "JobMetrics", "MetricGroup", "MetricsReporter", "SubtaskMetrics"]
+
+Number: TypeAlias = int | float
+"""An integer stays one where figures are sent to another process."""
 
 
 class Counter:
@@ -135,8 +139,8 @@ class SubtaskMetrics:
     watermark: int | None = None
     output_watermark: int | None = None
     watermark_lag_ms: int | None = None
-    user: Mapping[str, float] = field(default_factory=dict)
-    operators: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    user: Mapping[str, Number] = field(default_factory=dict)
+    operators: Mapping[str, Mapping[str, Number]] = field(default_factory=dict)
     vertex_id: int = 0
     attempt: int = 0
     bytes_in: int = 0

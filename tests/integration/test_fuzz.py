@@ -12,7 +12,7 @@ import os
 import pickle
 import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import is_dataclass
 from random import Random
 from types import NoneType, UnionType
@@ -189,7 +189,9 @@ def value_of(chance: Random, kind: Any) -> Any:
         return value_of(chance, chance.choice(arguments))
     if origin is list:
         return [value_of(chance, arguments[0]) for _ in range(chance.randrange(4))]
-    if origin is dict:
+    if origin is tuple:
+        return tuple(value_of(chance, arguments[0]) for _ in range(chance.randrange(4)))
+    if origin in (dict, Mapping):
         return {value_of(chance, arguments[0]): value_of(chance, arguments[1]) for _ in range(chance.randrange(4))}
     if origin is not None and issubclass(origin, payloads.Payload):
         return payloads.Payload.received(chance.randbytes(20))

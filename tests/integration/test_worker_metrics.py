@@ -14,8 +14,9 @@ from sluiceway.clock import VirtualClock
 from sluiceway.config.settings import Settings
 from sluiceway.errors import ConfigurationError
 from sluiceway.metrics import SubtaskMetrics
-from sluiceway.runtime.jobmanager.job_metrics import JobFigures, TaskFigures
+from sluiceway.runtime.jobmanager.job_metrics import JobFigures
 from sluiceway.runtime.loop.tasklet import Progress
+from sluiceway.runtime.messages.figures import TaskFigures
 from sluiceway.runtime.task.task import Task
 
 

@@ -67,7 +67,7 @@ from sluiceway.runtime.messages.clients import (
     TakeSavepoint,
 )
 from sluiceway.runtime.messages.job_infos import CheckpointInfo
-from sluiceway.runtime.messages.pickling import check_shippable, dump, load
+from sluiceway.runtime.messages.pickling import check_shippable, dump
 from sluiceway.runtime.messages.workers import FoundState
 from sluiceway.util.private_files import make_private_directory, private_opener
 
@@ -403,9 +403,7 @@ class ClusterClient:
 
     def figures(self) -> dict[str, JobMetrics]:
         """The metrics of all jobs that the cluster knows, by their ids."""
-        told = self.status(figures=True).figures
-        figures: dict[str, JobMetrics] = load(told) if told else {}
-        return figures
+        return self.status(figures=True).figures
 
     def submit(self, name: str, graph: JobGraph, settings: Settings) -> str:
         """Hand in a job; returns its id.

@@ -44,7 +44,7 @@ from sluiceway.runtime.messages.clients import (
 )
 from sluiceway.runtime.messages.handlers import Handlers, handles
 from sluiceway.runtime.messages.job_infos import CheckpointInfo, JobInfo, SubtaskInfo
-from sluiceway.runtime.messages.pickling import dump, load
+from sluiceway.runtime.messages.pickling import load
 from sluiceway.runtime.messages.workers import FoundState
 from sluiceway.scheduler import slots_required
 
@@ -493,7 +493,7 @@ class Dispatcher(Handlers):
             transport=self._config.transport,
             jobs=self._records.told({job: self._info(job, run) for job, run in self._manager.jobs.items()}),
             workers=resources.infos(),
-            figures=dump(figures) if figures else b"",
+            figures=figures,
             job_store=self._config.job_store,
             recovered=self._records.went_on,
             problems=[*self._records.problems, *([self._standbys.problem] if self._standbys.problem else [])],

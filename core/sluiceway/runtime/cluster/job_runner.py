@@ -202,7 +202,7 @@ class JobRun(Handlers):
 
     @handles(ReportMetrics)
     def _measured(self, message: ReportMetrics) -> None:
-        self._figures.take(load(message.figures))
+        self._figures.take(message.figures)
 
     @handles(StateRead)
     def _state_read(self, message: StateRead) -> None:

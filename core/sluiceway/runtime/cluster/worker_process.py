@@ -25,9 +25,10 @@ from sluiceway.runtime.cluster.remote_logs import RemoteLogHandler
 from sluiceway.runtime.cluster.state_queries import read_state
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig
 from sluiceway.runtime.failures.explanation import add_note, contained
-from sluiceway.runtime.jobmanager.job_metrics import TaskFigures
+from sluiceway.runtime.jobmanager.job_metrics import figures_of, plain_figures
 from sluiceway.runtime.logging.engine_log import WARNING, log
 from sluiceway.runtime.messages.base import JobMessage, Message
+from sluiceway.runtime.messages.figures import TaskFigures
 from sluiceway.runtime.messages.handlers import Handlers, handles
 from sluiceway.runtime.messages.payload import Cause, Payload
 from sluiceway.runtime.messages.pickling import dump, dump_error, load, load_error
@@ -237,8 +238,8 @@ class WorkerProcess(Handlers):
         job = self._jobs.get(name)
         if job is None:
             return []
-        figures = [TaskFigures.of(task, self._config.name) for task in job.tasks.tasks]
-        self.send(ReportMetrics(name, job.epoch, dump(figures)))
+        figures = [plain_figures(figures_of(task, self._config.name)) for task in job.tasks.tasks]
+        self.send(ReportMetrics(name, job.epoch, figures))
         return figures
 
     # ---- the connection -------------------------------------------------------------------------------------

@@ -2,54 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from typing import Any
+
+import msgspec
 
 from sluiceway.clock import Clock
 from sluiceway.engine import JobStatus
 from sluiceway.graph import ExecutionGraph, ExecutionState
 from sluiceway.metrics import JobMetrics, MetricsReporter, SubtaskMetrics
 from sluiceway.runtime.loop.tasklet import TaskletLoop
+from sluiceway.runtime.messages.figures import TaskFigures
 from sluiceway.runtime.task.inputs import SourceInput
 from sluiceway.runtime.task.task import Task
 
-__all__ = ["JobFigures", "Reporting", "TaskFigures"]
+__all__ = ["JobFigures", "Reporting", "figures_of", "plain_figures"]
 
 
-@dataclass(frozen=True, slots=True)
-class TaskFigures:
-    """The figures of one task at one moment, as a worker knows them.
+def figures_of(task: Task, worker: str = "") -> TaskFigures:
+    """Return the figures of a task on a worker, as of now. From any thread."""
+    latency = {
+        name: {"p50": h.quantile(0.5) * 1000, "p99": h.quantile(0.99) * 1000}
+        for name, h in task.latencies().items()
+        if h.count
+    }
+    return TaskFigures(
+        attempt_id=task.deployment.attempt_id,
+        metrics=replace(task.metrics(ExecutionState.CREATED), worker=worker),
+        is_source=isinstance(task.input, SourceInput),
+        records_to_sinks=task.records_to_sinks(),
+        latency_ms=latency,
+    )
 
-    Attributes:
-        attempt_id: which one.
-        metrics: its figures; what they say of its state is not told, the job master knows that.
-        is_source: whether it reads a source.
-        records_to_sinks: how many records its sinks have been given.
-        latency_ms: by sink, quantiles of the latency.
-    """
 
-    attempt_id: str
-    metrics: SubtaskMetrics
-    is_source: bool
-    records_to_sinks: int
-    latency_ms: dict[str, dict[str, float]]
+def plain_figures(figures: TaskFigures) -> TaskFigures:
+    """Return figures whose values are plain numbers, to be sent: functions may have put anything into theirs."""
+    m = figures.metrics
+    metrics = replace(
+        m,
+        user=_numbers(m.user),
+        operators={name: _numbers(own) for name, own in m.operators.items()},
+        watermark=_whole(m.watermark),
+        output_watermark=_whole(m.output_watermark),
+        watermark_lag_ms=_whole(m.watermark_lag_ms),
+    )
+    return msgspec.structs.replace(figures, metrics=metrics)
 
-    @classmethod
-    def of(cls, task: Task, worker: str = "") -> TaskFigures:
-        """Those of a task on a worker, as of now. From any thread."""
-        latency = {
-            name: {"p50": h.quantile(0.5) * 1000, "p99": h.quantile(0.99) * 1000}
-            for name, h in task.latencies().items()
-            if h.count
-        }
-        return cls(
-            attempt_id=task.deployment.attempt_id,
-            metrics=replace(task.metrics(ExecutionState.CREATED), worker=worker),
-            is_source=isinstance(task.input, SourceInput),
-            records_to_sinks=task.records_to_sinks(),
-            latency_ms=latency,
-        )
+
+def _numbers(figures: Mapping[str, Any]) -> dict[str, float]:
+    numbers = {}
+    for name, value in figures.items():
+        if type(value) is float or (type(value) is int and abs(value) < 1 << 63):
+            numbers[str(name)] = value
+        else:
+            with suppress(Exception):  # what is no number is left out
+                numbers[str(name)] = float(value)
+    return numbers
+
+
+def _whole(mark: Any) -> int | None:
+    return None if mark is None else int(mark)
 
 
 class JobFigures:

@@ -22,7 +22,7 @@ from sluiceway.operators import own_copy
 from sluiceway.partitioner import Distribution
 from sluiceway.runtime.jobmanager.checkpoint_store import SavepointCheckpointStore, checkpoint_store_of
 from sluiceway.runtime.jobmanager.job_master import JobMaster
-from sluiceway.runtime.jobmanager.job_metrics import JobFigures, Reporting, TaskFigures
+from sluiceway.runtime.jobmanager.job_metrics import JobFigures, Reporting, figures_of
 from sluiceway.runtime.jobmanager.restore import check_place, restore_from
 from sluiceway.runtime.jobmanager.savepoint_requests import SavepointRequests, savepoint_place
 from sluiceway.runtime.logging.engine_log import job_logging
@@ -227,7 +227,7 @@ class LocalJob(Job):
         executions = None if self._master is None else self._master.executions
         restarts = 0 if self._master is None else self._master.restarts
         with self._figures_lock:
-            self._figures.take(TaskFigures.of(task) for task in self.tasks)
+            self._figures.take(figures_of(task) for task in self.tasks)
             return self._figures.metrics(self._graph.job_name, self.status.value, elapsed, executions, restarts)
 
     # ---- its beginning and its end, for whoever runs the loop in another way --------------------------------
@@ -359,7 +359,7 @@ class LocalJob(Job):
 
     def _task_dropped(self, task: Task) -> None:
         with self._figures_lock:
-            self._figures.take([TaskFigures.of(task)])
+            self._figures.take([figures_of(task)])
 
     def _check_new(self) -> None:
         if self._master is not None:

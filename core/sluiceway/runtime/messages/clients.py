@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from sluiceway.metrics import JobMetrics
 from sluiceway.runtime.messages.base import Answer, Request
 from sluiceway.runtime.messages.job_infos import CheckpointInfo, JobInfo, StandbyInfo, WorkerInfo
 from sluiceway.runtime.messages.workers import FoundState
@@ -114,7 +115,7 @@ class AskStatus(Request, frozen=True):
 class Status(Answer, frozen=True):
     """Job manager to client: how things are.
 
-    ``epoch`` goes up with each job manager. ``figures``, where they were asked for: by job, pickled metrics.
+    ``epoch`` goes up with each job manager. ``figures``, where they were asked for: by job, its metrics.
     ``job_store`` is where jobs are written down, ``recovered`` are those that went on when this job manager was
     started, and ``problems`` tells what could not be read then. ``standbys`` are ready to lead, of as many as
     ``max_standbys``.
@@ -129,7 +130,7 @@ class Status(Answer, frozen=True):
     transport: str
     jobs: list[JobInfo]
     workers: list[WorkerInfo]
-    figures: bytes = b""
+    figures: dict[str, JobMetrics] = msgspec.field(default_factory=dict)
     job_store: str = ""
     recovered: list[str] = msgspec.field(default_factory=list)
     problems: list[str] = msgspec.field(default_factory=list)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from sluiceway.runtime.messages.base import JobMessage, Message, TaskMessage
+from sluiceway.runtime.messages.figures import TaskFigures
 
 __all__ = [
     "FoundState",
@@ -79,9 +80,9 @@ class Logged(Message, frozen=True):
 
 
 class ReportMetrics(JobMessage, frozen=True):
-    """Worker to job manager: figures of a job's tasks on that worker, pickled."""
+    """Worker to job manager: figures of a job's tasks on that worker."""
 
-    figures: bytes
+    figures: list[TaskFigures]
 
 
 class Results(JobMessage, frozen=True):
