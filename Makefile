@@ -14,7 +14,7 @@ ARGS ?=
 PYTEST := $(BIN)/python -m pytest --numprocesses auto
 ELSEWHERE := not slow and not soak and not kafka and not spark
 
-.PHONY: help demo demo-spark test test-docs test-all lint format bench bench-readme docs clean
+.PHONY: help demo demo-spark kafka test test-docs test-kafka test-all lint format bench bench-readme docs clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,11 +25,17 @@ demo: $(VENV)/.demo ## count the words of Python's own sources, streamed over TC
 demo-spark: $(VENV)/.spark ## install Apache Spark, and count words in one process, on workers and on Spark
 	$(BIN)/python examples/demo_files.py $(ARGS)
 
+kafka: $(VENV)/.kafka ## start a broker of Apache Kafka, with the topics of examples/kafka_orders.py, until Ctrl-C
+	@$(BIN)/python -m sluiceway.testing.kafka --topic orders:4 --topic order-totals:2 $(ARGS)
+
 test: $(VENV)/.dev ## run the tests of the code, on all cores, in minutes
 	$(PYTEST) --dist loadfile -m "$(ELSEWHERE) and not docs" $(ARGS)
 
 test-docs: $(VENV)/.dev ## run what the documents say, the demo, the wheel, the examples and the benchmarks' tests
 	$(PYTEST) --dist worksteal -m "$(ELSEWHERE) and docs" $(ARGS)
+
+test-kafka: $(VENV)/.dev ## run the tests against a broker of Apache Kafka, which needs Java and Maven
+	$(BIN)/python -m pytest -m "kafka and not slow and not soak" $(ARGS)
 
 test-all: $(VENV)/.dev ## run all tests; those whose broker or engine is not installed are skipped with the reason
 	$(PYTEST) --dist loadfile --hypothesis-profile explore $(ARGS)
@@ -75,6 +81,10 @@ $(VENV)/.demo: pyproject.toml | $(BIN)/python
 	$(PIP_INSTALL) --editable '.[zmq]' || $(PIP_INSTALL) --editable .
 	@touch $@
 
+$(VENV)/.kafka: pyproject.toml | $(BIN)/python
+	$(PIP_INSTALL) --editable '.[kafka]'
+	@touch $@
+
 # Those who change pages need no more than this.
 $(VENV)/.docs: pyproject.toml | $(BIN)/python
 	$(PIP_INSTALL) --editable '.[docs]'
@@ -82,4 +92,4 @@ $(VENV)/.docs: pyproject.toml | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(PIP_INSTALL) --editable '.[dev]'
-	@touch $(VENV)/.demo $(VENV)/.docs $@
+	@touch $(VENV)/.demo $(VENV)/.docs $(VENV)/.kafka $@

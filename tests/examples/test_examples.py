@@ -15,8 +15,8 @@ from patience import PATIENT_S
 pytestmark = pytest.mark.docs
 
 ROOT = Path(__file__).parents[2]
-# The demo is a program of its own with tests of its own.
-EXAMPLES = sorted(p for p in (ROOT / "examples").glob("*.py") if not p.stem.startswith("demo"))
+# The demo and what needs a broker are programs with tests of their own.
+EXAMPLES = sorted(p for p in (ROOT / "examples").glob("*.py") if not p.stem.startswith(("demo", "kafka")))
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

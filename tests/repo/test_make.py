@@ -14,8 +14,10 @@ ROOT = Path(__file__).parents[2]
 TARGETS = [
     "demo",
     "demo-spark",
+    "kafka",
     "test",
     "test-docs",
+    "test-kafka",
     "test-all",
     "lint",
     "format",
@@ -55,7 +57,7 @@ def project(tmp_path: Path) -> Path:
 def set_up(project: Path) -> Path:
     """As after everything was installed."""
     (project / ".venv" / "bin").mkdir(parents=True)
-    for name in ("bin/python", ".demo", ".dev", ".docs", ".spark"):
+    for name in ("bin/python", ".demo", ".dev", ".docs", ".kafka", ".spark"):
         (project / ".venv" / name).touch()
     os.utime(project / "pyproject.toml", (0, 0))
     return project
@@ -70,18 +72,31 @@ def test_help_is_the_default_and_lists_every_target() -> None:
 
 
 @pytest.mark.parametrize(
-    "target", ["demo", "demo-spark", "test", "test-docs", "test-all", "lint", "format", "bench", "docs"]
+    "target",
+    [
+        "demo",
+        "demo-spark",
+        "kafka",
+        "test",
+        "test-docs",
+        "test-kafka",
+        "test-all",
+        "lint",
+        "format",
+        "bench",
+        "docs",
+    ],
 )
 def test_a_fresh_tree_is_set_up_first(project: Path, target: str) -> None:
     steps = make(project, "-n", "PYTHON=python3", target).stdout
     made, installed = steps.partition("python3 -m venv .venv\n")[1:]
     assert made
-    extra = {"demo": "zmq", "demo-spark": "zmq,spark", "docs": "docs"}.get(target, "dev")
+    extra = {"demo": "zmq", "demo-spark": "zmq,spark", "docs": "docs", "kafka": "kafka"}.get(target, "dev")
     assert f"--editable '.[{extra}]'" in installed.splitlines()[0]
     assert len(installed.splitlines()) > 2
 
 
-@pytest.mark.parametrize("target", ["demo", "demo-spark", "test", "lint", "bench", "docs"])
+@pytest.mark.parametrize("target", ["demo", "demo-spark", "kafka", "test", "lint", "bench", "docs"])
 def test_nothing_is_installed_twice(set_up: Path, target: str) -> None:
     assert "pip" not in make(set_up, "-n", target).stdout
 

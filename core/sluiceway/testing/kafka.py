@@ -1,22 +1,29 @@
-"""A real Apache Kafka on 127.0.0.1 for tests: brokers of their own, from the jars of Maven Central.
+"""Brokers of Apache Kafka on 127.0.0.1 for tests and for trying things out, from the jars of Maven Central.
 
 Needs Java 17 or newer, and Maven once, to fetch the jars. With pytest, use the fixture ``kafka_broker`` of
-``sluiceway.testing.pytest_plugin``; it skips a test with the reason where there is no broker to be had::
+``sluiceway.testing.pytest_plugin``, which skips a test with the reason if no broker can be started::
 
     @pytest.mark.kafka
     def test_orders(kafka_broker):
         run_pipeline(kafka_broker.bootstrap_servers)
+
+From a shell, a broker that runs until Ctrl-C::
+
+    python -m sluiceway.testing.kafka --port 9092 --topic orders:4
 """
 
 from __future__ import annotations
 
+import argparse
 import base64
 import contextlib
 import os
 import shutil
+import signal
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
@@ -54,7 +61,9 @@ class KafkaCluster:
 
     Args:
         brokers: how many.
-        root: where their files go; None: a temporary directory, removed at the end.
+        root: directory of their files, which is kept; None: a temporary directory, removed at the end. A directory
+            of an earlier cluster with as many brokers starts these again with their topics.
+        port: port of the first broker, the others follow it; 0: any free ports.
         heap: the most memory of each broker, as ``-Xmx`` takes it.
         features: levels of features such as ``transaction.version``, where they are to differ from the newest.
         properties: properties of the brokers, such as ``transaction.max.timeout.ms``.
@@ -68,6 +77,7 @@ class KafkaCluster:
         brokers: int = 1,
         *,
         root: str | os.PathLike[str] | None = None,
+        port: int = 0,
         heap: str = "256m",
         features: Mapping[str, int] | None = None,
         properties: Mapping[str, object] | None = None,
@@ -77,6 +87,7 @@ class KafkaCluster:
         self._features = dict(features or {})
         self._properties = dict(properties or {})
         self._own = root is None
+        self._first_port = port
         self._given_root = root
         self._root = Path()
         self._cluster_id = "-"
@@ -90,9 +101,10 @@ class KafkaCluster:
 
     def __enter__(self) -> KafkaCluster:
         self._jars = _fetched_jars()
+        given = [self._first_port + number for number in range(self._count)] if self._first_port else []
+        self._ports = _ports(given) if given else _ports([0] * self._count)
+        self._controllers = _ports([0] * self._count)
         self._root = Path(tempfile.mkdtemp(prefix="kafka-") if self._given_root is None else self._given_root)
-        ports = _free_ports(2 * self._count)
-        self._ports, self._controllers = ports[: self._count], ports[self._count :]
         self.bootstrap_servers = ",".join(f"127.0.0.1:{port}" for port in self._ports)
         try:
             for broker in range(1, self._count + 1):
@@ -161,6 +173,13 @@ class KafkaCluster:
             process.kill()
             process.wait(10)
 
+    def join(self) -> tuple[int, int]:
+        """Wait until a broker ends by itself. Returns its number and its exit code."""
+        while True:
+            for broker, process in self._processes.items():
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    return broker, process.wait(0.5)
+
     def log(self, broker: int = 1) -> str:
         """Return the log of a broker."""
         return (self._directory(broker) / "server.log").read_text(errors="replace")
@@ -206,6 +225,8 @@ class KafkaCluster:
             "auto.create.topics.enable": "false",
             "num.network.threads": 2,
             "num.io.threads": 4,
+            # Tests and examples write records with timestamps of long ago, which brokers would delete.
+            "log.retention.ms": -1,
             "log.cleaner.dedupe.buffer.size": 2 * 1024 * 1024,
             **self._properties,
         }
@@ -216,6 +237,8 @@ class KafkaCluster:
         return file
 
     def _format(self, broker: int) -> None:
+        if (self._directory(broker) / "data" / "meta.properties").exists():
+            return
         features = [word for name, level in self._features.items() for word in ("--feature", f"{name}={level}")]
         arguments = ["format", "-t", self._cluster_id, "-c", str(self._write(broker)), *features]
         done = subprocess.run(
@@ -302,12 +325,22 @@ def _check_java() -> None:
         )
 
 
-def _free_ports(count: int) -> list[int]:
+def _ports(wanted: Sequence[int]) -> list[int]:
+    """Return free ports, of which 0 takes any; they stay free only until somebody else takes them."""
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+        bound = []
+        for port in wanted:
+            each = stack.enter_context(socket.socket())
+            # As the broker does: connections of the one before it may not be forgotten yet.
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                each.bind(("127.0.0.1", port))
+            except OSError as error:
+                raise KafkaUnavailableError(
+                    f"port {port} of 127.0.0.1 cannot be used: {error.strerror}"
+                ) from error
+            bound.append(each.getsockname()[1])
+        return bound
 
 
 def _known_brokers(port: int) -> int:
@@ -323,3 +356,67 @@ def _known_brokers(port: int) -> int:
             data = answer.read(struct.unpack(">i", size)[0])
     count: int = struct.unpack(">i", data[4:8])[0]
     return count
+
+
+# ---- python -m sluiceway.testing.kafka -----------------------------------------------------------------------
+
+
+def _create_topics(servers: str, topics: Mapping[str, int]) -> None:
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": servers})
+    for name, future in admin.create_topics([NewTopic(name, count) for name, count in topics.items()]).items():
+        try:
+            future.result(60)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise KafkaUnavailableError(f"topic {name!r} cannot be created: {error.args[0].str()}") from error
+
+
+def _topic(text: str) -> tuple[str, int]:
+    name, _, partitions = text.partition(":")
+    if not name or not (partitions or "1").isdigit() or partitions == "0":
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME or NAME:PARTITIONS")
+    return name, int(partitions or 1)
+
+
+def _main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m sluiceway.testing.kafka",
+        description=f"Run brokers of Apache Kafka {KAFKA_VERSION} on 127.0.0.1 until Ctrl-C.",
+    )
+    parser.add_argument("--port", type=int, default=9092, help="port of the first broker; 0: any. Default: 9092")
+    parser.add_argument("--brokers", type=int, default=1, help="number of brokers. Default: 1")
+    parser.add_argument("--directory", help="directory of the data, which is kept. Default: a temporary one")
+    parser.add_argument(
+        "--topic",
+        type=_topic,
+        action="append",
+        default=[],
+        metavar="NAME[:PARTITIONS]",
+        help="topic to create, unless it exists; can be repeated",
+    )
+    given = parser.parse_args(arguments)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    try:
+        with KafkaCluster(given.brokers, root=given.directory, port=given.port) as cluster:
+            if given.topic:
+                _create_topics(cluster.bootstrap_servers, dict(given.topic))
+            print(f"Apache Kafka {KAFKA_VERSION} at {cluster.bootstrap_servers}. Ctrl-C ends it.", flush=True)
+            broker, code = cluster.join()
+            print(f"broker {broker} has ended with {code}:\n{cluster.log(broker)[-3000:]}", file=sys.stderr)
+            return 1
+    except KeyboardInterrupt:
+        return 0
+    except ImportError as error:
+        print(f'topics are created with {error.name}: pip install "sluiceway[kafka]"', file=sys.stderr)
+        return 3
+    except KafkaUnavailableError as error:
+        print(f"no broker: {error}", file=sys.stderr)
+        return 3
+
+
+if __name__ == "__main__":
+    sys.exit(_main(sys.argv[1:]))

@@ -155,6 +155,7 @@ class KafkaReader(Reader[Any]):
         self._timestamps = timestamps
         self._commits = commits
         self._consumer: Consumer | None = None
+        self._to_commit: deque[list[TopicPartition]] = deque(maxlen=1)
         self._waiter: _Waiter | None = None
         self._partitions: dict[Partition, _Partition] = {}
         self._single_topic: str | None = None
@@ -274,22 +275,38 @@ class KafkaReader(Reader[Any]):
         offsets = [
             TopicPartition(split.topic, split.partition, split.position) for split in splits if split.position >= 0
         ]
-        if offsets:
-            try:
-                self._consumer.commit(offsets=offsets, asynchronous=True)
-            except KafkaException as error:
-                self._on_commit(error.args[0], offsets)
+        if not offsets:
+            return
+        # The client commits with the interpreter's lock held: with a thread inside it, that is a deadlock. So the
+        # thread does it when it comes out. Of several checkpoints the last one counts.
+        self._to_commit.append(offsets)
+        if self._waiter is None or not self._waiter.waiting:
+            self._commit()
+
+    def _commit(self) -> None:
+        """Commit offsets that wait for it, in the thread that may be inside the client."""
+        try:
+            offsets = self._to_commit.pop()
+        except IndexError:
+            return
+        assert self._consumer is not None
+        try:
+            self._consumer.commit(offsets=offsets, asynchronous=True)
+        except KafkaException as error:
+            self._on_commit(error.args[0], offsets)
 
     def close(self) -> None:
         """End the thread and close the consumer."""
         waiter, self._waiter = self._waiter, None
-        consumer, self._consumer = self._consumer, None
+        consumer = self._consumer
         self._ready.clear()
         try:
             if waiter is not None:
                 waiter.close()
         finally:
             if consumer is not None:
+                self._commit()
+                self._consumer = None
                 consumer.close()
 
     # ---- taking messages from the client ------------------------------------------------------------------------
@@ -303,9 +320,11 @@ class KafkaReader(Reader[Any]):
             self._look_at_statistics()
         waiter = self._waiter
         if waiter is None:
-            waiter = self._waiter = _Waiter(consumer, self._context.wake)
+            waiter = self._waiter = _Waiter(consumer, self._context.wake, self._commit)
         if waiter.waiting:
             return []
+        if self._to_commit:
+            self._commit()
         with failing_with("read", self._connection):
             messages = waiter.take()
             messages += consumer.consume(limit - len(messages), 0)
@@ -554,11 +573,13 @@ class _Waiter:
     Args:
         consumer: the client.
         wake: called in the thread when a message or an error has come.
+        commit: called in the thread whenever it comes out of the client.
     """
 
-    def __init__(self, consumer: Consumer, wake: Callable[[], None]) -> None:
+    def __init__(self, consumer: Consumer, wake: Callable[[], None], commit: Callable[[], None]) -> None:
         self._consumer = consumer
         self._wake = wake
+        self._commit = commit
         self._changed = Condition()
         self._waits = False
         self._inside = False
@@ -621,6 +642,7 @@ class _Waiter:
             error: BaseException | None = None
             try:
                 messages = self._consumer.consume(1, _BLOCK_S)
+                self._commit()
             except BaseException as raised:
                 error = raised
             with self._changed:
