@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         ConfigurationError,
         ConnectorError,
         CorruptStreamError,
+        DeclaredTypeError,
         FunctionContractError,
         GraphError,
         JobCancelledError,
@@ -156,6 +157,7 @@ __all__ = [
     "DataStream",
     "DataStreamSink",
     "DeadLetter",
+    "DeclaredTypeError",
     "FilterFunction",
     "FlatJoinFunction",
     "FlatMapFunction",
@@ -251,9 +253,9 @@ _HOMES = {
     "sluiceway.elements": "Batch",
     "sluiceway.engine": "JobFailure JobResult JobStatus",
     "sluiceway.errors": "CheckpointError CheckpointFailedError ConfigurationError ConnectorError "
-    "CorruptStreamError FunctionContractError GraphError JobCancelledError MissingExtraError NotBuiltYetError "
-    "PluginError SerializationError SluicewayError StateError TimestampUnitWarning UnknownNameError "
-    "UnstableKeyError",
+    "CorruptStreamError DeclaredTypeError FunctionContractError GraphError JobCancelledError MissingExtraError "
+    "NotBuiltYetError PluginError SerializationError SluicewayError StateError TimestampUnitWarning "
+    "UnknownNameError UnstableKeyError",
     "sluiceway.eventtime": "TimestampAssigner WatermarkGenerator WatermarkOutput WatermarkStrategy",
     "sluiceway.functions": "DeadLetter AggregateFunction AllWindowFunction AsyncFunction AsyncRetryStrategy "
     "BatchProcessFunction KeyedBatchProcessFunction "

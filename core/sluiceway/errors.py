@@ -17,6 +17,7 @@ __all__ = [
     "ConfigurationError",
     "ConnectorError",
     "CorruptStreamError",
+    "DeclaredTypeError",
     "FunctionContractError",
     "GraphError",
     "JobCancelledError",
@@ -84,6 +85,10 @@ class CorruptStreamError(SerializationError):
 
 class NoResourceAvailableError(SluicewayError):
     """A job needs more slots than there are."""
+
+
+class DeclaredTypeError(SluicewayError, TypeError):
+    """A value is not of the type that the program has declared for it. Names the state or step, and the type."""
 
 
 class StateError(SluicewayError):

@@ -16,17 +16,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 __all__ = [
+    "conformity",
     "element_type",
     "is_assignable",
     "is_known",
     "members",
     "parameter_type",
     "return_type",
+    "scalars_of",
     "type_name",
     "union_of",
 ]
 
 _NONE: Final = type(None)
+_SCALARS: Final = frozenset({_NONE, bool, int, float, str, bytes})
 
 # What may stand in for each other without inheritance: as PEP 484 says, and any number that says what it is.
 _PROMOTIONS: Final[Mapping[type, tuple[type, ...]]] = {
@@ -365,6 +368,105 @@ def _tuple_assignable(have: Sequence[Any], want: Sequence[Any]) -> bool:
 def _part(t: Any) -> Any:
     # As an argument, None means NoneType; only by itself it means "unknown".
     return _NONE if t is None else t
+
+
+# ---- values and types -------------------------------------------------------------------------------------
+
+_Conforms = Callable[[Any], bool]
+_LACKING: Final[Any] = object()
+
+
+def conformity(t: Any) -> _Conforms | None:
+    """Return a function that is False for values that are surely not of a type; None if the type says nothing.
+
+    It judges as a type checker would: instances of subclasses conform, and an int where a float is declared. The
+    fields of records and of tuples of a given length are judged by their own types. What is in collections is not:
+    it would take the longer, the more there is.
+    """
+    try:
+        return _conformity(t, ())
+    except Exception:  # a hint may be any object
+        return None
+
+
+def scalars_of(t: Any) -> frozenset[type]:
+    """Return the scalar classes among the alternatives of a type, of which an instance needs no further look."""
+    return frozenset(m for m in members(t) if isinstance(m, type) and m in _SCALARS)
+
+
+def _conformity(t: Any, outer: tuple[Any, ...]) -> _Conforms | None:
+    t = _known(t)
+    if t is None:
+        return None
+    alternatives = members(t)
+    if len(alternatives) > 1:
+        return _any_conforms([_conformity(m, outer) for m in alternatives])
+    origin, args = typing.get_origin(t) or t, typing.get_args(t)
+    if origin is typing.Literal:
+        return lambda value: any(type(value) is type(arg) and value == arg for arg in args)
+    cls = _class_of(t)
+    if cls is None or _is_protocol(cls):
+        return None
+    classes = (cls, *_PROMOTIONS.get(cls, ()))
+    inside = None if typing.is_typeddict(origin) else _conformity_inside(cls, t, args, outer)
+    if inside is None:
+        return lambda value: isinstance(value, classes) or _is_namesake(value, cls)
+    return lambda value: (isinstance(value, classes) or _is_namesake(value, cls)) and inside(value)
+
+
+def _is_namesake(value: Any, cls: type) -> bool:
+    """Return whether the class of a value is another object for the same class, as one restored with its code."""
+    name = cls.__module__, cls.__qualname__
+    return any((base.__module__, base.__qualname__) == name for base in type(value).__mro__)
+
+
+def _any_conforms(checks: Sequence[_Conforms | None]) -> _Conforms | None:
+    known = [check for check in checks if check is not None]
+    return None if len(known) < len(checks) else lambda value: any(check(value) for check in known)
+
+
+def _conformity_inside(cls: type, t: Any, args: tuple[Any, ...], outer: tuple[Any, ...]) -> _Conforms | None:
+    if cls is tuple:
+        several = not args or args[-1] is Ellipsis
+        return None if several else _tuple_conformity([_conformity(_part(a), outer) for a in args])
+    return _record_conformity(cls, (*outer, t)) if t is cls and t not in outer else None
+
+
+def _tuple_conformity(parts: Sequence[_Conforms | None]) -> _Conforms:
+    checks = [(place, check) for place, check in enumerate(parts) if check is not None]
+    return lambda value: len(value) == len(parts) and all(check(value[place]) for place, check in checks)
+
+
+def _record_conformity(cls: Any, outer: tuple[Any, ...]) -> _Conforms | None:
+    """Judge the fields of a dataclass, struct, named tuple or pydantic model."""
+    names = next(
+        (
+            getattr(cls, name)
+            for name in ("__dataclass_fields__", "__struct_fields__", "_fields", "__pydantic_fields__")
+            if hasattr(cls, name)
+        ),
+        (),
+    )
+    if not names:
+        return None
+    try:
+        hints = typing.get_type_hints(cls)
+    except Exception:  # a name that is not found
+        return None
+    checks = [
+        (name, scalars_of(hints[name]), check)
+        for name in names
+        if name in hints and (check := _conformity(_part(hints[name]), outer)) is not None
+    ]
+
+    def fields_conform(value: Any) -> bool:
+        for name, scalars, check in checks:
+            held = getattr(value, name, _LACKING)
+            if type(held) not in scalars and held is not _LACKING and not check(held):
+                return False
+        return True
+
+    return fields_conform
 
 
 # ---- for people ---------------------------------------------------------------------------------------------

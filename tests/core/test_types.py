@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import collections
 import collections.abc
+import datetime as dt
 import decimal
 import enum
 import fractions
@@ -11,8 +12,23 @@ import operator
 import typing
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, Optional, Protocol, TypedDict, TypeVar
+from fractions import Fraction
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    NewType,
+    Optional,
+    Protocol,
+    SupportsIndex,
+    TypedDict,
+    TypeVar,
+)
+from zoneinfo import ZoneInfo
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,6 +42,7 @@ from sluiceway.functions import (
     ReduceFunction,
 )
 from sluiceway.types import (
+    conformity,
     element_type,
     is_assignable,
     is_known,
@@ -524,6 +541,128 @@ class TestUnions:
 
     def test_none_as_a_type_says_something(self) -> None:
         assert is_known(NoneType)
+
+
+@dataclass
+class Sold:
+    item: str
+    price: float
+    then: Sold | None = None
+
+
+class Sale(Sold):
+    pass
+
+
+class Pair(NamedTuple):
+    name: str
+    counts: list[int]
+
+
+class Packed(msgspec.Struct):
+    size: int
+
+
+class Titled(TypedDict):
+    title: str
+
+
+class TestConformity:
+    @pytest.mark.parametrize(
+        ("t", "value"),
+        [
+            (int, 1),
+            (int, True),
+            (int, 2**80),
+            (float, 1),
+            (float, Fraction(1, 3)),
+            (str | None, None),
+            (NoneType, None),
+            (dt.datetime, dt.datetime(2026, 1, 1, tzinfo=ZoneInfo("Europe/Berlin"))),
+            (dt.date, dt.datetime(2026, 1, 1)),
+            (Literal["a", 1], 1),
+            (list, [object()]),
+            (list[Any], [object()]),
+            (dict[str, list[int]], {"a": [1]}),
+            (tuple[int, str], (1, "a")),
+            (tuple[int, ...], (1, 2)),
+            (tuple[()], ()),
+            (Iterable[int], iter("not looked into")),
+            (Sold, Sold("tea", 3)),
+            (Sold, Sale("tea", 3.0, Sold("milk", 1.0))),
+            (Pair, Pair("a", [1])),
+            (Packed, Packed(1)),
+            (Titled, {"anything": 1}),
+            (list[Sold | int], [1, Sold("tea", 3.0)]),
+            (UserId, 3),
+            (Annotated[int, "x"], 3),
+            (type[int], bool),
+            (Callable[[int], str], len),
+        ],
+    )
+    def test_of_the_type(self, t: Any, value: Any) -> None:
+        check = conformity(t)
+        assert check is not None
+        assert check(value)
+
+    @pytest.mark.parametrize(
+        ("t", "value"),
+        [
+            (int, None),
+            (int, 1.0),
+            (int, "1"),
+            (bool, 1),
+            (float, "1"),
+            (str | None, 1),
+            (NoneType, 0),
+            (Literal["a", 1], True),
+            (list, ()),
+            (list[int], {1}),
+            (dict[str, list[int]], ["a"]),
+            (tuple[list[int], int], ([1], "a")),
+            (tuple[int, str], (1, "a", "b")),
+            (tuple[int, ...], [1, 2]),
+            (tuple[Sold, int], (Sold("tea", None), 1)),  # type: ignore[arg-type]
+            (Sold, Sold("tea", "3")),  # type: ignore[arg-type]
+            (Sold, {"item": "tea", "price": 3.0}),
+            (Sale, Sold("tea", 3.0)),
+            (Pair, ("a", [1])),
+            (Pair, Pair("a", 1)),  # type: ignore[arg-type]
+            (Packed, Packed("a")),  # type: ignore[arg-type]
+            (Titled, "title"),
+            (list[Sold | int], Sold("tea", 3.0)),
+            (UserId, "3"),
+        ],
+    )
+    def test_of_another_type(self, t: Any, value: Any) -> None:
+        check = conformity(t)
+        assert check is not None
+        assert not check(value)
+
+    @pytest.mark.parametrize("t", [None, Any, object, T, "X", int | Any, Callable, SupportsIndex, 3])
+    def test_what_says_nothing_checks_nothing(self, t: Any) -> None:
+        check = conformity(t)
+        assert check is None or check(len)
+
+    def test_a_class_that_came_back_with_its_code_is_the_same_class(self) -> None:
+        namesake = dataclass(type("Sold", (), {"__module__": __name__, "__annotations__": {"item": str}}))
+        check = conformity(Sold)
+        assert check is not None
+        assert check(namesake("tea"))
+        assert not check(namesake(3))
+
+    def test_what_is_in_collections_is_not_looked_at(self) -> None:
+        for t, value in ((list[int], ["a"]), (dict[str, int], {1: "a"}), (tuple[int, ...], ("a",))):
+            check = conformity(t)
+            assert check is not None
+            assert check(value)
+
+    def test_fields_that_are_missing_are_not_judged(self) -> None:
+        sold = Sold("tea", 3.0)
+        del sold.price
+        check = conformity(Sold)
+        assert check is not None
+        assert check(sold)
 
 
 class TestNames:

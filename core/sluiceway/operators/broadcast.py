@@ -30,6 +30,7 @@ from sluiceway.state import (
     StateDescriptor,
     ValueStateDescriptor,
 )
+from sluiceway.state.declared import EntryCheck, entry_check_of
 from sluiceway.steps import BroadcastProcessStep
 
 __all__ = ["make_broadcast_operator"]
@@ -97,16 +98,21 @@ class _Reader(_Look, ReadOnlyBroadcastState[Any, Any]):
 class _Writer(_Look, BroadcastState[Any, Any]):
     """One state, for broadcast records."""
 
-    def __init__(self, states: _States, reader: _Reader) -> None:
+    def __init__(self, states: _States, reader: _Reader, check: EntryCheck | None) -> None:
         self._states = states
         self._reader = reader
+        self._check = check
         self._bind(reader._entries)
 
     def put(self, key: Any, value: Any) -> None:
-        self._open()[key] = value
+        self[key] = value
 
     def put_all(self, entries: Mapping[Any, Any]) -> None:
-        self._open().update(entries)
+        held = self._open()
+        if self._check is not None:
+            for key, value in entries.items():
+                self._check(key, value)
+        held.update(entries)
 
     def remove(self, key: Any) -> None:
         self._open().pop(key, None)
@@ -115,7 +121,10 @@ class _Writer(_Look, BroadcastState[Any, Any]):
         self._open().clear()
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self._open()[key] = value
+        held = self._open()
+        if self._check is not None:
+            self._check(key, value)
+        held[key] = value
 
     def __delitem__(self, key: Any) -> None:
         del self._open()[key]
@@ -182,7 +191,10 @@ class _States:
 
     def _make_handles(self) -> None:
         self._readers = {name: _Reader(name, self._entries[name]) for name in self._declared}
-        self._writers = {name: _Writer(self, reader) for name, reader in self._readers.items()}
+        self._writers = {
+            name: _Writer(self, reader, entry_check_of(self._declared[name]))
+            for name, reader in self._readers.items()
+        }
 
     def _checked(self, descriptor: MapStateDescriptor) -> str:
         """The name of a state that there is. Raises StateError."""

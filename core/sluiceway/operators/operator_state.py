@@ -22,6 +22,7 @@ from sluiceway.record_errors import record_loop
 from sluiceway.serializers import serializer_for
 from sluiceway.serializers.evolution import Form, IncompatibleSchemaError, reader_of, schema_of
 from sluiceway.state import ListState, ListStateDescriptor
+from sluiceway.state.declared import Check, check_of
 from sluiceway.types import is_known, type_name
 
 if TYPE_CHECKING:
@@ -61,20 +62,28 @@ def share_of_lists(old: Iterable[ListSnapshot], subtask: int, parallelism: int) 
 class _ListHandle(ListState[Any]):
     """A plain list."""
 
-    def __init__(self, values: list[Any]) -> None:
+    def __init__(self, values: list[Any], check: Check | None) -> None:
         self.values = values
+        self._check = check
 
     def get(self) -> list[Any]:
         return list(self.values)
 
     def add(self, value: Any) -> None:
-        self.values.append(value)
+        self.add_all([value])
 
     def add_all(self, values: Iterable[Any]) -> None:
-        self.values.extend(values)
+        self.values.extend(self._checked(values))
 
     def update(self, values: Iterable[Any]) -> None:
-        self.values[:] = list(values)
+        self.values[:] = self._checked(values)
+
+    def _checked(self, values: Iterable[Any]) -> list[Any]:
+        values = list(values)
+        if self._check is not None:
+            for value in values:
+                self._check(value)
+        return values
 
     def clear(self) -> None:
         self.values.clear()
@@ -149,7 +158,7 @@ class SubtaskLists(OperatorStateStore):
                     f"{self._empty(known[1], known[0])}, and as {declared}. Give one of them another name"
                 )
             return known[2]
-        handle = _ListHandle(self._load(descriptor, declared))
+        handle = _ListHandle(self._load(descriptor, declared), check_of(descriptor))
         self._lists[name] = mode, descriptor, handle
         self._restored.pop(name, None)
         return handle

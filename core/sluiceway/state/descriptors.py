@@ -46,7 +46,8 @@ class StateDescriptor(Hinting):
 
     Attributes:
         name: unique within the operator.
-        type: the Python type of a value, for choosing a serializer; None lets any value in (pickled).
+        type: the Python type of a value. It chooses the serializer, and the handle refuses values of other types
+            (:class:`~sluiceway.DeclaredTypeError`); None lets any value in (pickled).
         ttl: how long entries live, for keyed state; None for ever.
         migrate: makes a value (an element of a list, the value of a map's entry) out of one that was saved when
             the type was another one. It is given plain data: records are dicts of their fields, sets lists, enums

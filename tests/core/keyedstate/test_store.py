@@ -57,7 +57,7 @@ def all_five(store):
 
 
 def test_value_state(store):
-    state = store.value_state(ValueStateDescriptor("s", int, default=7))
+    state = store.value_state(ValueStateDescriptor("s", int | None, default=7))
     store.current_key = "a"
     assert state.value() == 7
     state.update(1)

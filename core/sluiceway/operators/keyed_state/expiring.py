@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, ItemsView, Iterable, Iterator, KeysView, Mapping, MutableMapping, ValuesView
+from collections.abc import Hashable, ItemsView, Iterator, KeysView, Mapping, MutableMapping, ValuesView
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -12,6 +12,7 @@ from sluiceway.clock import Clock
 from sluiceway.errors import StateError
 from sluiceway.operators.keyed_state.handles import MISSING, TableListState, TableMapState
 from sluiceway.state import ListStateDescriptor, MapStateDescriptor, StateDescriptor, StateTable
+from sluiceway.state.declared import Check, EntryCheck
 
 if TYPE_CHECKING:
     from sluiceway.operators.keyed_state.store import KeyedStateStore
@@ -238,9 +239,14 @@ class ExpiringListState(TableListState):
     __slots__ = ("_expiry",)
 
     def __init__(
-        self, store: KeyedStateStore, name: str, entries: MutableMapping[Any, Any], expiry: Expiry
+        self,
+        store: KeyedStateStore,
+        name: str,
+        entries: MutableMapping[Any, Any],
+        check: Check | None,
+        expiry: Expiry,
     ) -> None:
-        super().__init__(store, name, entries)
+        super().__init__(store, name, entries, check)
         self._expiry = expiry
 
     def bulk(self) -> NoReturn:
@@ -274,20 +280,27 @@ class ExpiringListState(TableListState):
         now = self._expiry.accessed()
         super()._extend([(now, value) for value in values])
 
-    def update(self, values: Iterable[Any]) -> None:
+    def _replace(self, values: list[Any]) -> None:
         now = self._expiry.accessed()
-        super().update([(now, value) for value in values])
+        super()._replace([(now, value) for value in values])
 
 
 class ExpiringMapState(TableMapState):
     """Map state whose entries expire one by one."""
 
-    __slots__ = ("_expiry",)
+    __slots__ = ("_check_alive", "_expiry")
 
     def __init__(
-        self, store: KeyedStateStore, name: str, table: StateTable, namespace: Hashable, expiry: Expiry
+        self,
+        store: KeyedStateStore,
+        name: str,
+        table: StateTable,
+        namespace: Hashable,
+        check: EntryCheck | None,
+        expiry: Expiry,
     ) -> None:
-        super().__init__(store, name, table, namespace)
+        super().__init__(store, name, table, namespace, None)
+        self._check_alive = check
         self._expiry = expiry
 
     def bulk(self) -> NoReturn:
@@ -309,9 +322,14 @@ class ExpiringMapState(TableMapState):
         return value
 
     def put(self, key: Any, value: Any) -> None:
+        if (check := self._check_alive) is not None:
+            check(key, value)
         super().put(key, (self._expiry.accessed(), value))
 
     def put_all(self, entries: Mapping[Any, Any]) -> None:
+        if (check := self._check_alive) is not None:
+            for key, value in entries.items():
+                check(key, value)
         now = self._expiry.accessed()
         super().put_all({key: (now, value) for key, value in entries.items()})
 

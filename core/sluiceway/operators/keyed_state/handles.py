@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sluiceway.keygroups import check_key
 from sluiceway.state import AggregatingState, ListState, MapState, ReducingState, StateTable, ValueState
+from sluiceway.state.declared import Check, EntryCheck
 from sluiceway.state.descriptors import SupportsAggregate
 
 if TYPE_CHECKING:
@@ -60,12 +61,15 @@ class BulkState:
 class _EntryHandle(BulkState):
     """What the four kinds over a VALUE table have in common."""
 
-    __slots__ = ("_entries", "_name", "_store")
+    __slots__ = ("_check", "_entries", "_name", "_store")
 
-    def __init__(self, store: KeyedStateStore, name: str, entries: MutableMapping[Any, Any]) -> None:
+    def __init__(
+        self, store: KeyedStateStore, name: str, entries: MutableMapping[Any, Any], check: Check | None
+    ) -> None:
         self._store = store
         self._name = name
         self._entries = entries
+        self._check = check
 
     def bulk(self) -> MutableMapping[Any, Any]:
         return self._entries
@@ -94,8 +98,15 @@ class TableValueState(_EntryHandle, ValueState[Any]):
 
     __slots__ = ("_default",)
 
-    def __init__(self, store: KeyedStateStore, name: str, entries: MutableMapping[Any, Any], default: Any) -> None:
-        super().__init__(store, name, entries)
+    def __init__(
+        self,
+        store: KeyedStateStore,
+        name: str,
+        entries: MutableMapping[Any, Any],
+        check: Check | None,
+        default: Any,
+    ) -> None:
+        super().__init__(store, name, entries, check)
         self._default = default
 
     def value(self) -> Any:
@@ -105,6 +116,8 @@ class TableValueState(_EntryHandle, ValueState[Any]):
             raise self._store.explain(self._name, error) from None
 
     def update(self, value: Any) -> None:
+        if (check := self._check) is not None:
+            check(value)
         try:
             key = self._store.current_key
             if key not in self._entries:
@@ -124,10 +137,11 @@ class ValueStateWithDefault(TableValueState):
         store: KeyedStateStore,
         name: str,
         entries: MutableMapping[Any, Any],
+        check: Check | None,
         default: Any,
         namespace: Hashable,
     ) -> None:
-        super().__init__(store, name, entries, default)
+        super().__init__(store, name, entries, check, default)
         self._namespace = namespace
 
     def value(self) -> Any:
@@ -168,10 +182,22 @@ class TableListState(_EntryHandle, ListState[Any]):
         return 0 if found is MISSING else len(found)
 
     def add(self, value: Any) -> None:
+        if (check := self._check) is not None:
+            check(value)
         self._extend([value])
 
     def add_all(self, values: Iterable[Any]) -> None:
-        self._extend(list(values))
+        self._extend(self._checked(values))
+
+    def update(self, values: Iterable[Any]) -> None:
+        self._replace(self._checked(values))
+
+    def _checked(self, values: Iterable[Any]) -> list[Any]:
+        values = list(values)
+        if (check := self._check) is not None:
+            for value in values:
+                check(value)
+        return values
 
     def _extend(self, values: list[Any]) -> None:
         found = self._lookup()
@@ -183,8 +209,7 @@ class TableListState(_EntryHandle, ListState[Any]):
             found += values
             self._entries[self._store.current_key] = found
 
-    def update(self, values: Iterable[Any]) -> None:
-        values = list(values)
+    def _replace(self, values: list[Any]) -> None:
         if not values:
             self.clear()
         elif self._lookup() is MISSING:
@@ -218,12 +243,20 @@ class _Mappings(Mapping[Any, MutableMapping[Any, Any]]):
 class TableMapState(BulkState, MapState[Any, Any]):
     """Map state: the mapping of the current key, found once for all calls with the same key object."""
 
-    __slots__ = ("_checked", "_last_key", "_last_mapping", "_name", "_namespace", "_store", "_table")
+    __slots__ = ("_check", "_checked", "_last_key", "_last_mapping", "_name", "_namespace", "_store", "_table")
 
-    def __init__(self, store: KeyedStateStore, name: str, table: StateTable, namespace: Hashable) -> None:
+    def __init__(
+        self,
+        store: KeyedStateStore,
+        name: str,
+        table: StateTable,
+        namespace: Hashable,
+        check: EntryCheck | None,
+    ) -> None:
         self._store = store
         self._name = name
         self._table = table
+        self._check = check
         self._namespace = namespace
         self._last_key: Any = MISSING
         self._last_mapping: MutableMapping[Any, Any] = {}
@@ -248,12 +281,17 @@ class TableMapState(BulkState, MapState[Any, Any]):
         return self._mapping().get(key, default)
 
     def put(self, key: Any, value: Any) -> None:
+        if (check := self._check) is not None:
+            check(key, value)
         mapping = self._mapping()
         if not self._checked:
             self._check_key()
         mapping[key] = value
 
     def put_all(self, entries: Mapping[Any, Any]) -> None:
+        if (check := self._check) is not None:
+            for key, value in entries.items():
+                check(key, value)
         mapping = self._mapping()
         if not self._checked:
             self._check_key()
@@ -296,9 +334,10 @@ class TableReducingState(_EntryHandle, ReducingState[Any]):
         store: KeyedStateStore,
         name: str,
         entries: MutableMapping[Any, Any],
+        check: Check | None,
         reduce: Callable[[Any, Any], Any],
     ) -> None:
-        super().__init__(store, name, entries)
+        super().__init__(store, name, entries, check)
         self._reduce = reduce
 
     def get(self) -> Any:
@@ -307,10 +346,14 @@ class TableReducingState(_EntryHandle, ReducingState[Any]):
 
     def add(self, value: Any) -> None:
         found = self._lookup()
+        if found is not MISSING:
+            value = self._reduce(found, value)
+        if (check := self._check) is not None:
+            check(value)
         if found is MISSING:
             self._insert(value)
         else:
-            self._entries[self._store.current_key] = self._reduce(found, value)
+            self._entries[self._store.current_key] = value
 
 
 class TableAggregatingState(_EntryHandle, AggregatingState[Any, Any]):
@@ -323,9 +366,10 @@ class TableAggregatingState(_EntryHandle, AggregatingState[Any, Any]):
         store: KeyedStateStore,
         name: str,
         entries: MutableMapping[Any, Any],
+        check: Check | None,
         aggregate: SupportsAggregate[Any, Any],
     ) -> None:
-        super().__init__(store, name, entries)
+        super().__init__(store, name, entries, check)
         self._aggregate = aggregate
 
     def get(self) -> Any:
@@ -334,7 +378,11 @@ class TableAggregatingState(_EntryHandle, AggregatingState[Any, Any]):
 
     def add(self, value: Any) -> None:
         found = self._lookup()
+        before = self._aggregate.create_accumulator() if found is MISSING else found
+        accumulator = self._aggregate.add(value, before)
+        if (check := self._check) is not None:
+            check(accumulator)
         if found is MISSING:
-            self._insert(self._aggregate.add(value, self._aggregate.create_accumulator()))
+            self._insert(accumulator)
         else:
-            self._entries[self._store.current_key] = self._aggregate.add(value, found)
+            self._entries[self._store.current_key] = accumulator

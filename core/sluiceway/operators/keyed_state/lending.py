@@ -12,13 +12,14 @@ Values that cannot be changed are never lent; where the declared type promises t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, ItemsView, Iterable, Iterator, Mapping, MutableMapping, ValuesView
+from collections.abc import Callable, Hashable, ItemsView, Iterator, Mapping, MutableMapping, ValuesView
 from typing import TYPE_CHECKING, Any
 
 from sluiceway.isolation import ATOMS, all_unchangeable, unchangeable, unchangeable_type
 from sluiceway.keygroups import check_key
 from sluiceway.operators.keyed_state.handles import MISSING, TableListState, TableValueState
 from sluiceway.state import VOID_NAMESPACE, MapStateDescriptor, StateDescriptor, StateTable
+from sluiceway.state.declared import Check
 
 if TYPE_CHECKING:
     from sluiceway.operators.keyed_state.store import KeyedStateStore
@@ -232,8 +233,10 @@ class LentValueState(TableValueState):
 
     __slots__ = ("_get", "_lending", "_lent", "_stored")
 
-    def __init__(self, store: KeyedStateStore, name: str, entries: LentEntries, default: Any) -> None:
-        super().__init__(store, name, entries, default)
+    def __init__(
+        self, store: KeyedStateStore, name: str, entries: LentEntries, check: Check | None, default: Any
+    ) -> None:
+        super().__init__(store, name, entries, check, default)
         self._lending = entries
         self._stored, self._lent = entries.stored, entries.lent
         self._get = entries.stored.get
@@ -249,6 +252,8 @@ class LentValueState(TableValueState):
             raise self._store.explain(self._name, error) from None
 
     def update(self, value: Any) -> None:
+        if (check := self._check) is not None:
+            check(value)
         try:
             key = self._store.current_key
             if key not in self._stored:
@@ -265,8 +270,8 @@ class LentListState(TableListState):
 
     __slots__ = ("_lending",)
 
-    def __init__(self, store: KeyedStateStore, name: str, entries: LentEntries) -> None:
-        super().__init__(store, name, entries)
+    def __init__(self, store: KeyedStateStore, name: str, entries: LentEntries, check: Check | None) -> None:
+        super().__init__(store, name, entries, check)
         self._lending = entries
 
     def _lookup(self) -> Any:
@@ -293,8 +298,7 @@ class LentListState(TableListState):
             found += values
             self._assign(found, values)
 
-    def update(self, values: Iterable[Any]) -> None:
-        values = list(values)
+    def _replace(self, values: list[Any]) -> None:
         if not values:
             self.clear()
         elif self._lookup() is MISSING:

@@ -44,6 +44,7 @@ from sluiceway.state import (
     ValueState,
     ValueStateDescriptor,
 )
+from sluiceway.state.declared import Check, EntryCheck, check_of, entry_check_of
 from sluiceway.types import is_known, type_name
 
 __all__ = ["KeyedStateStore"]
@@ -76,8 +77,10 @@ class KeyedStateStore:
 
     __slots__ = (
         "_backend",
+        "_checks",
         "_clock",
         "_declared",
+        "_entry_checks",
         "_expiring",
         "_lending",
         "_tables",
@@ -92,6 +95,8 @@ class KeyedStateStore:
         self._backend = backend
         self._clock = clock
         self._declared: dict[str, StateDescriptor] = {}
+        self._checks: dict[str, Check | None] = {}
+        self._entry_checks: dict[str, EntryCheck | None] = {}
         self._expiring: dict[str, Expiry] = {}
         self._tables: dict[str, StateTable] = {}
         self._lending: list[LendingTable] = []
@@ -143,35 +148,38 @@ class KeyedStateStore:
     ) -> ValueState[Any]:
         """A handle for one value per key, in a namespace."""
         table = self._table(descriptor, ValueStateDescriptor)
-        entries = self._entries(table, descriptor, namespace)
+        entries, check = self._entries(table, descriptor, namespace), self.check(descriptor)
         if unchangeable(descriptor.default):
             if isinstance(entries, LentEntries):
-                return LentValueState(self, descriptor.name, entries, descriptor.default)
-            return TableValueState(self, descriptor.name, entries, descriptor.default)
+                return LentValueState(self, descriptor.name, entries, check, descriptor.default)
+            return TableValueState(self, descriptor.name, entries, check, descriptor.default)
         if descriptor.name not in self._written_defaults:
             schema = TableSchema.of(descriptor)
             written = schema.serializer.dumps(descriptor.default)
             self._written_defaults[descriptor.name] = (table, schema, written)
-        return ValueStateWithDefault(self, descriptor.name, entries, descriptor.default, namespace)
+        return ValueStateWithDefault(self, descriptor.name, entries, check, descriptor.default, namespace)
 
     def list_state(self, descriptor: ListStateDescriptor, namespace: Hashable = VOID_NAMESPACE) -> ListState[Any]:
         """A handle for a list per key, in a namespace."""
-        table = self._table(descriptor, ListStateDescriptor)
+        table, check = self._table(descriptor, ListStateDescriptor), self.check(descriptor)
         if (expiry := self._expiring.get(descriptor.name)) is not None:
-            return ExpiringListState(self, descriptor.name, table.entries(namespace), expiry)
+            return ExpiringListState(self, descriptor.name, table.entries(namespace), check, expiry)
         entries = table.entries(namespace)
         if isinstance(entries, LentEntries):
-            return LentListState(self, descriptor.name, entries)
-        return TableListState(self, descriptor.name, entries)
+            return LentListState(self, descriptor.name, entries, check)
+        return TableListState(self, descriptor.name, entries, check)
 
     def map_state(
         self, descriptor: MapStateDescriptor, namespace: Hashable = VOID_NAMESPACE
     ) -> MapState[Any, Any]:
         """A handle for a mapping per key, in a namespace."""
         table = self._table(descriptor, MapStateDescriptor)
+        if descriptor.name not in self._entry_checks:
+            self._entry_checks[descriptor.name] = entry_check_of(descriptor)
+        check = self._entry_checks[descriptor.name]
         if (expiry := self._expiring.get(descriptor.name)) is not None:
-            return ExpiringMapState(self, descriptor.name, table, namespace, expiry)
-        return TableMapState(self, descriptor.name, table, namespace)
+            return ExpiringMapState(self, descriptor.name, table, namespace, check, expiry)
+        return TableMapState(self, descriptor.name, table, namespace, check)
 
     def reducing_state(
         self, descriptor: ReducingStateDescriptor, namespace: Hashable = VOID_NAMESPACE
@@ -182,7 +190,8 @@ class KeyedStateStore:
         if isinstance(reduce, ReduceFunction):
             _never_opened(descriptor, reduce)
             reduce = reduce.reduce
-        return TableReducingState(self, descriptor.name, self._entries(table, descriptor, namespace), reduce)
+        entries = self._entries(table, descriptor, namespace)
+        return TableReducingState(self, descriptor.name, entries, self.check(descriptor), reduce)
 
     def aggregating_state(
         self, descriptor: AggregatingStateDescriptor, namespace: Hashable = VOID_NAMESPACE
@@ -191,7 +200,14 @@ class KeyedStateStore:
         table = self._table(descriptor, AggregatingStateDescriptor)
         _never_opened(descriptor, descriptor.aggregate)
         entries = self._entries(table, descriptor, namespace)
-        return TableAggregatingState(self, descriptor.name, entries, descriptor.aggregate)
+        check = self.check(descriptor)
+        return TableAggregatingState(self, descriptor.name, entries, check, descriptor.aggregate)
+
+    def check(self, descriptor: StateDescriptor) -> Check | None:
+        """Return the check of the values that are written to a state, made once for all of its handles."""
+        if descriptor.name not in self._checks:
+            self._checks[descriptor.name] = check_of(descriptor)
+        return self._checks[descriptor.name]
 
     def explain(self, state: str, error: Exception) -> Exception:
         """The error to raise where looking up the current key's state has failed with ``error``."""

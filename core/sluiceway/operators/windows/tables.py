@@ -49,14 +49,16 @@ class WindowTables:
         named, table, _ = self._table(descriptor, self._store.value_state)
         if named.expires or not unchangeable(named.default):
             return self._store.value_state(named, namespace)
-        return TableValueState(self._store, named.name, table.entries(namespace), named.default)
+        check = self._store.check(named)
+        return TableValueState(self._store, named.name, table.entries(namespace), check, named.default)
 
     def reducing_state(self, descriptor: ReducingStateDescriptor, namespace: Hashable) -> ReducingState[Any]:
         """A handle for a reduced value per key and window."""
         named, table, reduce = self._table(descriptor, self._store.reducing_state)
         if named.expires or reduce is None:
             return self._store.reducing_state(named, namespace)
-        return TableReducingState(self._store, named.name, table.entries(namespace), reduce)
+        check = self._store.check(named)
+        return TableReducingState(self._store, named.name, table.entries(namespace), check, reduce)
 
     def list_state(self, descriptor: ListStateDescriptor, namespace: Hashable) -> ListState[Any]:
         """A handle for a list per key and window."""
@@ -112,13 +114,17 @@ class WindowTables:
             raise StateError(
                 f"merge_state() of {descriptor.name!r}: accumulators with a time to live are not merged"
             )
-        key = self._store.current_key
+        key, check = self._store.current_key, self._store.check(named)
         into = table.entries(target)
         for namespace in sources:
             accumulator = table.entries(namespace).pop(key, MISSING)
             if accumulator is not MISSING:
                 kept = into.get(key, MISSING)
-                into[key] = accumulator if kept is MISSING else named.aggregate.merge(kept, accumulator)
+                if kept is not MISSING:
+                    accumulator = named.aggregate.merge(kept, accumulator)
+                    if check is not None:
+                        check(accumulator)
+                into[key] = accumulator
 
     def release(self, namespace: Hashable, *, all_keys_done: bool) -> None:
         """Drop the window where no key has anything in it.

@@ -9,6 +9,7 @@ from sluiceway.errors import (
     CheckpointFailedError,
     ConnectorError,
     CorruptStreamError,
+    DeclaredTypeError,
     FunctionContractError,
     SerializationError,
 )
@@ -65,7 +66,7 @@ def record_of(cause: BaseException) -> tuple[str, ...] | None:
 
 def _value_of(cause: BaseException) -> tuple[str, ...] | None:
     """Return what identifies a refusal of values, as of those that cannot be written; None: another failure."""
-    if isinstance(cause, SerializationError | CorruptStreamError | FunctionContractError):
+    if isinstance(cause, SerializationError | CorruptStreamError | FunctionContractError | DeclaredTypeError):
         return ("value", *kind_of(cause))
     if isinstance(cause, CheckpointFailedError) and isinstance(cause.__cause__, SerializationError):
         return "state", _ADDRESS.sub("0x", str(cause.__cause__))
