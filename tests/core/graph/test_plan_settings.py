@@ -49,7 +49,7 @@ LAST = sw.ValueStateDescriptor("last", ttl=sw.StateTtlConfig("1s"))
 
 class Remembers(sw.KeyedProcessFunction[Any, Any, Any]):
     SEEN = sw.ValueStateDescriptor("seen", ttl=sw.StateTtlConfig("1h"))
-    EVER = sw.ValueStateDescriptor("ever")
+    EVER = sw.ValueStateDescriptor("ever", int)
 
     def open(self, runtime_context: sw.RuntimeContext) -> None:
         self._last = runtime_context.get_state(LAST)
@@ -108,8 +108,8 @@ CASES: list[tuple[Callable[[Any], Any], dict[str, Any], str]] = [
     ),
     (
         lambda s: s.key_by(lambda n: n).process(Remembers()),
-        {"time_to_live_ms": {"seen": 3_600_000, "last": 1_000}},
-        "state, 'seen' lives 1h, 'last' lives 1s, ",
+        {"time_to_live_ms": {"seen": 3_600_000, "last": 1_000}, "pickled_state": ["seen", "last"]},
+        "state, 'seen' lives 1h, 'last' lives 1s, pickled state 'seen', 'last', ",
     ),
 ]
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from sluiceway.errors import StateError
 from sluiceway.eventtime import WatermarkStrategy
 from sluiceway.functions import OutputTag
 from sluiceway.graph.state_discovery import visible_descriptors
+from sluiceway.state import StateDescriptor, TableSchema
 from sluiceway.steps import (
     AsOfJoinStep,
     AsyncStep,
@@ -55,10 +57,18 @@ def settings_of(step: Step) -> dict[str, Any]:
         case SourceStep() | TimestampsStep():
             found = _of_watermarks(step.strategy)
     if step.keyed:
-        descriptors = (d for function in step.functions for d in visible_descriptors(function))
+        descriptors = [d for function in step.functions for d in visible_descriptors(function)]
         lives = {d.name: d.ttl.ttl_ms for d in descriptors if d.ttl is not None and d.expires}
         found["time_to_live_ms"] = lives or None
+        found["pickled_state"] = list(dict.fromkeys(d.name for d in descriptors if _is_pickled(d))) or None
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _is_pickled(descriptor: StateDescriptor) -> bool:
+    try:
+        return TableSchema.of(descriptor).meta.serializer == "pickle"
+    except StateError:  # the run will say what is wrong with it
+        return False
 
 
 def settings_text(step: Step) -> list[str]:
