@@ -58,6 +58,7 @@ class StreamNode:
         co_location_group: subtask i of each step of the group runs in the same slot; None: in none.
         skips_errors: whether it skips records on which its function raises.
         max_dead_letters: how many of them a subtask skips before it fails; None: any number.
+        type_declared: whether the program has declared ``output_type``: records of another one are refused.
         max_parallelism_given: whether somebody chose ``max_parallelism``; if not, that of saved state goes before.
     """
 
@@ -77,6 +78,7 @@ class StreamNode:
     skips_errors: bool = False
     max_dead_letters: int | None = None
     max_parallelism_given: bool = True
+    type_declared: bool = False
 
 
 @dataclass(frozen=True)

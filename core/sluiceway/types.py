@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 __all__ = [
+    "classes_of",
     "conformity",
     "element_type",
     "is_assignable",
@@ -376,15 +377,19 @@ _Conforms = Callable[[Any], bool]
 _LACKING: Final[Any] = object()
 
 
-def conformity(t: Any) -> _Conforms | None:
+def conformity(t: Any, *, parts: bool = True) -> _Conforms | None:
     """Return a function that is False for values that are surely not of a type; None if the type says nothing.
 
     It judges as a type checker would: instances of subclasses conform, and an int where a float is declared. The
     fields of records and of tuples of a given length are judged by their own types. What is in collections is not:
     it would take the longer, the more there is.
+
+    Args:
+        t: the type.
+        parts: whether fields and parts are judged, too.
     """
     try:
-        return _conformity(t, ())
+        return _conformity(t, () if parts else None)
     except Exception:  # a hint may be any object
         return None
 
@@ -394,7 +399,16 @@ def scalars_of(t: Any) -> frozenset[type]:
     return frozenset(m for m in members(t) if isinstance(m, type) and m in _SCALARS)
 
 
-def _conformity(t: Any, outer: tuple[Any, ...]) -> _Conforms | None:
+def classes_of(t: Any) -> frozenset[type]:
+    """Return the classes that a type names: their own instances conform to it, parts left aside."""
+    try:
+        found = [_class_of(m) for m in members(t) if typing.get_origin(m) is not typing.Literal]
+        return frozenset(cls for cls in found if cls is not None and not _is_protocol(cls))
+    except Exception:  # a hint may be any object
+        return frozenset()
+
+
+def _conformity(t: Any, outer: tuple[Any, ...] | None) -> _Conforms | None:
     t = _known(t)
     if t is None:
         return None
@@ -408,7 +422,8 @@ def _conformity(t: Any, outer: tuple[Any, ...]) -> _Conforms | None:
     if cls is None or _is_protocol(cls):
         return None
     classes = (cls, *_PROMOTIONS.get(cls, ()))
-    inside = None if typing.is_typeddict(origin) else _conformity_inside(cls, t, args, outer)
+    whole = outer is None or typing.is_typeddict(origin)
+    inside = None if whole else _conformity_inside(cls, t, args, outer or ())
     if inside is None:
         return lambda value: isinstance(value, classes) or _is_namesake(value, cls)
     return lambda value: (isinstance(value, classes) or _is_namesake(value, cls)) and inside(value)

@@ -515,8 +515,13 @@ class DataStream(StepSettings, Generic[T]):
     @overload
     def returns(self, output_type: Any) -> DataStream[Any]: ...
     def returns(self, output_type: Any) -> DataStream[Any]:
-        """Declare the type of the records, where the function's annotations do not say it."""
-        self._settable("returns").output_type = output_type
+        """Declare the type of the records, where the function's annotations do not say it.
+
+        It is binding: a record of another class fails the job with a DeclaredTypeError. What is in the record is
+        not looked at.
+        """
+        t = self._settable("returns")
+        t.output_type, t.type_declared = output_type, True
         return self
 
     # ---- inside -------------------------------------------------------------------------------------------

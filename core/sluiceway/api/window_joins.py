@@ -205,7 +205,7 @@ class _Windowed(WantsApply, Generic[L, R]):
         shown = self._word if name.endswith("<lambda>") else f"{self._word}({name})"
         results = windows._then(WindowContents.ELEMENTS, shown, window_fn=window_fn)
         if is_known(output):
-            results.returns(output)
+            results._settable("apply").output_type = output
         return results
 
 

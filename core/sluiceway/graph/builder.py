@@ -408,6 +408,7 @@ class _Builder:
             slot_sharing_group=self._group(t),
             chaining=t.chaining,
             output_type=self._type(t),
+            type_declared=t.type_declared,
             location=t.location,
             co_location_group=t.co_location_group,
             skips_errors=self._skips(t),

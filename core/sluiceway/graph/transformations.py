@@ -47,6 +47,7 @@ class Transformation:
         co_location_group: of steps whose subtasks of the same index must share a slot; None: of none.
         chaining: its chaining strategy.
         output_type: type of its records; None: taken from the function's hints where they say.
+        type_declared: whether the program has declared ``output_type``: records of another one are refused.
         skips_errors: whether it skips records on which its function raises.
         max_dead_letters: how many of them a subtask skips before it fails; goes with ``skips_errors``.
         side_output_tags: the side outputs that the program takes from it.
@@ -65,6 +66,7 @@ class Transformation:
     co_location_group: str | None = None
     chaining: ChainingStrategy = ChainingStrategy.ALWAYS
     output_type: Any = None
+    type_declared: bool = False
     skips_errors: bool | None = None
     max_dead_letters: int | None = None
     side_output_tags: list[OutputTag[Any]] = field(default_factory=list)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -15,6 +15,7 @@ from sluiceway.functions import DEAD_LETTERS, FunctionObject
 from sluiceway.isolation import all_unchangeable, isolated_all, look_unchangeable, separated
 from sluiceway.operators.base import Operator, OperatorContext
 from sluiceway.operators.dead_letters import dead_letter_output
+from sluiceway.operators.declared_results import check_of_results
 from sluiceway.operators.fused import FusedOperator
 from sluiceway.operators.fused_loops import MAX_FLAT_MAPS
 from sluiceway.steps import (
@@ -97,10 +98,12 @@ class Fanout:
 
     Args:
         operator: whose output it is.
+        check: of the values of the main output, against a declared type; None: nothing is declared.
     """
 
-    def __init__(self, operator: Operator) -> None:
+    def __init__(self, operator: Operator, check: Callable[[Iterable[Any]], None] | None = None) -> None:
         self._operator = operator
+        self._check = check
         self.main: list[Callable[[Batch[Any]], None]] = []
         self.sides: dict[str, list[Callable[[Batch[Any]], None]]] = {}
         self.controls: list[Callable[[Element], None]] = []
@@ -108,6 +111,8 @@ class Fanout:
     def emit(self, batch: Batch[Any]) -> None:
         """To all receivers of the main output; each has the records to itself."""
         operator = self._operator
+        if self._check is not None:
+            self._check(batch.values)
         if operator.trusts and not look_unchangeable(batch.values):
             operator.distrust()
             batch = Batch(separated(batch.values), batch.timestamps, batch.keys)
@@ -206,7 +211,7 @@ def build_operators(
         groups.append(group)
         operators.append(operator)
     for group, operator in zip(groups, operators, strict=True):
-        fanout = Fanout(operator)
+        fanout = Fanout(operator, check_of_results(group[-1]))
         for node in group:
             for edge in edges:
                 if edge.source == node.id and edge.target in heads:
@@ -235,7 +240,12 @@ def _groups(
             continue
         group = [node]
         flat_maps = int(isinstance(node.step, FlatMapStep))
-        while group[-1].step.record_wise and all(t == DEAD_LETTERS.name for t, _ in outside.get(group[-1].id, ())):
+        # What a step with a declared type emits is looked at between two operators.
+        while (
+            group[-1].step.record_wise
+            and not group[-1].type_declared
+            and all(t == DEAD_LETTERS.name for t, _ in outside.get(group[-1].id, ()))
+        ):
             out = [
                 e for e in edges if e.source == group[-1].id and (e.tag is None or e.tag.name != DEAD_LETTERS.name)
             ]
