@@ -60,6 +60,7 @@ NOT_COMPARED = [
     "demo",
     "demo_files",
     "demo_wordcount",
+    "kafka_orders",
     "serve_lines",
     "slow_sink",
     "socket_wordcount",
