@@ -26,14 +26,15 @@ _OUTSIDE: Final = (OSError, ConnectorError, MemoryError)
 
 _ADDRESS: Final = re.compile(r"\b0x[0-9a-f]+")
 _REMEMBERED: Final = 64
+_CHECKPOINTS_BETWEEN: Final = 8
 
 
 class RepeatedFailures:
     """Counts per record how often it has failed in the same way without progress in between.
 
-    A record that fails again was not behind any checkpoint: the job was begun anew from before it. Checkpoints may
-    complete all the same until it comes again, but hardly two of them; after two it counts as another record that
-    looks the same.
+    A record that fails again was not behind any checkpoint: the job was restarted from before it. Checkpoints can
+    complete all the same until it comes again: the one that was overdue at the restart, the next one if records come
+    slowly, and more with a short interval. After more than that it counts as another record that looks the same.
     """
 
     def __init__(self) -> None:
@@ -50,7 +51,7 @@ class RepeatedFailures:
         if record is None or isinstance(cause, _OUTSIDE):
             return 0
         times, before = self._seen.pop(record, (0, completed))
-        times = times + 1 if completed - before < 2 else 1
+        times = times + 1 if completed - before <= _CHECKPOINTS_BETWEEN else 1
         self._seen[record] = times, completed
         if len(self._seen) > _REMEMBERED:
             del self._seen[next(iter(self._seen))]
