@@ -59,3 +59,15 @@ def sluiceway_connectors() -> list[Offer]:
             extra="kafka",
         )
     ]
+
+
+@hookimpl
+def sluiceway_cli_commands() -> list[Offer]:
+    """Offer ``sluiceway kafka``."""
+
+    def load() -> Any:
+        from sluiceway_kafka._cli import kafka
+
+        return kafka
+
+    return [Offer("kafka", load, "inspect and end transactions of Apache Kafka")]

@@ -33,8 +33,9 @@ class RepeatedFailures:
     """Counts per record how often it has failed in the same way without progress in between.
 
     A record that fails again was not behind any checkpoint: the job was restarted from before it. Checkpoints can
-    complete all the same until it comes again: the one that was overdue at the restart, the next one if records come
-    slowly, and more with a short interval. After more than that it counts as another record that looks the same.
+    complete all the same until it comes again: the one that was overdue at the restart, the next one if records
+    come slowly, and more with a short interval. After more than that it counts as another record that looks the
+    same.
     """
 
     def __init__(self) -> None:
