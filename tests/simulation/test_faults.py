@@ -16,7 +16,7 @@ from sluiceway.engine import JobStatus
 from sluiceway.errors import CheckpointError, NoResourceAvailableError
 from sluiceway.runtime.cluster.resource_manager import WorkerLostError
 from sluiceway.runtime.jobmanager.checkpoint_coordinator import CompletedCheckpoint
-from sluiceway.runtime.jobmanager.job_checkpoints import MemoryCheckpointStore
+from sluiceway.runtime.jobmanager.checkpoint_store import TemporaryCheckpointStore
 from sluiceway.runtime.task.snapshot import JobSnapshot
 from sluiceway.testing.pytest_plugin import SimulationRunner
 from sluiceway.testing.simulation import (
@@ -211,10 +211,10 @@ def test_without_their_job_manager_workers_end_by_themselves(simulation: Simulat
 def test_a_checkpoint_that_cannot_be_read_leaves_nothing_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tasks that were to go on from it have slots by then, and were never deployed."""
 
-    def load(self: MemoryCheckpointStore, checkpoint: CompletedCheckpoint) -> JobSnapshot:
+    def load(self: TemporaryCheckpointStore, checkpoint: CompletedCheckpoint) -> JobSnapshot:
         raise CheckpointError("it is damaged")
 
-    monkeypatch.setattr(MemoryCheckpointStore, "load", load)
+    monkeypatch.setattr(TemporaryCheckpointStore, "load", load)
     flow, _ = many_numbers()
     crash = Crash(250, "worker-1")
     result = run(flow, 3, checkpoint_interval="5ms", faults=[crash], **RESTARTS)

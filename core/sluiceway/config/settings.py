@@ -50,7 +50,7 @@ class Settings:
             what the program says, or ``warning``.
         log_format: of log lines on standard error, ``text`` or ``json``.
         checkpoint_interval_ms: time from one checkpoint to the next; 0: none are taken.
-        checkpoints: path or URL of the place where checkpoints are kept; None: in the memory of the job manager.
+        checkpoints: path or URL of the place where checkpoints are kept; None: a temporary directory.
         from_checkpoint: path or URL of a checkpoint to begin with; None: at the beginning.
         resume: whether to begin with the newest checkpoint or savepoint of the job in ``checkpoints``, and at the
             beginning if the job has left none there.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -225,6 +226,10 @@ class JobManager(Handlers):
         storage = None
         if location is not None:
             storage = with_local_copies(self._services.checkpoint_storage(location), settings)
+        temporary = None
+        if storage is None and settings.checkpoint_interval_ms:
+            name = re.sub(r"[^\w.-]+", "-", job).strip(".-") or "job"
+            temporary = self._platform.temporary_storage(self._directory / "checkpoints" / f"{name}-{self.epoch}")
         recovered = None
         if storage is not None and checkpoint_path:
             recovered = recover(storage, checkpoint_path, graph, self._clock.now_ms())
@@ -257,6 +262,7 @@ class JobManager(Handlers):
             open_storage=self._services.checkpoint_storage,
             open_backend=self._services.state_backend,
             storage=storage,
+            temporary=temporary,
             restored=restored,
             recovered=recovered,
         )

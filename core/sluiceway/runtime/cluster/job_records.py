@@ -56,7 +56,7 @@ class JobRecords:
         return None if self._store is None else EpochFence(self._store.workers)
 
     def settled(self, settings: Settings) -> Settings:
-        """With a place for checkpoints, where the job says none: what is in memory ends with the job manager."""
+        """With a place for checkpoints, where the job says none: what is temporary ends with the job manager."""
         if self._store is None or settings.checkpoints is not None or not settings.checkpoint_interval_ms:
             return settings
         return replace(settings, checkpoints=str(self._store.checkpoints))

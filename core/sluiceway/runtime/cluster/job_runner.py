@@ -65,7 +65,8 @@ class JobRun(Handlers):
         background: does what blocks.
         open_storage: opens the storage at a path or URL.
         open_backend: makes the state backend of a name.
-        storage: where checkpoints are kept; None: in memory.
+        storage: where checkpoints are kept; None: as long as the job manager lives.
+        temporary: where they are kept then; None: in memory.
         restored: what the job begins with; None: at the beginning.
         recovered: what an earlier job manager has left of it; None: it is a new job.
     """
@@ -86,6 +87,7 @@ class JobRun(Handlers):
         open_storage: Callable[[str], CheckpointStorage],
         open_backend: Callable[[str], StateBackend],
         storage: CheckpointStorage | None = None,
+        temporary: CheckpointStorage | None = None,
         restored: JobSnapshot | None = None,
         recovered: Recovered | None = None,
     ) -> None:
@@ -103,9 +105,10 @@ class JobRun(Handlers):
         self._readers = StateReads(self)
         self._started_at = 0.0
         self._ended_at: float | None = None
-        self.program = dump(Program(graph.job_name, settings, tuple(sys.path)))
+        place = "" if temporary is None else temporary.location
+        self.program = dump(Program(graph.job_name, settings, tuple(sys.path), place))
         seed = SystemRandom().getrandbits(32) if settings.seed is None else settings.seed
-        keeper = checkpoint_store_of(storage, graph, job, clock, seed, background, recovered)
+        keeper = checkpoint_store_of(storage, graph, job, clock, seed, background, recovered, temporary)
         self.checkpoint_path = keeper.path
         self.begins_with = _begins_with(recovered, restored)
         self.master = JobMaster(

@@ -7,12 +7,14 @@ import socket
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.clock import Clock
 from sluiceway.runtime.cluster.cluster_directory import is_stood_by
 from sluiceway.runtime.loop.async_calls import EventLoop, LazyEventLoop
 from sluiceway.runtime.loop.blocking_io import Background, HelperThread
 from sluiceway.runtime.loop.poller import Poller, SelectorPoller
 from sluiceway.runtime.loop.tasklet import TaskletLoop
+from sluiceway.runtime.taskmanager.temporary_storage import TemporaryStorage
 
 __all__ = ["Listener", "Platform", "Stream"]
 
@@ -80,6 +82,10 @@ class Platform:
     def address(self, directory: Path, listener: Listener) -> str:
         """What workers are told to connect to: a path, or ``tcp://host:port``."""
         return str(directory / "manager")
+
+    def temporary_storage(self, directory: Path) -> CheckpointStorage | None:
+        """Storage in a directory that is not there yet, and which workers share; None: they share none."""
+        return TemporaryStorage(str(directory))
 
     def remove(self, directory: Path) -> None:
         """Remove a cluster's directory with all that is in it, unless a standby leads the cluster from now on."""

@@ -67,6 +67,9 @@ class HostedPlatform(Platform):
         self._port = listener.getsockname()[1]
         return listener
 
+    def temporary_storage(self, directory: Path) -> None:
+        """Return None: workers on other machines see nothing of this one's disk."""
+
     def address(self, directory: Path, listener: Listener) -> str:
         """Host and port."""
         return f"{_SCHEME}{self._host}:{self._port}"

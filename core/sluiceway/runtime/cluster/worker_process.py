@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.config.settings import Settings
 from sluiceway.connector import WriterContext
 from sluiceway.engine import Services
@@ -49,8 +50,9 @@ from sluiceway.runtime.messages.workers import (
     WorkerAddresses,
 )
 from sluiceway.runtime.taskmanager.local_recovery import keep_copies, with_local_copies
-from sluiceway.runtime.taskmanager.snapshot_writer import MemoryWriter, StorageWriter
+from sluiceway.runtime.taskmanager.snapshot_writer import MemoryWriter, SnapshotWriter, StorageWriter
 from sluiceway.runtime.taskmanager.task_manager import TaskManager
+from sluiceway.runtime.taskmanager.temporary_storage import TemporaryStorage
 from sluiceway.transport.buffers import NetworkBufferPool
 from sluiceway.transport.carrier import Carrier, CarrierContext
 
@@ -62,11 +64,15 @@ METRICS_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What a worker needs of a job before its first task; ``path`` is where it finds the job's modules."""
+    """What a worker needs of a job before its first task; ``path`` is where it finds the job's modules.
+
+    ``temporary`` is the directory of checkpoints that are kept as long as the job runs; empty: there is none.
+    """
 
     name: str
     settings: Settings
     path: tuple[str, ...] = ()
+    temporary: str = ""
 
 
 class _JobHere(Handlers):
@@ -369,11 +375,17 @@ class WorkerProcess(Handlers):
             self._services,
             self._platform.event_loop(),
             job.send,
-            MemoryWriter() if storage is None else StorageWriter(storage),
+            _writer(storage, program),
             self._background,
             open_payload=job.open,
         )
         self._jobs[message.job] = job
+
+
+def _writer(storage: CheckpointStorage | None, program: Program) -> SnapshotWriter:
+    if storage is None and program.temporary:
+        storage = TemporaryStorage(program.temporary)
+    return MemoryWriter() if storage is None else StorageWriter(storage)
 
 
 class _Handle:

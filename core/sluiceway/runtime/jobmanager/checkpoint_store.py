@@ -43,10 +43,15 @@ from sluiceway.runtime.jobmanager.recovery import Recovered
 from sluiceway.runtime.jobmanager.resume import note_stop
 from sluiceway.runtime.logging.engine_log import WARNING, log
 from sluiceway.runtime.loop.blocking_io import Background
-from sluiceway.runtime.task.snapshot import JobSnapshot, TaskSnapshot
+from sluiceway.runtime.task.snapshot import JobSnapshot, TaskSnapshot, with_objects
 from sluiceway.state import KeyedSnapshot, StateBackend
 
-__all__ = ["SavepointCheckpointStore", "StorageCheckpointStore", "checkpoint_store_of"]
+__all__ = [
+    "SavepointCheckpointStore",
+    "StorageCheckpointStore",
+    "TemporaryCheckpointStore",
+    "checkpoint_store_of",
+]
 
 
 _EVER: Final = 1 << 62
@@ -61,11 +66,15 @@ def checkpoint_store_of(
     seed: int,
     background: Background,
     recovered: Recovered | None = None,
+    temporary: CheckpointStorage | None = None,
 ) -> CompletedCheckpointStore:
-    """Keeps the checkpoints of one run in a directory of its own in the storage, or in memory if there is none.
+    """Return where the checkpoints of one run are kept: in a directory of its own in the storage.
 
-    A run that goes on under another job manager stays in its directory.
+    A run that goes on under another job manager stays in its directory. Without a storage it is the ``temporary``
+    one, which is the run's alone; without that, too, memory.
     """
+    if storage is None and temporary is not None:
+        return TemporaryCheckpointStore(CheckpointDirectory(temporary), graph, job_id, clock, background)
     if storage is None:
         return MemoryCheckpointStore()
     name = re.sub(r"[^\w.-]+", "-", job_id).strip(".-") or "job"
@@ -171,19 +180,25 @@ class StorageCheckpointStore(CompletedCheckpointStore):
             self.path,
             self._clock.now_ms(),
             by_vertex,
-            write_enumerators(self._directory.storage, directory, checkpoint.enumerators),
+            self._write_enumerators(directory, checkpoint),
         )
         self._directory.complete(metadata)
         return metadata
 
+    def _write_enumerators(self, directory: str, checkpoint: CompletedCheckpoint) -> dict[str, Section]:
+        return write_enumerators(self._directory.storage, directory, checkpoint.enumerators)
+
     def _copied(self, where: tuple[int, int], snapshot: TaskSnapshot, checkpoint_id: int) -> TaskSnapshot:
         """The state of a task that has finished, written once more: the checkpoint that has it will be dropped."""
         directory = self._directory.directory(checkpoint_id)
-        entry = _finished(self._directory.storage, directory, where, self.state_of(snapshot))
+        entry = _finished(self._directory.storage, directory, where, self._written(snapshot))
         return replace(_without_times(snapshot), entry=entry, checkpoint_id=checkpoint_id)
 
     def state_of(self, snapshot: TaskSnapshot) -> list[OperatorSnapshot]:
         """What a task has written, read when it is asked for."""
+        return self._written(snapshot)
+
+    def _written(self, snapshot: TaskSnapshot) -> list[OperatorSnapshot]:
         assert snapshot.entry is not None
         reader = StateReader(self._directory.storage, self._directory.directory(snapshot.checkpoint_id))
         return [reader.operator(operator) for operator in snapshot.entry.operators]
@@ -191,6 +206,41 @@ class StorageCheckpointStore(CompletedCheckpointStore):
     def _delete(self, checkpoint_id: int, entry: SubtaskEntry) -> None:
         directory = self._directory.directory(checkpoint_id)
         self._directory.storage.delete(_own_files(directory, entry))
+
+
+class TemporaryCheckpointStore(StorageCheckpointStore):
+    """Completes checkpoints in a temporary directory, for a job to go on from as long as its job master lives.
+
+    State is in files there. The states of enumerators, and in one process the objects that have no serializer,
+    stay with the checkpoint in memory.
+    """
+
+    def load(self, checkpoint: CompletedCheckpoint) -> JobSnapshot:
+        """What the job goes on from: keyed state is read by those who need it."""
+        snapshot = super().load(checkpoint)
+        objects = {(o.uid, o.subtask): o for task in checkpoint.tasks.values() for o in task.operators}
+        if not objects:
+            return snapshot
+        found = ((o, objects.get((o.uid, o.subtask))) for o in snapshot.operators)
+        operators = tuple(o if kept is None else with_objects(o, kept) for o, kept in found)
+        return replace(snapshot, operators=operators)
+
+    def state_of(self, snapshot: TaskSnapshot) -> list[OperatorSnapshot]:
+        """What a task has written, with its objects."""
+        objects = {o.uid: o for o in snapshot.operators}
+        found = ((o, objects.get(o.uid)) for o in self._written(snapshot))
+        return [o if kept is None else with_objects(o, kept) for o, kept in found]
+
+    def stopped_with(self, savepoint: str) -> None:
+        """No job resumes from here."""
+
+    def ended(self) -> None:
+        """Delete all."""
+        storage = self._directory.storage
+        self._background.run(lambda: storage.delete([file.name for file in storage.files()]), _whatever)
+
+    def _write_enumerators(self, directory: str, checkpoint: CompletedCheckpoint) -> dict[str, Section]:
+        return {}
 
 
 class SavepointCheckpointStore(CompletedCheckpointStore):

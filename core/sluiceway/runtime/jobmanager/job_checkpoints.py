@@ -69,7 +69,10 @@ class CompletedCheckpointStore(Protocol):
 
 
 class MemoryCheckpointStore:
-    """Keeps checkpoints where they are: in the memory of the job master, as long as that lives."""
+    """Keeps checkpoints where they are: in the memory of the job master, as long as that lives.
+
+    For workers that share no file system with the job manager, and for jobs that take none.
+    """
 
     path = ""
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from io import FileIO
+from pathlib import Path
 from random import SystemRandom
 from threading import Lock
 
@@ -39,8 +42,14 @@ from sluiceway.runtime.task.inputs import SourceInput
 from sluiceway.runtime.task.snapshot import JobSnapshot, with_own_objects
 from sluiceway.runtime.task.task import Task
 from sluiceway.runtime.taskmanager.local_recovery import keep_copies, with_local_copies
-from sluiceway.runtime.taskmanager.snapshot_writer import MemoryWriter, StorageWriter
+from sluiceway.runtime.taskmanager.snapshot_writer import (
+    MemoryWriter,
+    SnapshotWriter,
+    StorageWriter,
+    TemporaryWriter,
+)
 from sluiceway.runtime.taskmanager.task_manager import TaskManager
+from sluiceway.runtime.taskmanager.temporary_storage import TemporaryStorage
 from sluiceway.scheduler import SCHEDULERS, SlotPool, restart_strategy, slots_required
 from sluiceway.streamgraph import StreamGraph, StreamNode
 from sluiceway.util.garbage_collector import seldom
@@ -146,6 +155,8 @@ class LocalJob(Job):
         if location is not None:
             self._storage = with_local_copies(services.checkpoint_storage(location), settings)
         self._copies: keep_copies | None = None
+        self._directory: Path | None = None
+        self._lock: FileIO | None = None
         self._savepoints = SavepointRequests()
         self._reporters: list[MetricsReporter] = services.metrics_reporters(settings.metrics)
         self._reporting: Reporting | None = None
@@ -251,6 +262,7 @@ class LocalJob(Job):
         seed = SystemRandom().getrandbits(32) if seed is None else seed
         background = self._background = self._make_background(self._worker)
         self._copies = keep_copies(self._storage, self._settings)
+        temporary = self._make_temporary()
         self._tasks = TaskManager(
             self._worker,
             self._transport,
@@ -258,11 +270,13 @@ class LocalJob(Job):
             self.services,
             self._event_loop,
             self._to_master,
-            MemoryWriter() if self._storage is None else StorageWriter(self._storage),
+            self._writer(temporary),
             background,
             on_dropped=self._task_dropped,
         )
-        keeper = checkpoint_store_of(self._storage, self._graph, self._graph.job_name, clock, seed, background)
+        keeper = checkpoint_store_of(
+            self._storage, self._graph, self._graph.job_name, clock, seed, background, None, temporary
+        )
         self._master = JobMaster(
             self._graph,
             self._settings,
@@ -337,6 +351,28 @@ class LocalJob(Job):
 
     # ---- inside ---------------------------------------------------------------------------------------------
 
+    def _make_temporary(self) -> TemporaryStorage | None:
+        """Make a directory for the checkpoints of a job that names no place for them; None: it takes none."""
+        if self._storage is not None or not self._settings.checkpoint_interval_ms:
+            return None
+        # Imported here: jobs without checkpoints start without it.
+        from sluiceway.runtime.cluster.cluster_directory import (
+            lock_directory,
+            make_directory,
+            place_of_directories,
+            remove_dead,
+        )
+
+        remove_dead(place_of_directories())
+        self._directory = make_directory()
+        self._lock = lock_directory(self._directory)  # by which others see that this process lives
+        return TemporaryStorage(str(self._directory / "checkpoints"))
+
+    def _writer(self, temporary: TemporaryStorage | None) -> SnapshotWriter:
+        if self._storage is not None:
+            return StorageWriter(self._storage)
+        return MemoryWriter() if temporary is None else TemporaryWriter(temporary)
+
     def _to_tasks(self, worker: str, message: Message) -> None:
         """Send a message of the job master, by the loop's own mailbox, as it would be over a wire."""
         assert self._tasks is not None
@@ -381,6 +417,9 @@ class LocalJob(Job):
                 self._background.close()
             if self._copies is not None:
                 self._copies.close()
+            if self._lock is not None and self._directory is not None:
+                shutil.rmtree(self._directory, ignore_errors=True)
+                self._lock.close()
             self._transport.close()
             self._event_loop.close()
             if self._poller is not None:

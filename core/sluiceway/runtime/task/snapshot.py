@@ -17,7 +17,15 @@ from sluiceway.network.channel_state import EdgeName, InFlight, Overtaken
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.state import KeyedSnapshot
 
-__all__ = ["JobSnapshot", "TaskSnapshot", "edge_names", "with_own_objects"]
+__all__ = [
+    "JobSnapshot",
+    "TaskSnapshot",
+    "edge_names",
+    "has_objects",
+    "with_objects",
+    "with_own_objects",
+    "without_objects",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +42,8 @@ class TaskSnapshot:
         async_ms: how long it took to read and write it, while the task went on.
         checkpoint_id: the checkpoint that it was taken for.
         size_alone: how large it was, where the state itself is not kept.
-        entry: where the state is, if it was written into a storage; then there are no ``operators``.
+        entry: where the state is, if it was written into a storage; then ``operators`` has, in one process, the
+            objects that were not written, else nothing.
         savepoint: path or URL of the savepoint that it is for; empty: it is for a checkpoint.
         unaligned: whether the barrier has overtaken records.
         in_flight: those of them that this subtask keeps: what it had not processed, and what it had not sent.
@@ -189,6 +198,24 @@ def edge_names(graph: JobGraph) -> dict[str, EdgeName]:
         number = counted[name] = counted.get(name, -1) + 1
         names[edge.id] = replace(name, number=number)
     return names
+
+
+def has_objects(snapshot: OperatorSnapshot) -> bool:
+    """Return True if it holds objects of users and connectors, which may have no serializer."""
+    return bool(snapshot.splits or snapshot.pending or snapshot.committables) or snapshot.broadcast is not None
+
+
+def without_objects(snapshot: OperatorSnapshot) -> OperatorSnapshot:
+    """Return the snapshot with nothing but bytes."""
+    return replace(snapshot, splits=(), pending=(), committables=(), broadcast=None)
+
+
+def with_objects(snapshot: OperatorSnapshot, objects: OperatorSnapshot) -> OperatorSnapshot:
+    """Return the snapshot with the objects of another one."""
+    o = objects
+    return replace(
+        snapshot, splits=o.splits, pending=o.pending, committables=o.committables, broadcast=o.broadcast
+    )
 
 
 def with_own_objects(snapshot: OperatorSnapshot) -> OperatorSnapshot:

@@ -1,4 +1,4 @@
-"""Where the state of a task goes when a checkpoint has taken it: into the acknowledgement, or into a storage."""
+"""Writers of the state that a checkpoint has taken of a task: into a storage, or into the message."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.network.channel_state import InFlight, Overtaken
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.runtime.task.deployment import TaskDeployment
-from sluiceway.runtime.task.snapshot import TaskSnapshot
+from sluiceway.runtime.task.snapshot import TaskSnapshot, has_objects, without_objects
 from sluiceway.state import KeyedSnapshot
 
-__all__ = ["MemoryWriter", "SavepointWriter", "SnapshotWriter", "StorageWriter"]
+__all__ = ["MemoryWriter", "SavepointWriter", "SnapshotWriter", "StorageWriter", "TemporaryWriter"]
 
 
 class SnapshotWriter(ABC):
@@ -29,7 +29,7 @@ class SnapshotWriter(ABC):
 
 
 class MemoryWriter(SnapshotWriter):
-    """Sends the state along."""
+    """Leaves the state in the snapshot, as bytes: for workers that share no file system with the job manager."""
 
     def write(self, deployment: TaskDeployment, checkpoint_id: int, snapshot: TaskSnapshot) -> TaskSnapshot:
         """With all of it as bytes."""
@@ -73,7 +73,7 @@ class StorageWriter(SnapshotWriter):
         d = deployment
         entry = write_subtask(
             self._storage,
-            f"{d.checkpoint_path}/chk-{checkpoint_id}",
+            "/".join(filter(None, (d.checkpoint_path, f"chk-{checkpoint_id}"))),
             f"{d.vertex.id}-{d.subtask}-{d.attempt}.state",
             d.subtask,
             snapshot.operators,
@@ -94,6 +94,21 @@ class StorageWriter(SnapshotWriter):
                 del self._written[attempt_id, id_]
         for attempt_id in self._known.keys() - attempt_ids:
             del self._known[attempt_id]
+
+
+class TemporaryWriter(StorageWriter):
+    """Writes the state of a job in one process, and leaves objects that may have no serializer as they are.
+
+    Splits, committables, pending records and broadcast state go by reference: in one process they need not be
+    pickled, and some cannot be.
+    """
+
+    def write(self, deployment: TaskDeployment, checkpoint_id: int, snapshot: TaskSnapshot) -> TaskSnapshot:
+        """Write rows, lists and records in flight."""
+        plain = tuple(map(without_objects, snapshot.operators))
+        objects = tuple(replace(o, keyed=None, lists=()) for o in snapshot.operators if has_objects(o))
+        written = super().write(deployment, checkpoint_id, replace(snapshot, operators=plain))
+        return replace(written, operators=objects)
 
 
 class SavepointWriter(SnapshotWriter):

@@ -8,8 +8,10 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
+from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.clock import Clock
 from sluiceway.engine import JobStatus, LifecycleListener, Services
 from sluiceway.plugins import default_manager
@@ -22,6 +24,7 @@ from sluiceway.runtime.loop.async_calls import EventLoop
 from sluiceway.runtime.loop.blocking_io import Background
 from sluiceway.runtime.loop.poller import Poller
 from sluiceway.runtime.loop.tasklet import TaskletLoop
+from sluiceway.runtime.taskmanager.temporary_storage import TemporaryStorage
 from sluiceway.testing.simulation.background import SimulatedBackground
 from sluiceway.testing.simulation.carrier import SimulatedCarrier
 from sluiceway.testing.simulation.errors import SimulationError
@@ -86,7 +89,8 @@ class SimulatedCluster(LifecycleListener):
         self.node = Node(world, MANAGER)
         self._pids = count(1001)
         self._due = sorted(faults, key=lambda fault: fault.step, reverse=True)
-        self._platform = _Platform(self.node)
+        self._checkpoints = TemporaryDirectory(prefix="simulated-sluiceway-")
+        self._platform = _Platform(self.node, self._checkpoints.name)
         self.manager = JobManager(
             _NOWHERE,
             _SECRET,
@@ -160,6 +164,7 @@ class SimulatedCluster(LifecycleListener):
 
     def let_go(self) -> None:
         """Free what processes hold that did not get round to it: the operating system would do that."""
+        self._checkpoints.cleanup()
         for process in self.workers.values():
             if process.worker is not None and not process.closed:
                 for job in process.worker._jobs.values():
@@ -332,8 +337,9 @@ def _held(worker: WorkerProcess) -> list[str]:
 
 
 class _Platform(Platform):
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, checkpoints: str = "") -> None:
         self._node = node
+        self._checkpoints = checkpoints
         self.listener = SimulatedListener(node)
 
     def loop(self, clock: Clock) -> tuple[TaskletLoop, Poller]:
@@ -347,6 +353,10 @@ class _Platform(Platform):
 
     def listen(self, directory: Path) -> Listener:
         return self.listener
+
+    def temporary_storage(self, directory: Path) -> CheckpointStorage:
+        """Storage in a directory of the simulation's own."""
+        return TemporaryStorage(self._checkpoints)
 
     def remove(self, directory: Path) -> None:
         """There is none."""

@@ -1,0 +1,132 @@
+"""Storage for the checkpoints of jobs that name none: a directory that goes with the job."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Final, TypeVar
+
+from sluiceway.checkpoint_storage import CheckpointStorage, StoredFile, check_name
+from sluiceway.errors import CheckpointError
+from sluiceway.util.private_files import private_opener
+
+__all__ = ["TemporaryStorage"]
+
+T = TypeVar("T")
+
+_NO_LINK: Final = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
+"""Another disk, or one that has no hard links, or too many to this file."""
+
+
+class TemporaryStorage(CheckpointStorage):
+    """Files below a directory, which is made when the first is written.
+
+    Files are visible whole or not at all, but nothing waits for the disk: after a power cut the job is gone, and
+    nobody wants them.
+
+    Args:
+        directory: where they are; whoever made the storage removes it.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self.location = directory
+
+    def write(self, name: str, parts: Iterable[bytes]) -> int:
+        """Write."""
+        path = self._path(name)
+        with self._failing("write", name):
+            return self._placed(path, lambda partial: _write(partial, parts))
+
+    def read(self, name: str, offset: int = 0, size: int | None = None) -> bytes:
+        """Read."""
+        with self._failing("read", name), open(self._path(name), "rb") as file:
+            file.seek(offset)
+            return file.read(-1 if size is None else size)
+
+    def files(self, directory: str = "") -> Iterator[StoredFile]:
+        """Walk."""
+        top = self._path(directory) if directory else self.location
+        for folder, _, names in os.walk(top):
+            prefix = os.path.relpath(folder, self.location).replace(os.sep, "/")
+            for name in sorted(names):
+                with suppress(FileNotFoundError):  # deleted since
+                    stat = os.stat(os.path.join(folder, name))
+                    full = name if prefix == "." else f"{prefix}/{name}"
+                    yield StoredFile(full, stat.st_size, int(stat.st_mtime * 1000))
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Unlink, and remove directories that are empty then."""
+        emptied: set[str] = set()
+        for name in names:
+            path = self._path(name)
+            with self._failing("delete", name), suppress(FileNotFoundError):
+                os.unlink(path)
+            emptied.add(os.path.dirname(path))
+        for folder in emptied - {self.location}:
+            with suppress(OSError):
+                os.rmdir(folder)
+
+    def put_file(self, name: str, path: str) -> int:
+        """Link it, or copy it from another disk."""
+        try:
+            with self._failing("write", name):
+                return self._placed(self._path(name), lambda partial: _link(path, partial))
+        except CheckpointError as error:
+            if not _cannot_link(error.__cause__):
+                raise
+            return super().put_file(name, path)
+
+    def fetch_file(self, name: str, path: str) -> None:
+        """Link it, or copy it to another disk."""
+        try:
+            os.link(self._path(name), path)
+        except OSError:
+            super().fetch_file(name, path)  # which says what is wrong, too
+
+    def other_writers(self, name: str) -> str:
+        """Return nobody: only its user may enter the directory."""
+        return ""
+
+    def _placed(self, path: str, make: Callable[[str], T]) -> T:
+        """Make a file beside its path, and move it there when it is whole."""
+        partial = f"{path}.part-{secrets.token_hex(6)}"
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        try:
+            made = make(partial)
+            os.replace(partial, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(partial)
+            raise
+        with suppress(FileNotFoundError):  # still there if the target was a link to the same file before
+            os.unlink(partial)
+        return made
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.location, *check_name(name).split("/"))
+
+    @contextmanager
+    def _failing(self, doing: str, name: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise CheckpointError(f"cannot {doing} {self.shown(name)}: {error.strerror or error}") from error
+
+
+def _write(path: str, parts: Iterable[bytes]) -> int:
+    with open(path, "xb", opener=private_opener) as file:
+        for part in parts:
+            file.write(part)
+        return file.tell()
+
+
+def _link(path: str, other: str) -> int:
+    os.link(path, other)
+    return os.stat(path).st_size
+
+
+def _cannot_link(error: BaseException | None) -> bool:
+    return isinstance(error, OSError) and error.errno in _NO_LINK
