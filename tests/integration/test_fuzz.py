@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import is_dataclass
 from random import Random
 from types import NoneType, UnionType
-from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Final, Literal, get_args, get_origin, get_type_hints
 from unittest.mock import Mock
 
 import msgspec
@@ -198,7 +198,8 @@ def value_of(chance: Random, kind: Any) -> Any:
     if kind is payloads.Cause:
         return payloads.Cause.received(chance.randbytes(20))
     if isinstance(kind, type) and (issubclass(kind, msgspec.Struct) or is_dataclass(kind)):
-        return kind(**{name: value_of(chance, hint) for name, hint in get_type_hints(kind).items()})
+        hints = get_type_hints(kind).items()
+        return kind(**{name: value_of(chance, hint) for name, hint in hints if get_origin(hint) is not ClassVar})
     simple: dict[Any, Callable[[], Any]] = {
         str: lambda: chance.choice(("", "a", "job-1", "é\u20ac" * 5, "x" * 40)),
         bytes: lambda: chance.randbytes(chance.choice((0, 1, 32, 100))),
@@ -210,7 +211,7 @@ def value_of(chance: Random, kind: Any) -> Any:
     return simple[kind]()
 
 
-KINDS: Final = [Hello, Proof, *protocol.MESSAGES]
+KINDS: Final = [Hello, Proof, protocol.LargeMessage, *protocol.MESSAGES]
 
 
 class FakeStream:

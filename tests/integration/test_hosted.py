@@ -19,13 +19,16 @@ import pytest
 import sluiceway as sw
 from sluiceway.config.settings import Settings, resolve
 from sluiceway.connector.lib import DiscardSink
+from sluiceway.connector.lib.generator import GeneratorSource
 from sluiceway.engine import Job, JobStatus
 from sluiceway.errors import ConfigurationError
 from sluiceway.plugins import default_manager
 from sluiceway.runtime.cluster.cluster_job import ClusterJob
 from sluiceway.runtime.cluster.worker_host import WorkerHost
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, WorkerHandle, start_worker
+from sluiceway.runtime.jobmanager.job_master import JobMaster
 from sluiceway.runtime.local.engine import job_graph_of
+from sluiceway.runtime.messages.tasks import AcknowledgeWithState
 from sluiceway.streamgraph import StreamGraph
 
 pytest.importorskip("zmq", reason="needs pyzmq")
@@ -181,3 +184,31 @@ def test_engine_local_places_no_workers() -> None:
     flow.from_sequence(0, 9).collect()
     with pytest.raises(ConfigurationError, match=r"engine 'local' .* starts its own workers; .* --engine"):
         flow.run(hosted=True)
+
+
+def test_workers_that_share_no_files_send_their_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    took: list[int] = []
+    take = JobMaster._take_part
+
+    def noted(self: JobMaster, message: Any) -> None:
+        took.append(len(message.snapshot.encoded()))
+        assert isinstance(message, AcknowledgeWithState)
+        take(self, message)
+
+    monkeypatch.setattr(JobMaster, "_take_part", noted)
+    marks = str(tmp_path / "mark")
+
+    def failing_once(value: int) -> int:
+        if value == 2_000 and not os.path.exists(marks):
+            Path(marks).touch()
+            raise ValueError(value)
+        return value
+
+    flow = sw.Pipeline("sends", parallelism=2)
+    numbers = flow.source(GeneratorSource(count=4_000, rate=8_000)).map(failing_once)
+    pairs = numbers.map(lambda n: (n % 8, n, "x" * 20_000)).key_by(lambda pair: pair[0])
+    counts = pairs.reduce(lambda a, b: b).map(lambda pair: pair[1]).collect()
+    result = prepared(flow, Host(), workers=2, checkpoint_interval="20ms", restart="fixed-delay:1:0ms").run()
+    assert (result.status, result.metrics.restarts) == (JobStatus.FINISHED, 1)
+    assert set(counts) == set(range(4_000))
+    assert max(took) > 20_000

@@ -8,13 +8,15 @@ from collections.abc import Callable
 from typing import Final
 
 from sluiceway.connector import Wait
-from sluiceway.errors import SluicewayError
+from sluiceway.errors import SerializationError, SluicewayError
 from sluiceway.runtime.cluster.os_platform import Stream
 from sluiceway.runtime.loop.tasklet import Progress, Tasklet, TaskletLoop
 from sluiceway.runtime.messages.base import Message
 from sluiceway.runtime.messages.protocol import (
+    LARGE,
     PROTOCOL_VERSION,
     Hello,
+    LargeMessage,
     MalformedMessageError,
     Proof,
     decode,
@@ -25,7 +27,10 @@ __all__ = ["BrokenProtocolError", "Connection", "ConnectionLostError"]
 
 _HEADER: Final = 4
 _LONGEST_BEFORE_PROOF: Final = 1024
-_LONGEST: Final = 1 << 30
+_LONGEST: Final = 16 << 20
+_LARGEST: Final = 1 << 30
+"""Bytes of a message that is sent in several frames: of one that may be, see :attr:`Message.large`."""
+_PART: Final = 1 << 20
 _CHUNK: Final = 1 << 18
 _CHUNK_BEFORE_PROOF: Final = 4096
 _READS_PER_STEP: Final = 8
@@ -88,6 +93,8 @@ class Connection(Tasklet):
         self._peer_nonce = b""
         self._proved = False
         self._held: list[Message] = []
+        self._announced: LargeMessage | None = None
+        self._parts = bytearray()
         self._in = bytearray()
         self._out = bytearray()
         self._closing = False
@@ -111,7 +118,11 @@ class Connection(Tasklet):
         return len(self._out)
 
     def send(self, message: Message) -> None:
-        """Send a message, in order. Lost, like everything after it, where the connection is lost."""
+        """Send a message, in order. Lost, like everything after it, where the connection is lost.
+
+        Raises:
+            SerializationError: an object in it cannot be pickled, or it is longer than its type may be.
+        """
         if self._closing or self._closed:
             return
         if not self._proved:
@@ -195,22 +206,62 @@ class Connection(Tasklet):
             end = at + _HEADER + size
             if len(data) < end:
                 break
-            try:
-                message = decode(bytes(data[at + _HEADER : end]), handshake=not self._proved)
-            except MalformedMessageError as error:
-                kind = "message" if self._proved else "message of the handshake"
-                raise BrokenProtocolError(
-                    f"{self._peer_name()} sent a frame of {size} bytes that is no {kind} of protocol "
-                    f"{PROTOCOL_VERSION}: {error}"
-                ) from error
+            frame = bytes(data[at + _HEADER : end])
             at = end
-            self._take(message)
+            if self._announced is not None:
+                self._take_part(self._announced, frame)
+            else:
+                self._take(self._decoded(frame))
             if self._closing or self._closed:
                 break
         del data[:at]
 
+    def _decoded(self, data: bytes) -> Message:
+        try:
+            return decode(data, handshake=not self._proved)
+        except MalformedMessageError as error:
+            what = "frame" if self._announced is None else "message"
+            kind = "message" if self._proved else "message of the handshake"
+            raise BrokenProtocolError(
+                f"{self._peer_name()} sent a {what} of {len(data)} bytes that is no {kind} of protocol "
+                f"{PROTOCOL_VERSION}: {error}"
+            ) from error
+
+    def _announce(self, message: LargeMessage) -> None:
+        """Take the frames that follow as the parts of one message."""
+        if message.kind not in LARGE or not 0 < message.size <= _LARGEST:
+            raise BrokenProtocolError(
+                f"{self._peer_name()} announced {message.kind!r:.40} of {message.size} bytes, which may not be "
+                f"sent in several frames, or exceeds the limit, {_LARGEST}"
+            )
+        self._announced = message
+
+    def _take_part(self, announced: LargeMessage, part: bytes) -> None:
+        self._parts += part
+        if not part or len(self._parts) > announced.size:
+            raise BrokenProtocolError(f"{self._peer_name()} sent parts of a message that are not as it announced")
+        if len(self._parts) < announced.size:
+            return
+        message = self._decoded(bytes(self._parts))
+        if type(message).__name__ != announced.kind:
+            raise BrokenProtocolError(f"{self._peer_name()} sent another message than {announced.kind}")
+        self._announced = None
+        self._parts = bytearray()
+        self._take(message)
+
     def _write(self, message: Message) -> None:
         data = encode(message)
+        if len(data) <= _LONGEST:
+            self._write_frame(data)
+            return
+        kind, limit = type(message), _LARGEST if message.large else _LONGEST
+        if len(data) > limit:
+            raise SerializationError(f"{kind.__name__} of {len(data):,} bytes exceeds the limit, {limit:,} bytes")
+        self._write_frame(encode(LargeMessage(kind.__name__, len(data))))
+        for at in range(0, len(data), _PART):
+            self._write_frame(data[at : at + _PART])
+
+    def _write_frame(self, data: bytes) -> None:
         self._out += len(data).to_bytes(_HEADER, "big")
         self._out += data
 
@@ -228,6 +279,9 @@ class Connection(Tasklet):
         if self._proved:
             if isinstance(message, Hello | Proof):
                 raise BrokenProtocolError(f"{self._peer_name()} began anew in the middle")
+            if isinstance(message, LargeMessage):
+                self._announce(message)
+                return
             try:
                 self._on_message(self, message)
             except ConnectionLostError:

@@ -33,6 +33,7 @@ from sluiceway.runtime.messages.handlers import Handlers, handles
 from sluiceway.runtime.messages.payload import Payload
 from sluiceway.runtime.messages.tasks import (
     AcknowledgeCheckpoint,
+    AcknowledgeWithState,
     AnnounceWatermark,
     AssignSplits,
     CancelTask,
@@ -292,6 +293,13 @@ class JobMaster(Handlers):
 
     @handles(AcknowledgeCheckpoint)
     def _acknowledged(self, message: AcknowledgeCheckpoint) -> None:
+        self._take_part(message)
+
+    @handles(AcknowledgeWithState)
+    def _acknowledged_with_state(self, message: AcknowledgeWithState) -> None:
+        self._take_part(message)
+
+    def _take_part(self, message: AcknowledgeCheckpoint | AcknowledgeWithState) -> None:
         coordinator = self.checkpoints.coordinator
         try:
             snapshot: TaskSnapshot = message.snapshot.open()

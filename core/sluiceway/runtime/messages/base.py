@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
 __all__ = ["Answer", "JobMessage", "Message", "Request", "TaskMessage", "TasksMessage"]
 
 
 class Message(msgspec.Struct, frozen=True, tag=True):
-    """Control message. A struct in one of the modules of this package is part of the protocol."""
+    """Control message. A struct in one of the modules of this package is part of the protocol.
+
+    Attributes:
+        large: True if it may be longer than a frame, as one with user's objects may: it is sent in several then.
+    """
+
+    large: ClassVar[bool] = False
 
 
 class JobMessage(Message, frozen=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
 from sluiceway.metrics import JobMetrics
@@ -34,6 +36,7 @@ class SubmitProgram(Request, frozen=True):
     may have the job already. For the same reason other requests have ``again``.
     """
 
+    large: ClassVar[bool] = True
     name: str
     program: bytes
     path: list[str]
@@ -82,9 +85,10 @@ class AskCheckpoints(Request, frozen=True):
 class Checkpoints(Answer, frozen=True):
     """Job manager to client: the last checkpoints and savepoints of a job, oldest first.
 
-    ``directory`` is the path or URL of the directory that the job's checkpoints are in; empty: they are in memory.
+    ``directory`` is the path or URL of the directory that the job's checkpoints are in; empty: they are temporary.
     """
 
+    large: ClassVar[bool] = True
     checkpoints: list[CheckpointInfo]
     directory: str = ""
 
@@ -103,6 +107,7 @@ class AskState(Request, frozen=True):
 class StateFound(Answer, frozen=True):
     """Job manager to client: the answer to :class:`AskState`."""
 
+    large: ClassVar[bool] = True
     found: FoundState
 
 
@@ -121,6 +126,7 @@ class Status(Answer, frozen=True):
     ``max_standbys``.
     """
 
+    large: ClassVar[bool] = True
     pid: int
     epoch: int
     started_ms: int

@@ -16,7 +16,17 @@ from sluiceway.runtime.messages import clients, tasks, workers
 from sluiceway.runtime.messages.base import Message
 from sluiceway.runtime.messages.payload import Cause, Payload
 
-__all__ = ["MESSAGES", "PROTOCOL_VERSION", "Hello", "MalformedMessageError", "Proof", "decode", "encode"]
+__all__ = [
+    "LARGE",
+    "MESSAGES",
+    "PROTOCOL_VERSION",
+    "Hello",
+    "LargeMessage",
+    "MalformedMessageError",
+    "Proof",
+    "decode",
+    "encode",
+]
 
 PROTOCOL_VERSION: Final = 3
 """Raised when a message changes its meaning. Peers of different versions part at once."""
@@ -40,6 +50,13 @@ class Proof(Message, frozen=True):
     signature: bytes
 
 
+class LargeMessage(Message, frozen=True):
+    """A message of the type ``kind``, of so many bytes, follows in frames that have nothing else in them."""
+
+    kind: str
+    size: int
+
+
 def _own_messages(module: Any) -> list[type[Message]]:
     public = [getattr(module, name) for name in module.__all__]
     return [kind for kind in public if issubclass(kind, Message)]
@@ -47,6 +64,10 @@ def _own_messages(module: Any) -> list[type[Message]]:
 
 MESSAGES: Final = [kind for module in (tasks, workers, clients) for kind in _own_messages(module)]
 """Types of the messages that may follow the handshake."""
+
+
+LARGE: Final = frozenset(kind.__name__ for kind in MESSAGES if kind.large)
+"""Names of those that may be longer than a frame."""
 
 
 def _to_bytes(value: Any) -> bytes:
@@ -63,7 +84,7 @@ def _from_bytes(kind: Any, data: Any) -> Any:
 
 _ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=_to_bytes)
 _DECODER: Final[msgspec.msgpack.Decoder[Message]] = msgspec.msgpack.Decoder(
-    Union[(Hello, Proof, *MESSAGES)],
+    Union[(Hello, Proof, LargeMessage, *MESSAGES)],
     dec_hook=_from_bytes,
 )
 _HANDSHAKE: Final = msgspec.msgpack.Decoder(Hello | Proof)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from sluiceway.elements import CheckpointBarrier
 from sluiceway.runtime.messages.base import JobMessage, TaskMessage, TasksMessage
@@ -11,6 +11,7 @@ from sluiceway.runtime.messages.payload import Cause, Payload
 
 __all__ = [
     "AcknowledgeCheckpoint",
+    "AcknowledgeWithState",
     "AnnounceWatermark",
     "AssignSplits",
     "CancelTask",
@@ -37,6 +38,7 @@ class DeployTasks(TasksMessage, frozen=True):
     All consumers' ends of their channels are opened before any producer's.
     """
 
+    large: ClassVar[bool] = True
     deployments: Payload[Sequence[Any]]
 
 
@@ -47,6 +49,7 @@ class CancelTask(TaskMessage, frozen=True):
 class AssignSplits(TaskMessage, frozen=True):
     """Give splits to the reader of an attempt."""
 
+    large: ClassVar[bool] = True
     splits: Payload[Sequence[Any]]
 
 
@@ -109,6 +112,18 @@ class ReportWatermark(TaskMessage, frozen=True):
 class AcknowledgeCheckpoint(TaskMessage, frozen=True):
     """A task has done its part of a checkpoint; ``snapshot`` says where its state is."""
 
+    checkpoint: int
+    snapshot: Payload[Any]
+
+
+class AcknowledgeWithState(TaskMessage, frozen=True):
+    """A task has done its part of a checkpoint; ``snapshot`` has its state.
+
+    Sent by workers alone that share no file system with the job manager, of a job that names no place for
+    checkpoints.
+    """
+
+    large: ClassVar[bool] = True
     checkpoint: int
     snapshot: Payload[Any]
 

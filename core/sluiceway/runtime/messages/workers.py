@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
 from sluiceway.runtime.messages.base import JobMessage, Message, TaskMessage
@@ -60,6 +62,7 @@ class StopWorker(Message, frozen=True):
 class SubmitJob(JobMessage, frozen=True):
     """Job manager to worker: a program. ``epoch`` is that of the job master that leads the job."""
 
+    large: ClassVar[bool] = True
     program: bytes
 
 
@@ -88,6 +91,7 @@ class ReportMetrics(JobMessage, frozen=True):
 class Results(JobMessage, frozen=True):
     """Worker to job manager: pickled records for an object of the program that runs the job."""
 
+    large: ClassVar[bool] = True
     number: int
     records: bytes
 
@@ -137,6 +141,7 @@ class ReadState(TaskMessage, frozen=True):
 class StateRead(TaskMessage, frozen=True):
     """Worker to job manager: the answer to :class:`ReadState`; ``found`` is None where there is a ``problem``."""
 
+    large: ClassVar[bool] = True
     number: int
     found: FoundState | None
     problem: str

@@ -21,6 +21,7 @@ from sluiceway.runtime.messages.handlers import Handlers, handles
 from sluiceway.runtime.messages.payload import Cause, Payload
 from sluiceway.runtime.messages.tasks import (
     AcknowledgeCheckpoint,
+    AcknowledgeWithState,
     AnnounceWatermark,
     AssignSplits,
     CancelTask,
@@ -247,8 +248,8 @@ class TaskManager(Handlers):
         def done(written: TaskSnapshot, problem: BaseException | None) -> None:
             if problem is None:
                 try:
-                    part = Payload(written)
-                    self._send(AcknowledgeCheckpoint(d.job, d.epoch, d.attempt_id, checkpoint_id, part))
+                    kind = AcknowledgeWithState if written.entry is None else AcknowledgeCheckpoint
+                    self._send(kind(d.job, d.epoch, d.attempt_id, checkpoint_id, Payload(written)))
                 except SerializationError as error:
                     problem = error
             if problem is not None:

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any, Final, Generic, TypeVar
 
 from sluiceway.runtime.messages.base import Message
-from sluiceway.runtime.messages.protocol import decode
+from sluiceway.runtime.messages.protocol import MalformedMessageError, decode
 from sluiceway.testing.simulation.loop import Node
 from sluiceway.testing.simulation.world import World
 
@@ -168,7 +168,10 @@ class SimulatedStream:
             end = _HEADER + int.from_bytes(said[:_HEADER], "big")
             if len(said) < end:
                 break
-            names.append(_describe(decode(bytes(said[_HEADER:end]))))
+            try:
+                names.append(_describe(decode(bytes(said[_HEADER:end]))))
+            except MalformedMessageError:
+                names.append("a part of a large message")
             del said[:end]
         return names
 

@@ -12,13 +12,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sluiceway.clock import SystemClock
+from sluiceway.errors import SerializationError
+from sluiceway.runtime.cluster import connection as connections
 from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
 from sluiceway.runtime.loop.poller import SelectorPoller
 from sluiceway.runtime.loop.tasklet import TaskletLoop
 from sluiceway.runtime.messages.base import Message
-from sluiceway.runtime.messages.protocol import Hello, Proof, decode, encode
+from sluiceway.runtime.messages.protocol import Hello, LargeMessage, Proof, decode, encode
 from sluiceway.runtime.messages.tasks import CancelTask
-from sluiceway.runtime.messages.workers import Heartbeat, Register
+from sluiceway.runtime.messages.workers import Heartbeat, Register, Results
 
 # Later versions of Python nest deeper than the frames that are read before authentication.
 _TOO_DEEP = "RecursionError: " if sys.version_info < (3, 12) else "DecodeError: "
@@ -170,7 +172,7 @@ def test_strangers_are_told_from_peers(stage: Stage, data: bytes, says: str) -> 
         (framed(b"\x82\xa4type\xa9Heartbeat\xa1x" + b"\x91" * 30_000), "RecursionError: "),
         (framed(b"\x82\xa4type\xabDeployTasks\xa8attempts\xdd\xff\xff\xff\xff\xa1a"), "DecodeError: "),
         (frame(Hello("worker", b"n" * 32)), "began anew in the middle"),
-        ((1 << 31).to_bytes(4, "big"), "which exceeds the limit, 1073741824"),
+        ((1 << 31).to_bytes(4, "big"), "which exceeds the limit, 16777216"),
     ],
 )
 def test_what_a_peer_sends_that_is_no_message_ends_its_connection_alone(
@@ -256,3 +258,65 @@ def test_garbage_neither_opens_nor_hangs_a_connection(stage: Stage, data: bytes,
 def test_messages_survive_the_wire(text: str, number: int, data: bytes) -> None:
     for message in (Register(text, number, number, text), Hello(text, data), CancelTask(text, number, text)):
         assert decode(encode(message)) == message
+
+
+# ---- messages that are longer than a frame -------------------------------------------------------------------
+
+
+def test_a_message_with_objects_of_users_comes_in_several_frames(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_LONGEST", 1000)
+    monkeypatch.setattr(connections, "_PART", 300)
+    left, right = socket.socketpair()
+    worker, manager = End(stage, left, "worker"), End(stage, right, "manager")
+    stage.settle()
+    sent = [Results("job", 1, 7, b"r" * 10_000), Heartbeat(1), Results("job", 1, 7, b""), Heartbeat(2)]
+    for message in sent:
+        worker.connection.send(message)
+    stage.settle()
+    assert manager.got == sent
+
+
+def test_a_control_message_is_not_sent_if_it_is_longer_than_a_frame(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_LONGEST", 1000)
+    monkeypatch.setattr(connections, "_LARGEST", 5000)
+    left, right = socket.socketpair()
+    worker, manager = End(stage, left, "worker"), End(stage, right, "manager")
+    stage.settle()
+    with pytest.raises(SerializationError, match=r"CancelTask of 1,0.. bytes exceeds the limit, 1,000 bytes"):
+        worker.connection.send(CancelTask("job", 1, "a" * 1000))
+    with pytest.raises(SerializationError, match=r"Results of 5,... bytes exceeds the limit, 5,000 bytes"):
+        worker.connection.send(Results("job", 1, 7, b"r" * 5000))
+    worker.connection.send(Heartbeat(1))
+    stage.settle()
+    assert manager.got == [Heartbeat(1)], "nothing of them has gone out"
+
+
+RESULTS = encode(Results("job", 1, 7, b"r" * 100))
+
+
+@pytest.mark.parametrize(
+    ("frames", "told"),
+    [
+        ([encode(LargeMessage("CancelTask", 100))], "'CancelTask' of 100 bytes, which may not be sent in several"),
+        ([encode(LargeMessage("Results", (1 << 30) + 1))], "of 1073741825 bytes, which may not be"),
+        ([encode(LargeMessage("Results", 0))], "of 0 bytes, which may not be"),
+        ([encode(LargeMessage("Results", 10)), b"r" * 11], "parts of a message that are not as it announced"),
+        ([encode(LargeMessage("Results", 10)), b""], "parts of a message that are not as it announced"),
+        ([encode(LargeMessage("Results", 10)), b"r" * 10], "a message of 10 bytes that is no message of protocol"),
+        ([encode(LargeMessage("Status", len(RESULTS))), RESULTS], "another message than Status"),
+    ],
+)
+def test_parts_that_are_not_as_announced_end_the_connection(frames: list[bytes], told: str, stage: Stage) -> None:
+    left, right = socket.socketpair()
+    worker, manager = End(stage, left, "worker"), End(stage, right, "manager")
+    stage.settle()
+    for data in frames:
+        worker.connection._write_frame(data)
+    worker.connection.send(Heartbeat(1))
+    stage.settle()
+    assert manager.got == []
+    assert told in str(manager.closed[0])
