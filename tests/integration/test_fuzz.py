@@ -190,7 +190,8 @@ def value_of(chance: Random, kind: Any) -> Any:
     if origin is list:
         return [value_of(chance, arguments[0]) for _ in range(chance.randrange(4))]
     if origin is tuple:
-        return tuple(value_of(chance, arguments[0]) for _ in range(chance.randrange(4)))
+        kinds = [arguments[0]] * chance.randrange(4) if arguments[-1] is Ellipsis else arguments
+        return tuple(value_of(chance, each) for each in kinds)
     if origin in (dict, Mapping):
         return {value_of(chance, arguments[0]): value_of(chance, arguments[1]) for _ in range(chance.randrange(4))}
     if origin is not None and issubclass(origin, payloads.Payload):
@@ -207,6 +208,7 @@ def value_of(chance: Random, kind: Any) -> Any:
         bool: lambda: chance.random() < 0.5,
         float: chance.random,
         NoneType: lambda: None,
+        Any: lambda: chance.choice(("a", 1, None, [1], {"a": 1})),
     }
     return simple[kind]()
 

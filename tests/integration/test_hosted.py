@@ -188,14 +188,13 @@ def test_engine_local_places_no_workers() -> None:
 
 def test_workers_that_share_no_files_send_their_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     took: list[int] = []
-    take = JobMaster._take_part
+    take = JobMaster._acknowledged_with_state
 
-    def noted(self: JobMaster, message: Any) -> None:
+    def noted(self: JobMaster, message: AcknowledgeWithState) -> None:
         took.append(len(message.snapshot.encoded()))
-        assert isinstance(message, AcknowledgeWithState)
         take(self, message)
 
-    monkeypatch.setattr(JobMaster, "_take_part", noted)
+    monkeypatch.setattr(JobMaster, "_acknowledged_with_state", noted)
     marks = str(tmp_path / "mark")
 
     def failing_once(value: int) -> int:

@@ -171,7 +171,7 @@ class StorageCheckpointStore(CompletedCheckpointStore):
         for where, snapshot in sorted(checkpoint.tasks.items()):
             if snapshot.checkpoint_id != checkpoint.checkpoint_id:
                 snapshot = checkpoint.tasks[where] = self._copied(where, snapshot, checkpoint.checkpoint_id)
-            by_vertex.setdefault(where[0], []).append(_timed(snapshot))
+            by_vertex.setdefault(where[0], []).append(snapshot.timed_entry())
         metadata = _metadata(
             self._graph,
             self._job_id,
@@ -320,7 +320,7 @@ class SavepointCheckpointStore(CompletedCheckpointStore):
                 state = (self._as_rows(operator, most) for operator in self._state_of(snapshot))
                 entry = _finished(storage, directory, where, state)
                 snapshot = replace(_without_times(snapshot), entry=entry)
-            by_vertex.setdefault(where[0], []).append(_timed(snapshot))
+            by_vertex.setdefault(where[0], []).append(snapshot.timed_entry())
         metadata = _metadata(
             self._graph,
             self._job_id,
@@ -388,19 +388,6 @@ def _finished(
 def _without_times(snapshot: TaskSnapshot) -> TaskSnapshot:
     """Of a task that had finished before: it has taken no part in this one."""
     return replace(snapshot, start_delay_ms=0, alignment_ms=0, flush_ms=0, sync_ms=0, async_ms=0)
-
-
-def _timed(snapshot: TaskSnapshot) -> SubtaskEntry:
-    """What the metadata say of a subtask: where its state is, and how long that has taken."""
-    assert snapshot.entry is not None
-    return msgspec.structs.replace(
-        snapshot.entry,
-        start_delay_ms=snapshot.start_delay_ms,
-        alignment_ms=snapshot.alignment_ms,
-        flush_ms=snapshot.flush_ms,
-        sync_ms=snapshot.sync_ms,
-        async_ms=snapshot.async_ms,
-    )
 
 
 def _metadata(

@@ -293,13 +293,14 @@ class JobMaster(Handlers):
 
     @handles(AcknowledgeCheckpoint)
     def _acknowledged(self, message: AcknowledgeCheckpoint) -> None:
-        self._take_part(message)
+        objects = () if message.objects is None else message.objects.open()
+        snapshot = TaskSnapshot.of_entry(
+            message.entry, message.checkpoint, message.savepoint, message.unaligned, objects
+        )
+        self.checkpoints.coordinator.acknowledge(message.attempt, message.checkpoint, snapshot)
 
     @handles(AcknowledgeWithState)
     def _acknowledged_with_state(self, message: AcknowledgeWithState) -> None:
-        self._take_part(message)
-
-    def _take_part(self, message: AcknowledgeCheckpoint | AcknowledgeWithState) -> None:
         coordinator = self.checkpoints.coordinator
         try:
             snapshot: TaskSnapshot = message.snapshot.open()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from sluiceway.checkpoint import SubtaskEntry
 from sluiceway.elements import CheckpointBarrier
 from sluiceway.runtime.messages.base import JobMessage, TaskMessage, TasksMessage
 from sluiceway.runtime.messages.payload import Cause, Payload
@@ -110,10 +111,16 @@ class ReportWatermark(TaskMessage, frozen=True):
 
 
 class AcknowledgeCheckpoint(TaskMessage, frozen=True):
-    """A task has done its part of a checkpoint; ``snapshot`` says where its state is."""
+    """A task has done its part of a checkpoint, or of a savepoint; ``entry`` names the files that have its state.
+
+    ``objects`` has, in one process, what was not written since it may have no serializer.
+    """
 
     checkpoint: int
-    snapshot: Payload[Any]
+    entry: SubtaskEntry
+    savepoint: str = ""
+    unaligned: bool = False
+    objects: Payload[tuple[Any, ...]] | None = None
 
 
 class AcknowledgeWithState(TaskMessage, frozen=True):

@@ -73,6 +73,38 @@ class TaskSnapshot:
         in_flight = sum(part.size for part in self.in_flight if isinstance(part, InFlight))
         return self.size_alone + sum(_size(s) for s in self.operators) + in_flight
 
+    @classmethod
+    def of_entry(
+        cls, entry: SubtaskEntry, checkpoint_id: int, savepoint: str, unaligned: bool, objects: tuple[Any, ...]
+    ) -> TaskSnapshot:
+        """Return the snapshot of which all but the objects was written."""
+        return cls(
+            objects,
+            drained=entry.finished,
+            start_delay_ms=entry.start_delay_ms,
+            alignment_ms=entry.alignment_ms,
+            flush_ms=entry.flush_ms,
+            sync_ms=entry.sync_ms,
+            async_ms=entry.async_ms,
+            checkpoint_id=checkpoint_id,
+            entry=entry,
+            savepoint=savepoint,
+            unaligned=unaligned,
+            in_flight_size=entry.in_flight_size,
+        )
+
+    def timed_entry(self) -> SubtaskEntry:
+        """Return where its state is, and how long that has taken."""
+        assert self.entry is not None
+        return replace_struct(
+            self.entry,
+            start_delay_ms=self.start_delay_ms,
+            alignment_ms=self.alignment_ms,
+            flush_ms=self.flush_ms,
+            sync_ms=self.sync_ms,
+            async_ms=self.async_ms,
+        )
+
     def without_in_flight(self) -> TaskSnapshot:
         """For a later checkpoint, when the task has finished: by then those have been processed."""
         entry = self.entry

@@ -53,6 +53,16 @@ def _open(payload: Payload[T], what: str) -> T:
     return payload.open()
 
 
+def _acknowledgement(d: TaskDeployment, written: TaskSnapshot) -> Message:
+    w = written
+    if w.entry is None:
+        return AcknowledgeWithState(d.job, d.epoch, d.attempt_id, w.checkpoint_id, Payload(w))
+    objects = Payload(w.operators) if w.operators else None
+    return AcknowledgeCheckpoint(
+        d.job, d.epoch, d.attempt_id, w.checkpoint_id, w.timed_entry(), w.savepoint, w.unaligned, objects
+    )
+
+
 class TaskManager(Handlers):
     """The tasks of one job on one worker. All calls in the worker's thread.
 
@@ -248,8 +258,7 @@ class TaskManager(Handlers):
         def done(written: TaskSnapshot, problem: BaseException | None) -> None:
             if problem is None:
                 try:
-                    kind = AcknowledgeWithState if written.entry is None else AcknowledgeCheckpoint
-                    self._send(kind(d.job, d.epoch, d.attempt_id, checkpoint_id, Payload(written)))
+                    self._send(_acknowledgement(d, written))
                 except SerializationError as error:
                     problem = error
             if problem is not None:

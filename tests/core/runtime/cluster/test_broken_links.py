@@ -18,7 +18,7 @@ from sluiceway.runtime.local.engine import job_graph_of
 from sluiceway.runtime.loop.blocking_io import Inline
 from sluiceway.runtime.loop.tasklet import TaskletLoop
 from sluiceway.runtime.messages.payload import Cause, Payload
-from sluiceway.runtime.messages.tasks import AcknowledgeCheckpoint, ReportTask
+from sluiceway.runtime.messages.tasks import AcknowledgeWithState, ReportTask
 from sluiceway.runtime.messages.workers import Results
 from sluiceway.transport.carrier import LinkLostError
 
@@ -147,7 +147,7 @@ def test_an_acknowledgement_that_cannot_be_read_is_none(job: Job) -> None:
     answers: list[tuple[str, BaseException | None]] = []
     job.run.savepoint("memory://place", False, lambda where, why: answers.append((where, why)))
     (number,) = coordinator.pending
-    job.run.take(AcknowledgeCheckpoint("job", 1, job.at(0), number, Payload.received(b"nonsense")))
+    job.run.take(AcknowledgeWithState("job", 1, job.at(0), number, Payload.received(b"nonsense")))
     ((_, why),) = answers
     assert "while the job manager unpickled what a task has acknowledged" in "".join(getattr(why, "__notes__", ()))
     assert job.run.status is JobStatus.RUNNING
