@@ -22,11 +22,10 @@ from sluiceway.runtime.jobmanager.job_metrics import JobFigures
 from sluiceway.runtime.jobmanager.recovery import Recovered
 from sluiceway.runtime.loop.blocking_io import Background
 from sluiceway.runtime.loop.tasklet import TaskletLoop
-from sluiceway.runtime.messages.base import JobMessage, Message
+from sluiceway.runtime.messages.base import JobMessage
 from sluiceway.runtime.messages.clients import AskState
 from sluiceway.runtime.messages.handlers import Handlers, handles
 from sluiceway.runtime.messages.pickling import dump, load
-from sluiceway.runtime.messages.tasks import DeployTasks
 from sluiceway.runtime.messages.workers import (
     FoundState,
     HoldResults,
@@ -114,7 +113,7 @@ class JobRun(Handlers):
         self.master = JobMaster(
             graph,
             settings,
-            self._send,
+            resources.send,
             loop.post,
             clock=clock,
             listener=listener,
@@ -125,6 +124,7 @@ class JobRun(Handlers):
             savepoints=SavepointCheckpointStore(open_storage, open_backend, graph, job, clock, background, keeper),
             job=job,
             epoch=epoch,
+            before_deploying=self._prepare,
             kill=resources.kill,
             on_slots_wanted=on_slots_wanted,
         )
@@ -194,14 +194,12 @@ class JobRun(Handlers):
         elif not self.dispatch(message):
             self.master.dispatch(message)
 
-    def _send(self, worker: str, message: Message) -> None:
-        """Send a message of the job master; program and addresses go to a worker ahead of deployments."""
-        if isinstance(message, DeployTasks):
-            if worker not in self.workers:
-                self.workers.add(worker)
-                self.resources.send(worker, SubmitJob(self.job, self.epoch, self.program))
-            self.resources.send(worker, WorkerAddresses(self.resources.addresses))
-        self.resources.send(worker, message)
+    def _prepare(self, worker: str) -> None:
+        """Send a worker the program, once, and the addresses of all workers, ahead of deployments."""
+        if worker not in self.workers:
+            self.workers.add(worker)
+            self.resources.send(worker, SubmitJob(self.job, self.epoch, self.program))
+        self.resources.send(worker, WorkerAddresses(self.resources.addresses))
 
     @handles(ReportMetrics)
     def _measured(self, message: ReportMetrics) -> None:

@@ -76,6 +76,7 @@ class JobMaster(Handlers):
         savepoints: where its savepoints are kept; None: it takes none.
         job: its id, where there is more than one job; it makes the names of channels unique.
         epoch: of this leader of the job; what tasks say to another one is not for it.
+        before_deploying: called with the name of each worker before that is sent deployments.
         kill: kills a worker, for a reason, that has not cancelled a task within the limit; None: none can be.
         on_slots_wanted: told when something that is to begin anew finds no slots.
         on_ended: told when the job has ended.
@@ -97,6 +98,7 @@ class JobMaster(Handlers):
         savepoints: CompletedCheckpointStore | None = None,
         job: str = "",
         epoch: int = 0,
+        before_deploying: Callable[[str], None] = lambda worker: None,
         kill: Callable[[str, str], None] | None = None,
         on_slots_wanted: Callable[[], None] = lambda: None,
         on_ended: Callable[[], None] = lambda: None,
@@ -109,6 +111,7 @@ class JobMaster(Handlers):
         self._send = send
         self._post = post
         self._epoch = epoch
+        self._before_deploying = before_deploying
         self._kill = kill
         self._name = job or graph.job_name
         self._cancelling: dict[str, Scheduled] = {}  # by attempt, what happens if it does not end
@@ -417,6 +420,7 @@ class JobMaster(Handlers):
                 place = self._places[vertex.job_vertex.id, vertex.subtask]
                 by_worker.setdefault(place, []).append(self._deployment(vertex))
         for worker, some in by_worker.items():
+            self._before_deploying(worker)
             attempts = [deployment.attempt_id for deployment in some]
             self._send(worker, DeployTasks(self._name, self._epoch, attempts, Payload(some)))
 

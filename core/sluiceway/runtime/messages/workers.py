@@ -79,6 +79,7 @@ class JobEnded(JobMessage, frozen=True):
 class Logged(Message, frozen=True):
     """Worker to job manager: lines of its log and of what it has printed, each a JSON object."""
 
+    large: ClassVar[bool] = True
     lines: bytes
 
 
