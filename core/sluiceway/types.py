@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections.abc
 import functools
 import inspect
+import keyword
 import numbers
 import types
 import typing
@@ -426,7 +427,11 @@ def _conformity(t: Any, outer: tuple[Any, ...] | None) -> _Conforms | None:
     inside = None if whole else _conformity_inside(cls, t, args, outer or ())
     if inside is None:
         return lambda value: isinstance(value, classes) or _is_namesake(value, cls)
-    return lambda value: (isinstance(value, classes) or _is_namesake(value, cls)) and inside(value)
+
+    def conforms(value: Any) -> bool:
+        return (isinstance(value, classes) or _is_namesake(value, cls)) and inside(value)
+
+    return conforms if cls is tuple else _quick_conformity(cls, conforms)
 
 
 def _is_namesake(value: Any, cls: type) -> bool:
@@ -452,16 +457,14 @@ def _tuple_conformity(parts: Sequence[_Conforms | None]) -> _Conforms:
     return lambda value: len(value) == len(parts) and all(check(value[place]) for place, check in checks)
 
 
+def _field_names(cls: Any) -> tuple[str, ...]:
+    kinds = ("__dataclass_fields__", "__struct_fields__", "_fields", "__pydantic_fields__")
+    return next((tuple(getattr(cls, kind)) for kind in kinds if hasattr(cls, kind)), ())
+
+
 def _record_conformity(cls: Any, outer: tuple[Any, ...]) -> _Conforms | None:
     """Judge the fields of a dataclass, struct, named tuple or pydantic model."""
-    names = next(
-        (
-            getattr(cls, name)
-            for name in ("__dataclass_fields__", "__struct_fields__", "_fields", "__pydantic_fields__")
-            if hasattr(cls, name)
-        ),
-        (),
-    )
+    names = _field_names(cls)
     if not names:
         return None
     try:
@@ -482,6 +485,39 @@ def _record_conformity(cls: Any, outer: tuple[Any, ...]) -> _Conforms | None:
         return True
 
     return fields_conform
+
+
+def _quick_conformity(cls: Any, conforms: _Conforms) -> _Conforms:
+    """Put a generated look at the usual record before the whole one: its very class, and scalars in all fields.
+
+    Of a record of three fields it takes 160 ns instead of 350, and state is checked at each write.
+    """
+    names = [name for name in _field_names(cls) if name.isidentifier() and not keyword.iskeyword(name)]
+    try:
+        hints = typing.get_type_hints(cls)
+    except Exception:  # a name that is not found
+        return conforms
+    wanted = [scalars_of(hints[name]) if name in hints else frozenset() for name in names]
+    if not names or len(names) < len(_field_names(cls)) or not all(wanted):
+        return conforms
+    scope: dict[str, Any] = {"cls": cls, "conforms": conforms}
+    tests = ["type(value) is cls"]
+    for number, (name, scalars) in enumerate(zip(names, wanted, strict=True)):
+        single = len(scalars) == 1
+        scope[f"s{number}"] = next(iter(scalars)) if single else scalars
+        tests.append(f"type(value.{name}) {'is' if single else 'in'} s{number}")
+    source = f"""
+def quick(value):
+    try:
+        if {" and ".join(tests)}:
+            return True
+    except AttributeError:
+        pass
+    return conforms(value)
+"""
+    exec(source, scope)
+    quick: _Conforms = scope["quick"]
+    return quick
 
 
 # ---- for people ---------------------------------------------------------------------------------------------
