@@ -49,6 +49,7 @@ class KafkaEnumerator(Enumerator):
         look: finds partitions; called in any thread, by one at a time.
         close_look: frees what it uses.
         interval_ms: from the end of a look to the next one; None: the first one is the only one.
+        discovers: True if new partitions are read; else later looks only notice that known ones are gone.
         restored: what an earlier enumerator kept, or None.
     """
 
@@ -59,11 +60,14 @@ class KafkaEnumerator(Enumerator):
         close_look: Callable[[], None],
         interval_ms: int | None,
         restored: Discovered | None,
+        *,
+        discovers: bool = True,
     ) -> None:
         self._context = context
         self._look = look
         self._close_look = close_look
         self._interval_ms = interval_ms
+        self._discovers = discovers and interval_ms is not None
         self._is_new = restored is None
         self._known = frozenset[Partition]() if restored is None else restored.known
         self._pending = [] if restored is None else list(restored.pending)
@@ -86,7 +90,7 @@ class KafkaEnumerator(Enumerator):
         if returned := self._returned.pop(reader, None):
             self._context.assign(reader, returned)
         self._hand_out()
-        if self._interval_ms is None:
+        if not self._discovers:
             self._context.no_more_splits(reader)
 
     def handle_split_request(self, reader: int) -> None:
@@ -152,8 +156,9 @@ class KafkaEnumerator(Enumerator):
                 + ": the topic was deleted, or made anew with fewer partitions. What is in checkpoints about it "
                 "cannot be read any more: give the source another uid to begin anew"
             )
-        self._known |= there
-        self._pending += splits
+        if self._is_new or self._discovers:
+            self._known |= there
+            self._pending += splits
         self._is_new = False
 
     def _hand_out(self) -> None:

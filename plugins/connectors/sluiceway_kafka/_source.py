@@ -21,6 +21,9 @@ from sluiceway_kafka._splits import KafkaSplit
 
 __all__ = ["KafkaSource"]
 
+_WATCH_MS: Final = 30_000
+"""Time between looks for partitions that are gone, of a source without an end that does not look for new ones."""
+
 _NO_GROUP: Final = "sluiceway"
 """The client wants a group even where nothing is committed."""
 
@@ -145,7 +148,12 @@ class KafkaSource(Source[Any]):
         """Make the enumerator, which asks the cluster when it is started."""
         assert restored is None or isinstance(restored, Discovered)
         look = _Look(self)
-        return KafkaEnumerator(context, look, look.close, self._interval_ms, restored)
+        interval_ms = self._interval_ms
+        if interval_ms is None and self._stop is None:
+            interval_ms = _WATCH_MS
+        return KafkaEnumerator(
+            context, look, look.close, interval_ms, restored, discovers=self._interval_ms is not None
+        )
 
     def create_reader(self, context: ReaderContext) -> Reader[Any]:
         """Make the reader of one subtask."""
@@ -231,6 +239,8 @@ class _Look:
             return frozenset(found)
         wanted = {(name, number) for name, numbers in source._partitions.items() for number in numbers}
         missing = sorted(wanted - found)
+        if missing and not is_first:
+            return frozenset(wanted & found)  # the enumerator says that they are gone
         if missing:
             count = sum(name == missing[0][0] for name, _ in found)
             raise ConnectorError(

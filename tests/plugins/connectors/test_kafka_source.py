@@ -315,6 +315,25 @@ def test_a_deleted_topic_is_an_error(kafka_topics: Any) -> None:
             driver.run(2)
 
 
+@pytest.mark.parametrize("options", [{}, {"partitions": True}], ids=["topics", "partitions"])
+def test_so_is_one_without_discovery(
+    kafka_topics: Any, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    monkeypatch.setattr("sluiceway_kafka._source._WATCH_MS", 200)
+    name = kafka_topics.make(2)
+    kafka_topics.write(name, ["only"])
+    which: dict[str, Any] = {"partitions": {name: [0]}} if options else {"topics": name}
+    with SourceDriver(KafkaSource(kafka_topics.servers, **which, discovery_interval=None), 2) as driver:
+        assert driver.run(1) == ["only"]
+        kafka_topics.add_partitions(name, 3)
+        kafka_topics.write(name, ["not read"], partition=2)
+        kafka_topics.write(name, ["more"])
+        assert driver.run(2) == ["only", "more"]
+        kafka_topics.delete(name)
+        with pytest.raises(ConnectorError, match=rf"partition 0 of topic '{name}' is not there any more"):
+            driver.run(3)
+
+
 def test_an_unknown_property_is_an_error_of_the_configuration(kafka_topics: Any) -> None:
     source = KafkaSource(kafka_topics.servers, "orders", properties={"no.such.thing": "1"})
     with pytest.raises(ConfigurationError, match=r"No such configuration property: \"no.such.thing\""):
