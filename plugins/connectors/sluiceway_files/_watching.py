@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from functools import partial
+from typing import ClassVar, Final, TypeAlias
 
-from sluiceway.connector import Enumerator, EnumeratorContext
+from sluiceway.connector import EnumeratorContext
+from sluiceway.connector.discovery import DiscoveringEnumerator
 from sluiceway.errors import ConnectorError
 from sluiceway_files._places import Found
 from sluiceway_files._splits import FileSplit
@@ -37,14 +39,30 @@ class Discovered:
     known: dict[str, _Known] = field(default_factory=dict)
 
 
-class WatchingEnumerator(Enumerator):
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What a look has found.
+
+    Attributes:
+        there: all files, by name.
+        growing: those that are new and may not be complete.
+        splits: of those that are new and complete.
+        taken: what is to be known of these.
+        at_ms: when it was taken.
+    """
+
+    there: dict[str, Found]
+    growing: dict[str, Found]
+    splits: list[FileSplit]
+    taken: dict[str, _Known]
+    at_ms: int
+
+
+class WatchingEnumerator(DiscoveringEnumerator[_Look]):
     """Takes each file once, when it is complete, and hands out its splits to readers as they ask.
 
     A file counts as complete when two looks find it with the same size and time of modification, or when it was
     modified longer ago than one interval.
-
-    The first look is taken in the calling thread, and what goes wrong with it fails the job. Later ones are taken
-    in a thread of the enumerator's own; what goes wrong with one is logged, and the next one tries again.
 
     Args:
         context: given by the runtime.
@@ -55,6 +73,8 @@ class WatchingEnumerator(Enumerator):
         restored: what an earlier enumerator kept.
     """
 
+    _transient: ClassVar = (ConnectorError, OSError)
+
     def __init__(
         self,
         context: EnumeratorContext,
@@ -63,24 +83,21 @@ class WatchingEnumerator(Enumerator):
         interval_ms: int,
         restored: Discovered,
     ) -> None:
-        self._context = context
+        super().__init__(
+            context,
+            interval_ms,
+            create_thread=partial(ThreadPoolExecutor, 1, "sluiceway-files-watch"),
+            log=_log,
+            sought="files",
+        )
         self._look = look
         self._planner = planner
-        self._interval_ms = interval_ms
+        self._complete_after_ms = interval_ms
         self._pending = list(restored.pending)
         self._known = dict(restored.known)
         self._growing: dict[str, Found] = {}
         # Readers that have asked and have got nothing yet, in that order.
         self._waiting: dict[int, None] = {}
-        self._next_look = 0.0
-        self._under_way: Future[_Look] | None = None
-        self._thread: ThreadPoolExecutor | None = None
-        self._told = ""
-
-    def start(self) -> None:
-        """Take the first look."""
-        self._take(self._search())
-        self._look_later()
 
     def handle_split_request(self, reader: int) -> None:
         """Give the next split, or remember the reader until there is one."""
@@ -93,49 +110,14 @@ class WatchingEnumerator(Enumerator):
         self._waiting.pop(reader, None)  # its next attempt asks anew
         self._hand_out()
 
-    def run(self) -> None:
-        """Begin a look if it is time for one, or hand out what one has found."""
-        if self._under_way is None:
-            left_s = self._next_look - self._context.clock.monotonic()
-            if left_s > 0:
-                self._context.wake(left_s)
-                return
-            if self._thread is None:
-                self._thread = ThreadPoolExecutor(1, "sluiceway-files-watch")
-            self._under_way = self._thread.submit(self._search)
-            self._under_way.add_done_callback(lambda done: self._context.wake())
-        elif self._under_way.done():
-            done, self._under_way = self._under_way, None
-            try:
-                found = done.result()
-            except (ConnectorError, OSError) as error:
-                if str(error) != self._told:
-                    self._told = str(error)
-                    _log.warning("%s; looking for files again every %d ms", error, self._interval_ms)
-            else:
-                self._told = ""
-                self._take(found)
-                self._hand_out()
-            self._look_later()
-
     def snapshot(self) -> Discovered:
         """The splits that nobody has, and the files that were taken."""
         return Discovered(list(self._pending), dict(self._known))
 
-    def close(self) -> None:
-        """Wait for a look that is under way, and end its thread."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.shutdown()
-
     # ---- inside ------------------------------------------------------------------------------------------------
 
-    def _look_later(self) -> None:
-        self._next_look = self._context.clock.monotonic() + self._interval_ms / 1000
-        self._context.wake(self._interval_ms / 1000)
-
     def _search(self) -> _Look:
-        """Look, and plan what is new and complete. Reads the fields of the enumerator, and changes none."""
+        """Look, and plan what is new and complete."""
         there = self._look()
         now_ms = self._context.clock.now_ms()
         growing: dict[str, Found] = {}
@@ -164,17 +146,17 @@ class WatchingEnumerator(Enumerator):
     def _is_complete(self, file: Found, before: Found | None, now_ms: int) -> bool:
         if before is not None and (before.size, before.modified) == (file.size, file.modified):
             return True
-        return file.modified is not None and now_ms - file.modified * 1000 >= self._interval_ms
+        return file.modified is not None and now_ms - file.modified * 1000 >= self._complete_after_ms
 
-    def _take(self, look: _Look) -> None:
-        self._growing = look.growing
-        self._pending += look.splits
+    def _take(self, found: _Look) -> None:
+        self._growing = found.growing
+        self._pending += found.splits
         for name, (size, modified, gone_ms) in list(self._known.items()):
-            file = look.there.get(name)
+            file = found.there.get(name)
             if file is None:
                 if gone_ms is None:
-                    self._known[name] = (size, modified, look.at_ms)
-                elif look.at_ms - gone_ms >= _REMEMBERED_MS:
+                    self._known[name] = (size, modified, found.at_ms)
+                elif found.at_ms - gone_ms >= _REMEMBERED_MS:
                     del self._known[name]
             elif (file.size, file.modified) == (size, modified):
                 if gone_ms is not None:
@@ -186,29 +168,10 @@ class WatchingEnumerator(Enumerator):
                     name,
                 )
                 self._known[name] = (file.size, file.modified, None)
-        self._known |= look.taken
+        self._known |= found.taken
 
     def _hand_out(self) -> None:
         while self._pending and self._waiting:
             reader = next(iter(self._waiting))
             del self._waiting[reader]
             self._context.assign(reader, [self._pending.pop(0)])
-
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """What a look has found.
-
-    Attributes:
-        there: all files, by name.
-        growing: those that are new and may not be complete.
-        splits: of those that are new and complete.
-        taken: what is to be known of these.
-        at_ms: when it was taken.
-    """
-
-    there: dict[str, Found]
-    growing: dict[str, Found]
-    splits: list[FileSplit]
-    taken: dict[str, _Known]
-    at_ms: int

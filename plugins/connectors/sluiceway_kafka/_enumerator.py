@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
-from sluiceway.connector import Enumerator, EnumeratorContext
-from sluiceway.errors import ConnectorError
+from sluiceway.connector import EnumeratorContext
+from sluiceway.connector.discovery import DiscoveringEnumerator
 from sluiceway_kafka._connection import PositionLostError
 from sluiceway_kafka._offsets import Partition
 from sluiceway_kafka._splits import KafkaSplit
@@ -37,12 +38,11 @@ Look = Callable[[frozenset[Partition], bool], tuple[frozenset[Partition], list[K
 for those that are new and not empty. Blocks."""
 
 
-class KafkaEnumerator(Enumerator):
+class KafkaEnumerator(DiscoveringEnumerator[tuple[frozenset[Partition], list[KafkaSplit]]]):
     """Assigns each partition to one reader. The enumerator's thread only, except for looks for new partitions.
 
-    The first look is taken in the calling thread, and what goes wrong with it fails the job. Later ones are taken
-    in a thread of the enumerator's own. One that cannot reach the cluster is logged, and the next one tries again;
-    a partition that was known and is gone fails the job.
+    A later look that cannot reach the cluster is logged, and the next one tries again; a partition that was known
+    and is gone fails the job.
 
     Args:
         context: given by the runtime.
@@ -63,26 +63,26 @@ class KafkaEnumerator(Enumerator):
         *,
         discovers: bool = True,
     ) -> None:
-        self._context = context
+        super().__init__(
+            context,
+            interval_ms,
+            create_thread=partial(ThreadPoolExecutor, 1, "sluiceway-kafka-partitions"),
+            log=_log,
+            sought="partitions",
+        )
         self._look = look
         self._close_look = close_look
-        self._interval_ms = interval_ms
         self._discovers = discovers and interval_ms is not None
         self._is_new = restored is None
         self._known = frozenset[Partition]() if restored is None else restored.known
         self._pending = [] if restored is None else list(restored.pending)
         self._returned: dict[int, list[KafkaSplit]] = {}
         self._readers: set[int] = set()
-        self._next_look = 0.0
-        self._under_way: Future[tuple[frozenset[Partition], list[KafkaSplit]]] | None = None
-        self._thread: ThreadPoolExecutor | None = None
-        self._reported = ""
 
     def start(self) -> None:
         """Find the partitions, unless all are known and none can be added."""
         if self._is_new or self._interval_ms is not None:
-            self._take(self._look(self._known, self._is_new))
-            self._look_later()
+            super().start()
 
     def add_reader(self, reader: int) -> None:
         """Give a reader its splits."""
@@ -103,47 +103,18 @@ class KafkaEnumerator(Enumerator):
         # would have a partition now may have ended.
         self._returned.setdefault(reader, []).extend(splits)
 
-    def run(self) -> None:
-        """Begin a look if it is due, or hand out what one has found."""
-        if self._under_way is None:
-            left_s = self._next_look - self._context.clock.monotonic()
-            if left_s > 0:
-                self._context.wake(left_s)
-                return
-            if self._thread is None:
-                self._thread = ThreadPoolExecutor(1, "sluiceway-kafka-partitions")
-            self._under_way = self._thread.submit(self._look, self._known, False)
-            self._under_way.add_done_callback(lambda done: self._context.wake())
-        elif self._under_way.done():
-            done, self._under_way = self._under_way, None
-            try:
-                found = done.result()
-            except ConnectorError as error:
-                if str(error) != self._reported:
-                    self._reported = str(error)
-                    _log.warning("%s; looking for partitions again every %d ms", error, self._interval_ms)
-            else:
-                self._reported = ""
-                self._take(found)
-                self._hand_out()
-            self._look_later()
-
     def snapshot(self) -> Discovered:
         """The splits that no reader has, and the partitions that are known."""
         returned = [split for splits in self._returned.values() for split in splits]
         return Discovered([*returned, *self._pending], self._known)
 
     def close(self) -> None:
-        """Wait for a look that is under way, and end its thread."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.shutdown()
+        """Wait for a look that is under way, end its thread and close the connection."""
+        super().close()
         self._close_look()
 
-    def _look_later(self) -> None:
-        if self._interval_ms is not None:
-            self._next_look = self._context.clock.monotonic() + self._interval_ms / 1000
-            self._context.wake(self._interval_ms / 1000)
+    def _search(self) -> tuple[frozenset[Partition], list[KafkaSplit]]:
+        return self._look(self._known, self._is_new)
 
     def _take(self, found: tuple[frozenset[Partition], list[KafkaSplit]]) -> None:
         there, splits = found

@@ -1,0 +1,125 @@
+"""Continuous discovery: base class of enumerators that search for new splits while the job runs."""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from sluiceway.connector.base import Enumerator, EnumeratorContext
+from sluiceway.errors import ConnectorError
+
+__all__ = ["DiscoveringEnumerator"]
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class _Future(Protocol[T_co]):
+    """The methods of :class:`concurrent.futures.Future` that are used: connectors create the threads."""
+
+    def done(self) -> bool: ...
+
+    def result(self) -> T_co: ...
+
+    def add_done_callback(self, fn: Callable[[Any], object], /) -> None: ...
+
+
+class _Executor(Protocol):
+    """The methods of :class:`concurrent.futures.Executor` that are used."""
+
+    def submit(self, fn: Callable[[], T], /) -> _Future[T]: ...
+
+    def shutdown(self) -> None: ...
+
+
+class DiscoveringEnumerator(Enumerator, Generic[T]):
+    """Enumerator that searches when it starts, and then at an interval in another thread.
+
+    An error of the first search fails the job. A transient error of a later one is logged once, and the next
+    search tries again; other errors, and all errors of :meth:`_take`, fail the job.
+
+    Args:
+        context: given by the runtime.
+        interval_ms: time from the end of a search to the next one; None: only the first search is made.
+        create_thread: creates the executor of later searches, which the enumerator shuts down.
+        log: logger of transient errors.
+        sought: plural noun for messages: ``files``.
+    """
+
+    _transient: ClassVar[tuple[type[Exception], ...]] = (ConnectorError,)
+
+    def __init__(
+        self,
+        context: EnumeratorContext,
+        interval_ms: int | None,
+        *,
+        create_thread: Callable[[], _Executor],
+        log: logging.Logger,
+        sought: str,
+    ) -> None:
+        self._context = context
+        self._interval_ms = interval_ms
+        self._create_thread = create_thread
+        self._log = log
+        self._sought = sought
+        self._next_search = 0.0
+        self._under_way: _Future[T] | None = None
+        self._thread: _Executor | None = None
+        self._logged = ""
+
+    @abstractmethod
+    def _search(self) -> T:
+        """Return the result of a search. May block; called in any thread, and changes no field."""
+
+    @abstractmethod
+    def _take(self, found: T) -> None:
+        """Add the result of a search to the state. Called in the enumerator's thread."""
+
+    @abstractmethod
+    def _hand_out(self) -> None:
+        """Assign pending splits to readers."""
+
+    def start(self) -> None:
+        """Make the first search in the calling thread."""
+        self._take(self._search())
+        self._schedule()
+
+    def run(self) -> None:
+        """Begin a search if it is due, or hand out the result of one that has finished."""
+        if self._under_way is None:
+            left_s = self._next_search - self._context.clock.monotonic()
+            if left_s > 0:
+                self._context.wake(left_s)
+                return
+            if self._thread is None:
+                self._thread = self._create_thread()
+            self._under_way = self._thread.submit(self._search)
+            self._under_way.add_done_callback(lambda done: self._context.wake())
+        elif self._under_way.done():
+            done, self._under_way = self._under_way, None
+            try:
+                found = done.result()
+            except self._transient as error:
+                if str(error) != self._logged:
+                    self._logged = str(error)
+                    self._log.warning(
+                        "%s; looking for %s again every %d ms", error, self._sought, self._interval_ms
+                    )
+            else:
+                self._logged = ""
+                self._take(found)
+                self._hand_out()
+            self._schedule()
+
+    def close(self) -> None:
+        """Wait for a search that is under way, and end its thread."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.shutdown()
+
+    def _schedule(self) -> None:
+        if self._interval_ms is not None:
+            self._next_search = self._context.clock.monotonic() + self._interval_ms / 1000
+            self._context.wake(self._interval_ms / 1000)
