@@ -32,6 +32,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from sluiceway.util.install_hints import install_command
+
 __all__ = ["KAFKA_VERSION", "KafkaCluster", "KafkaUnavailableError"]
 
 KAFKA_VERSION: Final = "4.4.0"
@@ -411,7 +413,7 @@ def _main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return 0
     except ImportError as error:
-        print(f'topics are created with {error.name}: pip install "sluiceway[kafka]"', file=sys.stderr)
+        print(f"topics are created with {error.name}: {install_command('sluiceway[kafka]')}", file=sys.stderr)
         return 3
     except KafkaUnavailableError as error:
         print(f"no broker: {error}", file=sys.stderr)
