@@ -41,7 +41,7 @@ COMMANDS: Final = {
 
 
 class App(Group):
-    """A group that imports a command when it is used, and asks plugins only for commands it does not know."""
+    """Group that imports a command when it is used, and plugins only for unknown commands."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Our commands, then the plugins'."""

@@ -53,7 +53,7 @@ def _verdict(name: str, errors: int, warnings: int) -> str:
 
 
 def _where(pipeline: Pipeline, settings: Settings) -> str:
-    """The way in which another engine than the local one would run it, where there are several."""
+    """Return how an engine other than the local one would run the pipeline, if it has several ways."""
     if settings.engine == Settings().engine:
         return ""
     from sluiceway.graph.check.features import is_bounded

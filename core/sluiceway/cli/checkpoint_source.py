@@ -17,7 +17,7 @@ __all__ = ["checkpoint_of"]
 
 @contextmanager
 def checkpoint_of(path: str, manager: PluginManager) -> Iterator[str]:
-    """The place of a checkpoint: that one, or for as long as this lasts an extract of the run that is there.
+    """Give the place of a checkpoint: that one, or within the context an extract of the run that is there.
 
     Args:
         path: path or URL of a checkpoint, or of a run in micro-batches.
@@ -37,7 +37,7 @@ def checkpoint_of(path: str, manager: PluginManager) -> Iterator[str]:
 
 
 def _engine_of(path: str, manager: PluginManager) -> str | None:
-    """The engine of the newest run there, if it is no checkpoint."""
+    """Return the engine of the newest run there, if it is no checkpoint."""
     from sluiceway.checkpoint import METADATA
     from sluiceway.runtime.microbatch.run_directory import find_runs
 

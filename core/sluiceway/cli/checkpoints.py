@@ -253,7 +253,7 @@ def prune(place: str, dry_run: bool, as_json: bool) -> None:
 
 
 def _states(vertex: Any) -> list[tuple[str, str, str, str, str, str]]:
-    """The states of a vertex: uid, name, kind, type, serializer, in how many subtasks."""
+    """Return the states of a vertex: uid, name, kind, type, serializer, number of subtasks."""
     found: dict[tuple[str, str, str, str, str], set[int]] = {}
     for subtask in vertex.subtasks:
         for operator in subtask.operators:
@@ -278,7 +278,7 @@ def _states(vertex: Any) -> list[tuple[str, str, str, str, str, str]]:
 
 
 def _in_flight(vertex: Any) -> list[tuple[str, ...]]:
-    """By edge and subtask, what an unaligned checkpoint has overtaken there."""
+    """Return by edge and subtask what an unaligned checkpoint has overtaken."""
     found: dict[tuple[str, ...], list[int]] = {}
     for subtask in vertex.subtasks:
         for part in subtask.in_flight:

@@ -45,7 +45,7 @@ def diff(request: Request, old: str, open_functions: bool, as_json: bool) -> Non
 
 
 def show_differences(old: str, request: Request, *, open_functions: bool, as_json: bool) -> tuple[str, ...]:
-    """Print them. Returns why the job would be refused, or would lose state."""
+    """Print the differences. Return the reason if the job would be refused or lose state."""
     from sluiceway.runtime.jobmanager.state_compatibility import compare, earlier_job, saved_job
     from sluiceway.runtime.local.engine import job_graph_of
 

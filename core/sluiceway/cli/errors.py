@@ -30,12 +30,12 @@ _STANDARD: Final = str(Path(os.__file__).parent) + os.sep
 
 
 def warn(message: str) -> None:
-    """Say something that does not stop the command."""
+    """Write a warning to stderr."""
     print(f"warning: {redact(message)}", file=sys.stderr)
 
 
 def wants_engine_frames(ctx: click.Context) -> bool:
-    """Whether ``--traceback`` or ``SLUICEWAY_TRACEBACK=1`` asks for the engine's own frames."""
+    """Return whether ``--traceback`` or ``SLUICEWAY_TRACEBACK=1`` asks for the frames of the engine."""
     return bool(ctx.meta.get(TRACEBACK_FLAG)) or os.environ.get(_VARIABLE, "") not in ("", "0")
 
 
@@ -63,7 +63,7 @@ def show(error: BaseException, engine_frames: bool = False) -> None:
 
 
 def _told(error: BaseException, engine_frames: bool) -> list[str]:
-    """What there is to be shown of an error, before it is cut."""
+    """Return the text of an error, before it is cut."""
     if isinstance(error, SluicewayError) and not engine_frames:
         return _raised_in_step(error) or [
             f"error: {error}",
@@ -86,7 +86,7 @@ def _told(error: BaseException, engine_frames: bool) -> list[str]:
 
 
 def _raised_in_step(error: SluicewayError) -> list[str]:
-    """The traceback of one of our own errors that a step's function has brought about; empty: none has.
+    """Return the traceback of one of our own errors that a step's function has caused; empty if none has.
 
     Which line has used state without a key, or called ``sys.exit()``, its message alone does not say.
     """
@@ -104,7 +104,7 @@ def _raised_in_step(error: SluicewayError) -> list[str]:
 
 
 def _of_worker(error: BaseException, *, notes_suffice: bool = True) -> list[str]:
-    """The traceback that came from a worker with an error, without the engine's frames; empty: none came.
+    """Return the traceback that a worker sent with an error, without the engine's frames; empty if none was sent.
 
     All that it says is said again by the error, but for the notes that the job manager has added.
 
@@ -133,7 +133,7 @@ def _of_worker(error: BaseException, *, notes_suffice: bool = True) -> list[str]
 
 
 def _users(stack: Iterable[FrameSummary]) -> list[FrameSummary]:
-    """The frames of the user's own code, and what that called; none if it was not reached."""
+    """Return the frames of the user's own code and of what it called; none if it was not reached."""
     kept: list[FrameSummary] = []
     for frame in stack:
         if _is_users(frame.filename, bool(kept)):
@@ -142,7 +142,7 @@ def _users(stack: Iterable[FrameSummary]) -> list[FrameSummary]:
 
 
 def _is_users(filename: str, within: bool) -> bool:
-    """Whether a frame is one of the user's own code or, ``within`` it, of what that called."""
+    """Return whether a frame is of the user's own code or, ``within`` it, of what that called."""
     hidden = (CORE, "<sluiceway", *_folders_of_plugins_and_click())
     # What the standard library does on our behalf is ours; what the user's code has it do is not.
     return not filename.startswith(hidden) and (within or not _is_standard(filename))

@@ -54,7 +54,7 @@ def history(job: str, subtasks: bool, as_json: bool) -> None:
 
 
 def is_place(name: str) -> bool:
-    """Whether it is where checkpoints would be: a directory or URL, or a file of metadata."""
+    """Return whether a text names a place of checkpoints: a directory or URL, or a file of metadata."""
     return "://" in name or os.path.isdir(name) or name.endswith("/metadata.json")
 
 
@@ -70,7 +70,7 @@ def _of_job(job: str) -> list[CheckpointInfo]:
 
 
 def _of_place(place: str) -> list[tuple[str, list[CheckpointInfo]]]:
-    """By run: what its checkpoints know of themselves, and of those before them. Savepoints are by themselves."""
+    """Return by run the records of its checkpoints, earlier ones included. Savepoints are apart."""
     from sluiceway.checkpoint import CHECKPOINT, find_checkpoints, load_metadata, split_location
 
     parent, under = split_location(place)
@@ -186,12 +186,12 @@ def _slowest(times: Iterable[int]) -> str:
 
 
 def shown_time(ms: int) -> str:
-    """A time for people."""
+    """Format a time for people."""
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def shown_size(size: int) -> str:
-    """A number of bytes for people."""
+    """Format a number of bytes for people."""
     amount = float(size)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if amount < 1024 or unit == "GiB":

@@ -87,7 +87,7 @@ class _Wanted:
 
 
 def _known(name: str, lines: Iterable[LogLine]) -> str:
-    """The id of the job, or the process, that is called like this."""
+    """Return the id of the job, or the process, of a name."""
     if any(name in (line.job, line.process) for line in lines):
         return name
     from sluiceway.runtime.cluster.client import ClusterClient
@@ -105,7 +105,7 @@ def _known(name: str, lines: Iterable[LogLine]) -> str:
 
 
 def _has_ended(job: str | None, lines: Iterable[LogLine]) -> bool:
-    """Whether the job manager says that a job has ended; by then its tasks have logged all that they had."""
+    """Return whether a job has ended, as the job manager says; its tasks have logged everything by then."""
     return any(
         line.job == job is not None and line.logger == "sluiceway.jobs" and line.message.startswith(_LAST_WORDS)
         for line in lines

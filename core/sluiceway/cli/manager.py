@@ -11,7 +11,7 @@ __all__ = ["manager"]
 
 
 def manager() -> PluginManager:
-    """The process's plugin manager."""
+    """Return the plugin manager of the process."""
     from sluiceway.plugins import default_manager
 
     found = default_manager()

@@ -166,7 +166,7 @@ _NAMES: Final = tuple(option.name or "" for option in _SETTINGS)
 
 @dataclass(frozen=True)
 class Request:
-    """What a command about a pipeline was asked for.
+    """Arguments of a command about a pipeline.
 
     Attributes:
         target: where the pipeline is.
@@ -199,7 +199,7 @@ def _resolve(given: dict[str, Any]) -> Resolved:
 
 
 def _refusal(option: click.Option, why: str) -> click.Option:
-    """The option, which says why it is not taken."""
+    """Return a hidden option that refuses its value with the reason."""
 
     def refuse(ctx: click.Context, param: click.Parameter, value: object) -> None:
         if value not in (None, ()):
@@ -222,7 +222,7 @@ class _PipelineCommand(click.Command):
 
 
 def _taken_for_value(ctx: click.Context, arguments: Sequence[str]) -> str:
-    """What to say where an option has swallowed the target: ``run -p job.py``."""
+    """Return a hint if an option has taken the target for its value, as in ``run -p job.py``; or an empty text."""
     takes_value = {
         name
         for option in ctx.command.params

@@ -10,7 +10,7 @@ __all__ = ["forget_stdout", "is_broken_pipe"]
 
 
 def is_broken_pipe(error: BaseException) -> bool:
-    """Whether an error comes of standard output having no reader any more."""
+    """Return whether an error says that standard output has no reader any more."""
     cause: BaseException | None = error
     seen: set[int] = set()
     while cause is not None and not isinstance(cause, BrokenPipeError) and id(cause) not in seen:
@@ -30,7 +30,7 @@ def _stdout_is_gone() -> bool:
 
 
 def forget_stdout() -> None:
-    """Let what is still buffered vanish, or the interpreter would complain at exit that it cannot be written."""
+    """Discard buffered output, which the interpreter would fail to write at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.close(nowhere)

@@ -34,7 +34,7 @@ def _state(offered: Offered) -> str:
 
 
 def _why_broken(offered: Offered) -> str:
-    """Why an offer cannot be used although the libraries that it needs are there; empty if it can."""
+    """Return why an offer cannot be used although its libraries are installed; empty if it can."""
     if offered.absent or offered.rivals:
         return ""
     for module in (*offered.offer.requires, *offered.offer.libraries):
@@ -52,7 +52,7 @@ def _distributions_of(module: str) -> list[str]:
 
 
 def _short(error: object) -> str:
-    """An error in one line."""
+    """Format an error as one line."""
     said = str(error).strip().partition("\n")[0]
     if isinstance(error, Exception):
         return f"{type(error).__name__}: {said}" if said else type(error).__name__

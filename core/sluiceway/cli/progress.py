@@ -38,7 +38,7 @@ WORKERS_WINDOW_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What people are shown of a job at one moment, rates being those since the moment before.
+    """Figures of a job at one moment, with rates since the moment before.
 
     Attributes:
         elapsed_s: seconds since the job started.
@@ -119,7 +119,7 @@ def _line(f: Figures) -> str:
 
 
 def _ways(f: Figures) -> list[str]:
-    """What says whether it keeps up."""
+    """Format the figures that show if the job keeps up."""
     if not f.micro_batches:
         return [f"busy {f.busy:.0%}", f"back-pressured {f.backpressured:.0%}"]
     parts = [f"micro-batch {f.micro_batches:,} took {_seconds(f.micro_batch_s)}"]
@@ -127,7 +127,7 @@ def _ways(f: Figures) -> list[str]:
 
 
 def summary(metrics: JobMetrics) -> str:
-    """The closing line, and one for each sink with a known latency."""
+    """Return the closing line, and one line for each sink with a known latency."""
     f = figures(metrics)
     rate = f" ({show_count(f.in_per_s)}/s)" if metrics.elapsed_s >= 0.1 else ""
     records = f"{metrics.records_in:,} record{'' if metrics.records_in == 1 else 's'}"
@@ -142,7 +142,7 @@ def summary(metrics: JobMetrics) -> str:
 
 
 def summary_json(metrics: JobMetrics) -> str:
-    """The closing line as a JSON object."""
+    """Return the closing line as a JSON object."""
     return _json(
         "summary",
         metrics,
@@ -179,7 +179,7 @@ def _progress_json(metrics: JobMetrics, f: Figures) -> str:
 
 
 class Progress:
-    """Tells of a job while it runs, from a thread of its own that ends with the context.
+    """Progress display of a running job, written by a thread that ends with the context.
 
     On a terminal one line changes in place, several times a second; elsewhere a new line comes every few
     seconds. Standard output is left alone.
@@ -254,7 +254,7 @@ class Progress:
 
 
 def show_count(number: float) -> str:
-    """A count or a rate in a few characters."""
+    """Format a count or a rate in a few characters."""
     for limit, divisor, unit in ((10_000, 1, ""), (10_000_000, 1_000, "k")):
         if number < limit:
             return f"{number / divisor:,.0f}{unit}"
@@ -272,7 +272,7 @@ def _seconds(seconds: float) -> str:
 
 
 def show_watermark(watermark: int | None) -> str:
-    """A watermark (ms) as people read it."""
+    """Format a watermark (ms) for people."""
     if watermark is None:
         return "none"
     if watermark >= MAX_WATERMARK:

@@ -14,7 +14,7 @@ __all__ = ["resumed", "tell_of_checkpoint", "tell_where_to_go_on"]
 
 
 def resumed(settings: Settings, job_name: str, *, quiet: bool = False) -> Settings:
-    """Return the options with the checkpoint that the job resumes from, and say on standard error which that is.
+    """Return the options with the checkpoint that the job resumes from, and print its place on stderr.
 
     Micro-batches resume in the directory of their run, which their engine looks for.
 
@@ -63,7 +63,7 @@ def _shown_time(ms: int) -> str:
 
 
 def tell_of_checkpoint(settings: Settings, job_name: str) -> None:
-    """Say on standard error that there is a checkpoint of an earlier run that has not finished, and how to use it.
+    """Print on stderr that a checkpoint of an unfinished earlier run exists, and how to restore it.
 
     Nothing is said where the run goes on from one, or keeps none.
 
@@ -99,7 +99,7 @@ def tell_of_checkpoint(settings: Settings, job_name: str) -> None:
 
 
 def tell_where_to_go_on(settings: Settings, job_name: str) -> None:
-    """Say on standard error how to go on with a run in micro-batches that was cancelled; of other runs nothing.
+    """Print on stderr how to resume a cancelled run in micro-batches; nothing for other runs.
 
     Args:
         settings: the options of the run.
@@ -114,7 +114,7 @@ def tell_where_to_go_on(settings: Settings, job_name: str) -> None:
 
 
 def _newest_run(settings: Settings, place: str, job_name: str, *, unfinished: bool = True) -> str:
-    """The path or URL of the newest run in micro-batches; empty: there is none, or it has come to its end."""
+    """Return the path or URL of the newest run in micro-batches; empty if none exists or it has finished."""
     from sluiceway.cli.manager import manager
     from sluiceway.runtime.microbatch.run_directory import find_runs, is_finished
 

@@ -69,7 +69,7 @@ def run(
 
 @contextmanager
 def _workers_ahead(settings: Settings) -> Iterator[None]:
-    """Start what will be workers before anything else: the engine is imported there and here at the same time."""
+    """Start the processes of workers early, so that they import the engine while this process does."""
     if not settings.workers or settings.engine != "local" or settings.hosted:
         yield
         return
@@ -125,7 +125,7 @@ def _run(
 
 
 def _check_savepoint(engine: Engine, pipeline: Pipeline, settings: Settings) -> None:
-    """Refuse a savepoint that the engine cannot take, before the signal comes that is to take it."""
+    """Raise an error if the engine cannot take the savepoint that a signal would request."""
     from sluiceway.engine.capabilities import Feature
     from sluiceway.graph.check.engine import refuse_command
     from sluiceway.graph.check.features import is_bounded
@@ -144,7 +144,7 @@ def run_job(
     as_json: bool,
     savepoint: str | None = None,
 ) -> int | None:
-    """Run a job while its progress is told on stderr and signals end it; the exit code for the one that came.
+    """Run a job with progress on stderr and with signals that end it. Return the exit code of a signal.
 
     Args:
         job: the job.
@@ -183,7 +183,7 @@ def run_job(
 
 
 def _print(records: CloseableIterator[Any], take: int | None) -> None:
-    """Print records as they come, until there are enough."""
+    """Print records as they arrive, until the limit is reached."""
     with records, suppress(JobCancelledError):  # the exit code tells
         for record in islice(records, take):
             print(record)
@@ -197,7 +197,7 @@ def _take_what(pipeline: Pipeline, target: str) -> str:
 
 
 class _Saving:
-    """Ends a job with a savepoint, once, whichever signal comes.
+    """Handler of signals that stops a job with a savepoint, once.
 
     Attributes:
         said: what is to be told of it.
@@ -225,7 +225,7 @@ class _Saving:
 
 @contextmanager
 def _on_sigterm(cancel: Callable[[], None]) -> Iterator[list[int]]:
-    """Within this context SIGTERM, as container managers send it, calls ``cancel``; gives what came."""
+    """Call ``cancel`` on SIGTERM, as of container managers, in this context. Gives the signals received."""
     came: list[int] = []
 
     def handle(number: int, frame: object) -> None:

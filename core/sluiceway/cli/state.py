@@ -153,7 +153,7 @@ def _show_values(values: list[KeyValue], *, as_json: bool) -> None:
 
 
 def _shown(value: object) -> object:
-    """Pairs for a map whose keys are no texts, which JSON has no objects for."""
+    """Convert a map whose keys are not text into pairs, as JSON objects have text keys only."""
     if isinstance(value, dict) and not all(isinstance(name, str) for name in value):
         return [list(pair) for pair in value.items()]
     return value

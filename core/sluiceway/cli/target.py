@@ -31,7 +31,7 @@ _LISTED: Final = 5
 
 
 class _Arguments(list[str]):
-    """``sys.argv`` that knows whether anybody looked beyond the name of the script."""
+    """``sys.argv`` that records reads beyond the name of the script."""
 
     taken = False
 
@@ -50,7 +50,7 @@ class _Arguments(list[str]):
 
 @contextmanager
 def load_pipeline(target: str, arguments: Sequence[str] = ()) -> Iterator[Pipeline]:
-    """As :func:`load_target`, where a stream will not do."""
+    """Load a pipeline, as :func:`load_target` does, and refuse a stream."""
     with load_target(target, arguments) as found:
         if not isinstance(found, _pipeline_class()):
             raise ConfigurationError(f"{target} is a stream, which only 'sluiceway run' takes: name its Pipeline")
@@ -247,7 +247,7 @@ def _others(module: ModuleType, where: str) -> str:
 
 
 def _made_elsewhere(module: ModuleType, where: str) -> str:
-    """What to do where a file makes its Pipeline, but not at the top of the module; empty if it makes none."""
+    """Return a hint for a file that makes its Pipeline below the top of the module; empty if it makes none."""
     import ast
 
     try:
@@ -272,7 +272,7 @@ def _made_elsewhere(module: ModuleType, where: str) -> str:
 
 
 def _calls(statement: Any) -> set[str]:
-    """The names of all that is called in a statement, without what stands before a dot."""
+    """Return the names that a statement calls, without what stands before a dot."""
     import ast
 
     called = (node.func for node in ast.walk(statement) if isinstance(node, ast.Call))

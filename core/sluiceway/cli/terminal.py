@@ -16,7 +16,7 @@ ERASE: Final = "\r\x1b[2K"
 
 
 class LiveLine:
-    """A line on a terminal that is written over again and again. May be used from any thread.
+    """Line of a terminal that is overwritten repeatedly. From any thread.
 
     Args:
         stream: the terminal.
@@ -78,7 +78,7 @@ class LiveLine:
 
 
 class _Guarded:
-    """A text stream whose writes go through the live line's lock. Everything else is the stream's own."""
+    """Text stream whose writes take the lock of the live line. Everything else is the stream's own."""
 
     def __init__(self, stream: TextIO, line: LiveLine) -> None:
         self._stream = stream
