@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -209,6 +210,29 @@ def test_files_of_changes_of_earlier_rocksdb_backends_are_read() -> None:
     assert decode_record(data) == ChangeRecord(
         False, (), [Dropped(0, dumps("w"))], {3: [Removed(0, VOID, [dumps("b"), dumps("c")])]}, ROWS
     )
+
+
+class _ByName(pickle.Pickler):
+    """Pickles members of enums as Python 3.11.0 to 3.11.3 do, whatever Python this is."""
+
+    def reducer_override(self, value: Any) -> Any:
+        return (getattr, (type(value), value.name)) if isinstance(value, TableKind) else NotImplemented
+
+
+class _Foreign:
+    def __reduce__(self) -> Any:
+        return getattr, (StateMeta, "mro")
+
+
+def test_tables_that_an_early_python_has_pickled_are_read() -> None:
+    file = io.BytesIO()
+    _ByName(file, 5).dump((META,))
+    assert b"getattr" in file.getvalue()
+    stored = decode_record(msgspec.msgpack.encode([1, True, file.getvalue(), [], [], ROWS]))
+    assert tuple(stored.metas()) == (META,)
+    foreign = pickle.dumps((_Foreign(),))
+    with pytest.raises(CorruptStreamError, match=r"'mro' of <class .*StateMeta'> does not belong into"):
+        decode_record(msgspec.msgpack.encode([1, True, foreign, [], [], ROWS]))
 
 
 def test_logs_of_earlier_changelog_backends_are_read() -> None:

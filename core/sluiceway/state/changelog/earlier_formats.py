@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from sluiceway.errors import CorruptStreamError
-from sluiceway.state import StateMeta
+from sluiceway.state import StateMeta, TableKind
 from sluiceway.state.changelog.record import ANY_GROUP, ChangeRecord, Dropped, Removed, TableInfo
 
 __all__ = ["decode_earlier"]
@@ -53,7 +53,15 @@ class _Tables(pickle.Unpickler):
         # The second module is that of records stored before the classes had tags.
         if name in ("StateMeta", "TableKind") and module in ("sluiceway.persisted", "sluiceway.state.tables"):
             return super().find_class(module, name)
+        if (module, name) == ("builtins", "getattr"):  # by which Python 3.11.0 to 3.11.3 pickle members of enums
+            return _table_kind
         raise CorruptStreamError(f"{module}.{name} does not belong into the description of a table of state")
+
+
+def _table_kind(enum: Any, name: Any) -> TableKind:
+    if enum is not TableKind or name not in TableKind.__members__:
+        raise CorruptStreamError(f"{name!r} of {enum!r} does not belong into the description of a table of state")
+    return TableKind[name]
 
 
 def decode_earlier(data: bytes) -> ChangeRecord:
