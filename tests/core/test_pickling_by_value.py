@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -45,3 +46,12 @@ def test_classes_that_cannot_be_imported_are_pickled_with_their_values(make: Any
     sent: Any = load(dump(kind))
     assert msgspec.convert({"key": "a", "value": 1} if make is data_class else ["a", 1], sent).value == 1
     assert find_obstacle(lambda: kind) is None
+
+
+def test_fields_without_a_default_have_none_when_they_are_back() -> None:
+    kind = data_class()
+    back: Any = load(dump(kind))
+    assert [field.default for field in dataclasses.fields(back)] == [dataclasses.MISSING] * 2
+    assert dataclasses.fields(back)[0].default_factory is dataclasses.MISSING
+    with pytest.raises(msgspec.ValidationError, match="missing required field `key`"):
+        msgspec.convert({"value": 1}, back)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from typing import Any, Final
 
@@ -17,7 +18,9 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
     """As cloudpickle's, for classes that msgspec has looked at, too."""
 
     def reducer_override(self, obj: Any) -> Any:
-        """Leave out what msgspec has noted on a class."""
+        """Leave out what msgspec has noted on a class; keep the mark of fields without a default what it is."""
+        if obj is dataclasses.MISSING:
+            return "MISSING"  # by its name: a copy would be a default like any other
         reduced = super().reducer_override(obj)
         if isinstance(obj, type) and _NOTES in obj.__dict__ and isinstance(reduced, tuple) and len(reduced) > 2:
             attributes = reduced[2][0]
