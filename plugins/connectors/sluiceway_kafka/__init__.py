@@ -2,37 +2,48 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sluiceway.hooks import Offer, hookimpl
 
 if TYPE_CHECKING:
+    from sluiceway_kafka._avro import AvroFormat
+    from sluiceway_kafka._json_schema import JsonSchemaFormat
     from sluiceway_kafka._offsets import KafkaOffsets
+    from sluiceway_kafka._protobuf import ProtobufFormat
     from sluiceway_kafka._records import KafkaRecord
+    from sluiceway_kafka._registry import SchemaRegistry
     from sluiceway_kafka._sink import KafkaSink
     from sluiceway_kafka._source import KafkaSource
 
-__all__ = ["KafkaOffsets", "KafkaRecord", "KafkaSink", "KafkaSource"]
+__all__ = [
+    "AvroFormat",
+    "JsonSchemaFormat",
+    "KafkaOffsets",
+    "KafkaRecord",
+    "KafkaSink",
+    "KafkaSource",
+    "ProtobufFormat",
+    "SchemaRegistry",
+]
+
+_MODULES = {
+    "AvroFormat": "_avro",
+    "JsonSchemaFormat": "_json_schema",
+    "KafkaOffsets": "_offsets",
+    "KafkaRecord": "_records",
+    "KafkaSink": "_sink",
+    "KafkaSource": "_source",
+    "ProtobufFormat": "_protobuf",
+    "SchemaRegistry": "_registry",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "KafkaSource":
-        from sluiceway_kafka._source import KafkaSource
-
-        return KafkaSource
-    if name == "KafkaSink":
-        from sluiceway_kafka._sink import KafkaSink
-
-        return KafkaSink
-    if name == "KafkaOffsets":
-        from sluiceway_kafka._offsets import KafkaOffsets
-
-        return KafkaOffsets
-    if name == "KafkaRecord":
-        from sluiceway_kafka._records import KafkaRecord
-
-        return KafkaRecord
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any, Final, TypeAlias
 
 import msgspec
 from confluent_kafka import Message
 
-from sluiceway.errors import ConfigurationError, SerializationError, choose
+from sluiceway.errors import ConfigurationError, SerializationError, UnknownNameError, choose
+from sluiceway_kafka._formats import FormatReader, RegistryFormat
 from sluiceway_kafka._records import KafkaRecord, record_of
 
-__all__ = ["Decoder", "Deserializer", "decoder_of"]
+__all__ = ["Decoder", "Deserializer", "KeyDeserializer", "decoder_of"]
 
-Deserializer: TypeAlias = str | Callable[[KafkaRecord], Any]
+Deserializer: TypeAlias = str | RegistryFormat | Callable[[KafkaRecord], Any]
+KeyDeserializer: TypeAlias = str | RegistryFormat
 
 _value: Final = Message.value
 
@@ -27,18 +30,37 @@ class Decoder(ABC):
         """The type of what it makes, or None."""
         return None
 
-    def start(self) -> None:
-        """Make what cannot be pickled."""
+    def for_subtask(self) -> Decoder:
+        """Return a copy that is not started: the subtasks of a process may have the same source."""
+        return copy(self)
+
+    def start(self, wake: Callable[[], None] | None = None) -> None:
+        """Make what cannot be pickled.
+
+        Args:
+            wake: called, in any thread, when decoding that had to wait for a schema can go on; None: decoding
+                blocks.
+        """
+
+    def close(self) -> None:
+        """Free what :meth:`start` has made."""
 
     @abstractmethod
     def decode(self, messages: Sequence[Message]) -> list[Any]:
-        """Return a value for each message; raises whatever one of them raises, for the caller to find which."""
+        """Return a value for each message; raises whatever one of them raises, for the caller to find which.
+
+        Raises:
+            SchemaPendingError: it has to wait for a schema.
+            RegistryError: the schema registry cannot be reached.
+        """
 
     @abstractmethod
     def decode_one(self, message: Message) -> Any:
         """Return the value of one message.
 
         Raises:
+            SchemaPendingError: it has to wait for a schema.
+            RegistryError: the schema registry cannot be reached.
             Exception: it cannot be decoded.
         """
 
@@ -92,7 +114,7 @@ class _Json(_ValueDecoder):
     def output_type(self) -> Any:
         return self._type
 
-    def start(self) -> None:
+    def start(self, wake: Callable[[], None] | None = None) -> None:
         validate = getattr(self._type, "model_validate_json", None)  # of pydantic
         if validate is not None:
             self.function = validate
@@ -103,6 +125,64 @@ class _Json(_ValueDecoder):
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_type": self._type}
+
+
+class _Format(_ValueDecoder):
+    def __init__(self, format_: RegistryFormat) -> None:
+        self._format = format_
+        self._reader: FormatReader | None = None
+
+    @property
+    def output_type(self) -> Any:
+        return self._format.type
+
+    def start(self, wake: Callable[[], None] | None = None) -> None:
+        self._reader = self._format.reader(wake)
+        self.function = self._reader.decode
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_format": self._format, "_reader": None}
+
+
+class _KeysAndValues(Decoder):
+    """Records with their keys and values decoded, both of which may be missing."""
+
+    def __init__(self, keys: Decoder, values: Decoder) -> None:
+        self._keys = keys
+        self._values = values
+        self._functions: tuple[Callable[[bytes], Any], Callable[[bytes], Any]] = (bytes, bytes)
+
+    def for_subtask(self) -> Decoder:
+        return _KeysAndValues(self._keys.for_subtask(), self._values.for_subtask())
+
+    @property
+    def output_type(self) -> Any:
+        return KafkaRecord
+
+    def start(self, wake: Callable[[], None] | None = None) -> None:
+        self._keys.start(wake)
+        self._values.start(wake)
+        key, value = (getattr(each, "function", bytes) for each in (self._keys, self._values))
+        self._functions = (key, value)
+
+    def close(self) -> None:
+        self._keys.close()
+        self._values.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_keys": self._keys, "_values": self._values, "_functions": (bytes, bytes)}
+
+    def decode(self, messages: Sequence[Message]) -> list[Any]:
+        return list(map(self.decode_one, messages))
+
+    def decode_one(self, message: Message) -> Any:
+        key_of, value_of = self._functions
+        key, value = message.key(), message.value()
+        return record_of(message, None if key is None else key_of(key), None if value is None else value_of(value))
 
 
 class _Records(Decoder):
@@ -131,12 +211,34 @@ class _Function(Decoder):
 _NAMED: Final[dict[str, Callable[[], Decoder]]] = {"text": _Text, "bytes": _Bytes, "record": _Records}
 
 
-def decoder_of(deserializer: Deserializer, type_: Any) -> Decoder:
+def decoder_of(
+    deserializer: Deserializer, type_: Any = None, key_deserializer: KeyDeserializer | None = None
+) -> Decoder:
     """Make the decoder that the arguments of a source ask for.
 
     Raises:
         ConfigurationError: they cannot be used.
     """
+    values = _decoder_of(deserializer, type_)
+    if key_deserializer is None:
+        return values
+    if not isinstance(key_deserializer, str | RegistryFormat) or key_deserializer == "record":
+        raise ConfigurationError(
+            f"key_deserializer={key_deserializer!r:.60} must be 'text', 'bytes', 'json' or a format such as "
+            "AvroFormat; with deserializer= a function is given keys, too"
+        )
+    if isinstance(values, _Records | _Function):
+        raise ConfigurationError(
+            f"key_deserializer= does not go with deserializer={deserializer!r:.60}, which is given keys as bytes"
+        )
+    try:
+        keys = _decoder_of(key_deserializer, None)
+    except UnknownNameError:
+        raise choose("key_deserializer", str(key_deserializer), ["text", "bytes", "json"]) from None
+    return _KeysAndValues(keys, values)
+
+
+def _decoder_of(deserializer: Deserializer, type_: Any) -> Decoder:
     if deserializer == "json":
         if type_ is not None and not hasattr(type_, "model_validate_json"):
             try:
@@ -145,13 +247,19 @@ def decoder_of(deserializer: Deserializer, type_: Any) -> Decoder:
                 raise ConfigurationError(f"type={type_!r} cannot be decoded from JSON: {error}") from error
         return _Json(type_)
     if type_ is not None:
-        raise ConfigurationError(f"type={type_!r} goes with deserializer='json', not {deserializer!r:.60}")
+        raise ConfigurationError(
+            f"type={type_!r} goes with deserializer='json', not {deserializer!r:.60}"
+            + (": give it to the format" if isinstance(deserializer, RegistryFormat) else "")
+        )
+    if isinstance(deserializer, RegistryFormat):
+        return _Format(deserializer)
     if isinstance(deserializer, str):
         if deserializer not in _NAMED:
             raise choose("deserializer", deserializer, [*_NAMED, "json"])
         return _NAMED[deserializer]()
     if not callable(deserializer):
         raise ConfigurationError(
-            f"deserializer={deserializer!r:.60} must be a name or a function that is given a KafkaRecord"
+            f"deserializer={deserializer!r:.60} must be a name, a format such as AvroFormat, or a function that "
+            "is given a KafkaRecord"
         )
     return _Function(deserializer)

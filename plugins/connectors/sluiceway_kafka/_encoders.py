@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-import msgspec
-
 from sluiceway.errors import ConfigurationError, ConnectorError, choose
+from sluiceway_kafka._formats import FormatWriter, RegistryFormat, encode_json
+from sluiceway_kafka._registry import RegistryError
 
 __all__ = ["Encoder", "Headers", "Message", "Serializer", "encoder_of"]
 
-Serializer: TypeAlias = str | Callable[[Any], bytes | str | None]
+Serializer: TypeAlias = str | RegistryFormat | Callable[[Any], bytes | str | None]
 Headers: TypeAlias = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]]
 Message: TypeAlias = tuple[str, Any, Any, int, int, Any]
 """Topic, value, key, partition (-1: by the key), timestamp (0: now), headers."""
@@ -24,25 +24,28 @@ class Encoder:
 
     Attributes:
         topic: a topic, or a function from a record to one.
-        value: from a record to its bytes, text or None (a tombstone).
+        value: from a record to its bytes, text or None (a tombstone), or what makes that for a topic.
         key: from a record to its key.
         headers: from a record to its headers.
         partition: from a record to the number of its partition.
         timestamp: from a record to its timestamp in ms.
+        key_format: makes what encodes keys for a topic; None: they are bytes or text as they are.
     """
 
     topic: str | Callable[[Any], str]
-    value: Callable[[Any], Any]
+    value: Callable[[Any], Any] | FormatWriter
     key: Callable[[Any], Any] | None = None
     headers: Callable[[Any], Headers] | None = None
     partition: Callable[[Any], int] | None = None
     timestamp: Callable[[Any], int] | None = None
+    key_format: FormatWriter | None = None
 
     def encode(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> list[Message]:
         """Return a message for each record.
 
         Raises:
             ConnectorError: what a function has returned is no value, key, header, partition or timestamp.
+            RegistryError: a schema cannot be registered.
             Exception: whatever one of the functions raises, with a note that shows the record.
         """
         messages: list[Message] = []
@@ -50,6 +53,11 @@ class Encoder:
         topic, key, headers, partition, timestamp = (
             self.topic, self.key, self.headers, self.partition, self.timestamp
         )  # fmt: skip
+        encode_value, encode_key = self.value, self.key_format
+        by_topic = isinstance(encode_value, FormatWriter) or encode_key is not None
+        name = ""
+        value: Any = None if isinstance(encode_value, FormatWriter) else encode_value
+        serialize_key: Any = None
         try:
             for index, record in enumerate(values):
                 at = 0
@@ -57,16 +65,25 @@ class Encoder:
                     at = timestamp(record)
                 elif timestamps is not None:
                     at = max(timestamps[index], 0)
+                before, name = name, topic if isinstance(topic, str) else topic(record)
+                if by_topic and name != before:
+                    if isinstance(encode_value, FormatWriter):
+                        value = encode_value.of(name)
+                    if encode_key is not None:
+                        serialize_key = encode_key.of(name)
+                key_ = None if key is None else key(record)
                 messages.append(
                     (
-                        topic if isinstance(topic, str) else topic(record),
-                        self.value(record),
-                        None if key is None else key(record),
+                        name,
+                        value(record),
+                        key_ if serialize_key is None else serialize_key(key_),
                         -1 if partition is None else partition(record),
                         at,
                         None if headers is None else _headers(headers(record)),
                     )
                 )
+        except RegistryError:
+            raise  # no fault of the record
         except Exception as error:
             error.add_note(f"while a record was made into one for Kafka: {record!r:.200}")
             raise
@@ -92,30 +109,10 @@ def _bytes(record: Any) -> bytes | None:
     return record
 
 
-class _Json:
-    """Dataclasses, msgspec structs and pydantic models become objects."""
-
-    def __init__(self) -> None:
-        self._encode = msgspec.json.Encoder(enc_hook=_of_pydantic).encode
-
-    def __call__(self, record: Any) -> bytes:
-        return self._encode(record)
-
-    def __reduce__(self) -> Any:
-        return (_Json, ())
-
-
-def _of_pydantic(value: Any) -> Any:
-    dump = getattr(value, "model_dump", None)
-    if dump is None:
-        raise NotImplementedError(f"JSON has nothing for {type(value).__name__}")
-    return dump(mode="json")
-
-
 _NAMED: Final[dict[str, Callable[[], Callable[[Any], Any]]]] = {
     "text": lambda: _text,
     "bytes": lambda: _bytes,
-    "json": _Json,
+    "json": lambda: encode_json,
 }
 
 
@@ -124,6 +121,7 @@ def encoder_of(
     serializer: Serializer,
     *,
     key: Callable[[Any], Any] | None,
+    key_serializer: Serializer | None = None,
     headers: Callable[[Any], Headers] | None,
     partition: Callable[[Any], int] | None,
     timestamp: Callable[[Any], int] | None,
@@ -135,18 +133,43 @@ def encoder_of(
     """
     if not callable(topic) and (not isinstance(topic, str) or not topic):
         raise ConfigurationError(f"topic={topic!r} must be the name of a topic, or a function from a record to it")
-    if isinstance(serializer, str):
-        if serializer not in _NAMED:
-            raise choose("serializer", serializer, _NAMED)
-        value = _NAMED[serializer]()
-    elif callable(serializer):
-        value = serializer
-    else:
-        raise ConfigurationError(
-            f"serializer={serializer!r:.60} must be a name or a function from a record to bytes"
-        )
+    value = _serializer_of("serializer", serializer, "value")
     functions = {"key": key, "headers": headers, "partition": partition, "timestamp": timestamp}
     for name, function in functions.items():
         if function is not None and not callable(function):
             raise ConfigurationError(f"{name}={function!r:.60} must be a function of a record, or None")
-    return Encoder(topic, value, key, headers, partition, timestamp)
+    if key_serializer is None:
+        return Encoder(topic, value, key, headers, partition, timestamp)
+    if key is None:
+        raise ConfigurationError("key_serializer= needs key=, a function from a record to its key")
+    serialize = _serializer_of("key_serializer", key_serializer, "key")
+    if isinstance(serialize, FormatWriter):
+        return Encoder(topic, value, key, headers, partition, timestamp, serialize)
+    return Encoder(topic, value, _Key(key, serialize), headers, partition, timestamp)
+
+
+class _Key:
+    """From a record to its key in bytes; a record without a key has none."""
+
+    def __init__(self, key: Callable[[Any], Any], serialize: Callable[[Any], Any]) -> None:
+        self._key = key
+        self._serialize = serialize
+
+    def __call__(self, record: Any) -> Any:
+        key = self._key(record)
+        return None if key is None else self._serialize(key)
+
+
+def _serializer_of(argument: str, serializer: Serializer, field: str) -> Callable[[Any], Any] | FormatWriter:
+    if isinstance(serializer, RegistryFormat):
+        serializer.check_writing()
+        return FormatWriter(serializer, field)
+    if isinstance(serializer, str):
+        if serializer not in _NAMED:
+            raise choose(argument, serializer, _NAMED)
+        return _NAMED[serializer]()
+    if callable(serializer):
+        return serializer
+    raise ConfigurationError(
+        f"{argument}={serializer!r:.60} must be a name, a format such as AvroFormat, or a function to bytes"
+    )

@@ -19,6 +19,7 @@ from sluiceway_kafka._connection import Connection, PositionLostError, describe_
 from sluiceway_kafka._decoders import Decoder
 from sluiceway_kafka._offsets import EARLIEST, Partition
 from sluiceway_kafka._records import record_of
+from sluiceway_kafka._registry import RegistryError, SchemaPendingError
 from sluiceway_kafka._splits import KafkaSplit
 
 __all__ = ["KafkaReader"]
@@ -164,6 +165,7 @@ class KafkaReader(Reader[Any]):
         self._finished: list[str] = []
         self._rejected: list[tuple[Any, Exception, int | None]] = []
         self._no_more = False
+        self._schema_pending = False
         self._failure: ConnectorError | None = None
         self._statistics: str | None = None
         self._brokers_up = 0
@@ -184,7 +186,7 @@ class KafkaReader(Reader[Any]):
 
     def start(self) -> None:
         """Make the consumer."""
-        self._decoder.start()
+        self._decoder.start(self._context.wake)
         settings = {
             **self._settings,
             "enable.partition.eof": self._bounded,
@@ -230,6 +232,8 @@ class KafkaReader(Reader[Any]):
                 return batch
             if self._rejected:
                 return Wait(until=0.0)  # the caller takes them, and comes back
+            if self._schema_pending:
+                return Wait()  # nothing more is taken from the client meanwhile
             messages = self._fetch(limit)
             if not messages:
                 if self._no_more and not self._partitions and not self._ready:
@@ -300,6 +304,7 @@ class KafkaReader(Reader[Any]):
         waiter, self._waiter = self._waiter, None
         consumer = self._consumer
         self._ready.clear()
+        self._decoder.close()
         try:
             if waiter is not None:
                 waiter.close()
@@ -421,19 +426,24 @@ class KafkaReader(Reader[Any]):
     def _next_batch(self, limit: int) -> Batch[Any] | None:
         """Decode the next messages of a partition that is not paused; None: there are none."""
         paused, ready = self._paused, self._ready
+        self._schema_pending = False
         index = 0
         while index < len(ready):
             partition, messages = ready[index]
             if partition.name in paused:
                 index += 1
                 continue
+            try:
+                batch = self._decode(partition, messages[:limit]) if messages else None
+            except SchemaPendingError:  # they stay; other partitions go on
+                self._schema_pending = True
+                index += 1
+                continue
             del ready[index]
             if len(messages) > limit:
                 ready.insert(index, (partition, messages[limit:]))
-                messages = messages[:limit]
             else:
                 partition.queued -= 1
-            batch = self._decode(partition, messages) if messages else None
             if partition.ended and not partition.queued:
                 del self._partitions[partition.key]
                 self._finished.append(partition.name)
@@ -446,6 +456,8 @@ class KafkaReader(Reader[Any]):
     def _decode(self, partition: _Partition, messages: list[Message]) -> Batch[Any] | None:
         try:
             values = self._decoder.decode(messages)
+        except (SchemaPendingError, RegistryError):
+            raise
         except Exception:
             values, messages_left = self._decode_each(messages)
         else:
@@ -463,18 +475,22 @@ class KafkaReader(Reader[Any]):
 
     def _decode_each(self, messages: list[Message]) -> tuple[list[Any], list[Message]]:
         values, left = [], []
+        rejected: list[tuple[Any, Exception, int | None]] = []
         for message in messages:
             try:
                 values.append(self._decoder.decode_one(message))
+            except (SchemaPendingError, RegistryError):
+                raise
             except Exception as error:
                 record = record_of(message)
                 error.add_note(
                     f"topic {record.topic!r}, partition {record.partition}, offset {record.offset}: "
                     "on_error('skip') on the source's step leaves such records out"
                 )
-                self._rejected.append((record, error, record.timestamp))
+                rejected.append((record, error, record.timestamp))
             else:
                 left.append(message)
+        self._rejected += rejected
         return values, left
 
     def _note_topics(self) -> None:

@@ -46,9 +46,11 @@ class KafkaSink(Sink[Any]):
     Args:
         bootstrap_servers: ``host:port`` of brokers, several as a list or separated by commas.
         topic: a topic, or a function from a record to one.
-        serializer: ``text`` (str), ``bytes``, ``json``, or a function from a record to bytes, str or None (a
-            tombstone).
-        key: a function from a record to its key: bytes, str or None.
+        serializer: ``text`` (str), ``bytes``, ``json``, a format with a schema registry (:class:`AvroFormat`,
+            :class:`ProtobufFormat`, :class:`JsonSchemaFormat`), or a function from a record to bytes, str or
+            None (a tombstone).
+        key: a function from a record to its key: bytes, str or None, or what ``key_serializer`` takes.
+        key_serializer: how keys become bytes, as ``serializer``; None: they are.
         headers: a function from a record to its headers: a mapping or pairs, of str to bytes, str or None.
         partition: a function from a record to the number of its partition.
         timestamp: a function from a record to its timestamp in ms, instead of its event time.
@@ -72,6 +74,7 @@ class KafkaSink(Sink[Any]):
         *,
         serializer: Serializer = "text",
         key: Callable[[Any], Any] | None = None,
+        key_serializer: Serializer | None = None,
         headers: Callable[[Any], Headers] | None = None,
         partition: Callable[[Any], int] | None = None,
         timestamp: Callable[[Any], int] | None = None,
@@ -83,7 +86,13 @@ class KafkaSink(Sink[Any]):
     ) -> None:
         self._connection = connection_of(bootstrap_servers, properties, request_timeout)
         self._encoder = encoder_of(
-            topic, serializer, key=key, headers=headers, partition=partition, timestamp=timestamp
+            topic,
+            serializer,
+            key=key,
+            key_serializer=key_serializer,
+            headers=headers,
+            partition=partition,
+            timestamp=timestamp,
         )
         if guarantee not in _GUARANTEES:
             raise ConfigurationError(f"guarantee={guarantee!r} must be one of {', '.join(map(repr, _GUARANTEES))}")

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from sluiceway.connector import Boundedness, Enumerator, EnumeratorContext, Reader, ReaderContext, Source
 from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway_kafka._connection import Connection, check_duration, connection_of, failing_with
-from sluiceway_kafka._decoders import Deserializer, decoder_of
+from sluiceway_kafka._decoders import Deserializer, KeyDeserializer, decoder_of
 from sluiceway_kafka._enumerator import Discovered, KafkaEnumerator
 from sluiceway_kafka._offsets import EARLIEST, KafkaOffsets, Partition, offsets_of, resolve
 from sluiceway_kafka._reader import KafkaReader
@@ -47,8 +47,11 @@ class KafkaSource(Source[Any]):
         pattern: instead of ``topics``: a regular expression that the whole name of a topic matches. Topics of
             Kafka's own, which begin with ``__``, are left out.
         partitions: instead of ``topics``: the partitions to read, by topic: ``{"orders": [0, 1]}``.
-        deserializer: ``text`` (UTF-8), ``bytes``, ``json``, ``record`` (a :class:`KafkaRecord`), or a function
-            that is given a KafkaRecord and returns the record.
+        deserializer: ``text`` (UTF-8), ``bytes``, ``json``, ``record`` (a :class:`KafkaRecord`), a format with a
+            schema registry (:class:`AvroFormat`, :class:`ProtobufFormat`, :class:`JsonSchemaFormat`), or a
+            function that is given a KafkaRecord and returns the record.
+        key_deserializer: ``text``, ``bytes``, ``json`` or a format. With it records are :class:`KafkaRecord` with
+            keys that this has decoded, and values that ``deserializer`` has; missing ones are None.
         type: for ``json``: what a value is to become, such as a dataclass, a msgspec struct or a pydantic model;
             None: plain dicts, lists, strings and numbers.
         start: where to begin, if the job does not go on from a checkpoint: ``earliest``, ``latest``,
@@ -76,6 +79,7 @@ class KafkaSource(Source[Any]):
         pattern: str | None = None,
         partitions: Mapping[str, Sequence[int]] | None = None,
         deserializer: Deserializer = "text",
+        key_deserializer: KeyDeserializer | None = None,
         type: Any = None,  # noqa: A002 - the word for it everywhere here
         start: str | KafkaOffsets = "earliest",
         stop: str | KafkaOffsets | None = None,
@@ -92,7 +96,7 @@ class KafkaSource(Source[Any]):
         self._topics = _names(topics)
         self._pattern = _pattern(pattern)
         self._partitions = _numbers(partitions)
-        self._decoder = decoder_of(deserializer, type)
+        self._decoder = decoder_of(deserializer, type, key_deserializer)
         self._start = offsets_of("start", start)
         self._stop = None if stop is None else offsets_of("stop", stop)
         if self._stop is not None and self._stop.kind == "earliest":
@@ -161,7 +165,7 @@ class KafkaSource(Source[Any]):
         return KafkaReader(
             context,
             self._connection,
-            self._decoder,
+            self._decoder.for_subtask(),
             settings,
             bounded=self._stop is not None,
             timestamps=self._timestamps,

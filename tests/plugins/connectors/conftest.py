@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own and topics of Kafka, where these are installed."""
+"""A PostgreSQL server of the tests' own, topics of Kafka and schema registries, where these are installed."""
 
 from __future__ import annotations
 
@@ -41,3 +41,31 @@ def kafka_topics(kafka_broker: Any) -> Any:
     from tests.plugins.connectors.kafkatopics import Topics
 
     return Topics(kafka_broker.bootstrap_servers)
+
+
+@pytest.fixture
+def registry() -> Iterator[Any]:
+    """A schema registry of the tests' own."""
+    from tests.plugins.connectors.schemaregistry import Registry
+
+    registry = Registry()
+    try:
+        yield registry
+    finally:
+        registry.close()
+
+
+@pytest.fixture(scope="session")
+def apicurio_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a registry of Apicurio."""
+    from tests.plugins.connectors.schemaregistry import ApicurioUnavailableError, apicurio
+
+    running = apicurio(tmp_path_factory.mktemp("apicurio"))
+    try:
+        url = running.__enter__()
+    except ApicurioUnavailableError as error:
+        pytest.skip(str(error))
+    try:
+        yield url
+    finally:
+        running.__exit__(None, None, None)

@@ -1,0 +1,200 @@
+"""Avro with a schema registry."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from sluiceway.errors import ConfigurationError, SerializationError
+from sluiceway_kafka._derived_schemas import avro_schema_of
+from sluiceway_kafka._formats import (
+    FormatReader,
+    RegistryFormat,
+    Strategy,
+    check_type,
+    converter,
+    fetch_references,
+    fetched,
+    name_of,
+    parsed_json,
+    plain,
+    prefix_of,
+    read_schema,
+    references,
+    registered,
+)
+from sluiceway_kafka._registry import PREFIX_LENGTH, SchemaCache, SchemaRegistry, check_libraries
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
+__all__ = ["AvroFormat"]
+
+_NATIVE: Final = (bytes, bytearray, datetime, date, time, timedelta, Decimal, UUID)
+"""Types that fastavro takes for logical types."""
+
+
+class AvroFormat(RegistryFormat):
+    """Avro with a schema registry, for ``deserializer``, ``serializer`` and the same of keys.
+
+    Read records are decoded with the schema that they were written with. They become dicts, or what ``type`` says,
+    which leaves out fields that it does not have and takes its defaults for those that records do not have.
+
+    Records to write are dicts, dataclasses, msgspec structs or pydantic models; None is a tombstone. The schema is
+    ``schema``, or derived of ``type`` if that is a dataclass or a struct, and is registered when a subtask writes
+    its first record to a topic. Without ``auto_register``, the registry must have ``schema`` already; without
+    ``schema`` the newest one of the subject is written.
+
+    Args:
+        registry: URL of the registry, or a :class:`SchemaRegistry`.
+        type: what records become when read: a dataclass, a msgspec struct or a pydantic model; None: dicts.
+        schema: JSON text, a ``pathlib.Path`` of a file with it, or a dict. Read records are resolved to it
+            (aliases, defaults, promotions).
+        auto_register: True if schemas are registered to write with.
+        subject_name_strategy: what subjects are called after: ``topic``, ``record`` or ``topic-record``.
+        normalize: True if the registry is to normalise schemas.
+
+    Raises:
+        ConfigurationError: an argument cannot be used.
+        MissingExtraError: the extra ``kafka-registry`` is not installed.
+    """
+
+    schema_type = "AVRO"
+
+    def __init__(
+        self,
+        registry: str | SchemaRegistry,
+        *,
+        type: Any = None,  # noqa: A002 - the word for it everywhere here
+        schema: str | os.PathLike[str] | Mapping[str, Any] | list[Any] | None = None,
+        auto_register: bool = True,
+        subject_name_strategy: Strategy = "topic",
+        normalize: bool = False,
+    ) -> None:
+        check_libraries("AvroFormat", "fastavro")
+        super().__init__(registry, type, auto_register, subject_name_strategy, normalize)
+        check_type(type)
+        self.schema = read_schema(schema)
+        self._derived: str | None = None
+        if self.schema is not None:
+            self._parse(self.schema)
+
+    def _parse(self, text: str) -> Any:
+        from fastavro import parse_schema
+        from fastavro.schema import SchemaParseException
+
+        try:
+            return parse_schema(parsed_json(text))
+        except (SchemaParseException, KeyError, TypeError, ValueError) as error:
+            raise ConfigurationError(f"schema={text!r:.60} is no Avro schema: {error!r}") from error
+
+    def reader(self, wake: Callable[[], None] | None) -> FormatReader:
+        """Make what decodes."""
+        return _AvroReader(self, wake)
+
+    def check_writing(self) -> None:
+        """Derive the schema, if it is not given."""
+        text = self._written()
+        if text is not None and self.strategy != "topic":
+            self.subject("", "", _avro_name(self._parse(text)))
+
+    def _written(self) -> str | None:
+        if self.schema is not None:
+            return self.schema
+        if not self.auto_register:
+            return None
+        if self.type is None:
+            raise ConfigurationError(
+                "AvroFormat needs schema= or type= to write, or auto_register=False, which takes the newest "
+                "schema of the subject"
+            )
+        if self._derived is None:
+            self._derived = json.dumps(avro_schema_of(self.type))
+        return self._derived
+
+    def serializer(self, topic: str, field: str) -> Callable[[Any], bytes | None]:
+        """Make what encodes for one topic."""
+        from confluent_kafka.schema_registry import Schema
+        from fastavro import parse_schema, schemaless_writer
+
+        text = self._written()
+        name = _avro_name(self._parse(text)) if text is not None else name_of(self.type)
+        given = None if text is None else Schema(text, self.schema_type)
+        schema_id, schema = registered(self, self.subject(topic, field, name), given)
+        named: dict[str, Any] = {}
+        if schema.references:
+            for _, each in fetch_references(self.registry, schema):
+                parse_schema(json.loads(each), named)
+        parsed = parse_schema(json.loads(schema.schema_str), named)
+        prefix = prefix_of(schema_id)
+
+        def encode(record: Any) -> bytes | None:
+            if record is None:
+                return None
+            out = BytesIO()
+            out.write(prefix)
+            schemaless_writer(out, parsed, plain(record, _NATIVE))
+            return out.getvalue()
+
+        return encode
+
+
+def _avro_name(parsed: Any) -> str | None:
+    name = parsed.get("name") if isinstance(parsed, dict) else None
+    return name if isinstance(name, str) else None
+
+
+class _AvroReader(FormatReader):
+    def __init__(self, format_: AvroFormat, wake: Callable[[], None] | None) -> None:
+        from fastavro import parse_schema, schemaless_reader
+
+        wanted = None if format_.schema is None else parse_schema(json.loads(format_.schema))
+        convert = converter(format_.type)
+
+        def make(client: SchemaRegistryClient, schema_id: int) -> Any:
+            schema = fetched(client, schema_id, format_.schema_type)
+            named: dict[str, Any] = {}
+            texts = [text for _, text in references(client, schema, set())]
+            try:
+                for text in texts:
+                    parse_schema(json.loads(text), named)
+                return parse_schema(json.loads(schema.schema_str or ""), named)
+            except Exception as error:
+                raise SerializationError(
+                    f"the Avro schema with id {schema_id} cannot be used: {error!r}"
+                ) from error
+
+        cache: SchemaCache[Any] = SchemaCache(format_.registry, make, wake)
+        known, get = cache.known, cache.get
+
+        def decode(data: bytes) -> Any:
+            prefix = data[:PREFIX_LENGTH]
+            written = known.get(prefix)
+            if written is None:
+                written = get(prefix)
+            stream = BytesIO(data)
+            stream.seek(PREFIX_LENGTH)
+            try:
+                value = schemaless_reader(stream, written, wanted)
+            except Exception as error:
+                raise SerializationError(
+                    f"it does not fit its Avro schema, id {int.from_bytes(prefix[1:], 'big')}: {error!r}"
+                ) from error
+            if stream.tell() != len(data):
+                raise SerializationError(
+                    f"it does not fit its Avro schema, id {int.from_bytes(prefix[1:], 'big')}: "
+                    f"{len(data) - stream.tell()} bytes are left"
+                )
+            return value if convert is None else convert(value)
+
+        self._cache = cache
+        self.decode = decode
+
+    def close(self) -> None:
+        self._cache.close()

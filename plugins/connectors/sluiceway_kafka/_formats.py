@@ -1,0 +1,321 @@
+"""Formats of keys and values with schemas in a registry, in Confluent's wire format."""
+
+from __future__ import annotations
+
+import json
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
+
+import msgspec
+
+from sluiceway.errors import ConfigurationError, SerializationError
+from sluiceway_kafka._registry import (
+    PREFIX_LENGTH,
+    SchemaRefusedError,
+    SchemaRegistry,
+    cannot,
+    is_not_found,
+    registry_of,
+    request,
+)
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+
+__all__ = [
+    "Decode",
+    "FormatReader",
+    "FormatWriter",
+    "RegistryFormat",
+    "Strategy",
+    "check_type",
+    "converter",
+    "encode_json",
+    "fetch_references",
+    "fetched",
+    "name_of",
+    "parsed_json",
+    "plain",
+    "prefix_of",
+    "read_schema",
+    "references",
+    "refused",
+    "registered",
+]
+
+
+Strategy: TypeAlias = Literal["topic", "record", "topic-record"]
+
+_STRATEGIES: Final = ("topic", "record", "topic-record")
+
+_AS_THEY_ARE: Final = frozenset((dict, str, int, float, bool, bytes, type(None)))
+
+Decode: TypeAlias = Callable[[bytes], Any]
+
+
+class FormatReader(ABC):
+    """Decodes the keys or the values of one subtask.
+
+    Attributes:
+        decode: from bytes to a record; raises SerializationError if they cannot be decoded, SchemaPendingError if
+            a schema is being fetched, and RegistryError.
+    """
+
+    decode: Decode
+
+    @abstractmethod
+    def close(self) -> None:
+        """End a fetch."""
+
+
+class RegistryFormat(ABC):
+    """Format of keys or values, with schemas in a registry. It can be pickled with cloudpickle.
+
+    Args:
+        registry: the registry.
+        type_: the type of decoded values, or None.
+        auto_register: True if schemas are registered to write with.
+        strategy: what subjects are called after.
+        normalize: True if the registry is to normalise schemas.
+    """
+
+    schema_type: str
+    """As the registry calls it."""
+
+    def __init__(
+        self, registry: str | SchemaRegistry, type_: Any, auto_register: bool, strategy: Strategy, normalize: bool
+    ) -> None:
+        self.registry = registry_of(registry)
+        self.type = type_
+        self.auto_register = bool(auto_register)
+        if strategy not in _STRATEGIES:
+            raise ConfigurationError(
+                f"subject_name_strategy={strategy!r} must be one of {', '.join(map(repr, _STRATEGIES))}"
+            )
+        self.strategy = strategy
+        self.normalize = bool(normalize)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.registry.url!r})"
+
+    @abstractmethod
+    def reader(self, wake: Callable[[], None] | None) -> FormatReader:
+        """Make what decodes.
+
+        Args:
+            wake: called when a schema that was pending is there; None: the reader waits for it.
+        """
+
+    @abstractmethod
+    def check_writing(self) -> None:
+        """Check the schema that is written.
+
+        Raises:
+            ConfigurationError: there is none, or it cannot be used.
+        """
+
+    @abstractmethod
+    def serializer(self, topic: str, field: str) -> Callable[[Any], bytes | None]:
+        """Make what encodes for one topic, with the schema registered or looked up.
+
+        Args:
+            topic: the topic.
+            field: ``key`` or ``value``.
+
+        Raises:
+            RegistryError: the registry cannot be reached, or refuses the schema.
+        """
+
+    def subject(self, topic: str, field: str, record_name: str | None) -> str:
+        """Return the subject of a schema."""
+        if self.strategy == "topic":
+            return f"{topic}-{field}"
+        if not record_name:
+            raise ConfigurationError(
+                f"subject_name_strategy={self.strategy!r} needs a schema with a name: a record, or the title of a "
+                "JSON Schema"
+            )
+        return record_name if self.strategy == "record" else f"{topic}-{record_name}"
+
+
+class FormatWriter:
+    """Encodes the keys or the values of one subtask. It can be pickled until it is used.
+
+    Args:
+        format_: the format.
+        field: ``key`` or ``value``.
+    """
+
+    def __init__(self, format_: RegistryFormat, field: str) -> None:
+        self._format = format_
+        self._field = field
+        self._serializers: dict[str, Callable[[Any], bytes | None]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_serializers": {}}
+
+    def of(self, topic: str) -> Callable[[Any], bytes | None]:
+        """Return what encodes for a topic.
+
+        Raises:
+            RegistryError: the registry cannot be reached, or refuses the schema.
+        """
+        known = self._serializers.get(topic)
+        if known is not None:
+            return known
+        made = self._serializers[topic] = self._format.serializer(topic, self._field)
+        return made
+
+
+def read_schema(schema: Any) -> str | None:
+    """Return the text of a schema that was given as a text, a file or a structure."""
+    if schema is None:
+        return None
+    if isinstance(schema, os.PathLike):
+        try:
+            text = Path(schema).read_text(encoding="utf-8")
+        except OSError as error:
+            raise ConfigurationError(f"the schema in {os.fspath(schema)} cannot be read: {error}") from error
+    elif isinstance(schema, str):
+        text = schema
+    elif isinstance(schema, Mapping | list):
+        return json.dumps(schema)
+    else:
+        raise ConfigurationError(f"schema={schema!r:.60} must be a text, a pathlib.Path of a file, or a dict")
+    if not text.lstrip().startswith(("{", "[", '"')):
+        raise ConfigurationError(
+            f"schema={text!r:.60} is no schema in JSON. If it is the name of a file, give it as a pathlib.Path"
+        )
+    return text
+
+
+def parsed_json(text: str) -> Any:
+    """Return the structure that a schema's text stands for."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(f"schema={text!r:.60} is no JSON: {error}") from error
+
+
+def fetched(client: SchemaRegistryClient, schema_id: int, schema_type: str, form: str | None = None) -> Schema:
+    """Return a schema of a registry, which must be one of Avro, Protobuf or JSON Schema."""
+    schema = client.get_schema(schema_id, fmt=form)
+    if (schema.schema_type or "AVRO") != schema_type or schema.schema_str is None:
+        raise SerializationError(
+            f"the schema with id {schema_id} is of type {schema.schema_type}, not {schema_type}"
+        )
+    return schema
+
+
+def references(client: SchemaRegistryClient, schema: Schema, seen: set[str]) -> Iterator[tuple[str, str]]:
+    """Yield name and text of the schemas that a schema refers to, those first that refer to none."""
+    for reference in schema.references or ():
+        if reference.name in seen:
+            continue
+        seen.add(reference.name)
+        found = client.get_version(reference.subject, reference.version, True).schema
+        yield from references(client, found, seen)
+        yield reference.name, found.schema_str
+
+
+def registered(format_: RegistryFormat, subject: str, schema: Schema | None) -> Any:
+    """Return id and schema to write with, as the registry has them under a subject.
+
+    Args:
+        format_: the registry, and whether schemas are registered.
+        subject: the subject.
+        schema: the schema; None: the newest one of the subject.
+    """
+    from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+    doing = f"{'register' if format_.auto_register else 'find'} the schema of subject {subject!r}"
+
+    def ask(client: SchemaRegistryClient) -> Any:
+        if schema is None:
+            newest = client.get_latest_version(subject)
+            return newest.schema_id, newest.schema
+        if format_.auto_register:
+            return client.register_schema(subject, schema, normalize_schemas=format_.normalize), schema
+        found = client.lookup_schema(subject, schema, normalize_schemas=format_.normalize)
+        return found.schema_id, schema
+
+    try:
+        return request(format_.registry, doing, ask)
+    except SchemaRegistryError as error:
+        raise refused(doing, format_, error) from error
+
+
+def refused(doing: str, format_: RegistryFormat, error: Exception) -> SchemaRefusedError:
+    """Make the error for a schema that a registry refuses or does not have."""
+    help_ = ""
+    if is_not_found(error) and not format_.auto_register:
+        help_ = ". Register it, or use auto_register=True"
+    return SchemaRefusedError(f"{cannot(doing, format_.registry)}: {error}{help_}")
+
+
+def fetch_references(registry: SchemaRegistry, schema: Schema) -> list[tuple[str, str]]:
+    """Return name and text of the schemas that a schema refers to, those first that refer to none."""
+    if not schema.references:
+        return []
+    return request(registry, "fetch references", lambda client: list(references(client, schema, set())))
+
+
+def prefix_of(schema_id: int) -> bytes:
+    """Return the bytes that records with a schema begin with."""
+    return b"\0" + schema_id.to_bytes(PREFIX_LENGTH - 1, "big")
+
+
+def converter(type_: Any) -> Callable[[Any], Any] | None:
+    """Return what makes values of a type of plain structures; None: they stay as they are."""
+    if type_ is None:
+        return None
+    validate = getattr(type_, "model_validate", None)  # of pydantic
+    if validate is not None:
+        return cast("Callable[[Any], Any]", validate)
+    convert = msgspec.convert
+    return lambda value: convert(value, type_)
+
+
+def name_of(type_: Any) -> str | None:
+    """Return the name of a class."""
+    return getattr(type_, "__name__", None)
+
+
+def check_type(type_: Any) -> None:
+    """Raise an error if decoded values cannot become values of a type.
+
+    Raises:
+        ConfigurationError: they cannot.
+    """
+    if type_ is None or hasattr(type_, "model_validate"):
+        return
+    try:
+        msgspec.json.Decoder(type_)
+    except TypeError as error:
+        raise ConfigurationError(f"type={type_!r} cannot be made of decoded values: {error}") from error
+
+
+def plain(record: Any, native: tuple[type, ...]) -> Any:
+    """Return a record as dicts, lists and simple values."""
+    if type(record) in _AS_THEY_ARE:
+        return record
+    dump = getattr(record, "model_dump", None)  # of pydantic
+    return msgspec.to_builtins(record if dump is None else dump(), builtin_types=native)
+
+
+def _of_pydantic(value: Any) -> Any:
+    dump = getattr(value, "model_dump", None)
+    if dump is None:
+        raise NotImplementedError(f"JSON has nothing for {type(value).__name__}")
+    return dump(mode="json")
+
+
+_encoder: Final = msgspec.json.Encoder(enc_hook=_of_pydantic)
+
+
+def encode_json(record: Any) -> bytes:
+    """Return the JSON of a dataclass, a msgspec struct, a pydantic model or what JSON has itself."""
+    return _encoder.encode(record)
