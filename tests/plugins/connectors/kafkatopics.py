@@ -6,8 +6,9 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
+from patience import until
 
 
 class Topics:
@@ -44,17 +45,29 @@ class Topics:
         producer.close()
 
     def write_in_transaction(self, name: str, values: Iterable[str], *, commit: bool, partition: int = 0) -> None:
+        """Write values in a transaction, and wait until its end, which comes later, is in the partition."""
         producer = Producer({"bootstrap.servers": self.servers, "transactional.id": uuid.uuid4().hex})
         producer.init_transactions(60)
         producer.begin_transaction()
+        offsets = []
         for value in values:
-            producer.produce(name, value, None, partition)
+            producer.produce(
+                name, value, None, partition, on_delivery=lambda _, message: offsets.append(message.offset())
+            )
         producer.flush(60)
         if commit:
             producer.commit_transaction(60)
         else:
             producer.abort_transaction(60)
         producer.close()
+        until(lambda: self.stable_offset(name, partition) > max(offsets))
+
+    def stable_offset(self, name: str, partition: int) -> int:
+        """Return where records of transactions that have not ended begin."""
+        at = TopicPartition(name, partition)
+        asked = self.admin.list_offsets({at: OffsetSpec.latest()}, isolation_level=IsolationLevel.READ_COMMITTED)
+        offset: int = asked[at].result(60).offset
+        return offset
 
     def read(self, name: str, *, isolation: str = "read_committed") -> list[Message]:
         """All records that are there now, partition by partition."""
