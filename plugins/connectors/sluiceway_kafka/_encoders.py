@@ -53,11 +53,12 @@ class Encoder:
         topic, key, headers, partition, timestamp = (
             self.topic, self.key, self.headers, self.partition, self.timestamp
         )  # fmt: skip
-        encode_value, encode_key = self.value, self.key_format
-        by_topic = isinstance(encode_value, FormatWriter) or encode_key is not None
-        name = ""
-        value: Any = None if isinstance(encode_value, FormatWriter) else encode_value
+        by_topic = isinstance(self.value, FormatWriter) or self.key_format is not None
+        name = topic if isinstance(topic, str) else ""
+        value: Any = self.value
         serialize_key: Any = None
+        if by_topic and name:
+            value, serialize_key = self._serializers(name)
         try:
             for index, record in enumerate(values):
                 at = 0
@@ -65,18 +66,16 @@ class Encoder:
                     at = timestamp(record)
                 elif timestamps is not None:
                     at = max(timestamps[index], 0)
-                before, name = name, topic if isinstance(topic, str) else topic(record)
-                if by_topic and name != before:
-                    if isinstance(encode_value, FormatWriter):
-                        value = encode_value.of(name)
-                    if encode_key is not None:
-                        serialize_key = encode_key.of(name)
-                key_ = None if key is None else key(record)
+                if not isinstance(topic, str):
+                    name = topic(record)
+                    if by_topic:
+                        value, serialize_key = self._serializers(name)
+                made = None if key is None else key(record)
                 messages.append(
                     (
                         name,
                         value(record),
-                        key_ if serialize_key is None else serialize_key(key_),
+                        made if serialize_key is None else serialize_key(made),
                         -1 if partition is None else partition(record),
                         at,
                         None if headers is None else _headers(headers(record)),
@@ -88,6 +87,14 @@ class Encoder:
             error.add_note(f"while a record was made into one for Kafka: {record!r:.200}")
             raise
         return messages
+
+    def _serializers(self, topic: str) -> tuple[Any, Any]:
+        """Return what encodes values and keys for a topic; None for keys that stay as they are."""
+        value, key = self.value, self.key_format
+        return (
+            value.of(topic) if isinstance(value, FormatWriter) else value,
+            None if key is None else key.of(topic),
+        )
 
 
 def _headers(given: Headers) -> list[tuple[str, bytes | str | None]]:

@@ -54,7 +54,7 @@ _OWN: Final = {
 }
 
 _REQUEST_S: Final = 10.0
-"""The most time of one request, so that a lost packet does not use up the time for retries."""
+"""The most time of one request, which may end so much later than all the time for retries."""
 
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 2.0
@@ -270,7 +270,7 @@ def _client(registry: SchemaRegistry) -> AbstractContextManager[SchemaRegistryCl
     configuration = {
         **registry._properties,
         "url": registry.url,
-        "timeout": min(registry.timeout_s, _REQUEST_S),
+        "timeout": _REQUEST_S,
         "max.retries": 0,
     }
     try:

@@ -164,6 +164,22 @@ def test_messages_come_back(memory: str) -> None:
         written(ProtobufFormat(memory, type=orders_pb2.Order), {})
 
 
+def test_a_registry_without_serialised_schemas_takes_any_message_of_the_format(memory: str) -> None:
+    from confluent_kafka.schema_registry import Schema
+
+    from sluiceway_kafka._registry import request
+
+    schema = Schema("message Note { string text = 1; }", "PROTOBUF")
+    number = request(SchemaRegistry(memory), "register", lambda client: client.register_schema("notes", schema))
+    prefix = b"\0" + number.to_bytes(4, "big")
+    note = orders_pb2.Note(text="x")
+    format_ = ProtobufFormat(memory, type=orders_pb2.Note)
+    assert read(format_, prefix + b"\0" + note.SerializeToString()) == note
+    assert read(format_, prefix + b"\x04\x02\x81\x01" + note.SerializeToString()) == note
+    with pytest.raises(SerializationError, match="is no message of type"):
+        read(format_, prefix + b"\0\xff")
+
+
 def test_they_are_those_of_the_library(memory: str) -> None:
     """Confluent's own serializers and deserializers read and write the same."""
     from confluent_kafka.schema_registry import avro, json_schema, protobuf

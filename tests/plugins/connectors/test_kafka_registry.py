@@ -161,9 +161,8 @@ def test_a_source_waits_for_a_schema_without_stopping_others(kafka_topics: Any, 
         answer(handler, body)
 
     registry._answer = answer_late
-    source = KafkaSource(
-        kafka_topics.servers, topic, stop="latest", deserializer=AvroFormat(registry.url), key_deserializer="text"
-    )
+    format_ = AvroFormat(SchemaRegistry(registry.url, timeout=f"{PATIENT_S}s"))
+    source = KafkaSource(kafka_topics.servers, topic, stop="latest", deserializer=format_, key_deserializer="text")
     with SourceDriver(source, 2, limit=10) as driver:
         driver.run(30)
         rest_is_read.set()
