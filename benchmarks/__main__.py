@@ -33,6 +33,7 @@ BENCHMARKS = (
     "workers",
     "startup",
     "peers",
+    "kafka",
     "sparksource",
     "spark",
 )
