@@ -21,6 +21,7 @@ __all__ = ["Flusher", "Outbox"]
 
 _log: Final = logging.getLogger("sluiceway_kafka")
 
+_FENCED: Final = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 _BLOCK_S: Final = 0.1
 _FULL_S: Final = 0.01
 
@@ -41,6 +42,7 @@ class Outbox:
     def __init__(self, connection: Connection, settings: Mapping[str, Any], wake: Callable[[], None]) -> None:
         self._connection = connection
         self._wake = wake
+        self._transactional_id = settings.get("transactional.id")
         self._waiting: deque[Message] = deque()
         self.failure: ConnectorError | None = None
         self.producer: Producer = connection.producer(
@@ -104,10 +106,15 @@ class Outbox:
         """Keep the first error."""
         if isinstance(error, SystemError) and isinstance(error.__cause__, KafkaException):
             error = error.__cause__  # raised so by the client where a report is due while another error is set
-        if self.failure is None:
-            self.failure = ConnectorError(
-                f"the producer at {self._connection.servers} has failed: {describe_error(error)}"
+        if self.failure is not None:
+            return
+        message = f"the producer at {self._connection.servers} has failed: {describe_error(error)}"
+        if isinstance(error, KafkaException) and error.args[0].code() in _FENCED:
+            message += (
+                f". A later producer has taken over transactional id {self._transactional_id!r}: a newer attempt "
+                "of this job, or another job with the same transactional_id_prefix"
             )
+        self.failure = ConnectorError(message)
 
     def close(self) -> None:
         """Drop what is outstanding, and end the client. A transaction stays as it is."""

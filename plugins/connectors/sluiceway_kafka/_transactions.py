@@ -155,9 +155,9 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
         assert self._coordinator is not None
         named = [each for each in committables if each.transactional_id]
         names = {each.transactional_id for each in named}
-        for transactional_id in sorted(self._own_ids() - names):
+        for transactional_id in sorted(self._own_ids(committables) - names):
             self._coordinator.fence(transactional_id, self._timeout_ms)
-        self._end(named)
+        self._end(named, restoring=True)
         # Attempts that the marker may name as proof, those that were committed just now included.
         known: dict[str, int] = {}
         for each in committables:
@@ -256,15 +256,21 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
 
     # ---- producers -------------------------------------------------------------------------------------------
 
-    def _own_ids(self) -> set[str]:
-        """Return the ids that brokers know and that this subtask clears up; earlier subtasks' are among them."""
+    def _own_ids(self, committables: Sequence[Committable]) -> set[str]:
+        """Return the ids that brokers know and that this subtask clears up; earlier subtasks' are among them.
+
+        An earlier prefix is known from its committables, of which every subtask has had one. They are distributed
+        by the same rule as the ids here: the subtask of before modulo the parallelism.
+        """
         assert self._coordinator is not None
-        form = re.compile(re.escape(self._prefix) + r"-(\d+)-\d+")
+        prefixes = {self._prefix, *(each.group.rpartition("-")[0] for each in committables)}
         own = set()
-        for each in self._coordinator.list(f"{self._prefix}-"):
-            match = form.fullmatch(each.transactional_id)
-            if match and int(match[1]) % self._context.parallelism == self._context.subtask:
-                own.add(each.transactional_id)
+        for prefix in prefixes:
+            form = re.compile(re.escape(prefix) + r"-(\d+)-\d+")
+            for each in self._coordinator.list(f"{prefix}-"):
+                match = form.fullmatch(each.transactional_id)
+                if match and int(match[1]) % self._context.parallelism == self._context.subtask:
+                    own.add(each.transactional_id)
         return own
 
     def _make_next(self) -> None:
@@ -336,8 +342,13 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
 
     # ---- commits ---------------------------------------------------------------------------------------------
 
-    def _end(self, committables: Sequence[Committable]) -> None:
+    def _end(self, committables: Sequence[Committable], *, restoring: bool = False) -> None:
         """Commit; what is not open any more must have been committed before.
+
+        Args:
+            committables: what to commit.
+            restoring: whether their ids may hold later transactions, of an attempt that has committed them, has
+                begun anew with the ids, and has died before its first checkpoint. Those are aborted.
 
         Raises:
             PositionLostError: nothing proves that.
@@ -350,6 +361,9 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
             )
             if reason:
                 refused.append((each, reason))
+                if restoring:
+                    # The marker cannot be read while an open transaction holds it.
+                    self._coordinator.fence(each.transactional_id, self._timeout_ms)
         for each, reason in refused:
             if not self._is_proven(each):
                 raise PositionLostError(
