@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import socket
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -19,6 +20,7 @@ with warnings.catch_warnings():
     )  # it reads its own files in a way that Python 3.11 deprecates
     from kafka import KafkaAdminClient
     from kafka.errors import KafkaError, TransactionalIdNotFoundError
+    from kafka.net.inet import KafkaNetSocket
     from kafka.protocol.metadata import CoordinatorType
     from kafka.protocol.producer import EndTxnRequest, InitProducerIdRequest
 
@@ -58,6 +60,25 @@ _PROPERTIES: Final = {
 }
 # Those of security that have no counterpart; all others are about data, and not needed here.
 _UNKNOWN: Final = re.compile(r"(sasl|ssl|security|enable\.ssl|enable\.sasl|oauth)\b")
+
+
+_DIRECT: Final = "sluiceway-direct://"
+
+
+class _ClosingSocket(KafkaNetSocket):  # type: ignore[misc]  # registered for the scheme of _DIRECT
+    """Connections without a proxy, whose sockets are closed when the connection fails.
+
+    kafka-python leaves such a socket in a reference cycle, and connects again each second while no broker runs.
+    """
+
+    SCHEMES = ("sluiceway-direct",)
+
+    async def sock_connect(self, net: Any, sock: socket.socket, sockaddr: Any, timeout_at: Any = None) -> Any:
+        try:
+            return await super().sock_connect(net, sock, sockaddr, timeout_at=timeout_at)
+        except BaseException:
+            sock.close()
+            raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +126,7 @@ class Coordinator:
                 client_id=str(connection.properties.get("client.id", "sluiceway")),
                 bootstrap_timeout_ms=timeout_ms,
                 request_timeout_ms=timeout_ms,
+                proxy_url=_DIRECT,
                 **configuration,
             )
         except (KafkaError, OSError, ValueError) as error:
