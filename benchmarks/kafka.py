@@ -1,6 +1,6 @@
 """Kafka: source and sink beside plain loops over the same client, exactly once against at least once, latency.
 
-A broker of the benchmark's own runs on the same machine and takes its share of the cores, also while the loops run.
+A broker of the benchmark's own runs on the same machine and takes its share of the cores, beside the loops as well.
 """
 
 from __future__ import annotations
