@@ -47,6 +47,14 @@ class PositionLostError(ConnectorError, SuppressRestartsError):
     """Records that were to be read, or were to be committed, are gone: no restart brings them back."""
 
 
+_CONSUMER_DEFAULTS: Final = {
+    "fetch.error.backoff.ms": 100,
+    # Pause before a partition with a full queue is fetched from again. With the client's default, a second, a
+    # reader waits for most of the time: a million records of 100 bytes took 6.1 s, and 1.5 s with 10 ms.
+    "fetch.queue.backoff.ms": 20,
+}
+
+
 @dataclass(frozen=True)
 class Connection:
     """Bootstrap servers and client properties. Opens nothing by itself.
@@ -81,7 +89,7 @@ class Connection:
             "allow.auto.create.topics": False,
             "error_cb": on_error,
         }
-        return self._make(Consumer, {"fetch.error.backoff.ms": 100, **self.properties}, fixed | settings)
+        return self._make(Consumer, {**_CONSUMER_DEFAULTS, **self.properties}, fixed | settings)
 
     def producer(self, on_error: Callable[[KafkaError], None], **settings: Any) -> Producer:
         """Make an idempotent producer."""
