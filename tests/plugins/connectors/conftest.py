@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own, topics of Kafka and schema registries, where these are installed."""
+"""A PostgreSQL server and schema registries of the tests' own, where these are installed."""
 
 from __future__ import annotations
 
@@ -32,15 +32,6 @@ def postgresql(postgresql_server: str) -> Iterator[str]:
         connection.execute(f"CREATE SCHEMA {schema}")
         yield f"postgresql+psycopg://tests@/postgres?host={postgresql_server}&options=-csearch_path%3D{schema}"
         connection.execute(f"DROP SCHEMA {schema} CASCADE")
-
-
-@pytest.fixture(scope="session")
-def kafka_topics(kafka_broker: Any) -> Any:
-    """Makes, fills and reads topics of the broker."""
-    pytest.importorskip("confluent_kafka", reason='not installed: pip install "sluiceway[kafka]"')
-    from tests.plugins.connectors.kafkatopics import Topics
-
-    return Topics(kafka_broker.bootstrap_servers)
 
 
 @pytest.fixture

@@ -1,0 +1,16 @@
+"""Topics of a Kafka broker, where one can be had."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def kafka_topics(kafka_broker: Any) -> Any:
+    """Makes, fills and reads topics of the broker."""
+    pytest.importorskip("confluent_kafka", reason='not installed: pip install "sluiceway[kafka]"')
+    from tests.plugins.connectors.kafkatopics import Topics
+
+    return Topics(kafka_broker.bootstrap_servers)
