@@ -35,7 +35,7 @@ test-docs: $(VENV)/.dev ## run what the documents say, the demo, the wheel, the 
 	$(PYTEST) --dist worksteal -m "$(ELSEWHERE) and docs" $(ARGS)
 
 test-kafka: $(VENV)/.dev ## run the tests against a broker of Apache Kafka, which needs Java and Maven
-	$(BIN)/python -m pytest -m "kafka and not slow and not soak" $(ARGS)
+	$(PYTEST) --dist loadfile -m "kafka and not slow and not soak and not spark" $(ARGS)
 
 test-all: $(VENV)/.dev ## run all tests; those whose broker or engine is not installed are skipped with the reason
 	$(PYTEST) --dist loadfile --hypothesis-profile explore $(ARGS)

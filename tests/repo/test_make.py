@@ -145,7 +145,7 @@ def test_ci_runs_all_and_ends_with_the_tests(tmp_path: Path, failing: str, code:
     (tmp_path / "make").chmod(0o755)
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     result = subprocess.run([tmp_path / ".ci" / "run"], env=environment, cwd="/", capture_output=True, text=True)
-    assert result.stdout.splitlines() == ["made lint", "made test", "made test-docs"]
+    assert result.stdout.splitlines() == ["made lint", "made test", "made test-kafka", "made test-docs"]
     assert result.returncode == code
 
 
