@@ -29,6 +29,7 @@ START = {
     "entrypoint": "worker.py:main",
     "functions": "process.py:KeyedProcessFunction",
     "graph": "builder.py:build_stream_graph",
+    "monitoring": "diagnosis.py:why_slow",
     "network": "input_gate.py:InputGate",
     "operators": "base.py:Operator",
     "plugins": "manager.py:PluginManager",

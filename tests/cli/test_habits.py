@@ -14,7 +14,7 @@ from sluiceway.cli.habits import COMMANDS as OTHER_COMMANDS
 from sluiceway.cli.habits import translated
 from sluiceway.cli.jobs import id_among
 from sluiceway.errors import ConfigurationError
-from sluiceway.runtime.messages.job_infos import JobInfo
+from sluiceway.monitoring.infos import JobInfo
 
 JOB = """
     import sys

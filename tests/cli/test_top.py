@@ -16,7 +16,9 @@ from sluiceway.metrics import JobMetrics, SubtaskMetrics
 
 BUSY = SubtaskMetrics("map", 0, "running", 80, 40, 8.0, 1.0, 1.0, vertex_id=1, output_watermark=9_000, at_ms=1_000)
 IDLE = SubtaskMetrics("map", 1, "running", 20, 10, 1.0, 0.0, 9.0, vertex_id=1, output_watermark=5_000, at_ms=1_500)
-SINK = SubtaskMetrics("sink", 0, "running", vertex_id=2, backlog=3, buffers=16, buffers_in_use=4, at_ms=1_000)
+SINK = SubtaskMetrics(
+    "sink", 0, "running", idle_s=10.0, vertex_id=2, backlog=3, buffers=16, buffers_in_use=4, at_ms=1_000
+)
 
 
 def metrics(*subtasks: SubtaskMetrics, **rest: Any) -> JobMetrics:
@@ -25,20 +27,21 @@ def metrics(*subtasks: SubtaskMetrics, **rest: Any) -> JobMetrics:
 
 def test_the_first_figures_are_since_the_start() -> None:
     first, second = Meter().rows("wc-1", metrics(BUSY, IDLE, SINK))
-    assert first == Row("map", 10.0, 5.0, 0.8, 0.1, 0.1, ((0.8, 0.1), (0.1, 0.0)), 5_000, 0, 0, 0)
-    assert second == Row("sink", 0.0, 0.0, 0.0, 0.0, 0.0, ((0.0, 0.0),), None, 3, 4, 16)
+    assert first == Row("map", 10.0, 5.0, 0.8, 0.1, 0.1, 0.0, ((0.8, 0.1), (0.1, 0.0)), 5_000, 0, 0, 0)
+    assert second == Row("sink", 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, ((0.0, 0.0),), None, 3, 4, 16)
 
 
 def test_time_in_which_a_task_waits_for_its_turn_counts() -> None:
     waited = replace(BUSY, busy_s=2.0, backpressured_s=0.0, idle_s=0.0)
-    assert Meter().rows("wc-1", metrics(waited))[0].busy == 0.2
+    [row] = Meter().rows("wc-1", metrics(waited))
+    assert (row.busy, row.waiting) == (0.2, 0.8)
 
 
 def test_later_ones_are_since_those_before_by_the_workers_own_clock() -> None:
     meter = Meter()
     meter.rows("wc-1", metrics(BUSY))
     later = replace(BUSY, records_in=180, records_out=40, busy_s=8.5, backpressured_s=2.5, at_ms=3_000)
-    expected = Row("map", 50.0, 0.0, 0.25, 0.75, 0.0, ((0.25, 0.75),), 9_000, 0, 0, 0)
+    expected = Row("map", 50.0, 0.0, 0.25, 0.75, 0.0, 0.0, ((0.25, 0.75),), 9_000, 0, 0, 0)
     assert meter.rows("wc-1", metrics(later)) == [expected]
     # Asked again before the worker has told anything new: the same, not nothing.
     assert meter.rows("wc-1", metrics(later)) == [expected]
@@ -53,16 +56,29 @@ def test_a_new_attempt_begins_anew_and_jobs_are_kept_apart() -> None:
 
 
 def test_the_table_has_a_character_for_each_subtask() -> None:
-    row = Row("map", 12_345.0, 5.0, 1.0, 0.6, 0.0, ((1.0, 0.0), (0.35, 0.6), (0.0, 0.0)), 5_000, 7, 4, 16)
+    row = Row("map", 12_345.0, 5.0, 1.0, 0.6, 0.0, 0.4, ((1.0, 0.0), (0.35, 0.6), (0.0, 0.0)), 5_000, 7, 4, 16)
     head, line = table([row], colour=False)
-    assert head.split()[:7] == ["operator", "in/s", "out/s", "busy", "blocked", "idle", "subtasks"]
-    assert line.split() == ["map", "12k", "5", "100%", "60%", "0%", "9#0", "1970-01-01", "00:00:05", "7", "4/16"]
+    assert head.split()[:8] == ["operator", "in/s", "out/s", "busy", "blocked", "idle", "waiting", "subtasks"]
+    assert line.split() == [
+        "map",
+        "12k",
+        "5",
+        "100%",
+        "60%",
+        "0%",
+        "40%",
+        "9#0",
+        "1970-01-01",
+        "00:00:05",
+        "7",
+        "4/16",
+    ]
 
 
 def test_colours_change_nothing_but_colours() -> None:
     rows = [
-        Row("a" * 50, 1.0, 1.0, 1.0, 0.9, 0.0, ((1.0, 0.0), (0.1, 0.9)), None, 0, 0, 0),
-        Row("b", 1.0, 1.0, 0.0, 0.0, 1.0, ((0.0, 0.0),), None, 0, 0, 0),
+        Row("a" * 50, 1.0, 1.0, 1.0, 0.9, 0.0, 0.0, ((1.0, 0.0), (0.1, 0.9)), None, 0, 0, 0),
+        Row("b", 1.0, 1.0, 0.0, 0.0, 1.0, 0.0, ((0.0, 0.0),), None, 0, 0, 0),
     ]
     plain, coloured = table(rows, colour=False), table(rows, colour=True)
     assert [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in coloured] == plain

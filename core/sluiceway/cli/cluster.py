@@ -24,8 +24,8 @@ from sluiceway.config.settings import duration_ms, resolve
 from sluiceway.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from sluiceway.monitoring.infos import FailureInfo
     from sluiceway.runtime.cluster.client import ClusterClient
-    from sluiceway.runtime.messages.job_infos import FailureInfo
 
 __all__ = ["cancel", "cluster", "list_jobs", "stop_job", "submit"]
 

@@ -17,7 +17,7 @@ from sluiceway.errors import CheckpointError, ConnectorError
 
 if TYPE_CHECKING:
     from sluiceway.checkpoint import CheckpointMetadata, HistoryEntry
-    from sluiceway.runtime.messages.job_infos import CheckpointInfo
+    from sluiceway.monitoring.infos import CheckpointInfo
 
 __all__ = ["history", "is_place", "shown_size", "shown_time"]
 
@@ -95,7 +95,7 @@ def _of_place(place: str) -> list[tuple[str, list[CheckpointInfo]]]:
 
 
 def _earlier(entry: HistoryEntry) -> CheckpointInfo:
-    from sluiceway.runtime.messages.job_infos import CheckpointInfo
+    from sluiceway.monitoring.infos import CheckpointInfo
 
     return CheckpointInfo(
         entry.checkpoint_id,
@@ -112,7 +112,7 @@ def _earlier(entry: HistoryEntry) -> CheckpointInfo:
 
 def _info(location: str, metadata: CheckpointMetadata) -> CheckpointInfo:
     from sluiceway.checkpoint import SAVEPOINT
-    from sluiceway.runtime.messages.job_infos import CheckpointInfo, SubtaskInfo
+    from sluiceway.monitoring.infos import CheckpointInfo, SubtaskInfo
 
     subtasks = [
         SubtaskInfo(

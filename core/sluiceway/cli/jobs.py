@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from sluiceway.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from sluiceway.monitoring.infos import JobInfo
     from sluiceway.runtime.cluster.client import ClusterClient
-    from sluiceway.runtime.messages.job_infos import JobInfo
 
 __all__ = ["ENDED", "id_among", "id_of"]
 

@@ -14,9 +14,10 @@ import click
 
 from sluiceway.cli.jobs import id_of
 from sluiceway.cli.progress import show_count, show_watermark
+from sluiceway.monitoring.rates import RateMeter, SubtaskRates
 
 if TYPE_CHECKING:
-    from sluiceway.metrics import JobMetrics, SubtaskMetrics
+    from sluiceway.metrics import JobMetrics
     from sluiceway.runtime.cluster.client import ClusterClient
 
 __all__ = ["Meter", "Row", "table", "top"]
@@ -33,6 +34,7 @@ _HEAD: Final = (
     "busy",
     "blocked",
     "idle",
+    "waiting",
     "subtasks",
     "watermark",
     "backlog",
@@ -46,17 +48,6 @@ _DARK: Final = (None, 252, 248, 244, 240, 235)
 
 
 @dataclass(frozen=True, slots=True)
-class _Share:
-    """One subtask: records per second, and shares of the time."""
-
-    in_per_s: float
-    out_per_s: float
-    busy: float
-    blocked: float
-    idle: float
-
-
-@dataclass(frozen=True, slots=True)
 class Row:
     """An operator, or a chain of them.
 
@@ -67,6 +58,7 @@ class Row:
         busy: share of the time in which the busiest subtask worked.
         blocked: share in which the one that waited most could not emit.
         idle: share in which the one that was idle least had no input.
+        waiting: share in which the one that waited most could have worked, but another task of its process ran.
         subtasks: busy and blocked share of each subtask.
         watermark: the lowest that left (ms), or None.
         backlog: batches that wait for credit.
@@ -80,6 +72,7 @@ class Row:
     busy: float
     blocked: float
     idle: float
+    waiting: float
     subtasks: tuple[tuple[float, float], ...]
     watermark: int | None
     backlog: int
@@ -88,72 +81,35 @@ class Row:
 
 
 class Meter:
-    """Makes rates of counts: since the figures before, and where there are none, since the start."""
+    """Computes the rows of jobs between consecutive readings."""
 
     def __init__(self) -> None:
-        self._before: dict[tuple[str, int, int], tuple[SubtaskMetrics, _Share]] = {}
+        self._rates = RateMeter()
 
     def rows(self, job: str, metrics: JobMetrics) -> list[Row]:
-        """The operators of a job, in the order of the plan."""
-        by_vertex: dict[int, list[tuple[SubtaskMetrics, _Share]]] = {}
-        for task in metrics.subtasks:
-            by_vertex.setdefault(task.vertex_id, []).append((task, self._share(job, task, metrics.elapsed_s)))
-        return [_row(tasks) for tasks in by_vertex.values()]
-
-    def _share(self, job: str, task: SubtaskMetrics, elapsed_s: float) -> _Share:
-        key = job, task.vertex_id, task.subtask
-        known = self._before.get(key)
-        if known is not None and known[0].attempt == task.attempt:
-            if known[0].at_ms == task.at_ms:
-                return known[1]  # its worker has not told anything new
-            share = _between(known[0], task)
-        else:
-            share = _since_start(task, elapsed_s)
-        self._before[key] = task, share
-        return share
+        """Return the operators of a job, in the order of the plan."""
+        by_vertex: dict[int, list[SubtaskRates]] = {}
+        for rates in self._rates.read(job, metrics):
+            by_vertex.setdefault(rates.metrics.vertex_id, []).append(rates)
+        return [_row(subtasks) for subtasks in by_vertex.values()]
 
 
-def _since_start(task: SubtaskMetrics, elapsed_s: float) -> _Share:
-    known_s = task.busy_s + task.backpressured_s + task.idle_s
-    # Nobody counts the time in which a task waits for its turn; in a first attempt the job's own time has it.
-    seconds = known_s if task.attempt else max(known_s, elapsed_s)
-    counts = task.records_in, task.records_out, task.busy_s, task.backpressured_s, task.idle_s
-    return _per(seconds, *counts)
-
-
-def _between(before: SubtaskMetrics, now: SubtaskMetrics) -> _Share:
-    return _per(
-        (now.at_ms - before.at_ms) / 1000,
-        now.records_in - before.records_in,
-        now.records_out - before.records_out,
-        now.busy_s - before.busy_s,
-        now.backpressured_s - before.backpressured_s,
-        now.idle_s - before.idle_s,
-    )
-
-
-def _per(seconds: float, came: float, went: float, *times: float) -> _Share:
-    if seconds <= 0:
-        return _Share(0.0, 0.0, 0.0, 0.0, 0.0)
-    busy, blocked, idle = (min(max(t / seconds, 0.0), 1.0) for t in times)
-    return _Share(max(came / seconds, 0.0), max(went / seconds, 0.0), busy, blocked, idle)
-
-
-def _row(tasks: list[tuple[SubtaskMetrics, _Share]]) -> Row:
-    shares = [share for _, share in tasks]
-    left = [t.watermark if t.output_watermark is None else t.output_watermark for t, _ in tasks]
+def _row(subtasks: list[SubtaskRates]) -> Row:
+    tasks = [rates.metrics for rates in subtasks]
+    left = [t.watermark if t.output_watermark is None else t.output_watermark for t in tasks]
     return Row(
-        operator=tasks[0][0].vertex,
-        in_per_s=sum(s.in_per_s for s in shares),
-        out_per_s=sum(s.out_per_s for s in shares),
-        busy=max(s.busy for s in shares),
-        blocked=max(s.blocked for s in shares),
-        idle=min(s.idle for s in shares),
-        subtasks=tuple((s.busy, s.blocked) for s in shares),
+        operator=tasks[0].vertex,
+        in_per_s=sum(s.in_per_s for s in subtasks),
+        out_per_s=sum(s.out_per_s for s in subtasks),
+        busy=max(s.busy for s in subtasks),
+        blocked=max(s.blocked for s in subtasks),
+        idle=min(s.idle for s in subtasks),
+        waiting=max(s.waiting for s in subtasks),
+        subtasks=tuple((s.busy, s.blocked) for s in subtasks),
         watermark=min((mark for mark in left if mark is not None), default=None),
-        backlog=sum(t.backlog for t, _ in tasks),
-        buffers_in_use=sum(t.buffers_in_use for t, _ in tasks),
-        buffers=sum(t.buffers for t, _ in tasks),
+        backlog=sum(t.backlog for t in tasks),
+        buffers_in_use=sum(t.buffers_in_use for t in tasks),
+        buffers=sum(t.buffers for t in tasks),
     )
 
 
@@ -181,6 +137,7 @@ def _cells(row: Row) -> list[tuple[str, str]]:
         (f"{row.busy:.0%}", _background(_HOT, row.busy) + "m"),
         (f"{row.blocked:.0%}", _background(_DARK, row.blocked) + "m"),
         (f"{row.idle:.0%}", ""),
+        (f"{row.waiting:.0%}", ""),
         (heat, paint),
         (show_watermark(row.watermark), ""),
         (str(row.backlog), ""),
@@ -217,8 +174,9 @@ def _painted(text: str, paint: str, width: int, colour: bool) -> str:
 def top(job: str | None, once: bool, as_json: bool, interval: float) -> None:
     """Show live metrics of the operators of JOB or of all running jobs. Ctrl-C ends the view, not the jobs.
 
-    'busy' is the share of the busiest subtask, 'blocked' that of the most back-pressured one. Under 'subtasks'
-    each subtask has one character: its busy time in tenths, or '#' if it was mostly back-pressured.
+    'busy' is the share of the busiest subtask, 'blocked' that of the most back-pressured one, 'waiting' that of
+    the one that waited most for other tasks of its process. Under 'subtasks' each subtask has one character: its
+    busy time in tenths, or '#' if it was mostly back-pressured.
     """
     from sluiceway.runtime.cluster.client import ClusterClient
 

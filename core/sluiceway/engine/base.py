@@ -14,6 +14,7 @@ from sluiceway.config.settings import Settings
 from sluiceway.engine.capabilities import EVERYTHING, Capabilities
 from sluiceway.errors import NotBuiltYetError
 from sluiceway.metrics import JobMetrics, MetricsReporter
+from sluiceway.monitoring.infos import CheckpointInfo, JobDescription
 from sluiceway.partitioner import Partitioner
 from sluiceway.state import StateBackend
 from sluiceway.streamgraph import StreamGraph
@@ -186,6 +187,14 @@ class Job(ABC):
     def failures(self) -> tuple[JobFailure, ...]:
         """What has gone wrong so far, oldest first; of many, the last ones. From any thread."""
         return ()
+
+    def describe(self) -> JobDescription:
+        """Return the job's graph, attempts and options, as far as the engine knows them. From any thread."""
+        return JobDescription()
+
+    def checkpoints(self) -> list[CheckpointInfo]:
+        """Return the last checkpoints and savepoints, oldest first. From any thread."""
+        return []
 
     def stop(self) -> None:
         """Ask it to end its sources where they are, and to finish what was read. From any thread.

@@ -26,6 +26,7 @@ from sluiceway.config.settings import Settings
 from sluiceway.errors import ConfigurationError, ConnectorError, SluicewayError
 from sluiceway.graph import JobGraph
 from sluiceway.metrics import JobMetrics
+from sluiceway.monitoring.infos import CheckpointInfo, JobDescription
 from sluiceway.runtime.cluster.cluster_directory import (
     is_awaited,
     is_stood_by,
@@ -37,6 +38,7 @@ from sluiceway.runtime.cluster.cluster_directory import (
 from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
 from sluiceway.runtime.cluster.dispatcher import ClusterConfig
 from sluiceway.runtime.cluster.home import (
+    Known,
     check_home,
     cluster_file,
     is_starting,
@@ -56,7 +58,9 @@ from sluiceway.runtime.messages.clients import (
     AskStatus,
     CancelJob,
     Checkpoints,
+    DescribeJob,
     Done,
+    JobDescribed,
     Refused,
     SavepointTaken,
     ShutDown,
@@ -66,7 +70,6 @@ from sluiceway.runtime.messages.clients import (
     SubmitProgram,
     TakeSavepoint,
 )
-from sluiceway.runtime.messages.job_infos import CheckpointInfo
 from sluiceway.runtime.messages.pickling import check_shippable, dump
 from sluiceway.runtime.messages.workers import FoundState
 from sluiceway.util.private_files import make_private_directory, private_opener
@@ -321,17 +324,21 @@ class ClusterClient:
     Where its job manager is gone and another one stands by, it waits for that to lead, for a minute, and asks
     again what was not answered. Each request is carried out once, but that a savepoint may be taken twice.
 
+    Args:
+        known: address and secret of a job manager; None: those of this user's cluster.
+
     Raises:
         ConnectorError: none is running, or it does not answer.
         ConfigurationError: others than this user may write to the home of the cluster.
     """
 
-    def __init__(self) -> None:
-        check_home()
-        try:
-            known = read_cluster_file()
-        except OSError as error:
-            raise ConnectorError("no cluster is running: start one with sluiceway cluster start") from error
+    def __init__(self, known: Known | None = None) -> None:
+        if known is None:
+            check_home()
+            try:
+                known = read_cluster_file()
+            except OSError as error:
+                raise ConnectorError("no cluster is running: start one with sluiceway cluster start") from error
         self._directory, self._pid = Path(known.directory), known.pid
         self._secret, self.log = bytes.fromhex(known.secret), Path(known.log)
         sock = self._find_leader()
@@ -449,6 +456,14 @@ class ClusterClient:
             raise SluicewayError(answer.reason)
         assert isinstance(answer, Checkpoints)
         return answer.checkpoints
+
+    def describe(self, job: str) -> JobDescription:
+        """Return the graph, the attempts and the options of a job. Raises SluicewayError."""
+        answer = self._ask(DescribeJob(next(self._requests), job))
+        if isinstance(answer, Refused):
+            raise SluicewayError(answer.reason)
+        assert isinstance(answer, JobDescribed)
+        return answer.description
 
     def latest_checkpoint(self, job: str) -> str:
         """Return the path or URL of a job's last completed checkpoint. Raises SluicewayError: there is none."""

@@ -12,6 +12,7 @@ from sluiceway.engine import Job, JobFailure, JobResult, JobStatus, Services
 from sluiceway.errors import ConfigurationError
 from sluiceway.graph import JobGraph
 from sluiceway.metrics import JobMetrics
+from sluiceway.monitoring.infos import CheckpointInfo, JobDescription
 from sluiceway.runtime.cluster.cluster_directory import (
     lock_directory,
     make_directory,
@@ -23,6 +24,7 @@ from sluiceway.runtime.cluster.job_runner import JobRun
 from sluiceway.runtime.cluster.os_platform import Platform
 from sluiceway.runtime.cluster.worker_host import HostedPlatform, WorkerHost
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, WorkerHandle, start_worker
+from sluiceway.runtime.jobmanager.job_description import describe_job
 from sluiceway.runtime.jobmanager.job_metrics import Reporting
 from sluiceway.runtime.jobmanager.restore import check_place, restore_from
 from sluiceway.runtime.jobmanager.savepoint_requests import SavepointRequests, savepoint_place
@@ -172,6 +174,16 @@ class ClusterJob(Job):
     def failures(self) -> tuple[JobFailure, ...]:
         """What has gone wrong so far."""
         return () if self._run is None else self._run.master.failures
+
+    def describe(self) -> JobDescription:
+        """Return the job's graph, attempts and options. From any thread."""
+        if self._run is None:
+            return describe_job(self._graph, self._settings, None)
+        return self._run.describe()
+
+    def checkpoints(self) -> list[CheckpointInfo]:
+        """Return the last checkpoints, oldest first. From any thread."""
+        return [] if self._run is None else self._run.checkpoints()
 
     def metrics(self) -> JobMetrics:
         """The figures that the workers have sent last."""

@@ -16,6 +16,7 @@ from sluiceway.errors import NoResourceAvailableError, SluicewayError
 from sluiceway.graph import JobGraph
 from sluiceway.graph.check.iterations import check_checkpoints
 from sluiceway.metrics import JobMetrics, MetricsReporter
+from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, JobInfo
 from sluiceway.runtime.cluster.connection import Connection
 from sluiceway.runtime.cluster.job_manager import JobManager, WorkerLogging
 from sluiceway.runtime.cluster.job_records import JobManagerLostError, JobRecords, told_error
@@ -32,7 +33,9 @@ from sluiceway.runtime.messages.clients import (
     AskStatus,
     CancelJob,
     Checkpoints,
+    DescribeJob,
     Done,
+    JobDescribed,
     Refused,
     SavepointTaken,
     ShutDown,
@@ -43,7 +46,6 @@ from sluiceway.runtime.messages.clients import (
     TakeSavepoint,
 )
 from sluiceway.runtime.messages.handlers import Handlers, handles
-from sluiceway.runtime.messages.job_infos import CheckpointInfo, JobInfo, SubtaskInfo
 from sluiceway.runtime.messages.pickling import load
 from sluiceway.runtime.messages.workers import FoundState
 from sluiceway.scheduler import slots_required
@@ -99,6 +101,7 @@ class _Ended:
     metrics: JobMetrics
     checkpoints: list[CheckpointInfo]
     directory: str
+    description: JobDescription
 
 
 class Dispatcher(Handlers):
@@ -204,7 +207,7 @@ class Dispatcher(Handlers):
                 log(ERROR, "jobs", "failed", job=job, error=run.failure)
             self._manager.ended(run)
             # Of the job no more than that is kept: its program and its state may be large.
-            self._ended[job] = _Ended(run.metrics(), _checkpoints(run), _directory(run))
+            self._ended[job] = _Ended(run.metrics(), run.checkpoints(), _directory(run), run.describe())
             self._records.ended(self._info(job, run, self._clock.now_ms()))
             self._close_reporting(job)
             for client, request, location in self._ending.pop(job, ()):
@@ -413,12 +416,22 @@ class Dispatcher(Handlers):
     def _tell_checkpoints(self, message: AskCheckpoints, client: Connection) -> None:
         run = self._manager.jobs.get(message.job)
         if run is not None:
-            client.send(Checkpoints(message.request, _checkpoints(run), _directory(run)))
+            client.send(Checkpoints(message.request, run.checkpoints(), _directory(run)))
         elif message.job in self._ended:
             ended = self._ended[message.job]
             client.send(Checkpoints(message.request, ended.checkpoints, ended.directory))
         else:
             client.send(Refused(message.request, f"there is no job {message.job!r}"))
+
+    @handles(DescribeJob)
+    def _describe(self, message: DescribeJob, client: Connection) -> None:
+        run = self._manager.jobs.get(message.job)
+        if run is not None:
+            client.send(JobDescribed(message.request, run.describe()))
+        elif message.job in self._ended:
+            client.send(JobDescribed(message.request, self._ended[message.job].description))
+        else:
+            client.send(Refused(message.request, f"there is no description of job {message.job!r}"))
 
     @handles(AskStatus)
     def _tell_status(self, message: AskStatus, client: Connection) -> None:
@@ -517,37 +530,6 @@ class Dispatcher(Handlers):
             restarts=self._records.restarts_before(job) + run.master.restarts,
             failures=self._records.failures(job, run),
         )
-
-
-def _checkpoints(run: JobRun) -> list[CheckpointInfo]:
-    names = {vertex.id: vertex.name for vertex in run.graph.vertices}
-    return [
-        CheckpointInfo(
-            checkpoint=r.checkpoint_id,
-            status=r.status,
-            triggered_ms=r.triggered_ms,
-            duration_ms=r.duration_ms,
-            size=r.size,
-            reason=r.reason,
-            savepoint=r.savepoint,
-            subtasks=[
-                SubtaskInfo(
-                    names[vertex],
-                    subtask,
-                    s.start_delay_ms,
-                    s.alignment_ms,
-                    s.flush_ms,
-                    s.sync_ms,
-                    s.async_ms,
-                    s.size,
-                    s.in_flight_size,
-                )
-                for (vertex, subtask), s in sorted(r.tasks.items())
-            ],
-            in_flight=sum(s.in_flight_size for s in r.tasks.values()),
-        )
-        for r in run.master.checkpoints.coordinator.history
-    ]
 
 
 def _directory(run: JobRun) -> str:

@@ -9,14 +9,14 @@ from typing import Any, Final
 from sluiceway.config.settings import Settings
 from sluiceway.engine import JobFailure, JobStatus
 from sluiceway.errors import SluicewayError
+from sluiceway.monitoring.infos import FailureInfo, JobInfo
 from sluiceway.runtime.cluster.epoch_fence import EpochFence
 from sluiceway.runtime.cluster.job_runner import JobRun
 from sluiceway.runtime.cluster.job_store import JobStore, StoredJob
 from sluiceway.runtime.failures.error_texts import cut, describe, format_error
 from sluiceway.runtime.logging.engine_log import ERROR, log
-from sluiceway.runtime.messages.job_infos import FailureInfo, JobInfo
 
-__all__ = ["JobManagerLostError", "JobRecords", "told_error"]
+__all__ = ["JobManagerLostError", "JobRecords", "failure_info", "told_error"]
 
 
 _FAILURES: Final = 16
@@ -192,7 +192,7 @@ class JobRecords:
     def failures(self, job: str, run: JobRun) -> list[FailureInfo]:
         """What has gone wrong with a job, under earlier job managers too; of much, the last."""
         _, before = self._before.get(job, (0, []))
-        return [*before, *(_of_task(failure) for failure in run.master.failures)][-_FAILURES:]
+        return [*before, *(failure_info(failure) for failure in run.master.failures)][-_FAILURES:]
 
     def status(self, job: str) -> str:
         """How a job has ended; empty: it has not, or is not known."""
@@ -237,7 +237,8 @@ def told_error(error: BaseException) -> str:
     return cut("\n".join([describe(error), *notes]).splitlines())
 
 
-def _of_task(failure: JobFailure) -> FailureInfo:
+def failure_info(failure: JobFailure) -> FailureInfo:
+    """Return what clients are sent of a failure."""
     return FailureInfo(
         failure.at_ms,
         failure.task,

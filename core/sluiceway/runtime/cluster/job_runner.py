@@ -13,10 +13,12 @@ from sluiceway.connector.lib.process_local import living
 from sluiceway.engine import JobStatus, LifecycleListener
 from sluiceway.graph import JobGraph
 from sluiceway.metrics import JobMetrics
+from sluiceway.monitoring.infos import CheckpointInfo, JobDescription
 from sluiceway.runtime.cluster.resource_manager import ResourceManager, WorkerLostError
 from sluiceway.runtime.cluster.state_queries import StateReads
 from sluiceway.runtime.cluster.worker_process import Program
 from sluiceway.runtime.jobmanager.checkpoint_store import SavepointCheckpointStore, checkpoint_store_of
+from sluiceway.runtime.jobmanager.job_description import checkpoint_infos, describe_job
 from sluiceway.runtime.jobmanager.job_master import JobMaster
 from sluiceway.runtime.jobmanager.job_metrics import JobFigures
 from sluiceway.runtime.jobmanager.recovery import Recovered
@@ -232,6 +234,14 @@ class JobRun(Handlers):
             self._held.discard(number)
         for worker in sorted(self.workers):
             self.resources.send(worker, HoldResults(self.job, self.epoch, number, hold))
+
+    def describe(self) -> JobDescription:
+        """Return the job's graph, attempts and options. From any thread."""
+        return describe_job(self.graph, self.settings, self.master.executions)
+
+    def checkpoints(self) -> list[CheckpointInfo]:
+        """Return the last checkpoints, oldest first. From any thread."""
+        return checkpoint_infos(self.graph, self.master.checkpoints.coordinator.history.copy())
 
     def metrics(self) -> JobMetrics:
         """The figures that the workers have sent last. From any thread."""

@@ -24,9 +24,9 @@ import msgspec
 
 from sluiceway.election import LeaderElection, LeadershipLostError
 from sluiceway.errors import ConfigurationError, SluicewayError
+from sluiceway.monitoring.infos import FailureInfo, JobInfo
 from sluiceway.runtime.cluster.election import FileLeaderElection
 from sluiceway.runtime.cluster.store_files import sync_directory, write_file
-from sluiceway.runtime.messages.job_infos import FailureInfo, JobInfo
 from sluiceway.util.private_files import check_private, make_private_directory
 
 __all__ = ["JobStore", "JobStoreError", "StoredJob", "prepare_store"]

@@ -7,11 +7,11 @@ from typing import Final
 
 from sluiceway.clock import Clock
 from sluiceway.errors import SluicewayError
+from sluiceway.monitoring.infos import WorkerInfo
 from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
 from sluiceway.runtime.cluster.worker_launcher import WorkerHandle, adopt_worker
 from sluiceway.runtime.loop.tasklet import TaskletLoop
 from sluiceway.runtime.messages.base import Message
-from sluiceway.runtime.messages.job_infos import WorkerInfo
 from sluiceway.runtime.messages.workers import Register, StopWorker
 from sluiceway.scheduler import SlotPool
 

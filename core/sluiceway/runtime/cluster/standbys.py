@@ -14,12 +14,12 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 from sluiceway.clock import Clock
+from sluiceway.monitoring.infos import StandbyInfo
 from sluiceway.runtime.cluster.connection import Connection
 from sluiceway.runtime.logging.engine_log import INFO, WARNING, log
 from sluiceway.runtime.loop.tasklet import TaskletLoop
 from sluiceway.runtime.messages.base import Message
 from sluiceway.runtime.messages.handlers import Handlers, handles
-from sluiceway.runtime.messages.job_infos import StandbyInfo
 from sluiceway.runtime.messages.workers import Heartbeat, Leads, RegisterStandby, StopStandby
 
 if TYPE_CHECKING:

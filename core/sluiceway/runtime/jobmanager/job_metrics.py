@@ -18,7 +18,7 @@ from sluiceway.runtime.messages.figures import TaskFigures
 from sluiceway.runtime.task.inputs import SourceInput
 from sluiceway.runtime.task.task import Task
 
-__all__ = ["JobFigures", "Reporting", "figures_of", "plain_figures"]
+__all__ = ["JobFigures", "Reporting", "figures_of", "plain_figures", "plain_metrics"]
 
 
 def figures_of(task: Task, worker: str = "") -> TaskFigures:
@@ -39,16 +39,23 @@ def figures_of(task: Task, worker: str = "") -> TaskFigures:
 
 def plain_figures(figures: TaskFigures) -> TaskFigures:
     """Return figures whose values are plain numbers, to be sent: functions may have put anything into theirs."""
-    m = figures.metrics
-    metrics = replace(
-        m,
-        user=_numbers(m.user),
-        operators={name: _numbers(own) for name, own in m.operators.items()},
-        watermark=_whole(m.watermark),
-        output_watermark=_whole(m.output_watermark),
-        watermark_lag_ms=_whole(m.watermark_lag_ms),
+    return msgspec.structs.replace(figures, metrics=_plain(figures.metrics))
+
+
+def plain_metrics(metrics: JobMetrics) -> JobMetrics:
+    """Return the metrics of a job with plain numbers, likewise."""
+    return replace(metrics, subtasks=tuple(map(_plain, metrics.subtasks)))
+
+
+def _plain(metrics: SubtaskMetrics) -> SubtaskMetrics:
+    return replace(
+        metrics,
+        user=_numbers(metrics.user),
+        operators={name: _numbers(own) for name, own in metrics.operators.items()},
+        watermark=_whole(metrics.watermark),
+        output_watermark=_whole(metrics.output_watermark),
+        watermark_lag_ms=_whole(metrics.watermark_lag_ms),
     )
-    return msgspec.structs.replace(figures, metrics=metrics)
 
 
 def _numbers(figures: Mapping[str, Any]) -> dict[str, float]:

@@ -20,10 +20,12 @@ from sluiceway.errors import StateError, choose
 from sluiceway.graph import JobGraph, build_job_graph
 from sluiceway.graph.check.iterations import check_checkpoints, check_iterations
 from sluiceway.metrics import JobMetrics, MetricsReporter
+from sluiceway.monitoring.infos import CheckpointInfo, JobDescription
 from sluiceway.network.partitioners import BUILT_IN
 from sluiceway.operators import own_copy
 from sluiceway.partitioner import Distribution
 from sluiceway.runtime.jobmanager.checkpoint_store import SavepointCheckpointStore, checkpoint_store_of
+from sluiceway.runtime.jobmanager.job_description import checkpoint_infos, describe_job
 from sluiceway.runtime.jobmanager.job_master import JobMaster
 from sluiceway.runtime.jobmanager.job_metrics import JobFigures, Reporting, figures_of
 from sluiceway.runtime.jobmanager.restore import check_place, restore_from
@@ -229,6 +231,16 @@ class LocalJob(Job):
         if self._worker is None:
             raise RuntimeError("the job has not begun: call run()")
         return self._worker
+
+    def describe(self) -> JobDescription:
+        """Return the job's graph, attempts and options. From any thread."""
+        return describe_job(self._graph, self._settings, None if self._master is None else self._master.executions)
+
+    def checkpoints(self) -> list[CheckpointInfo]:
+        """Return the last checkpoints, oldest first. From any thread."""
+        if self._master is None:
+            return []
+        return checkpoint_infos(self._graph, self._master.checkpoints.coordinator.history.copy())
 
     def metrics(self) -> JobMetrics:
         """The figures as of now. From any thread."""

@@ -7,8 +7,8 @@ from typing import ClassVar
 import msgspec
 
 from sluiceway.metrics import JobMetrics
+from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, JobInfo, StandbyInfo, WorkerInfo
 from sluiceway.runtime.messages.base import Answer, Request
-from sluiceway.runtime.messages.job_infos import CheckpointInfo, JobInfo, StandbyInfo, WorkerInfo
 from sluiceway.runtime.messages.workers import FoundState
 
 __all__ = [
@@ -17,7 +17,9 @@ __all__ = [
     "AskStatus",
     "CancelJob",
     "Checkpoints",
+    "DescribeJob",
     "Done",
+    "JobDescribed",
     "Refused",
     "SavepointTaken",
     "ShutDown",
@@ -91,6 +93,19 @@ class Checkpoints(Answer, frozen=True):
     large: ClassVar[bool] = True
     checkpoints: list[CheckpointInfo]
     directory: str = ""
+
+
+class DescribeJob(Request, frozen=True):
+    """Client to job manager: request the graph, the attempts and the options of a job."""
+
+    job: str
+
+
+class JobDescribed(Answer, frozen=True):
+    """Job manager to client: the answer to :class:`DescribeJob`."""
+
+    large: ClassVar[bool] = True
+    description: JobDescription
 
 
 class AskState(Request, frozen=True):

@@ -1,0 +1,1 @@
+"""View of clusters and jobs for people and tools: facts, rates, diagnosis, and the contracts of web servers."""

@@ -1,0 +1,433 @@
+"""Diagnosis of jobs: which task limits the throughput, and which one holds back event time.
+
+The task that limits a job is the first one, against the stream, that is busy while its consumers are not
+blocked: producers in front of it are back-pressured, consumers behind it are idle. If tasks of one process take
+turns on its thread, none of them is busy all the time, and the process is the limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import median
+from typing import Final
+
+import msgspec
+
+from sluiceway.elements import MAX_WATERMARK
+from sluiceway.metrics import JobMetrics, SubtaskMetrics
+from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, SubtaskInfo, VertexInfo
+from sluiceway.monitoring.rates import SubtaskRates
+
+__all__ = ["Diagnosis", "Finding", "diagnose", "why_late", "why_slow"]
+
+BLOCKED: Final = 0.25
+"""Share of the time from which a subtask counts as back-pressured."""
+BUSY: Final = 0.80
+"""Share from which a subtask counts as busy without a break."""
+FULL: Final = 0.90
+"""Share of a process's time from which it counts as full, if its tasks wait for their turn."""
+WAITING: Final = 0.15
+SKEW: Final = 2.0
+"""Ratio of the busiest subtask to the median from which the load counts as skewed."""
+LATE_MS: Final = 10_000
+"""Difference between watermarks, ms, from which one counts as held back."""
+SLOW_CHECKPOINT: Final = 0.8
+"""Ratio of a checkpoint's duration to the interval from which it counts as slow."""
+_BARRIERS: Final = "waiting for barriers"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One fact about a job that explains something.
+
+    Attributes:
+        kind: machine-readable name, such as ``busy-task``.
+        text: one sentence for people.
+        severity: ``cause``, ``notice`` or ``ok``.
+        vertex: id of the job vertex, if the fact is about one.
+        subtask: index of the subtask, if it is about one.
+        worker: name of the worker process, if it is about one.
+    """
+
+    kind: str
+    text: str
+    severity: str = "cause"
+    vertex: int | None = None
+    subtask: int | None = None
+    worker: str = ""
+
+
+class Diagnosis(msgspec.Struct, frozen=True):
+    """Result of a diagnosis. ``findings`` begin with the most important one; there is at least one."""
+
+    findings: list[Finding]
+
+    @property
+    def summary(self) -> str:
+        """The sentence of the first finding."""
+        return self.findings[0].text
+
+    @property
+    def healthy(self) -> bool:
+        """True if nothing was found that limits the job."""
+        return all(finding.severity != "cause" for finding in self.findings)
+
+
+def diagnose(
+    description: JobDescription,
+    metrics: JobMetrics,
+    rates: Sequence[SubtaskRates],
+    checkpoints: Sequence[CheckpointInfo] = (),
+) -> Diagnosis:
+    """Return the findings of :func:`why_slow`, and those of :func:`why_late` that are causes."""
+    slow = why_slow(description, metrics, rates, checkpoints)
+    late = [finding for finding in why_late(description, metrics, rates).findings if finding.severity == "cause"]
+    if late and slow.healthy:
+        return Diagnosis([*late, *(f for f in slow.findings if f.severity != "ok")])
+    return Diagnosis([*slow.findings, *late])
+
+
+# ---- why slow -----------------------------------------------------------------------------------------------
+
+
+def why_slow(
+    description: JobDescription,
+    metrics: JobMetrics,
+    rates: Sequence[SubtaskRates],
+    checkpoints: Sequence[CheckpointInfo] = (),
+) -> Diagnosis:
+    """Find what limits the throughput of a job.
+
+    Args:
+        description: its graph.
+        metrics: the newest reading.
+        rates: of all its subtasks, over the last seconds.
+        checkpoints: the last ones, oldest first.
+    """
+    if (stopped := _not_running(metrics, description)) is not None:
+        return Diagnosis([stopped])
+    tasks = _by_vertex(description, rates)
+    found = _bottleneck(description, tasks, rates)
+    now_ms = max((r.metrics.at_ms for r in rates), default=0)
+    slow = _slow_checkpoints(description, checkpoints, now_ms)
+    if slow is not None:
+        found.append(slow)
+    if not found:
+        found.append(_healthy(tasks, rates))
+    return Diagnosis(found)
+
+
+def _not_running(metrics: JobMetrics, description: JobDescription) -> Finding | None:
+    status = metrics.status
+    if status != "running":
+        return Finding("status", f"The job is {status}.", "notice")
+    newest = {(e.vertex, e.subtask): e for e in description.executions}
+    starting = [e for e in newest.values() if e.state in ("created", "scheduled", "deploying", "initializing")]
+    if starting:
+        state = starting[0].state
+        name = next((v.name for v in description.vertices if v.id == starting[0].vertex), "?")
+        why = " after a failure" if metrics.restarts else ""
+        some = f"{len(starting)} of {len(newest)} subtasks"
+        return Finding(
+            "starting", f"{some} are not running{why}: {name!r} is {state}.", "notice", starting[0].vertex
+        )
+    if not metrics.subtasks:
+        return Finding("no-figures", "The job has reported no figures yet.", "notice")
+    return None
+
+
+_Tasks = dict[int, tuple[VertexInfo, list[SubtaskRates]]]
+
+
+def _by_vertex(description: JobDescription, rates: Iterable[SubtaskRates]) -> _Tasks:
+    tasks: _Tasks = {vertex.id: (vertex, []) for vertex in description.vertices}
+    for each in rates:
+        if each.metrics.vertex_id in tasks and each.metrics.state == "running":
+            tasks[each.metrics.vertex_id][1].append(each)
+    return {vertex_id: task for vertex_id, task in tasks.items() if task[1]}
+
+
+def _bottleneck(description: JobDescription, tasks: _Tasks, rates: Sequence[SubtaskRates]) -> list[Finding]:
+    producers: dict[int, list[int]] = {}
+    for edge in description.edges:
+        if not edge.feedback:
+            producers.setdefault(edge.target, []).append(edge.source)
+    suspects = []
+    for vertex_id, (_, subtasks) in tasks.items():
+        feeding = [tasks[p][1] for p in producers.get(vertex_id, ()) if p in tasks]
+        holds_back = any(rate.blocked >= BLOCKED for group in feeding for rate in group)
+        hottest = max(subtasks, key=lambda r: r.busy + r.waiting)
+        if hottest.blocked < BLOCKED and (holds_back or hottest.busy >= BUSY):
+            suspects.append((hottest.busy + hottest.waiting, vertex_id))
+    if not suspects:
+        return []
+    _, worst = max(suspects)
+    vertex, subtasks = tasks[worst]
+    hottest = max(subtasks, key=lambda r: r.busy + r.waiting)
+    full = _full_process(hottest.metrics.worker, rates, tasks)
+    if full is not None and hottest.waiting >= WAITING:
+        return [full]
+    if hottest.busy < 0.5 and hottest.waiting < WAITING:
+        return [_neither_busy(vertex, hottest)]
+    return [_busy_task(vertex, subtasks, tasks, producers)]
+
+
+def _busy_task(
+    vertex: VertexInfo, subtasks: list[SubtaskRates], tasks: _Tasks, producers: Mapping[int, list[int]]
+) -> Finding:
+    hottest = max(subtasks, key=lambda r: r.busy)
+    share = f"{hottest.busy:.0%} busy"
+    loads = sorted(r.in_per_s for r in subtasks)
+    usual = median(r.busy for r in subtasks)
+    if len(subtasks) > 1 and hottest.busy >= SKEW * max(usual, 0.05):
+        total = sum(loads)
+        part = f", with {hottest.in_per_s / total:.0%} of its records" if total else ""
+        return Finding(
+            "skew",
+            f"Slow because subtask {hottest.metrics.subtask} of {vertex.name!r} is {share}{part}; the median of "
+            f"its {len(subtasks)} subtasks is {usual:.0%}: the keys are skewed.",
+            vertex=vertex.id,
+            subtask=hottest.metrics.subtask,
+        )
+    hot = sum(r.busy >= BUSY for r in subtasks)
+    some = "" if len(subtasks) == 1 else f"; {max(hot, 1)} of {len(subtasks)} subtasks"
+    if vertex.is_source:
+        return Finding(
+            "busy-source", f"Limited by the source {vertex.name!r}, which is {share}{some}.", vertex=vertex.id
+        )
+    behind = sum(t.backlog for p in producers.get(vertex.id, ()) if p in tasks for t in _readings(tasks[p][1]))
+    queue = f"; {behind} batches wait in front of it" if behind else ""
+    return Finding(
+        "busy-task",
+        f"Slow because {vertex.name!r} is {share}{some}{queue}.",
+        vertex=vertex.id,
+        subtask=hottest.metrics.subtask,
+    )
+
+
+def _readings(subtasks: Iterable[SubtaskRates]) -> list[SubtaskMetrics]:
+    return [rate.metrics for rate in subtasks]
+
+
+def _neither_busy(vertex: VertexInfo, hottest: SubtaskRates) -> Finding:
+    return Finding(
+        "slow-consumer",
+        f"Slow because {vertex.name!r} does not take records as fast as they come, and is {hottest.busy:.0%} busy "
+        f"and {hottest.idle:.0%} idle: it waits for something outside of its process.",
+        vertex=vertex.id,
+        subtask=hottest.metrics.subtask,
+    )
+
+
+def _full_process(worker: str, rates: Sequence[SubtaskRates], tasks: _Tasks) -> Finding | None:
+    """Find that the tasks of a process wait for each other."""
+    here = [r for r in rates if r.metrics.worker == worker and r.metrics.vertex_id in tasks]
+    used = sum(r.busy for r in here)
+    if len(here) < 2 or used < FULL:
+        return None
+    shares: dict[str, float] = {}
+    for rate in here:
+        shares[rate.metrics.vertex] = shares.get(rate.metrics.vertex, 0.0) + rate.busy
+    largest = sorted(shares.items(), key=lambda item: -item[1])[:3]
+    listed = ", ".join(f"{name!r} {share:.0%}" for name, share in largest)
+    where = f"worker {worker!r}" if worker else "this process"
+    return Finding(
+        "full-process",
+        f"Slow because {where} is full: its tasks take turns on one core, {listed}. More workers help.",
+        vertex=max(here, key=lambda r: r.busy).metrics.vertex_id,
+        worker=worker,
+    )
+
+
+def _slow_checkpoints(
+    description: JobDescription, checkpoints: Sequence[CheckpointInfo], now_ms: int
+) -> Finding | None:
+    every_s = description.checkpoint_interval_ms / 1000
+    pending = next((c for c in checkpoints if c.status == "pending" and not c.savepoint), None)
+    if pending is not None and every_s and (now_ms - pending.triggered_ms) / 1000 > max(every_s, 1.0):
+        return Finding(
+            "slow-checkpoint",
+            f"Checkpoint {pending.checkpoint} has been under way for {_age(now_ms - pending.triggered_ms)}, and "
+            f"one is due every {every_s:.3g} s: {len(pending.subtasks)} subtasks have acknowledged it.",
+        )
+    done = [c for c in checkpoints if c.status == "completed" and c.duration_ms is not None and not c.savepoint]
+    failed = [c for c in checkpoints if c.status == "failed"]
+    if failed and (not done or failed[-1].checkpoint > done[-1].checkpoint):
+        return Finding(
+            "failed-checkpoint", f"Checkpoint {failed[-1].checkpoint} has failed: {failed[-1].reason}", "notice"
+        )
+    if not done or not description.checkpoint_interval_ms:
+        return None
+    last = done[-1]
+    took_ms = last.duration_ms or 0
+    if took_ms < SLOW_CHECKPOINT * description.checkpoint_interval_ms:
+        return None
+    text = f"Checkpoints take {took_ms / 1000:.3g} s, and one is due every {every_s:.3g} s"
+    if not last.subtasks:
+        return Finding("slow-checkpoint", f"{text}.")
+    phases: dict[str, Callable[[SubtaskInfo], int]] = {
+        _BARRIERS: lambda s: s.start_delay_ms,
+        "alignment": lambda s: s.alignment_ms,
+        "flushing": lambda s: s.flush_ms,
+        "the copy of the state": lambda s: s.sync_ms,
+        "writing the state": lambda s: s.async_ms,
+    }
+    ms, phase, worst = max(
+        ((read(s), name, s) for s in last.subtasks for name, read in phases.items()), key=lambda item: item[0]
+    )
+    if phase == _BARRIERS:
+        return Finding(
+            "slow-checkpoint",
+            f"{text}: its barriers wait {ms / 1000:.3g} s behind records in front of {worst.task!r}. Unaligned "
+            "checkpoints do not wait (--checkpoint-unaligned).",
+            vertex=worst.vertex_id,
+            subtask=worst.subtask,
+        )
+    return Finding(
+        "slow-checkpoint",
+        f"{text}: {phase} takes {ms / 1000:.3g} s in subtask {worst.subtask} of {worst.task!r}.",
+        vertex=worst.vertex_id,
+        subtask=worst.subtask,
+    )
+
+
+def _healthy(tasks: _Tasks, rates: Sequence[SubtaskRates]) -> Finding:
+    sources = [r for vertex, subtasks in tasks.values() if vertex.is_source for r in subtasks]
+    busiest = max(rates, key=lambda r: r.busy)
+    if sources and min(r.idle for r in sources) >= 0.5:
+        return Finding(
+            "idle",
+            f"The job keeps up: its sources are without input {min(r.idle for r in sources):.0%} of the time.",
+            "ok",
+        )
+    return Finding(
+        "ok", f"The job keeps up: the busiest task, {busiest.metrics.vertex!r}, is {busiest.busy:.0%} busy.", "ok"
+    )
+
+
+# ---- why late -----------------------------------------------------------------------------------------------
+
+
+def why_late(
+    description: JobDescription, metrics: JobMetrics, rates: Sequence[SubtaskRates], now_ms: int | None = None
+) -> Diagnosis:
+    """Find what holds back the event time of a job.
+
+    Args:
+        description: its graph.
+        metrics: the newest reading.
+        rates: of all its subtasks, over the last seconds.
+        now_ms: the clock; None: that of the newest reading.
+    """
+    if (stopped := _not_running(metrics, description)) is not None:
+        return Diagnosis([stopped])
+    tasks = _by_vertex(description, rates)
+    now_ms = max((r.metrics.at_ms for r in rates), default=0) if now_ms is None else now_ms
+    makers = [task for task in tasks.values() if any(_mark(r) is not None for r in task[1])]
+    if not makers:
+        return Diagnosis(
+            [Finding("no-watermarks", "No task has a watermark: the job does not use event time.", "ok")]
+        )
+    held = _held_back(description, tasks, now_ms)
+    if held is not None:
+        return Diagnosis([held])
+    behind = _delayed(description, tasks)
+    if behind is not None:
+        return Diagnosis([behind])
+    lowest = min((m for _, subtasks in makers for r in subtasks if (m := _mark(r)) is not None))
+    if lowest >= MAX_WATERMARK:
+        return Diagnosis([Finding("ended", "All input has been read: the watermark is at its end.", "ok")])
+    lag_ms = now_ms - lowest
+    backlog = sum(r.metrics.user.get("pendingRecords", 0) for r in rates)
+    if lag_ms >= LATE_MS and backlog:
+        return Diagnosis(
+            [
+                Finding(
+                    "backlog",
+                    f"Event time is {_age(lag_ms)} behind the clock because the sources have {backlog:,.0f} "
+                    "records still to read.",
+                )
+            ]
+        )
+    if lag_ms >= LATE_MS:
+        return Diagnosis(
+            [
+                Finding(
+                    "old-records",
+                    f"Event time is {_age(lag_ms)} behind the clock on all inputs alike: the records themselves "
+                    "are that old, or the bound of out-of-orderness is that long.",
+                    "notice",
+                )
+            ]
+        )
+    return Diagnosis([Finding("ok", f"Event time is {_age(max(lag_ms, 0))} behind the clock.", "ok")])
+
+
+def _mark(rate: SubtaskRates) -> int | None:
+    metrics = rate.metrics
+    return metrics.watermark if metrics.output_watermark is None else metrics.output_watermark
+
+
+def _held_back(description: JobDescription, tasks: _Tasks, now_ms: int) -> Finding | None:
+    """Find a subtask whose watermark is behind that of the others of its vertex, first in topological order."""
+    for vertex in description.vertices:
+        if vertex.id not in tasks:
+            continue
+        subtasks = tasks[vertex.id][1]
+        if not vertex.is_source and not _makes_watermarks(vertex):
+            continue
+        known = [(m, r) for r in subtasks if (m := _mark(r)) is not None]
+        unknown = [r for r in subtasks if _mark(r) is None]
+        if unknown and known:
+            first = unknown[0].metrics
+            what = "has read no record yet" if not first.records_in else "has emitted no watermark"
+            return Finding(
+                "no-watermark",
+                f"Event time stands still because subtask {first.subtask} of {vertex.name!r} {what}: give the "
+                "watermark strategy an idleness timeout (with_idleness), or reduce the parallelism of the source.",
+                vertex=vertex.id,
+                subtask=first.subtask,
+            )
+        if len(known) < 2:
+            continue
+        lowest, slowest = min(known, key=lambda item: item[0])
+        usual = median(mark for mark, _ in known)
+        if min(usual, now_ms) - lowest >= LATE_MS:
+            idle = ", which is idle" if slowest.idle >= BUSY and not slowest.in_per_s else ""
+            return Finding(
+                "held-back",
+                f"Event time is held back by subtask {slowest.metrics.subtask} of {vertex.name!r}{idle}: its "
+                f"watermark is {_age(int(usual - lowest))} behind that of the other subtasks.",
+                vertex=vertex.id,
+                subtask=slowest.metrics.subtask,
+            )
+    return None
+
+
+def _makes_watermarks(vertex: VertexInfo) -> bool:
+    return any(step.kind == "timestamps" for step in vertex.steps)
+
+
+def _delayed(description: JobDescription, tasks: _Tasks) -> Finding | None:
+    """Find a task whose watermark is far behind that of its producers: the records are on their way."""
+    for edge in description.edges:
+        if edge.feedback or edge.source not in tasks or edge.target not in tasks:
+            continue
+        before = [m for r in tasks[edge.source][1] if (m := _mark(r)) is not None]
+        after = [m for r in tasks[edge.target][1] if (m := r.metrics.watermark) is not None]
+        if before and after and min(before) < MAX_WATERMARK and min(before) - min(after) >= LATE_MS:
+            name = tasks[edge.target][0].name
+            return Finding(
+                "delayed",
+                f"{name!r} is {_age(min(before) - min(after))} of event time behind its producers: records wait "
+                "in front of it. See why-slow.",
+                vertex=edge.target,
+            )
+    return None
+
+
+def _age(ms: int) -> str:
+    seconds = ms / 1000
+    for limit, divisor, unit in ((120, 1, "s"), (7_200, 60, "min"), (172_800, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / divisor:.3g} {unit}"
+    return f"{seconds / 86_400:,.0f} days"

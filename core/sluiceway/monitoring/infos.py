@@ -1,0 +1,214 @@
+"""Facts about clusters, jobs, tasks and checkpoints, as the job manager reports them to clients."""
+
+from __future__ import annotations
+
+import msgspec
+
+from sluiceway.metrics import JobMetrics
+
+__all__ = [
+    "CheckpointInfo",
+    "ClusterInfo",
+    "EdgeInfo",
+    "ExecutionInfo",
+    "FailureInfo",
+    "JobDescription",
+    "JobInfo",
+    "OptionInfo",
+    "StandbyInfo",
+    "StepInfo",
+    "SubtaskInfo",
+    "VertexInfo",
+    "WorkerInfo",
+]
+
+
+class FailureInfo(msgspec.Struct, frozen=True):
+    """One failure in a job's history: a :class:`~sluiceway.engine.JobFailure` whose ``cause`` is text."""
+
+    at_ms: int
+    task: str
+    subtask: int | None
+    attempt: int | None
+    worker: str
+    cause: str
+    traceback: str
+    restarted: int
+    delay_ms: int | None
+
+
+class SubtaskInfo(msgspec.Struct, frozen=True):
+    """Part of one subtask in a checkpoint. Times are durations in ms, sizes are bytes."""
+
+    task: str
+    subtask: int
+    start_delay_ms: int
+    alignment_ms: int
+    flush_ms: int
+    sync_ms: int
+    async_ms: int
+    size: int
+    in_flight: int = 0
+    vertex_id: int = 0
+
+
+class CheckpointInfo(msgspec.Struct, frozen=True):
+    """One checkpoint or savepoint. ``duration_ms`` is None while it is under way."""
+
+    checkpoint: int
+    status: str
+    triggered_ms: int
+    duration_ms: int | None
+    size: int
+    reason: str
+    savepoint: str
+    subtasks: list[SubtaskInfo]
+    in_flight: int = 0
+
+
+class JobInfo(msgspec.Struct, frozen=True):
+    """One job of a cluster. Times are in ms since the epoch; 0: not yet."""
+
+    job: str
+    name: str
+    status: str
+    submitted_ms: int
+    ended_ms: int
+    needs_slots: int
+    records_in: int
+    records_out: int
+    failure: str
+    restarts: int
+    failures: list[FailureInfo]
+
+
+class StepInfo(msgspec.Struct, frozen=True):
+    """One step of a chain. ``kind`` is its type, such as ``map`` or ``source``."""
+
+    name: str
+    uid: str
+    kind: str
+    stateful: bool
+
+
+class VertexInfo(msgspec.Struct, frozen=True):
+    """One job vertex: a chain of steps that run in one task per subtask."""
+
+    id: int
+    uid: str
+    name: str
+    parallelism: int
+    max_parallelism: int
+    steps: list[StepInfo]
+    slot_sharing_group: str = "default"
+
+    @property
+    def is_source(self) -> bool:
+        """True if the chain begins with a source."""
+        return self.steps[0].kind == "source"
+
+
+class EdgeInfo(msgspec.Struct, frozen=True):
+    """One exchange between two vertices.
+
+    Attributes:
+        source: id of the producing vertex.
+        target: id of the consuming vertex.
+        partitioner: its name, such as ``hash``.
+        description: the partitioner with its key, for people.
+        input_index: number of the input of the target, from 0.
+        feedback: True if it closes a loop.
+    """
+
+    source: int
+    target: int
+    partitioner: str
+    description: str
+    input_index: int
+    feedback: bool
+
+
+class ExecutionInfo(msgspec.Struct, frozen=True):
+    """One attempt of one subtask. ``timestamps`` has, by state, when it was entered (ms since the epoch)."""
+
+    vertex: int
+    subtask: int
+    attempt: int
+    state: str
+    timestamps: dict[str, int]
+
+
+class OptionInfo(msgspec.Struct, frozen=True):
+    """One option of a job, as text. Credentials are replaced by ``***``."""
+
+    name: str
+    value: str
+    is_default: bool
+
+
+class JobDescription(msgspec.Struct, frozen=True):
+    """Parts of a job that figures do not have.
+
+    Attributes:
+        vertices: in topological order.
+        edges: the exchanges between them.
+        executions: the current attempt of each subtask, with the last few before it, oldest first.
+        options: of the run.
+        checkpoint_interval_ms: time between two checkpoints; 0: none are taken.
+    """
+
+    vertices: list[VertexInfo] = []
+    edges: list[EdgeInfo] = []
+    executions: list[ExecutionInfo] = []
+    options: list[OptionInfo] = []
+    checkpoint_interval_ms: int = 0
+
+
+class WorkerInfo(msgspec.Struct, frozen=True):
+    """One worker process. ``silent_s`` is the time since its last heartbeat."""
+
+    name: str
+    pid: int
+    slots: int
+    silent_s: float
+
+
+class StandbyInfo(msgspec.Struct, frozen=True):
+    """One job manager that stands by."""
+
+    pid: int
+    silent_s: float
+
+
+class ClusterInfo(msgspec.Struct, frozen=True):
+    """One cluster, or one job that runs by itself, at one moment.
+
+    Attributes:
+        pid: process id of the job manager.
+        epoch: number of the job manager, which increases with each one.
+        started_ms: when it was started, ms since the epoch.
+        slots: number of task slots of the workers that are there.
+        free_slots: slots without a task.
+        max_workers: most workers that the cluster starts; 0: the job runs in the process of its program.
+        transport: name of the transport between workers; empty if there are none.
+        jobs: those that run, and the last ones that have ended.
+        workers: those that are there.
+        figures: by job, its metrics; empty if they were not asked for.
+        job_store: directory of the job store; empty: there is none.
+        problems: errors of the recovery of jobs and of standbys.
+        standbys: job managers that stand by.
+    """
+
+    pid: int
+    epoch: int
+    started_ms: int
+    slots: int
+    free_slots: int
+    max_workers: int
+    transport: str
+    jobs: list[JobInfo]
+    workers: list[WorkerInfo]
+    figures: dict[str, JobMetrics] = {}
+    job_store: str = ""
+    problems: list[str] = []
+    standbys: list[StandbyInfo] = []

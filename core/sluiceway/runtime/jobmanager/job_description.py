@@ -1,0 +1,127 @@
+"""Descriptions of jobs and their checkpoints, as clients are sent them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sluiceway.config.settings import OPTIONS, Settings
+from sluiceway.graph import ExecutionGraph, JobGraph
+from sluiceway.graph.execution import Execution
+from sluiceway.graph.plan.model import edge_text
+from sluiceway.monitoring.infos import (
+    CheckpointInfo,
+    EdgeInfo,
+    ExecutionInfo,
+    JobDescription,
+    OptionInfo,
+    StepInfo,
+    SubtaskInfo,
+    VertexInfo,
+)
+from sluiceway.runtime.jobmanager.checkpoint_records import CheckpointRecord
+from sluiceway.util.redaction import redact_option
+
+__all__ = ["checkpoint_infos", "describe_job"]
+
+
+def describe_job(graph: JobGraph, settings: Settings, executions: ExecutionGraph | None) -> JobDescription:
+    """Return the description of a job. From any thread; ``executions`` is None before the job begins."""
+    return JobDescription(
+        vertices=[
+            VertexInfo(
+                id=vertex.id,
+                uid=vertex.uid,
+                name=vertex.name,
+                parallelism=vertex.parallelism,
+                max_parallelism=vertex.max_parallelism,
+                steps=[StepInfo(n.name, n.uid, n.step.kind, n.step.stateful) for n in vertex.nodes],
+                slot_sharing_group=vertex.slot_sharing_group,
+            )
+            for vertex in graph.vertices
+        ],
+        edges=[
+            EdgeInfo(
+                source=edge.source,
+                target=edge.target,
+                partitioner=edge.edge.partitioner.name,
+                description=edge_text(edge.edge, graph.vertex(edge.target).head),
+                input_index=edge.input_index,
+                feedback=edge.feedback,
+            )
+            for edge in graph.edges
+        ],
+        executions=[] if executions is None else _executions(executions),
+        options=_options(settings),
+        checkpoint_interval_ms=settings.checkpoint_interval_ms,
+    )
+
+
+def _executions(executions: ExecutionGraph) -> list[ExecutionInfo]:
+    return [
+        _execution(execution)
+        for vertex in executions.subtasks()
+        for execution in (*list(vertex.past), vertex.current)
+    ]
+
+
+def _execution(execution: Execution) -> ExecutionInfo:
+    return ExecutionInfo(
+        vertex=execution.vertex_id,
+        subtask=execution.subtask,
+        attempt=execution.attempt,
+        state=execution.state.value,
+        timestamps={state.value: at_ms for state, at_ms in list(execution.timestamps.items())},
+    )
+
+
+def _options(settings: Settings) -> list[OptionInfo]:
+    usual = Settings()
+    return [
+        OptionInfo(
+            name=name,
+            value=_text(redact_option(name, getattr(settings, option.field))),
+            is_default=getattr(settings, option.field) == getattr(usual, option.field),
+        )
+        for name, option in OPTIONS.items()
+    ]
+
+
+def _text(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)
+
+
+def checkpoint_infos(graph: JobGraph, history: Iterable[CheckpointRecord]) -> list[CheckpointInfo]:
+    """Return what clients are sent of checkpoints, in the order of ``history``."""
+    names = {vertex.id: vertex.name for vertex in graph.vertices}
+    return [_checkpoint(names, record) for record in history]
+
+
+def _checkpoint(names: dict[int, str], record: CheckpointRecord) -> CheckpointInfo:
+    tasks = sorted(record.tasks.copy().items())
+    return CheckpointInfo(
+        checkpoint=record.checkpoint_id,
+        status=record.status,
+        triggered_ms=record.triggered_ms,
+        duration_ms=record.duration_ms,
+        size=record.size,
+        reason=record.reason,
+        savepoint=record.savepoint,
+        subtasks=[
+            SubtaskInfo(
+                names[vertex],
+                subtask,
+                s.start_delay_ms,
+                s.alignment_ms,
+                s.flush_ms,
+                s.sync_ms,
+                s.async_ms,
+                s.size,
+                s.in_flight_size,
+                vertex,
+            )
+            for (vertex, subtask), s in tasks
+        ],
+        in_flight=sum(s.in_flight_size for _, s in tasks),
+    )

@@ -1,0 +1,212 @@
+"""Diagnosis of jobs from given figures; jobs that run are in tests/plugins/web."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from sluiceway.elements import MAX_WATERMARK
+from sluiceway.metrics import JobMetrics, SubtaskMetrics
+from sluiceway.monitoring.diagnosis import Finding, diagnose, why_late, why_slow
+from sluiceway.monitoring.infos import (
+    CheckpointInfo,
+    EdgeInfo,
+    ExecutionInfo,
+    JobDescription,
+    StepInfo,
+    SubtaskInfo,
+    VertexInfo,
+)
+from sluiceway.monitoring.rates import SubtaskRates
+
+NOW = 1_000_000_000
+
+
+def vertex(number: int, name: str, kind: str = "map", parallelism: int = 1) -> VertexInfo:
+    return VertexInfo(number, name, name, parallelism, 128, [StepInfo(name, name, kind, False)])
+
+
+def rates(
+    number: int,
+    subtask: int = 0,
+    *,
+    busy: float = 0.0,
+    blocked: float = 0.0,
+    idle: float = 0.0,
+    in_per_s: float = 100.0,
+    worker: str = "worker-1",
+    **rest: Any,
+) -> SubtaskRates:
+    name = "abcdef"[number]
+    metrics = SubtaskMetrics(
+        name, subtask, "running", records_in=100, vertex_id=number, worker=worker, at_ms=NOW, **rest
+    )
+    return SubtaskRates(metrics, in_per_s, 0.0, 0.0, 0.0, busy, blocked, idle)
+
+
+CHAIN = JobDescription(
+    vertices=[vertex(0, "a", "source"), vertex(1, "b"), vertex(2, "c", "sink")],
+    edges=[EdgeInfo(0, 1, "hash", "hash", 0, False), EdgeInfo(1, 2, "rebalance", "rebalance", 0, False)],
+    checkpoint_interval_ms=1000,
+)
+
+
+def of(found: Sequence[SubtaskRates], status: str = "running") -> JobMetrics:
+    return JobMetrics("job", status, 10.0, 1, 1, tuple(r.metrics for r in found))
+
+
+def slow(*found: SubtaskRates, checkpoints: Sequence[CheckpointInfo] = (), job: JobDescription = CHAIN) -> Finding:
+    return why_slow(job, of(found), found, checkpoints).findings[0]
+
+
+def late(*found: SubtaskRates, job: JobDescription = CHAIN) -> Finding:
+    return why_late(job, of(found), found, NOW).findings[0]
+
+
+def test_the_first_busy_task_against_the_stream_is_the_cause() -> None:
+    finding = slow(rates(0, blocked=0.9, busy=0.1), rates(1, busy=0.97, idle=0.03), rates(2, busy=0.1, idle=0.9))
+    assert (finding.kind, finding.vertex, finding.text) == ("busy-task", 1, "Slow because 'b' is 97% busy.")
+    finding = slow(rates(0, blocked=0.9), rates(1, blocked=0.8, busy=0.2), rates(2, busy=0.99))
+    assert (finding.kind, finding.vertex) == ("busy-task", 2)
+
+
+def test_a_source_can_be_the_limit() -> None:
+    finding = slow(rates(0, busy=0.95), rates(1, busy=0.2, idle=0.8), rates(2, idle=1.0))
+    assert (finding.kind, finding.text) == ("busy-source", "Limited by the source 'a', which is 95% busy.")
+
+
+def test_skewed_keys() -> None:
+    found = [rates(1, i, busy=0.1, idle=0.9, in_per_s=10) for i in range(3)]
+    finding = slow(rates(0, blocked=0.8), rates(1, 3, busy=0.98, in_per_s=270), *found, rates(2, idle=1.0))
+    assert (finding.kind, finding.vertex, finding.subtask) == ("skew", 1, 3)
+    assert finding.text == (
+        "Slow because subtask 3 of 'b' is 98% busy, with 90% of its records; the median of its 4 subtasks is 10%: "
+        "the keys are skewed."
+    )
+
+
+def test_a_process_whose_tasks_wait_for_each_other() -> None:
+    finding = slow(
+        rates(0, blocked=0.6, busy=0.1), rates(1, busy=0.5, idle=0.0), rates(2, busy=0.4, idle=0.1), job=CHAIN
+    )
+    assert (finding.kind, finding.worker) == ("full-process", "worker-1")
+    assert "'b' 50%, 'c' 40%, 'a' 10%" in finding.text
+
+
+def test_waiting_alone_is_no_full_process() -> None:
+    """Between steps of another task, a task with little work waits for most of its time."""
+    finding = slow(
+        rates(0, blocked=0.9),
+        rates(1, busy=0.99),
+        rates(2, busy=0.01),  # waits 99 % of its time
+    )
+    assert (finding.kind, finding.vertex) == ("busy-task", 1)
+
+
+def test_a_consumer_that_waits_for_something_outside() -> None:
+    finding = slow(rates(0, blocked=0.9, busy=0.1), rates(1, busy=0.1, idle=0.9), rates(2, idle=1.0))
+    assert (finding.kind, finding.vertex) == ("slow-consumer", 1)
+
+
+def test_a_job_that_keeps_up_has_no_cause() -> None:
+    quiet = rates(0, idle=0.9, busy=0.1), rates(1, busy=0.3, idle=0.7), rates(2, idle=0.99)
+    assert slow(*quiet).severity == "ok"
+    assert diagnose(CHAIN, of(quiet), quiet).healthy
+    assert slow(rates(0, busy=0.6, idle=0.4), rates(1, busy=0.5, idle=0.5), rates(2, idle=1.0)).severity == "ok"
+
+
+def checkpoint(number: int, status: str, duration_ms: int | None, **phases: int) -> CheckpointInfo:
+    usual = {"start_delay_ms": 0, "alignment_ms": 0, "flush_ms": 0, "sync_ms": 0, "async_ms": 0, **phases}
+    part = SubtaskInfo(task="b", subtask=2, size=10, vertex_id=1, **usual)
+    return CheckpointInfo(number, status, NOW - 5_000, duration_ms, 10, "disk full", "", [part])
+
+
+@pytest.mark.parametrize(
+    ("phase", "text"),
+    [
+        ({"async_ms": 800}, "writing the state takes 0.8 s in subtask 2 of 'b'"),
+        ({"sync_ms": 800}, "the copy of the state takes 0.8 s in subtask 2 of 'b'"),
+        ({"start_delay_ms": 800}, "its barriers wait 0.8 s behind records in front of 'b'"),
+    ],
+)
+def test_slow_checkpoints_have_a_phase(phase: dict[str, int], text: str) -> None:
+    quiet = rates(0, idle=1.0), rates(1, idle=1.0), rates(2, idle=1.0)
+    finding = slow(*quiet, checkpoints=[checkpoint(1, "completed", 900, **phase)])
+    assert (finding.kind, text in finding.text) == ("slow-checkpoint", True)
+    assert slow(*quiet, checkpoints=[checkpoint(1, "completed", 100, **phase)]).severity == "ok"
+
+
+def test_a_checkpoint_that_does_not_end() -> None:
+    finding = slow(rates(0, idle=1.0), checkpoints=[checkpoint(7, "pending", None)])
+    assert finding.text.startswith("Checkpoint 7 has been under way for 5 s, and one is due every 1 s")
+
+
+def test_a_failed_checkpoint_is_told_until_one_completes() -> None:
+    quiet = (rates(0, idle=1.0),)
+    failed, done = checkpoint(1, "failed", 10), checkpoint(2, "completed", 10)
+    assert slow(*quiet, checkpoints=[failed]).text == "Checkpoint 1 has failed: disk full"
+    assert slow(*quiet, checkpoints=[failed, done]).severity == "ok"
+
+
+def test_a_job_that_does_not_run_is_not_slow() -> None:
+    assert why_slow(CHAIN, of([], "finished"), []).summary == "The job is finished."
+    assert why_slow(CHAIN, of([]), []).summary == "The job has reported no figures yet."
+    job = JobDescription(CHAIN.vertices, CHAIN.edges, [ExecutionInfo(1, 0, 0, "deploying", {"created": 1})])
+    assert why_slow(job, of([rates(0)]), []).summary == "1 of 1 subtasks are not running: 'b' is deploying."
+
+
+# ---- event time -------------------------------------------------------------------------------------------------
+
+
+def test_no_event_time() -> None:
+    assert late(rates(0), rates(1)).kind == "no-watermarks"
+
+
+def test_a_subtask_that_is_behind_the_others() -> None:
+    finding = late(
+        rates(0, 0, output_watermark=NOW - 1_000),
+        rates(0, 1, output_watermark=NOW - 500_000, idle=0.99, in_per_s=0.0),
+        rates(0, 2, output_watermark=NOW - 2_000),
+    )
+    assert (finding.kind, finding.vertex, finding.subtask) == ("held-back", 0, 1)
+    assert finding.text == (
+        "Event time is held back by subtask 1 of 'a', which is idle: its watermark is 8.3 min behind that of the "
+        "other subtasks."
+    )
+
+
+def test_a_subtask_without_a_watermark() -> None:
+    finding = late(rates(0, 0, output_watermark=NOW), rates(0, 1))
+    assert (finding.kind, finding.subtask, "with_idleness" in finding.text) == ("no-watermark", 1, True)
+
+
+def test_records_under_way() -> None:
+    finding = late(rates(0, output_watermark=NOW), rates(1, watermark=NOW - 60_000), rates(2))
+    assert (finding.kind, finding.vertex) == ("delayed", 1)
+
+
+def test_a_backlog_and_old_records() -> None:
+    behind = late(rates(0, output_watermark=NOW - 3_600_000, user={"pendingRecords": 5_000}))
+    assert (
+        behind.text
+        == "Event time is 60 min behind the clock because the sources have 5,000 records still to read."
+    )
+    old = late(rates(0, output_watermark=NOW - 3_600_000))
+    assert (old.kind, old.severity) == ("old-records", "notice")
+
+
+def test_event_time_that_is_well() -> None:
+    assert late(rates(0, output_watermark=NOW - 2_000)).text == "Event time is 2 s behind the clock."
+    assert late(rates(0, output_watermark=MAX_WATERMARK)).kind == "ended"
+
+
+def test_what_is_late_goes_first_where_nothing_is_slow() -> None:
+    found = (
+        rates(0, 0, output_watermark=NOW, idle=1.0),
+        rates(0, 1, output_watermark=NOW - 500_000, idle=1.0),
+        rates(0, 2, output_watermark=NOW, idle=1.0),
+    )
+    every = diagnose(CHAIN, of(found), found)
+    assert (every.findings[0].kind, every.healthy) == ("held-back", False)
