@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -21,6 +22,7 @@ from sluiceway.cli.output import is_broken_pipe
 from sluiceway.cli.progress import Progress, say_from_handler, summary, summary_json
 from sluiceway.cli.resume_hints import resumed, tell_of_checkpoint, tell_where_to_go_on
 from sluiceway.cli.target import load_target
+from sluiceway.cli.web_options import options_of, refuse_without_web, web_options
 from sluiceway.errors import JobCancelledError
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from sluiceway.api.results import CloseableIterator
     from sluiceway.config.settings import Settings
     from sluiceway.engine import Engine, Job
+    from sluiceway.monitoring.web_server import WebOptions
 
 __all__ = ["run", "run_job"]
 
@@ -47,8 +50,17 @@ __all__ = ["run", "run_job"]
     help="On Ctrl-C or SIGTERM, stop with a savepoint in the directory or URL PLACE.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Write progress and closing line to stderr as JSON objects.")
+@click.option("--web", is_flag=True, help="Serve pages about the job while it runs, and print their link.")
+@web_options
 def run(
-    request: Request, no_progress: bool, quiet: bool, take: int | None, savepoint: str | None, as_json: bool
+    request: Request,
+    no_progress: bool,
+    quiet: bool,
+    take: int | None,
+    savepoint: str | None,
+    as_json: bool,
+    web: bool,
+    **web_given: Any,
 ) -> None:
     """Run the pipeline in TARGET: a file, FILE:NAME or package.module:NAME.
 
@@ -63,8 +75,11 @@ def run(
     the same command starts the job for the first time and resumes it later.
     """
     settings = request.resolved.settings
+    if not web:
+        refuse_without_web(web_given)
+    shown = options_of(**web_given) if web else None
     with _workers_ahead(settings):
-        _run(request, settings, no_progress, quiet, take, savepoint, as_json)
+        _run(request, settings, no_progress, quiet, take, savepoint, as_json, shown)
 
 
 @contextmanager
@@ -87,6 +102,7 @@ def _run(
     take: int | None,
     savepoint: str | None,
     as_json: bool,
+    web: WebOptions | None,
 ) -> None:
     from sluiceway.api import Pipeline
     from sluiceway.api.results import collect_from
@@ -115,6 +131,12 @@ def _run(
             records = stack.enter_context(collect_from(target, settings))
             job = records.job
             go = partial(_print, records, take)
+        if web is not None:
+            from sluiceway.cli.web_interface import web_interface
+
+            pipeline = target if isinstance(target, Pipeline) else target._pipeline
+            tell = _tell_link_as_json if as_json else _tell_link
+            stack.enter_context(web_interface(job, pipeline.name, web, tell))
         code = run_job(
             job, go, settings, no_progress=no_progress, quiet=quiet, as_json=as_json, savepoint=savepoint
         )
@@ -122,6 +144,14 @@ def _run(
         tell_where_to_go_on(settings, target.name)
     if job.status is JobStatus.CANCELED and (take is None or code is not None):
         click.get_current_context().exit(code or exitcodes.CANCELLED)
+
+
+def _tell_link(link: str) -> None:
+    print(f"web interface: {link}", file=sys.stderr, flush=True)
+
+
+def _tell_link_as_json(link: str) -> None:
+    print(json.dumps({"event": "web", "url": link}), file=sys.stderr, flush=True)
 
 
 def _check_savepoint(engine: Engine, pipeline: Pipeline, settings: Settings) -> None:

@@ -25,6 +25,7 @@ __all__ = [
     "sluiceway_state_backends",
     "sluiceway_task_state_changed",
     "sluiceway_transports",
+    "sluiceway_web_servers",
 ]
 
 
@@ -77,6 +78,14 @@ def sluiceway_engines() -> list[Offer]:  # type: ignore[empty-body]
 
     One that does not override ``Engine.capabilities`` says that it has everything: nothing is refused before it
     prepares a job.
+    """
+
+
+@hookspec
+def sluiceway_web_servers() -> list[Offer]:  # type: ignore[empty-body]
+    """Web servers: ``load`` returns a callable without arguments that makes a ``monitoring.web_server.WebServer``.
+
+    Options name none: ``web`` is taken if it is offered, otherwise the only one.
     """
 
 

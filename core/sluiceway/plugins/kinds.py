@@ -16,6 +16,7 @@ __all__ = [
     "SERIALIZER",
     "STATE_BACKEND",
     "TRANSPORT",
+    "WEB_SERVER",
     "Kind",
 ]
 
@@ -41,6 +42,7 @@ PARTITIONER: Final = Kind("partitioner", "sluiceway_partitioners")
 METRICS_REPORTER: Final = Kind("metrics reporter", "sluiceway_metrics_reporters")
 CHECKPOINT_STORAGE: Final = Kind("checkpoint storage", "sluiceway_checkpoint_storages")
 ENGINE: Final = Kind("engine", "sluiceway_engines")
+WEB_SERVER: Final = Kind("web server", "sluiceway_web_servers")
 CLI_COMMAND: Final = Kind("command", "sluiceway_cli_commands")
 
 KINDS: Final = (
@@ -52,6 +54,7 @@ KINDS: Final = (
     SERIALIZER,
     METRICS_REPORTER,
     CHECKPOINT_STORAGE,
+    WEB_SERVER,
     CLI_COMMAND,
 )
 """All kinds, in the order in which people are shown them."""

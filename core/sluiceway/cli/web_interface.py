@@ -1,0 +1,89 @@
+"""The web interface of one job, in a process of its own next to ``sluiceway run``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from sluiceway.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from sluiceway.engine import Job
+    from sluiceway.monitoring.web_server import WebOptions
+
+__all__ = ["link", "web_interface"]
+
+_END_S: Final = 5.0
+
+
+def link(url: str, token: str) -> str:
+    """Return the link that people open."""
+    return f"{url}?token={token}"
+
+
+@contextmanager
+def web_interface(job: Job, name: str, options: WebOptions, tell: Callable[[str], None]) -> Iterator[None]:
+    """Serve the pages of a job while it runs, from a process of its own that asks the job over a socket.
+
+    Args:
+        job: the job.
+        name: name of the pipeline.
+        options: of the web server.
+        tell: called with the link.
+
+    Raises:
+        ConfigurationError: the web server cannot be started.
+    """
+    from sluiceway.clock import SystemClock
+    from sluiceway.entrypoint.webserver import WebProcess
+    from sluiceway.runtime.cluster.job_server import JobServer
+
+    _check_installed()
+    server = JobServer(job, name, SystemClock())
+    server.start()
+    process = None
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "sluiceway.entrypoint.webserver"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for the job
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(WebProcess.of(server.known, options).encode())
+        process.stdin.flush()
+        said = process.stdout.readline()
+        answer = json.loads(said) if said else {"error": "the process of the web interface has ended"}
+        if "error" in answer:
+            raise ConfigurationError(answer["error"])
+        tell(link(answer["url"], options.token))
+        yield
+    finally:
+        server.close()
+        if process is not None:
+            _end(process)
+
+
+def _check_installed() -> None:
+    """Raise an error before anything is started if the web server's library is missing."""
+    from sluiceway.cli.manager import manager
+    from sluiceway.entrypoint.webserver import make_server
+
+    make_server(manager())
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.close()
+    process.stdout.close()
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,84 @@
+"""``sluiceway why-slow`` and ``sluiceway why-late``: the diagnosis of a job of the running cluster."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from sluiceway.cli.jobs import id_of
+
+if TYPE_CHECKING:
+    from sluiceway.metrics import JobMetrics
+    from sluiceway.monitoring.diagnosis import Diagnosis
+    from sluiceway.monitoring.rates import SubtaskRates
+    from sluiceway.runtime.cluster.client import ClusterClient
+
+__all__ = ["why_late", "why_slow"]
+
+_OVER = click.option(
+    "--over",
+    type=click.FloatRange(min=0.5, max=60),
+    default=2.0,
+    show_default=True,
+    help="Seconds to measure.",
+)
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+
+
+@click.command("why-slow", short_help="Name the task that limits the throughput of a job.")
+@click.argument("job")
+@_OVER
+@_JSON
+def why_slow(job: str, over: float, as_json: bool) -> None:
+    """Name the task, the process or the checkpoint that limits the throughput of JOB, an id or a name."""
+    from sluiceway.monitoring import diagnosis
+    from sluiceway.runtime.cluster.client import ClusterClient
+
+    with ClusterClient() as client:
+        job = id_of(client, job)
+        metrics, rates = _measure(client, job, over)
+        found = diagnosis.why_slow(client.describe(job), metrics, rates, client.checkpoints(job))
+    _show(found, as_json)
+
+
+@click.command("why-late", short_help="Name what holds back the event time of a job.")
+@click.argument("job")
+@_OVER
+@_JSON
+def why_late(job: str, over: float, as_json: bool) -> None:
+    """Name the subtask that holds back the event time of JOB, an id or a name."""
+    from sluiceway.monitoring import diagnosis
+    from sluiceway.runtime.cluster.client import ClusterClient
+
+    with ClusterClient() as client:
+        job = id_of(client, job)
+        metrics, rates = _measure(client, job, over)
+        found = diagnosis.why_late(client.describe(job), metrics, rates)
+    _show(found, as_json)
+
+
+def _measure(client: ClusterClient, job: str, over_s: float) -> tuple[JobMetrics, list[SubtaskRates]]:
+    """Return the newest reading of a job, and its rates over ``over_s`` seconds."""
+    from sluiceway.monitoring.rates import RateMeter
+
+    meter = RateMeter()
+    first = client.figures().get(job)
+    if first is None:
+        raise click.UsageError(f"the cluster has no metrics of job {job!r} any more")
+    meter.read(job, first)
+    if first.status == "running":
+        time.sleep(over_s)
+    newest = client.figures().get(job, first)
+    return newest, meter.read(job, newest)
+
+
+def _show(found: Diagnosis, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"healthy": found.healthy, "findings": msgspec.to_builtins(found.findings)}))
+        return
+    for finding in found.findings:
+        click.echo(finding.text)

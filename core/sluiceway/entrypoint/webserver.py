@@ -1,0 +1,83 @@
+"""A web server over a job manager, in a process of its own. Standard input has one line of JSON to configure it.
+
+It writes one line of JSON to standard output, with ``url`` or ``error``, and ends when standard input is closed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sluiceway.errors import SluicewayError
+from sluiceway.monitoring.web_server import WebOptions, WebServer
+from sluiceway.plugins import PluginManager
+from sluiceway.plugins.kinds import WEB_SERVER
+from sluiceway.runtime.cluster.client_monitor import ClientMonitor
+from sluiceway.runtime.cluster.home import Known
+
+__all__ = ["WebProcess", "main", "make_server"]
+
+
+@dataclass(frozen=True, slots=True)
+class WebProcess:
+    """Configuration of a process with a web server: the job manager's address, and the server's options."""
+
+    known: dict[str, Any] | None
+    options: dict[str, Any]
+
+    @classmethod
+    def of(cls, known: Known | None, options: WebOptions) -> WebProcess:
+        """Return the configuration for a job manager; None: that of this user's cluster."""
+        facts = None if known is None else {field: getattr(known, field) for field in known.__struct_fields__}
+        return cls(facts, asdict(options))
+
+    def encode(self) -> bytes:
+        """Return the line of JSON."""
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+
+def make_server(plugins: PluginManager) -> WebServer:
+    """Return a new web server: ``web`` of the offered ones, or the only one.
+
+    Raises:
+        MissingExtraError: its third-party library is not installed.
+        UnknownNameError: there is none.
+    """
+    names = [offered.offer.name for offered in plugins.offers(WEB_SERVER)]
+    name = "web" if "web" in names or not names else names[0]
+    return plugins.make(WEB_SERVER, name, WebServer)  # type: ignore[type-abstract]
+
+
+def main() -> None:
+    """Serve until standard input is closed."""
+    told = json.loads(sys.stdin.buffer.readline())
+    config = WebProcess(told["known"], told["options"])
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever a library prints is for the terminal
+    monitor = ClientMonitor(None if config.known is None else Known(**config.known))
+    try:
+        server = make_server(PluginManager())
+        url = server.open(monitor, WebOptions(**config.options))
+    except SluicewayError as error:
+        print(json.dumps({"error": str(error)}), file=answers, flush=True)
+        sys.exit(1)
+    print(json.dumps({"url": url}), file=answers, flush=True)
+    answers.close()
+
+    def watch() -> None:
+        sys.stdin.buffer.read()  # until whoever has started this process is gone
+        server.stop()
+
+    threading.Thread(target=watch, name="sluiceway-parent", daemon=True).start()
+    try:
+        server.serve()
+    finally:
+        monitor.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""Contract of access to a cluster for web servers and other tools."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from sluiceway.monitoring.infos import CheckpointInfo, ClusterInfo, JobDescription
+
+__all__ = ["Monitor"]
+
+
+class Monitor(ABC):
+    """Access to a cluster, or to one job that runs by itself. All methods block. May be called from any thread.
+
+    Each method raises ConnectorError if the job manager is gone or does not answer, and SluicewayError with the
+    reason if it refuses.
+    """
+
+    @abstractmethod
+    def cluster(self, *, figures: bool = False) -> ClusterInfo:
+        """Return the state of the cluster; with ``figures``, also the metrics of its jobs."""
+
+    @abstractmethod
+    def describe(self, job: str) -> JobDescription:
+        """Return the graph, the attempts and the options of a job."""
+
+    @abstractmethod
+    def checkpoints(self, job: str) -> list[CheckpointInfo]:
+        """Return the last checkpoints and savepoints of a job, oldest first."""
+
+    @abstractmethod
+    def cancel(self, job: str) -> None:
+        """Cancel a job."""
+
+    @abstractmethod
+    def stop(self, job: str) -> None:
+        """End the sources of a job, which then finishes."""
+
+    @abstractmethod
+    def savepoint(self, job: str, place: str = "", *, stop: bool = False) -> str:
+        """Take a savepoint and return its path or URL when it is complete.
+
+        Args:
+            job: id of the job.
+            place: path or URL of the directory in which it gets one of its own; empty: that of the checkpoints.
+            stop: end the job with it, and return when the job has ended.
+        """
+
+    def close(self) -> None:
+        """Release connections. Harmless twice."""

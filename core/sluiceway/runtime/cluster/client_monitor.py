@@ -1,0 +1,95 @@
+"""Monitor that asks a job manager over its control connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Lock
+from typing import TypeVar
+
+from sluiceway.errors import ConnectorError
+from sluiceway.monitoring.infos import CheckpointInfo, ClusterInfo, JobDescription
+from sluiceway.monitoring.monitor import Monitor
+from sluiceway.runtime.cluster.client import ClusterClient
+from sluiceway.runtime.cluster.home import Known
+
+__all__ = ["ClientMonitor"]
+
+T = TypeVar("T")
+
+
+class ClientMonitor(Monitor):
+    """Asks over one connection, which is opened again after it was lost.
+
+    Savepoints take long, so that each has a connection of its own.
+
+    Args:
+        known: address and secret of the job manager; None: those of this user's cluster, looked up each time that
+            a connection is opened.
+    """
+
+    def __init__(self, known: Known | None = None) -> None:
+        self._known = known
+        self._client: ClusterClient | None = None
+        self._lock = Lock()
+
+    def cluster(self, *, figures: bool = False) -> ClusterInfo:
+        """Return the state of the cluster."""
+        told = self._ask(lambda client: client.status(figures=figures))
+        return ClusterInfo(
+            pid=told.pid,
+            epoch=told.epoch,
+            started_ms=told.started_ms,
+            slots=told.slots,
+            free_slots=told.free_slots,
+            max_workers=told.max_workers,
+            transport=told.transport,
+            jobs=told.jobs,
+            workers=told.workers,
+            figures=told.figures,
+            job_store=told.job_store,
+            problems=told.problems,
+            standbys=told.standbys,
+        )
+
+    def describe(self, job: str) -> JobDescription:
+        """Return the graph, the attempts and the options of a job."""
+        return self._ask(lambda client: client.describe(job))
+
+    def checkpoints(self, job: str) -> list[CheckpointInfo]:
+        """Return the last checkpoints and savepoints of a job."""
+        return self._ask(lambda client: client.checkpoints(job))
+
+    def cancel(self, job: str) -> None:
+        """Cancel a job."""
+        self._ask(lambda client: client.cancel(job))
+
+    def stop(self, job: str) -> None:
+        """End the sources of a job."""
+        self._ask(lambda client: client.stop(job))
+
+    def savepoint(self, job: str, place: str = "", *, stop: bool = False) -> str:
+        """Take a savepoint, and return when it is complete."""
+        with ClusterClient(self._known) as client:
+            return client.savepoint(job, place, stop=stop)
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._lock:
+            self._drop()
+
+    def _ask(self, question: Callable[[ClusterClient], T]) -> T:
+        with self._lock:
+            if self._client is None:
+                self._client = ClusterClient(self._known)
+            try:
+                return question(self._client)
+            except ConnectorError:
+                self._drop()
+                raise
+
+    def _drop(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            with suppress(OSError, ConnectorError):
+                client.close()

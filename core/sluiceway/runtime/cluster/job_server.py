@@ -1,0 +1,246 @@
+"""Control socket of a job that runs by itself, so that clients see it as they see a job of a cluster."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import threading
+from collections.abc import Callable
+
+from sluiceway.clock import Clock
+from sluiceway.engine import Job
+from sluiceway.errors import SluicewayError
+from sluiceway.monitoring.infos import JobInfo
+from sluiceway.runtime.cluster.cluster_directory import (
+    lock_directory,
+    make_directory,
+    place_of_directories,
+    remove_dead,
+)
+from sluiceway.runtime.cluster.connection import BrokenProtocolError, Connection, ConnectionLostError
+from sluiceway.runtime.cluster.home import Known
+from sluiceway.runtime.cluster.job_records import failure_info, told_error
+from sluiceway.runtime.cluster.os_platform import Platform, Stream
+from sluiceway.runtime.jobmanager.job_metrics import plain_metrics
+from sluiceway.runtime.logging.engine_log import WARNING, log
+from sluiceway.runtime.messages.base import Message, Request
+from sluiceway.runtime.messages.clients import (
+    AskCheckpoints,
+    AskStatus,
+    CancelJob,
+    Checkpoints,
+    DescribeJob,
+    Done,
+    JobDescribed,
+    Refused,
+    SavepointTaken,
+    Status,
+    StopJob,
+    TakeSavepoint,
+)
+from sluiceway.runtime.messages.handlers import Handlers, handles
+from sluiceway.transport.accept_loop import AcceptLoop
+
+__all__ = ["JobServer"]
+
+_CLOSE_S = 5.0
+
+
+class JobServer(Handlers):
+    """Answers clients of one job, in a thread of its own that sleeps while nobody asks.
+
+    Call order: :meth:`start`, :meth:`close` once.
+
+    Args:
+        job: the job; its thread-safe methods are called.
+        name: name of the pipeline, and the id by which clients know the job.
+        clock: the machine's.
+
+    Attributes:
+        known: address and secret, for a :class:`~.client.ClusterClient`.
+    """
+
+    def __init__(self, job: Job, name: str, clock: Clock) -> None:
+        self._job = job
+        self._name = name
+        self._clock = clock
+        self._started_ms = clock.now_ms()
+        self._ended_ms = 0
+        remove_dead(place_of_directories())
+        self._directory = make_directory()
+        self._lock = lock_directory(self._directory)
+        self._secret = secrets.token_bytes(32)
+        self.known = Known(str(self._directory), self._secret.hex(), os.getpid(), "")
+        platform = Platform()
+        self._loop, self._poller = platform.loop(clock)
+        self._listener = platform.listen(self._directory)
+        self._connections: set[Connection] = set()
+        self._ending: list[tuple[Connection, int, str]] = []
+        self._closing = False
+        self._accepting = AcceptLoop(
+            self._listener,
+            self._accept,
+            watch=self._poller.keep,
+            unwatch=self._poller.drop,
+            later=lambda action, after_s: self._loop.at(clock.monotonic() + after_s, action),
+            warn=lambda text: log(WARNING, "clients", text),
+            what="the job",
+        )
+        self._thread = threading.Thread(target=self._serve, name="sluiceway-job-server", daemon=True)
+
+    def start(self) -> None:
+        """Start to answer."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Answer those who wait for the end of the job, close all connections, and remove the directory."""
+        self._ended_ms = self._clock.now_ms()
+        self._loop.mail(self._end)
+        self._thread.join(_CLOSE_S)
+        self._lock.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _serve(self) -> None:
+        try:
+            while not self._closing:
+                if not self._loop.run_ready(16):
+                    deadline = self._loop.next_deadline()
+                    self._poller.poll(None if deadline is None else max(0.0, deadline - self._clock.monotonic()))
+            self._loop.run_ready(4)  # the last answers
+        finally:
+            self._accepting.close()
+            for connection in self._connections:
+                connection.abandon()
+            self._listener.close()
+            self._poller.close()
+
+    def _end(self) -> None:
+        for client, request, location in self._ending:
+            client.send(SavepointTaken(request, location))
+        for connection in list(self._connections):
+            connection.close()
+        self._closing = True
+
+    # ---- clients --------------------------------------------------------------------------------------------
+
+    def _accept(self, sock: Stream) -> Connection:
+        connection = Connection(
+            sock,
+            self._loop,
+            self._secret,
+            "manager",
+            peer_role="client",
+            on_open=self._accepting.forget,
+            on_message=self._message,
+            on_closed=self._closed,
+        )
+        self._connections.add(connection)
+        return connection
+
+    def _closed(self, connection: Connection, why: ConnectionLostError | None) -> None:
+        self._accepting.forget(connection)
+        self._connections.discard(connection)
+        if not connection.proved and isinstance(why, BrokenProtocolError):
+            self._accepting.refused(str(why))
+
+    def _message(self, client: Connection, message: Message) -> None:
+        if self.dispatch(message, client):
+            return
+        if isinstance(message, Request):
+            client.send(Refused(message.request, "this is one job and no cluster: it cannot do that"))
+        else:
+            client.close()
+
+    @handles(AskStatus)
+    def _tell_status(self, message: AskStatus, client: Connection) -> None:
+        metrics = plain_metrics(self._job.metrics())
+        status = self._job.status
+        failures = [failure_info(failure) for failure in self._job.failures()]
+        info = JobInfo(
+            job=self._name,
+            name=self._name,
+            status=status.value,
+            submitted_ms=self._started_ms,
+            ended_ms=self._ended_ms,
+            needs_slots=0,
+            records_in=metrics.records_in,
+            records_out=metrics.records_out,
+            failure=failures[-1].cause if failures and status.value == "failed" else "",
+            restarts=metrics.restarts,
+            failures=failures,
+        )
+        client.send(
+            Status(
+                request=message.request,
+                pid=os.getpid(),
+                epoch=1,
+                started_ms=self._started_ms,
+                slots=0,
+                free_slots=0,
+                max_workers=0,
+                transport="",
+                jobs=[info],
+                workers=[],
+                figures={self._name: metrics} if message.figures else {},
+            )
+        )
+
+    @handles(DescribeJob)
+    def _describe(self, message: DescribeJob, client: Connection) -> None:
+        self._answer(message, client, lambda: JobDescribed(message.request, self._job.describe()))
+
+    @handles(AskCheckpoints)
+    def _tell_checkpoints(self, message: AskCheckpoints, client: Connection) -> None:
+        self._answer(message, client, lambda: Checkpoints(message.request, self._job.checkpoints()))
+
+    @handles(CancelJob)
+    def _cancel(self, message: CancelJob, client: Connection) -> None:
+        self._answer(message, client, lambda: self._done(message, self._job.cancel))
+
+    @handles(StopJob)
+    def _stop(self, message: StopJob, client: Connection) -> None:
+        self._answer(message, client, lambda: self._done(message, self._job.stop))
+
+    @handles(TakeSavepoint)
+    def _savepoint(self, message: TakeSavepoint, client: Connection) -> None:
+        def done(location: str, problem: BaseException | None) -> None:
+            self._loop.mail(lambda: self._saved(message, client, location, problem))
+
+        def ask() -> None:
+            self._job.savepoint(message.place or None, done, stop=message.stop)
+
+        self._answer(message, client, ask)
+
+    def _saved(
+        self, message: TakeSavepoint, client: Connection, location: str, problem: BaseException | None
+    ) -> None:
+        if problem is not None:
+            client.send(Refused(message.request, f"no savepoint of job {message.job!r}: {told_error(problem)}"))
+        elif message.stop:
+            self._ending.append((client, message.request, location))
+        else:
+            client.send(SavepointTaken(message.request, location))
+
+    def _done(self, message: CancelJob | StopJob, action: Callable[[], None]) -> Message:
+        if self._job.status.ended:
+            return Refused(message.request, f"job {message.job!r} is {self._job.status.value} already")
+        action()
+        return Done(message.request, self._name)
+
+    def _answer(
+        self,
+        message: DescribeJob | AskCheckpoints | CancelJob | StopJob | TakeSavepoint,
+        client: Connection,
+        action: Callable[[], Message | None],
+    ) -> None:
+        """Send what ``action`` returns; a refusal if the job is another one or the action raises."""
+        if message.job != self._name:
+            client.send(Refused(message.request, f"there is no job {message.job!r}: this is {self._name!r}"))
+            return
+        try:
+            answer = action()
+        except SluicewayError as error:
+            answer = Refused(message.request, str(error))
+        if answer is not None:
+            client.send(answer)

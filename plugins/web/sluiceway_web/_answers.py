@@ -1,0 +1,529 @@
+"""Types of the answers of the REST API: Flink's names and shapes, with additions of ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+__all__ = [
+    "AggregatedMetric",
+    "ApplicationInfo",
+    "Applications",
+    "Backpressure",
+    "BackpressureOfSubtask",
+    "CheckpointConfig",
+    "CheckpointCounts",
+    "CheckpointDetails",
+    "CheckpointSummary",
+    "CheckpointVertex",
+    "Checkpoints",
+    "ConfigEntry",
+    "DiagnosisAnswer",
+    "ExceptionEntry",
+    "ExceptionHistory",
+    "Exceptions",
+    "JobDetails",
+    "JobIdStatus",
+    "JobIds",
+    "JobOverview",
+    "JobPlan",
+    "JobStatusAnswer",
+    "JobsOverview",
+    "LatestCheckpoints",
+    "Metric",
+    "OperationStatus",
+    "Overview",
+    "PlanInput",
+    "PlanNode",
+    "SubtaskAnswer",
+    "SubtaskOfCheckpoint",
+    "SubtaskTimes",
+    "TaskCounts",
+    "TaskManager",
+    "TaskManagers",
+    "Triggered",
+    "VertexCheckpoint",
+    "VertexDetails",
+    "VertexInJob",
+    "VertexTimes",
+    "WebConfig",
+]
+
+
+class _Kebab(msgspec.Struct, rename="kebab"):
+    """Base of answers whose fields have hyphens."""
+
+
+class WebConfig(_Kebab):
+    """Answer to ``GET /config``."""
+
+    refresh_interval: int
+    timezone_name: str
+    timezone_offset: int
+    flink_version: str
+    flink_revision: str
+    features: dict[str, bool]
+
+
+class Overview(_Kebab):
+    """Answer to ``GET /overview``."""
+
+    taskmanagers: int
+    slots_total: int
+    slots_available: int
+    jobs_running: int
+    jobs_finished: int
+    jobs_cancelled: int
+    jobs_failed: int
+    flink_version: str
+    flink_commit: str
+    taskmanagers_blocked: int = 0
+    slots_free_and_blocked: int = 0
+
+
+class TaskCounts(msgspec.Struct):
+    """Number of subtasks by state."""
+
+    created: int = 0
+    scheduled: int = 0
+    deploying: int = 0
+    initializing: int = 0
+    running: int = 0
+    finished: int = 0
+    canceling: int = 0
+    canceled: int = 0
+    failed: int = 0
+    reconciling: int = 0
+    total: int = 0
+
+
+class JobOverview(_Kebab):
+    """One job in a list. ``job`` is the id that people use."""
+
+    jid: str
+    job: str
+    name: str
+    state: str
+    start_time: int
+    end_time: int
+    duration: int
+    last_modification: int
+    tasks: TaskCounts
+    restarts: int = 0
+    records_in: int = 0
+    records_out: int = 0
+
+
+class JobsOverview(msgspec.Struct):
+    """Answer to ``GET /jobs/overview``."""
+
+    jobs: list[JobOverview]
+
+
+class JobIdStatus(msgspec.Struct):
+    """One job in ``GET /jobs``."""
+
+    id: str
+    status: str
+    job: str
+
+
+class JobIds(msgspec.Struct):
+    """Answer to ``GET /jobs``."""
+
+    jobs: list[JobIdStatus]
+
+
+class ApplicationInfo(_Kebab):
+    """One application: a job."""
+
+    id: str
+    name: str
+    status: str
+    start_time: int
+    end_time: int
+    duration: int
+    jobs: dict[str, int]
+
+
+class Applications(msgspec.Struct):
+    """Answer to ``GET /applications/overview``."""
+
+    applications: list[ApplicationInfo]
+
+
+class PlanInput(msgspec.Struct):
+    """Edge into a node of the plan."""
+
+    num: int
+    id: str
+    ship_strategy: str
+    exchange: str = "pipelined_bounded"
+
+
+class PlanNode(msgspec.Struct):
+    """Vertex in the plan."""
+
+    id: str
+    parallelism: int
+    operator: str
+    operator_strategy: str
+    description: str
+    optimizer_properties: dict[str, Any]
+    inputs: list[PlanInput] = []
+
+
+class JobPlan(msgspec.Struct):
+    """Graph of a job."""
+
+    jid: str
+    name: str
+    type: str
+    nodes: list[PlanNode]
+
+
+class VertexInJob(msgspec.Struct):
+    """Vertex in ``GET /jobs/:job``. ``metrics`` has Flink's names with hyphens."""
+
+    id: str
+    name: str
+    maxParallelism: int  # noqa: N815
+    parallelism: int
+    status: str
+    start_time: int = msgspec.field(name="start-time")
+    end_time: int = msgspec.field(name="end-time")
+    duration: int
+    tasks: dict[str, int]
+    metrics: dict[str, Any]
+    slotSharingGroupId: str = ""  # noqa: N815
+
+
+class JobDetails(_Kebab):
+    """Answer to ``GET /jobs/:job``."""
+
+    jid: str
+    job: str
+    name: str
+    state: str
+    start_time: int
+    end_time: int
+    duration: int
+    now: int
+    timestamps: dict[str, int]
+    vertices: list[VertexInJob]
+    status_counts: dict[str, int]
+    plan: JobPlan
+    is_stoppable: bool = msgspec.field(name="isStoppable", default=True)
+    max_parallelism: int = msgspec.field(name="maxParallelism", default=-1)
+    job_type: str = "STREAMING"
+
+
+class JobStatusAnswer(msgspec.Struct):
+    """Answer to ``GET /jobs/:job/status``."""
+
+    status: str
+
+
+class ConfigEntry(msgspec.Struct):
+    """Name and value of an option."""
+
+    key: str
+    value: str
+
+
+class ExceptionEntry(msgspec.Struct):
+    """One failure of a job."""
+
+    exceptionName: str  # noqa: N815
+    stacktrace: str
+    timestamp: int
+    taskName: str | None  # noqa: N815
+    endpoint: str | None
+    taskManagerId: str | None  # noqa: N815
+    failureLabels: dict[str, str] = {}  # noqa: N815
+    concurrentExceptions: list[dict[str, Any]] = []  # noqa: N815
+
+
+class ExceptionHistory(msgspec.Struct):
+    """Failures of a job, newest first."""
+
+    entries: list[ExceptionEntry]
+    truncated: bool
+
+
+class Exceptions(_Kebab):
+    """Answer to ``GET /jobs/:job/exceptions``."""
+
+    root_exception: str | None
+    timestamp: int | None
+    all_exceptions: list[dict[str, Any]]
+    truncated: bool
+    exception_history: ExceptionHistory = msgspec.field(name="exceptionHistory")
+
+
+class Metric(msgspec.Struct, omit_defaults=True):
+    """Name of a metric, with its value as text if it was asked for."""
+
+    id: str
+    value: str | None = None
+
+
+class AggregatedMetric(msgspec.Struct):
+    """Metric over subtasks. ``skew`` is 100 times the standard deviation divided by the mean."""
+
+    id: str
+    min: float
+    max: float
+    avg: float
+    sum: float
+    skew: float
+
+
+class CheckpointCounts(_Kebab):
+    """Numbers of checkpoints among the last ones that are kept."""
+
+    restored: int
+    total: int
+    in_progress: int
+    completed: int
+    failed: int
+
+
+class CheckpointSummary(msgspec.Struct):
+    """Quantiles of the completed checkpoints, by measure."""
+
+    end_to_end_duration: dict[str, float]
+    state_size: dict[str, float]
+    checkpointed_size: dict[str, float]
+    processed_data: dict[str, float]
+    persisted_data: dict[str, float]
+    alignment_buffered: dict[str, float]
+
+
+class CheckpointVertex(msgspec.Struct):
+    """Part of a vertex in a checkpoint."""
+
+    id: str
+    status: str
+    latest_ack_timestamp: int
+    checkpointed_size: int
+    state_size: int
+    end_to_end_duration: int
+    alignment_buffered: int
+    processed_data: int
+    persisted_data: int
+    num_subtasks: int
+    num_acknowledged_subtasks: int
+
+
+class CheckpointDetails(msgspec.Struct):
+    """One checkpoint."""
+
+    className: str  # noqa: N815
+    id: int
+    status: str
+    is_savepoint: bool
+    savepointFormat: str | None  # noqa: N815
+    trigger_timestamp: int
+    latest_ack_timestamp: int
+    checkpointed_size: int
+    state_size: int
+    end_to_end_duration: int
+    alignment_buffered: int
+    processed_data: int
+    persisted_data: int
+    num_subtasks: int
+    num_acknowledged_subtasks: int
+    checkpoint_type: str
+    tasks: dict[str, CheckpointVertex]
+    external_path: str | None = None
+    discarded: bool = False
+    failure_timestamp: int | None = None
+    failure_message: str | None = None
+
+
+class LatestCheckpoints(msgspec.Struct):
+    """The newest checkpoint of each kind."""
+
+    completed: CheckpointDetails | None
+    savepoint: CheckpointDetails | None
+    failed: CheckpointDetails | None
+    restored: dict[str, Any] | None
+
+
+class Checkpoints(msgspec.Struct):
+    """Answer to ``GET /jobs/:job/checkpoints``."""
+
+    counts: CheckpointCounts
+    summary: CheckpointSummary
+    latest: LatestCheckpoints
+    history: list[CheckpointDetails]
+
+
+class CheckpointConfig(msgspec.Struct):
+    """Answer to ``GET /jobs/:job/checkpoints/config``."""
+
+    mode: str
+    interval: int
+    timeout: int
+    min_pause: int
+    max_concurrent: int
+    externalization: dict[str, bool]
+    state_backend: str
+    checkpoint_storage: str
+    unaligned_checkpoints: bool
+    tolerable_failed_checkpoints: int
+    aligned_checkpoint_timeout: int
+    checkpoints_after_tasks_finish: bool
+    state_changelog_enabled: bool = False
+    changelog_periodic_materialization_interval: int = 0
+    changelog_storage: str = ""
+
+
+class SubtaskOfCheckpoint(msgspec.Struct):
+    """Part of a subtask in a checkpoint."""
+
+    index: int
+    status: str
+    ack_timestamp: int
+    end_to_end_duration: int
+    checkpointed_size: int
+    state_size: int
+    checkpoint: dict[str, int]
+    alignment: dict[str, int]
+    start_delay: int
+    unaligned_checkpoint: bool
+    aborted: bool = False
+
+
+class VertexCheckpoint(msgspec.Struct):
+    """Answer to ``GET /jobs/:job/checkpoints/details/:id/subtasks/:vertex``."""
+
+    id: int
+    status: str
+    latest_ack_timestamp: int
+    checkpointed_size: int
+    state_size: int
+    end_to_end_duration: int
+    alignment_buffered: int
+    processed_data: int
+    persisted_data: int
+    num_subtasks: int
+    num_acknowledged_subtasks: int
+    summary: dict[str, Any]
+    subtasks: list[SubtaskOfCheckpoint]
+
+
+class SubtaskAnswer(_Kebab):
+    """One attempt of a subtask."""
+
+    subtask: int
+    status: str
+    attempt: int
+    endpoint: str
+    start_time: int
+    end_time: int
+    duration: int
+    metrics: dict[str, Any]
+    taskmanager_id: str
+    status_duration: dict[str, int]
+    other_concurrent_attempts: list[Any] | None = None
+
+
+class VertexDetails(msgspec.Struct):
+    """Answer to ``GET /jobs/:job/vertices/:vertex``."""
+
+    id: str
+    name: str
+    parallelism: int
+    maxParallelism: int  # noqa: N815
+    now: int
+    subtasks: list[SubtaskAnswer]
+    aggregated: dict[str, Any]
+
+
+class SubtaskTimes(msgspec.Struct):
+    """Times of the states of a subtask's attempt."""
+
+    subtask: int
+    endpoint: str
+    duration: int
+    timestamps: dict[str, int]
+
+
+class VertexTimes(msgspec.Struct):
+    """Answer to ``GET /jobs/:job/vertices/:vertex/subtasktimes``."""
+
+    id: str
+    name: str
+    now: int
+    subtasks: list[SubtaskTimes]
+
+
+class BackpressureOfSubtask(msgspec.Struct):
+    """Shares of the time of a subtask. ``waitingRatio`` is an addition to Flink's."""
+
+    subtask: int
+    backpressure_level: str = msgspec.field(name="backpressure-level")
+    ratio: float
+    idleRatio: float  # noqa: N815
+    busyRatio: float  # noqa: N815
+    waitingRatio: float  # noqa: N815
+    attempt_number: int = msgspec.field(name="attempt-number", default=0)
+
+
+class Backpressure(_Kebab):
+    """Answer to ``GET /jobs/:job/vertices/:vertex/backpressure``."""
+
+    status: str
+    backpressure_level: str | None
+    end_timestamp: int | None
+    subtasks: list[BackpressureOfSubtask]
+
+
+class TaskManager(msgspec.Struct):
+    """One worker process."""
+
+    id: str
+    path: str
+    dataPort: int  # noqa: N815
+    jmxPort: int  # noqa: N815
+    timeSinceLastHeartbeat: int  # noqa: N815
+    slotsNumber: int  # noqa: N815
+    freeSlots: int  # noqa: N815
+    totalResource: dict[str, Any]  # noqa: N815
+    freeResource: dict[str, Any]  # noqa: N815
+    hardware: dict[str, int]
+    memoryConfiguration: dict[str, int]  # noqa: N815
+    blocked: bool = False
+    metrics: dict[str, Any] = {}
+    allocatedSlots: list[Any] = []  # noqa: N815
+
+
+class TaskManagers(msgspec.Struct):
+    """Answer to ``GET /taskmanagers``."""
+
+    taskmanagers: list[TaskManager]
+
+
+class Triggered(_Kebab):
+    """Answer to a request that starts an operation."""
+
+    request_id: str
+
+
+class OperationStatus(msgspec.Struct):
+    """State of an operation; ``operation`` is None until it is complete."""
+
+    status: dict[str, str]
+    operation: dict[str, Any] | None
+
+
+class DiagnosisAnswer(msgspec.Struct):
+    """Answer to ``GET /jobs/:job/diagnosis``; see ``sluiceway.monitoring.diagnosis``."""
+
+    healthy: bool
+    summary: str
+    slow: list[Any]
+    late: list[Any]

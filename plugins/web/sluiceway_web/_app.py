@@ -1,0 +1,96 @@
+"""The application: routes of the REST API, live figures, and static files of the pages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from sluiceway.monitoring.monitor import Monitor
+from sluiceway.monitoring.web_server import WebOptions
+from sluiceway_web import _checkpoints, _cluster, _jobs, _live, _operations, _vertices
+from sluiceway_web._context import Context
+from sluiceway_web._errors import RequestError, error_response
+from sluiceway_web._openapi import openapi
+from sluiceway_web._operations import Operations
+from sluiceway_web._sampler import Sampler
+
+__all__ = ["API", "make_app"]
+
+_STATIC: Final = Path(__file__).parent / "static"
+
+API: Final[list[Route]] = [
+    *_cluster.routes,
+    *_jobs.routes,
+    *_vertices.routes,
+    *_checkpoints.routes,
+    *_operations.routes,
+]
+"""Routes of the REST API."""
+
+
+async def _index(request: Request) -> Response:
+    return FileResponse(_STATIC / "index.html", headers={"Cache-Control": "no-cache"})
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestError)
+    return error_response(error.status, str(error))
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    text = {404: f"There is nothing at {request.url.path}", 405: f"{request.method} is not allowed here"}
+    return error_response(error.status_code, text.get(error.status_code, error.detail))
+
+
+async def _gone(request: Request, error: Exception) -> Response:
+    return error_response(400, "The connection was closed within the request.")
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    return error_response(500, f"The request failed: {type(error).__name__}. The server has printed a traceback.")
+
+
+def make_app(monitor: Monitor, options: WebOptions) -> Starlette:
+    """Return the application over a monitor."""
+    sampler = Sampler(monitor)
+
+    @asynccontextmanager
+    async def sampling(app: Starlette) -> AsyncIterator[None]:
+        readings = asyncio.create_task(sampler.run())
+        try:
+            yield
+        finally:
+            readings.cancel()
+            with suppress(asyncio.CancelledError):
+                await readings
+
+    app = Starlette(
+        routes=[
+            Route("/", _index, methods=["GET"]),
+            Route("/openapi.json", openapi(API), methods=["GET"]),
+            *API,
+            *_live.routes,
+            Mount("/static", StaticFiles(directory=_STATIC)),
+        ],
+        exception_handlers={
+            RequestError: _refused,
+            HTTPException: _http_error,
+            ClientDisconnect: _gone,
+            Exception: _failed,
+        },
+        lifespan=sampling,
+    )
+    app.state.context = Context(sampler, options)
+    app.state.operations = Operations()
+    return app

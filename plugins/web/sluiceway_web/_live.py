@@ -1,0 +1,255 @@
+"""Live figures for our own pages: one stream of server-sent events per page, one event per second."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from sluiceway.monitoring.diagnosis import diagnose, why_late
+from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, JobInfo
+from sluiceway.monitoring.rates import SubtaskRates
+from sluiceway_web._context import context_of
+from sluiceway_web._errors import RequestError, error_response
+from sluiceway_web._ids import vertex_id
+from sluiceway_web._sampler import Point, Reading, Sampler
+from sluiceway_web._shapes import duration_of, job_overview, now_ms, vertex_status
+
+__all__ = ["routes"]
+
+_PERIOD_S: Final = 1.0
+_MOST_STREAMS: Final = 32
+_MOST_TEXT: Final = 20_000
+
+
+def _short(finding: Any) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(finding)
+    return found
+
+
+async def _jobs(sampler: Sampler, wanted: str) -> dict[str, Any]:
+    """Return the page of all jobs."""
+    reading = await sampler.reading()
+    jobs = []
+    for job in reversed(reading.cluster.jobs):
+        row: dict[str, Any] = msgspec.to_builtins(job_overview(reading, job))
+        rates = reading.rates.get(job.job)
+        if rates is not None and job.status == "running":
+            row |= await _health(sampler, reading, job, rates)
+        elif job.failure:
+            row["summary"] = job.failure[:500]
+        jobs.append(row)
+    cluster = reading.cluster
+    return {
+        "now": now_ms(),
+        "jobs": jobs,
+        "cluster": {
+            "pid": cluster.pid,
+            "started": cluster.started_ms,
+            "slots": cluster.slots,
+            "free_slots": cluster.free_slots,
+            "max_workers": cluster.max_workers,
+            "problems": cluster.problems,
+            "workers": [
+                {"name": w.name, "pid": w.pid, "slots": w.slots, "silent_s": round(w.silent_s, 1)}
+                for w in cluster.workers
+            ],
+        },
+    }
+
+
+async def _health(sampler: Sampler, reading: Reading, job: JobInfo, rates: list[SubtaskRates]) -> dict[str, Any]:
+    description = await sampler.describe(job.job)
+    checkpoints = await sampler.checkpoints(job.job)
+    found = diagnose(description, reading.metrics(job.job), rates, checkpoints)
+    sources = {v.id for v in description.vertices if v.is_source}
+    done = [c for c in checkpoints if c.status == "completed"]
+    lags = [r.metrics.watermark_lag_ms for r in rates if r.metrics.watermark_lag_ms is not None]
+    return {
+        "summary": found.summary,
+        "healthy": found.healthy,
+        "in_per_s": sum(r.in_per_s for r in rates if r.metrics.vertex_id in sources),
+        "lag_ms": max(lags, default=None),
+        "last_checkpoint_ms": done[-1].triggered_ms if done else None,
+        "sparkline": _sparkline(sampler.history(job.job), sources),
+    }
+
+
+def _sparkline(points: list[Point], sources: set[int]) -> list[float]:
+    by_time: dict[int, float] = {}
+    for point in points:
+        if point.vertex in sources:
+            by_time[point.at_ms] = by_time.get(point.at_ms, 0.0) + point.in_per_s
+    return [round(value, 1) for value in list(by_time.values())[-60:]]
+
+
+async def _job(sampler: Sampler, wanted: str) -> dict[str, Any]:
+    """Return the page of one job."""
+    reading = await sampler.reading()
+    job = reading.job(wanted)
+    metrics = reading.metrics(job.job)
+    rates = reading.rates.get(job.job, [])
+    try:
+        description = await sampler.describe(job.job)
+    except RequestError as error:
+        if error.status != 404:
+            raise
+        description = JobDescription()
+    checkpoints = await sampler.checkpoints(job.job) if description.vertices else []
+    found = diagnose(description, metrics, rates, checkpoints)
+    late = why_late(description, metrics, rates)
+    return {
+        "now": now_ms(),
+        "job": msgspec.to_builtins(job_overview(reading, job)) | {"failure": job.failure[:_MOST_TEXT]},
+        "healthy": found.healthy,
+        "findings": [_short(f) for f in found.findings],
+        "late": [_short(f) for f in late.findings],
+        "vertices": [_vertex(job, reading, description, rates, v) for v in description.vertices],
+        "edges": [
+            {"source": e.source, "target": e.target, "text": e.description, "feedback": e.feedback}
+            for e in description.edges
+        ],
+        "options": [{"name": o.name, "value": o.value, "default": o.is_default} for o in description.options],
+        "checkpoint_interval_ms": description.checkpoint_interval_ms,
+        "checkpoints": [_checkpoint(c) for c in reversed(checkpoints)],
+        "failures": [
+            {
+                "at_ms": f.at_ms,
+                "task": f.task,
+                "subtask": f.subtask,
+                "worker": f.worker,
+                "cause": f.cause[:_MOST_TEXT],
+                "traceback": f.traceback[-_MOST_TEXT:],
+                "restarted": f.restarted,
+            }
+            for f in reversed(job.failures)
+        ],
+        "history": [
+            [p.at_ms, p.vertex, round(p.in_per_s, 1), round(p.busy, 3), round(p.blocked, 3), p.lag_ms]
+            for p in sampler.history(job.job)[-120 * max(1, len(description.vertices)) :]
+        ],
+    }
+
+
+def _vertex(
+    job: JobInfo, reading: Reading, description: JobDescription, rates: list[SubtaskRates], vertex: Any
+) -> dict[str, Any]:
+    own = [r for r in rates if r.metrics.vertex_id == vertex.id]
+    newest = {e.subtask: e for e in description.executions if e.vertex == vertex.id}
+    marks = [m for r in own if (m := r.metrics.output_watermark) is not None]
+    entered = [m for r in own if (m := r.metrics.watermark) is not None]
+    finished = [m for m in reading.metrics(job.job).subtasks if m.vertex_id == vertex.id]
+    return {
+        "number": vertex.id,
+        "id": vertex_id(job.job, vertex.uid),
+        "name": vertex.name,
+        "parallelism": vertex.parallelism,
+        "steps": [{"name": s.name, "uid": s.uid, "kind": s.kind, "stateful": s.stateful} for s in vertex.steps],
+        "source": vertex.is_source,
+        "status": vertex_status(e.state for e in newest.values()),
+        "in_per_s": sum(r.in_per_s for r in own),
+        "out_per_s": sum(r.out_per_s for r in own),
+        "records_in": sum(m.records_in for m in finished),
+        "records_out": sum(m.records_out for m in finished),
+        "busy": max((r.busy for r in own), default=0.0),
+        "blocked": max((r.blocked for r in own), default=0.0),
+        "idle": min((r.idle for r in own), default=0.0),
+        "waiting": max((r.waiting for r in own), default=0.0),
+        "shares": {
+            name: sum(getattr(r, name) for r in own) / max(1, len(own))
+            for name in ("busy", "blocked", "waiting", "idle")
+        },
+        "watermark": min(marks, default=None),
+        "input_watermark": min(entered, default=None),
+        "subtasks": [
+            {
+                "subtask": r.metrics.subtask,
+                "attempt": r.metrics.attempt,
+                "worker": r.metrics.worker or "local",
+                "state": r.metrics.state,
+                "in_per_s": r.in_per_s,
+                "out_per_s": r.out_per_s,
+                "busy": r.busy,
+                "blocked": r.blocked,
+                "idle": r.idle,
+                "waiting": r.waiting,
+                "watermark": r.metrics.output_watermark,
+                "input_watermark": r.metrics.watermark,
+                "queued": r.metrics.queued,
+                "backlog": r.metrics.backlog,
+                "user": dict(list(r.metrics.user.items())[:200]),
+            }
+            for r in own
+        ],
+    }
+
+
+def _checkpoint(info: CheckpointInfo) -> dict[str, Any]:
+    slowest = max(info.subtasks, key=duration_of, default=None)
+    phases = {
+        "start_delay": slowest.start_delay_ms if slowest else 0,
+        "alignment": slowest.alignment_ms if slowest else 0,
+        "flush": slowest.flush_ms if slowest else 0,
+        "sync": slowest.sync_ms if slowest else 0,
+        "async": slowest.async_ms if slowest else 0,
+    }
+    return {
+        "id": info.checkpoint,
+        "status": info.status,
+        "triggered_ms": info.triggered_ms,
+        "duration_ms": info.duration_ms,
+        "size": info.size,
+        "in_flight": info.in_flight,
+        "savepoint": info.savepoint,
+        "reason": info.reason[:1000],
+        "phases": phases,
+        "slowest": None if slowest is None else f"{slowest.task} [{slowest.subtask}]",
+    }
+
+
+_PAGES: Final = {"jobs": _jobs, "job": _job}
+
+
+class _Streams:
+    """Number of streams that are open."""
+
+    count = 0
+
+
+async def live(request: Request) -> Response:
+    """Stream the figures of a page, or return them once with ``?once``."""
+    page = _PAGES.get(request.path_params["page"])
+    if page is None:
+        return error_response(404, f"There is no page {request.path_params['page']}")
+    sampler = context_of(request).sampler
+    wanted = request.query_params.get("job", "")
+    first = msgspec.json.encode(await page(sampler, wanted))  # its error has a status of its own
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    if "once" in request.query_params:
+        return Response(first, media_type="application/json", headers=headers)
+    if _Streams.count >= _MOST_STREAMS:
+        return error_response(503, f"{_MOST_STREAMS} pages are open already: close one")
+
+    async def events() -> AsyncIterator[bytes]:
+        _Streams.count += 1
+        try:
+            yield b"data: " + first + b"\n\n"
+            while not await request.is_disconnected():
+                await asyncio.sleep(_PERIOD_S)
+                try:
+                    told = await page(sampler, wanted)
+                except RequestError as error:
+                    told = {"error": str(error), "status": error.status}
+                yield b"data: " + msgspec.json.encode(told) + b"\n\n"
+        finally:
+            _Streams.count -= 1
+
+    return StreamingResponse(events(), media_type="text/event-stream", headers=headers)
+
+
+routes: list[Route] = [Route("/live/{page}", live, methods=["GET"])]

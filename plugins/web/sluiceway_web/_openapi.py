@@ -1,0 +1,87 @@
+"""OpenAPI document of the REST API, from the routes and the types of their answers."""
+
+from __future__ import annotations
+
+import re
+import typing
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from sluiceway_web._errors import JsonResponse
+
+__all__ = ["document", "openapi"]
+
+
+def document(routes: Sequence[Route]) -> dict[str, Any]:
+    """Return the document. Routes under ``/v1`` are left out: they are the same ones again."""
+    shown = [route for route in routes if not route.path.startswith("/v1/")]
+    types = [_type_of(route) for route in shown]
+    schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    paths: dict[str, dict[str, Any]] = {}
+    for route, schema in zip(shown, schemas, strict=True):
+        path = re.sub(r"\{(\w+):\w+\}", r"{\1}", route.path)
+        for method in sorted(route.methods or ()):
+            if method != "HEAD":
+                paths.setdefault(path, {})[method.lower()] = _operation(route, path, schema)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Sluiceway",
+            "version": "v1",
+            "description": "Flink's REST API v1 over jobs of Sluiceway, with additional fields.",
+        },
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _operation(route: Route, path: str, schema: dict[str, Any]) -> dict[str, Any]:
+    parameters: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in re.findall(r"\{(\w+)\}", path)
+    ]
+    if path.endswith("metrics"):
+        parameters.append(
+            {
+                "name": "get",
+                "in": "query",
+                "description": "Names of metrics, separated by commas; without it, names are returned.",
+                "schema": {"type": "string"},
+            }
+        )
+    refused = {"description": "Refused; `errors` has the reason.", "content": {"application/json": {}}}
+    return {
+        "summary": (route.endpoint.__doc__ or "").partition("\n")[0],
+        "parameters": parameters,
+        "responses": {
+            "200": {"description": "The answer.", "content": {"application/json": {"schema": schema}}},
+            "4XX": refused,
+            "503": refused,
+        },
+    }
+
+
+def _type_of(route: Route) -> Any:
+    found = typing.get_type_hints(route.endpoint).get("return", Any)
+    return Any if found in (Response, None, type(None)) else found
+
+
+def openapi(routes: Sequence[Route]) -> Callable[[Request], Awaitable[Response]]:
+    """Return the endpoint of the document."""
+    made: list[dict[str, Any]] = []
+
+    async def answer(request: Request) -> Response:
+        if not made:
+            made.append(document(routes))
+        return JsonResponse(made[0])
+
+    return answer

@@ -1,0 +1,203 @@
+"""Access control: token, host name, origin, and bounds of requests."""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections.abc import Iterable
+from http.cookies import CookieError, SimpleCookie
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.datastructures import Headers
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sluiceway.monitoring.web_server import WebOptions
+from sluiceway_web._errors import error_response
+
+__all__ = ["HEADERS", "LONGEST_BODY", "Guard", "is_loopback"]
+
+LONGEST_BODY: Final = 64 * 1024
+"""Bytes of the body of a request."""
+_MOST_PER_S: Final = 200.0
+"""Requests per second that are answered, for all clients together."""
+_BURST: Final = 400.0
+_READS: Final = ("GET", "HEAD")
+
+HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+    ),
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+_NO_TOKEN: Final = (
+    "<!doctype html><meta charset=utf-8><title>Sluiceway</title><p>Open the link that was printed when the web "
+    "interface was started: it has the token that this page needs."
+)
+
+
+def is_loopback(host: str) -> bool:
+    """Return True if a name or an address is that of this machine alone."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Guard:
+    """Middleware that lets only authorized requests pass.
+
+    A request needs the token as a bearer token or as a cookie, which the link with the token sets. The Host header
+    must name the server, against DNS rebinding; a request that changes something must come from a page of the same
+    origin or from a program.
+
+    Args:
+        app: the application behind it.
+        options: of the server.
+        port: the port that is bound, which is part of the cookie's name: cookies do not differ by port.
+    """
+
+    def __init__(self, app: ASGIApp, options: WebOptions, port: int) -> None:
+        self._app = app
+        self._options = options
+        self._token = options.token.encode()
+        self.cookie = f"sluiceway-{port}"
+        self._allowance = _BURST
+        self._refilled = time.monotonic()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request that may not pass, and hand on the others."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        root = scope.get("root_path", "")
+        if root and scope["path"].startswith(f"{root}{root}/"):
+            # The proxy has left its path there, and the server has put it in front once more.
+            scope = {**scope, "path": scope["path"].removeprefix(root)}
+        headers = Headers(scope=scope)
+        refused = self._refusal(scope, headers)
+        if refused is not None:
+            await refused(scope, receive, send)
+            return
+        await self._app(scope, receive, _with_headers(send))
+
+    def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
+        if not self._within_rate():
+            return error_response(429, f"More than {_MOST_PER_S:.0f} requests per second: try again later.")
+        if not self._right_host(headers):
+            return error_response(
+                400, f"The Host header {headers.get('host', '')!r:.100} does not name this server."
+            )
+        method, path = scope["method"], scope["path"].removeprefix(scope.get("root_path", ""))
+        if method in _READS and path in ("", "/") and (given := _token_of_query(scope)):
+            return self._log_in(given)
+        bearer = self._is_token(_bearer(headers))
+        if not bearer and not self._is_token(self._of_cookie(headers)):
+            if method in _READS and path in ("", "/"):
+                return HTMLResponse(_NO_TOKEN, 401, HEADERS)
+            return error_response(
+                401, "The token is missing or wrong: open the printed link, or send Authorization: Bearer TOKEN."
+            )
+        changes = method not in _READS or path.endswith("/yarn-cancel")
+        if changes and not bearer and not self._same_origin(headers):
+            return error_response(403, "A request of another site may not change anything.")
+        if changes and self._options.read_only:
+            return error_response(403, "The web interface is read-only.")
+        length = headers.get("content-length", "0")
+        if not length.isascii() or not length.isdigit() or int(length[:20]) > LONGEST_BODY:
+            return error_response(413, f"The body of a request has at most {LONGEST_BODY} bytes.")
+        return None
+
+    def _within_rate(self) -> bool:
+        now = time.monotonic()
+        self._allowance = min(_BURST, self._allowance + (now - self._refilled) * _MOST_PER_S)
+        self._refilled = now
+        if self._allowance < 1:
+            return False
+        self._allowance -= 1
+        return True
+
+    def _right_host(self, headers: Headers) -> bool:
+        if self._options.behind_proxy:
+            return True
+        try:
+            host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
+        except ValueError:
+            return False
+        if is_loopback(self._options.host):
+            return is_loopback(host)
+        # With TLS, the certificate names the server: a rebound name has no valid one.
+        return bool(host)
+
+    def _log_in(self, given: str) -> Response:
+        if not self._is_token(given):
+            return error_response(401, "The token of this link is wrong: the server has been started anew since.")
+        path = self._options.root_path.rstrip("/") + "/"
+        response = RedirectResponse(path, 303, HEADERS)
+        response.set_cookie(
+            self.cookie,
+            self._options.token,
+            path=path,
+            secure=bool(self._options.certificate),
+            httponly=True,
+            samesite="strict",
+        )
+        return response
+
+    def _is_token(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode(errors="replace"), self._token)
+
+    def _of_cookie(self, headers: Headers) -> str:
+        try:
+            found = SimpleCookie(headers.get("cookie", "")[:8192]).get(self.cookie)
+        except CookieError:
+            return ""
+        return "" if found is None else str(found.value)
+
+    def _same_origin(self, headers: Headers) -> bool:
+        site = headers.get("sec-fetch-site")
+        if site is not None:
+            return site in ("same-origin", "none")
+        origin = headers.get("origin")
+        if origin is None:
+            return False  # a browser sends one of the two with a request that changes something
+        try:
+            return urlsplit(origin).netloc == headers.get("host")
+        except ValueError:
+            return False
+
+
+def _bearer(headers: Headers) -> str:
+    kind, _, value = headers.get("authorization", "").partition(" ")
+    return value.strip() if kind.lower() == "bearer" else ""
+
+
+def _token_of_query(scope: Scope) -> str:
+    query = scope.get("query_string", b"").decode("ascii", errors="replace")
+    try:
+        found: list[str] = parse_qs(query, max_num_fields=20).get("token", [])
+        return found[0] if found else ""
+    except ValueError:
+        return ""
+
+
+def _with_headers(send: Send) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            present = {name.lower() for name, _ in message["headers"]}
+            message["headers"] = [*message["headers"], *_missing(present)]
+        await send(message)
+
+    return sending
+
+
+def _missing(present: Iterable[bytes]) -> list[tuple[bytes, bytes]]:
+    every = {name.lower().encode(): value.encode() for name, value in HEADERS.items()}
+    return [(name, value) for name, value in every.items() if name not in present]

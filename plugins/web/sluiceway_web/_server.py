@@ -1,0 +1,124 @@
+"""The server: uvicorn over the application, bound before it serves."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+from typing import Final
+
+import uvicorn
+
+from sluiceway.errors import ConfigurationError
+from sluiceway.monitoring.monitor import Monitor
+from sluiceway.monitoring.web_server import WebOptions, WebServer
+from sluiceway_web._app import make_app
+from sluiceway_web._security import Guard, is_loopback
+
+__all__ = ["UvicornServer"]
+
+_BACKLOG: Final = 128
+_MOST_CONNECTIONS: Final = 256
+_LONGEST_HEADER: Final = 16 * 1024
+_CLOSE_S: Final = 2
+
+
+class UvicornServer(WebServer):
+    """HTTP/1.1 server with one event loop. At most 256 connections at a time; others are refused with 503."""
+
+    def __init__(self) -> None:
+        self._socket: socket.socket | None = None
+        self._server: uvicorn.Server | None = None
+        self._stopped = False
+
+    def open(self, monitor: Monitor, options: WebOptions) -> str:
+        """Bind to the address, and return the URL."""
+        _check(options)
+        self._socket = sock = _bound(options)
+        port = sock.getsockname()[1]
+        app = Guard(make_app(monitor, options), options, port)
+        config = uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            lifespan="on",
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=_MOST_CONNECTIONS,
+            h11_max_incomplete_event_size=_LONGEST_HEADER,
+            timeout_graceful_shutdown=_CLOSE_S,
+            root_path=options.root_path.rstrip("/"),
+            ssl_certfile=options.certificate or None,
+            ssl_keyfile=options.key or None,
+        )
+        try:
+            config.load()
+        except OSError as error:  # ssl.SSLError is one
+            sock.close()
+            raise ConfigurationError(
+                f"the TLS certificate {options.certificate!r} or its key cannot be used: {error}"
+            ) from error
+        self._server = uvicorn.Server(config)
+        scheme = "https" if options.certificate else "http"
+        host = f"[{options.host}]" if ":" in options.host else options.host
+        return f"{scheme}://{host}:{port}{options.root_path.rstrip('/')}/"
+
+    def serve(self) -> None:
+        """Answer requests until :meth:`stop` is called."""
+        assert self._server is not None
+        assert self._socket is not None
+        self._server.should_exit = self._stopped
+        # On SIGINT and SIGTERM it ends in good order, and sends itself the signal again.
+        with suppress(KeyboardInterrupt):
+            self._server.run(sockets=[self._socket])
+        self._socket.close()
+
+    def stop(self) -> None:
+        """End :meth:`serve`. From any thread."""
+        self._stopped = True
+        if self._server is not None:
+            self._server.should_exit = True
+
+
+def _check(options: WebOptions) -> None:
+    for path in filter(None, (options.certificate, options.key)):
+        if not os.path.isfile(path):
+            raise ConfigurationError(f"there is no file {path!r} with a TLS certificate or key")
+    if not options.token:
+        raise ConfigurationError("the web interface needs a token")
+    if is_loopback(options.host) or options.certificate or options.behind_proxy:
+        return
+    raise ConfigurationError(
+        f"the web interface on {options.host!r} can be reached from other machines, and without TLS its token can "
+        "be read on the way: give --web-certificate and --web-key, or say with --web-behind-proxy that a proxy "
+        "does TLS"
+    )
+
+
+def _bound(options: WebOptions) -> socket.socket:
+    try:
+        return _listen(options.host, options.port)
+    except OSError as error:
+        if options.any_port and options.port:
+            with suppress(OSError):
+                return _listen(options.host, 0)
+        raise ConfigurationError(
+            f"the web interface cannot listen on {options.host}:{options.port}: {error.strerror or error}"
+        ) from error
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family, kind, proto, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    sock = socket.socket(family, kind, proto)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(_BACKLOG)
+    except BaseException:
+        sock.close()
+        raise
+    return sock

@@ -1,0 +1,33 @@
+// Router of the pages: #/ is the list of jobs, #/job/ID a job, #/job/ID/PAGE one of its pages.
+
+import { html, render, useEffect, useState } from "./vendor/htm-preact.mjs";
+import { Job } from "./job.mjs";
+import { Jobs } from "./jobs.mjs";
+import { useLive } from "./live.mjs";
+
+function place() {
+  const [, kind, job, tab, argument] = window.location.hash.split("/").map(decodeURIComponent);
+  return kind === "job" && job ? { page: "job", job, tab: tab ?? "", argument } : { page: "jobs", job: "", tab: "" };
+}
+
+function App() {
+  const [at, go] = useState(place);
+  const [readOnly, set] = useState(true);
+  useEffect(() => {
+    const moved = () => go(place());
+    window.addEventListener("hashchange", moved);
+    fetch("config").then((answer) => answer.json()).then((told) => set(!told.features?.["web-cancel"]), () => {});
+    return () => window.removeEventListener("hashchange", moved);
+  }, []);
+  const { data, error, lost } = useLive(at.page, at.job);
+  useEffect(() => { document.title = at.job ? at.job + " · Sluiceway" : "Sluiceway"; }, [at.job]);
+  const known = data && (at.page === "jobs") === ("jobs" in data) ? data : null;
+  return html`<header><a class="brand" href="#/">Sluiceway</a>${at.job && html`<a href="#/">All jobs</a>`}
+      <span class="facts">${known ? new Date(known.now).toLocaleTimeString() : ""}</span></header>
+    ${(error || lost) && html`<p class="lost" role="alert">${error ?? "The connection is lost: the job has ended, or its process is gone."} ${known ? "These are the last figures." : ""}</p>`}
+    <main>${!known ? html`<p class="muted">${error ? "" : "Reading figures…"}</p>`
+      : at.page === "jobs" ? html`<${Jobs} page=${known} />`
+      : html`<${Job} page=${known} job=${at.job} tab=${at.tab} argument=${at.argument} readOnly=${readOnly} />`}</main>`;
+}
+
+render(html`<${App} />`, document.getElementById("app"));

@@ -1,0 +1,131 @@
+// Pages of one job: graph with diagnosis, event time, tasks, checkpoints, failures, configuration.
+
+import { html, useState } from "./vendor/htm-preact.mjs";
+import { UNKNOWN, bytes, count, duration, lag, percent, time, watermark } from "./format.mjs";
+import { Graph } from "./graph.mjs";
+import { send } from "./live.mjs";
+import { Findings, Lines, Shares, State, Table } from "./parts.mjs";
+
+const TABS = [["", "Graph"], ["late", "Event time"], ["tasks", "Tasks"], ["checkpoints", "Checkpoints"],
+  ["failures", "Failures"], ["configuration", "Configuration"]];
+const ENDED = ["FINISHED", "CANCELED", "FAILED"];
+
+export function Job({ page, job, tab, argument, readOnly }) {
+  const View = { "": Overview, late: Late, tasks: Tasks, task: Task, checkpoints: Checkpoints, failures: Failures, configuration: Configuration }[tab] ?? Overview;
+  const { state, duration: age, restarts } = page.job;
+  return html`<h1>${page.job.job} <${State} state=${state} /></h1>
+    <p class="muted">${age >= 0 ? duration(age) : ""} · ${count(page.job["records-in"])} records in, ${count(page.job["records-out"])} out · ${restarts} restart${restarts === 1 ? "" : "s"}
+      ${!readOnly && !ENDED.includes(state) && html`<${Operations} job=${job} />`}</p>
+    <nav class="tabs" aria-label="Pages of the job">${TABS.map(([name, title]) => html`<a href=${"#/job/" + job + (name ? "/" + name : "")}
+      aria-current=${name === tab || (name === "tasks" && tab === "task") ? "page" : null}>${title}</a>`)}</nav>
+    <${View} page=${page} job=${job} argument=${argument} />`;
+}
+
+function Operations({ job }) {
+  const [told, tell] = useState("");
+  const savepoint = async (stop) => {
+    try {
+      const path = `jobs/${encodeURIComponent(job)}/`;
+      tell("A savepoint is being taken.");
+      const { "request-id": request } = await send("POST", path + (stop ? "stop" : "savepoints"), {});
+      for (;;) {
+        const { status, operation } = await send("GET", `${path}savepoints/${request}`);
+        if (status.id === "COMPLETED") {
+          tell(operation.location ? "Savepoint: " + operation.location : operation["failure-cause"]["stack-trace"]);
+          return;
+        }
+        await new Promise((done) => setTimeout(done, 500));
+      }
+    } catch (error) { tell(error.message); }
+  };
+  const cancel = async () => {
+    if (!window.confirm(`Cancel ${job}? It ends without a savepoint.`)) return;
+    try { await send("PATCH", `jobs/${encodeURIComponent(job)}?mode=cancel`); } catch (error) { tell(error.message); }
+  };
+  return html`<span> · <button onClick=${() => savepoint(false)}>Take savepoint</button> <button onClick=${() => savepoint(true)}>Stop with savepoint</button> <button class="danger" onClick=${cancel}>Cancel</button>
+    <span role="status"> ${told}</span></span>`;
+}
+
+function Overview({ page, job }) {
+  return html`<${Findings} findings=${page.findings} />
+    ${page.job.failure && html`<pre tabindex="0">${page.job.failure}</pre>`}
+    <${Graph} page=${page} job=${job} />
+    <h2>Tasks</h2><${TaskTable} page=${page} job=${job} />`;
+}
+
+function Tasks({ page, job }) {
+  return html`<${TaskTable} page=${page} job=${job} />`;
+}
+
+function TaskTable({ page, job }) {
+  return html`<${Table} head=${["Task", "State", "#Subtasks", "#In/s", "#Out/s", "#Records in", "#Busy", "#Blocked", "#Waiting", "Time"]}
+    rows=${page.vertices.map((v) => [
+      html`<a href=${`#/job/${job}/task/${v.number}`}>${v.name}</a>`, html`<${State} state=${v.status} />`, v.parallelism,
+      count(v.in_per_s), count(v.out_per_s), count(v.records_in), percent(v.busy), percent(v.blocked), percent(v.waiting), html`<${Shares} of=${v.shares} />`,
+    ])} />`;
+}
+
+function Late({ page }) {
+  const series = page.vertices.filter((v) => v.source || v.watermark != null).map((v) => ({
+    name: v.name.slice(0, 30),
+    points: page.history.filter((p) => p[1] === v.number && p[5] != null).map((p) => [p[0], p[5]]),
+  })).filter((s) => s.points.length);
+  return html`<${Findings} findings=${page.late} />
+    <h2>Watermarks behind the clock</h2>
+    <${Lines} series=${series} unit=${duration} label="Lag of the watermarks of each task over the last minutes" />
+    <h2>Subtasks</h2>
+    <${Table} empty="No task has a watermark." head=${["Task", "#Subtask", "#Watermark", "#Behind the clock", "#In/s"]}
+      rows=${page.vertices.flatMap((v) => v.subtasks.filter((s) => s.watermark != null || v.source).map((s) => [
+        v.name, s.subtask, watermark(s.watermark), s.watermark == null ? UNKNOWN : lag(s.watermark, page.now), count(s.in_per_s),
+      ]))} />`;
+}
+
+function Task({ page, argument }) {
+  const vertex = page.vertices.find((v) => String(v.number) === argument);
+  if (!vertex) return html`<p>There is no such task in this job.</p>`;
+  const points = (column) => page.history.filter((p) => p[1] === vertex.number).map((p) => [p[0], p[column]]);
+  const own = [...new Set(vertex.subtasks.flatMap((s) => Object.keys(s.user)))].sort();
+  return html`<h2>${vertex.name}</h2>
+    <${Findings} findings=${page.findings.filter((f) => f.vertex === vertex.number)} />
+    <${Table} head=${["#Subtask", "Worker", "#Attempt", "#In/s", "#Out/s", "#Busy", "#Blocked", "#Waiting", "#Idle", "Time", "#Queued", "#Backlog"]}
+      empty="No subtask runs."
+      rows=${vertex.subtasks.map((s) => [s.subtask, s.worker, s.attempt, count(s.in_per_s), count(s.out_per_s), percent(s.busy), percent(s.blocked),
+        percent(s.waiting), percent(s.idle), html`<${Shares} of=${s} />`, s.queued, s.backlog])} />
+    <h2>Records per second</h2><${Lines} series=${[{ name: "in", points: points(2) }]} unit=${count} label="Records per second" />
+    <h2>Busy</h2><${Lines} series=${[{ name: "busy", points: points(3) }]} unit=${percent} label="Share of the time of the busiest subtask" />
+    <h2>Steps</h2><${Table} head=${["Step", "Kind", "uid", "State"]} rows=${vertex.steps.map((s) => [s.name, s.kind, s.uid, s.stateful ? "has state" : ""])} />
+    <h2>Metrics of its functions</h2>
+    <${Table} empty="Its functions have no metrics of their own." head=${["Metric", ...vertex.subtasks.map((s) => "#" + s.subtask)]}
+      rows=${own.map((name) => [name, ...vertex.subtasks.map((s) => count(s.user[name]))])} />`;
+}
+
+const PHASES = [["start_delay", "waiting for barriers"], ["alignment", "alignment"], ["flush", "flushing"], ["sync", "copying state"], ["async", "writing"]];
+
+function Phases({ phases }) {
+  const total = PHASES.reduce((sum, [name]) => sum + phases[name], 0);
+  const told = PHASES.map(([name, title]) => `${title} ${duration(phases[name])}`).join(", ");
+  return html`<div class="shares" role="img" aria-label=${told} title=${told}>
+    ${total ? PHASES.map(([name]) => html`<i class=${"phase-" + name} style=${{ width: (100 * phases[name]) / total + "%" }}></i>`) : null}</div>`;
+}
+
+function Checkpoints({ page }) {
+  const every = page.checkpoint_interval_ms;
+  return html`<p>${every ? `A checkpoint is taken every ${duration(every)}.` : "The job takes no checkpoints: give it --checkpoint-interval."}</p>
+    <p class="legend">${PHASES.map(([name, title]) => html`<span><i class=${"phase-" + name}></i>${title}</span>`)}</p>
+    <${Table} empty="There is no checkpoint yet." head=${["#Checkpoint", "State", "Triggered", "#Duration", "#Size", "Phases", "Slowest subtask", ""]}
+      rows=${page.checkpoints.map((c) => [c.id, html`<${State} state=${c.status} />`, time(c.triggered_ms), duration(c.duration_ms), bytes(c.size),
+        html`<${Phases} phases=${c.phases} />`, c.slowest ?? "", c.savepoint ? "savepoint " + c.savepoint : c.reason])} />`;
+}
+
+function Failures({ page }) {
+  if (!page.failures.length) return html`<p class="muted">Nothing has failed.</p>`;
+  return html`${page.failures.map((f) => html`<details open=${page.failures.length === 1}><summary>${time(f.at_ms)}
+    ${f.task ? ` · ${f.task} [${f.subtask}] on ${f.worker}` : ""} · ${f.cause.split("\n")[0]} · ${f.restarted ? f.restarted + " subtasks restarted" : "the job failed"}</summary>
+    <pre tabindex="0">${f.traceback}</pre></details>`)}`;
+}
+
+function Configuration({ page }) {
+  const set = page.options.filter((o) => !o.default), usual = page.options.filter((o) => o.default);
+  const shown = (options) => html`<dl>${options.map((o) => html`<dt>${o.name}</dt><dd>${o.value === "" ? "none" : o.value}</dd>`)}</dl>`;
+  return html`<h2>Set</h2>${set.length ? shown(set) : html`<p class="muted">All options have their defaults.</p>`}<h2>Defaults</h2>${shown(usual)}`;
+}

@@ -1,0 +1,29 @@
+// Page: all jobs, each with one line that says what is wrong with it, and the processes.
+
+import { html } from "./vendor/htm-preact.mjs";
+import { count, duration, time } from "./format.mjs";
+import { Sparkline, State, Table } from "./parts.mjs";
+
+export function Jobs({ page }) {
+  const { jobs, cluster, now } = page;
+  return html`<h1>Jobs</h1>
+    <${Table} empty="No job has been submitted: sluiceway submit FILE."
+      head=${["Job", "State", "#Age", "#Records/s", "Last minute", "#Behind the clock", "Last checkpoint", "#Restarts", "Diagnosis"]}
+      rows=${jobs.map((j) => [
+        html`<a href=${"#/job/" + j.job}>${j.job}</a>`,
+        html`<${State} state=${j.state} />`,
+        duration(j.duration),
+        j.state === "RUNNING" ? count(j.in_per_s) : "–",
+        html`<${Sparkline} values=${j.sparkline} />`,
+        j.lag_ms == null ? "–" : duration(j.lag_ms),
+        j.last_checkpoint_ms ? duration(now - j.last_checkpoint_ms) + " ago" : "–",
+        j.restarts,
+        html`<span class=${j.healthy === false ? "" : "muted"}>${j.summary ?? ""}</span>`,
+      ])} />
+    ${cluster.problems.map((p) => html`<p class="finding notice">${p}</p>`)}
+    <h2>Processes</h2>
+    <p>Job manager: process ${cluster.pid}, since ${time(cluster.started)}.
+      ${cluster.max_workers ? ` ${cluster.free_slots} of ${cluster.slots} slots are free.` : ""}</p>
+    ${cluster.workers.length ? html`<${Table} head=${["Worker", "#Process", "#Slots", "#Last heartbeat"]}
+      rows=${cluster.workers.map((w) => [w.name, w.pid, w.slots, w.silent_s + " s ago"])} />` : null}`;
+}

@@ -1,0 +1,53 @@
+// Live figures of one page: server-sent events; without them, one request per second.
+
+import { useEffect, useState } from "./vendor/htm-preact.mjs";
+
+export function useLive(page, job) {
+  const [state, set] = useState({ data: null, error: null, lost: false });
+  useEffect(() => {
+    const query = job ? "?job=" + encodeURIComponent(job) : "";
+    const url = "live/" + page + query;
+    let closed = false, timer = null;
+    set({ data: null, error: null, lost: false });
+    const take = (told) => {
+      if (closed) return;
+      if (told.status === 503) set((s) => ({ ...s, lost: true }));
+      else if (told.error) set((s) => ({ ...s, error: told.error, lost: false }));
+      else set({ data: told, error: null, lost: false });
+    };
+    const poll = async () => {
+      try {
+        const answer = await fetch(url + (query ? "&" : "?") + "once", { cache: "no-store" });
+        const told = await answer.json();
+        take(answer.ok ? told : { error: told.errors[0], status: answer.status });
+      } catch {
+        set((s) => ({ ...s, lost: true }));
+      }
+      if (!closed) timer = setTimeout(poll, 2000);
+    };
+    let source = null;
+    if (window.EventSource) {
+      source = new EventSource(url);
+      source.onmessage = (event) => take(JSON.parse(event.data));
+      source.onerror = () => {
+        if (closed) return;
+        // The browser gives up for good where the answer was no stream: polling says why.
+        if (source.readyState === 2) poll();
+        else set((s) => ({ ...s, lost: true }));
+      };
+    } else poll();
+    return () => { closed = true; clearTimeout(timer); source?.close(); };
+  }, [page, job]);
+  return state;
+}
+
+export async function send(method, path, body) {
+  const answer = await fetch(path, {
+    method,
+    headers: { "Content-Type": "application/json" },
+    body: body === undefined ? undefined : JSON.stringify(body),
+  });
+  const told = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new Error(told.errors?.[0] ?? "status " + answer.status);
+  return told;
+}

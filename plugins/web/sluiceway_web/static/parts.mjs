@@ -1,0 +1,51 @@
+// Small parts that pages share.
+
+import { html } from "./vendor/htm-preact.mjs";
+import { percent } from "./format.mjs";
+
+export function State({ state }) {
+  return html`<span class=${"state " + state}>${state}</span>`;
+}
+
+export function Findings({ findings }) {
+  return html`<div role="status">${findings.map((f) => html`<p class=${"finding " + f.severity}>${f.text}</p>`)}</div>`;
+}
+
+export function Shares({ of }) {
+  const told = ["busy", "blocked", "waiting", "idle"].map((name) => `${name} ${percent(of[name])}`).join(", ");
+  return html`<div class="shares" role="img" aria-label=${told} title=${told}>
+    ${["busy", "blocked", "waiting", "idle"].map((name) => html`<i class=${name} style=${{ width: 100 * of[name] + "%" }}></i>`)}
+  </div>`;
+}
+
+export function Sparkline({ values }) {
+  if (!values || values.length < 2) return html`<span class="muted">–</span>`;
+  const most = Math.max(...values, 1), step = 120 / (values.length - 1);
+  const points = values.map((v, i) => `${(i * step).toFixed(1)},${(26 - (24 * v) / most).toFixed(1)}`).join(" ");
+  return html`<svg width="120" height="28" role="img" aria-label=${"records per second over the last " + values.length + " seconds"}>
+    <polyline class="spark" points=${points} /></svg>`;
+}
+
+// Lines over time; series is [{name, points: [[ms, value]]}].
+export function Lines({ series, unit, label }) {
+  const all = series.flatMap((s) => s.points);
+  if (all.length < 2) return html`<p class="muted">Lines appear after a few seconds.</p>`;
+  const width = 720, height = 160, left = 60;
+  const from = Math.min(...all.map((p) => p[0])), to = Math.max(...all.map((p) => p[0]));
+  const most = Math.max(...all.map((p) => p[1]), 1e-9);
+  const x = (ms) => left + ((ms - from) / Math.max(1, to - from)) * (width - left - 10);
+  const y = (v) => height - 20 - (v / most) * (height - 36);
+  return html`<div class="scroll" tabindex="0"><svg class="chart" width=${width} height=${height} role="img" aria-label=${label}>
+    <text class="small" x="4" y=${y(most) + 4}>${unit(most)}</text><text class="small" x="4" y=${y(0)}>${unit(0)}</text>
+    ${series.map((s) => html`<polyline class="spark" points=${s.points.map((p) => `${x(p[0]).toFixed(1)},${y(p[1]).toFixed(1)}`).join(" ")}><title>${s.name}</title></polyline>
+      ${s.points.length && html`<text class="small" text-anchor="end" x=${width - 12} y=${y(s.points[s.points.length - 1][1]) - 4}>${s.name}</text>`}`)}
+  </svg></div>`;
+}
+
+export function Table({ head, rows, empty }) {
+  if (!rows.length) return html`<p class="muted">${empty ?? "Nothing yet."}</p>`;
+  return html`<div class="scroll" tabindex="0"><table>
+    <thead><tr>${head.map((h) => html`<th class=${h.startsWith("#") ? "n" : ""} scope="col">${h.replace("#", "")}</th>`)}</tr></thead>
+    <tbody>${rows.map((r) => html`<tr>${r.map((c, i) => html`<td class=${head[i].startsWith("#") ? "n" : ""}>${c}</td>`)}</tr>`)}</tbody>
+  </table></div>`;
+}

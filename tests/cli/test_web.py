@@ -1,0 +1,94 @@
+"""``sluiceway web``, ``why-slow`` and ``why-late`` over a running cluster, and ``run --web``."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+pytest.importorskip("uvicorn", reason='not installed: pip install "sluiceway[web]"')
+
+SLOW = """
+import time
+import sluiceway as sw
+from sluiceway.connector.lib import DiscardSink, GeneratorSource
+
+def enrich(value):
+    time.sleep(0.002)
+    return value
+
+flow = sw.Pipeline("words")
+flow.source(GeneratorSource(lambda n: n)).rebalance().map(enrich).rebalance().sink(DiscardSink())
+"""
+
+
+def test_a_cluster(cluster: Any, place: Path, start: Callable[..., Any]) -> None:
+    (place / "slow.py").write_text(SLOW)
+    assert cluster("cluster", "start", "--workers", "1").returncode == 0
+    cluster("submit", "slow.py")
+    told = cluster.until(
+        lambda: (t := cluster.json("why-slow", "words", "--over", "1")) and not t["healthy"] and t
+    )
+    assert told["findings"][0]["kind"] in ("busy-task", "slow-consumer")
+    assert "'map(enrich)'" in cluster("why-slow", "words-1").stdout
+    assert cluster("why-late", "words-1").stdout == "No task has a watermark: the job does not use event time.\n"
+    wrong = cluster("why-slow", "other")
+    assert (wrong.returncode, "there is no job 'other'" in wrong.stderr) == (2, True)
+    web = start("web", "--web-address", "0")
+    link = re.search(r"(http://\S+)\?token=(\S+)", web.stdout.readline())
+    assert link is not None
+    request = urllib.request.Request(link[1] + "jobs/overview", headers={"Authorization": f"Bearer {link[2]}"})
+    with urllib.request.urlopen(request) as answer:
+        [job] = json.load(answer)["jobs"]
+    assert (job["job"], job["state"]) == ("words-1", "RUNNING")
+    for path, status in (("jobs/words-1", 200), ("jobs/words-1/checkpoints", 200), ("taskmanagers", 200)):
+        request = urllib.request.Request(link[1] + path, headers={"Authorization": f"Bearer {link[2]}"})
+        with urllib.request.urlopen(request) as answer:
+            assert answer.status == status
+    cluster("cancel", "words-1")
+    cluster.comes_to_be("words-1", "canceled")
+    assert cluster("why-slow", "words-1").stdout == "The job is canceled.\n"
+    web.send_signal(signal.SIGTERM)
+    web.communicate(timeout=60)
+
+
+def test_without_a_cluster(
+    sluiceway: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLUICEWAY_HOME", str(tmp_path / "home"))
+    for command in (["web"], ["why-slow", "x"], ["why-late", "x"]):
+        result = sluiceway(*command)
+        assert "no cluster is running" in str(result.stderr or result.exception)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--web-address", "8081"], "--web-address goes with --web"),
+        (["--web", "--web-address", "here"], "is no address"),
+        (["--web", "--web-address", "0.0.0.0:0"], "give --web-certificate and --web-key"),
+        (["--web", "--web-certificate", "none.pem"], "there is no file 'none.pem'"),
+    ],
+)
+def test_wrong_options(
+    sluiceway: Callable[..., Result], write: Callable[..., Path], arguments: list[str], text: str
+) -> None:
+    write("flow.py", "flow = sw.Pipeline('p')\nflow.from_collection([1]).print()\n")
+    result = sluiceway("run", *arguments, "flow.py")
+    assert result.exit_code == 2
+    assert text in result.stderr
+
+
+def test_a_bounded_job_ends_with_its_pages(start: Callable[..., Any], write: Callable[..., Path]) -> None:
+    write("flow.py", "flow = sw.Pipeline('p')\nflow.from_collection([1]).print()\n")
+    done = start("run", "--web", "--web-address", "0", "--json", "flow.py")
+    out, err = done.communicate(timeout=60)
+    assert (done.returncode, out) == (0, "1\n")
+    assert json.loads(err.splitlines()[0])["event"] == "web"

@@ -1,0 +1,103 @@
+"""A pipeline that runs with ``--web``, and a client of its REST API."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from patience import PATIENT_S
+
+pytest.importorskip("starlette", reason='not installed: pip install "sluiceway[web]"')
+pytest.importorskip("uvicorn", reason='not installed: pip install "sluiceway[web]"')
+
+
+class Page:
+    """Client of the web interface.
+
+    Args:
+        link: with the token.
+        process: the run.
+    """
+
+    def __init__(self, link: str, process: subprocess.Popen[str]) -> None:
+        parts = urlsplit(link)
+        self.link = link
+        self.host, self.port = parts.hostname or "", parts.port or 0
+        self.token = parts.query.removeprefix("token=")
+        self.process = process
+
+    def request(
+        self, method: str, path: str, body: bytes | None = None, token: bool = True, **headers: str
+    ) -> tuple[int, dict[str, str], bytes]:
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=PATIENT_S)
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        if token:
+            named["Authorization"] = f"Bearer {self.token}"
+        try:
+            connection.request(method, path, body, named)
+            answer = connection.getresponse()
+            return answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
+        finally:
+            connection.close()
+
+    def get(self, path: str, status: int = 200) -> Any:
+        found, _, body = self.request("GET", path)
+        assert found == status, body
+        return json.loads(body)
+
+    def until(self, path: str, holds: Callable[[Any], object]) -> Any:
+        """Ask until the answer is as wanted."""
+        end = time.monotonic() + 2 * PATIENT_S
+        while True:
+            answer = self.get(path)
+            if holds(answer):
+                return answer
+            assert time.monotonic() < end, answer
+            time.sleep(0.1)  # polls
+
+    def end(self) -> str:
+        """Cancel the job as Ctrl-C does, and return what the run has written to stderr."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        return self.process.communicate(timeout=2 * PATIENT_S)[1]
+
+
+@pytest.fixture
+def show(tmp_path: Path) -> Iterator[Callable[..., Page]]:
+    """Run a program with ``--web``."""
+    started: list[Page] = []
+
+    def begin(program: str, *options: str) -> Page:
+        (tmp_path / "flow.py").write_text(program)
+        command = [sys.executable, "-m", "sluiceway", "run", "--web", "--web-address", "0", *options, "flow.py"]
+        process = subprocess.Popen(
+            command,
+            cwd=tmp_path,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "SLUICEWAY_HOME": str(tmp_path / "home")},
+        )
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        link = re.search(r"http://\S+", line)
+        if link is None:
+            pytest.fail(line + process.communicate(timeout=PATIENT_S)[1])
+        started.append(Page(link[0], process))
+        return started[-1]
+
+    yield begin
+    for page in started:
+        page.process.kill() if page.process.poll() is None else None
+        page.process.communicate()

@@ -1,0 +1,116 @@
+"""Diagnosis of jobs that run, each with one planted cause, and of a healthy one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from plugins.web.conftest import Page
+
+HEAD = """
+import time
+import sluiceway as sw
+from sluiceway.connector.lib import DiscardSink, GeneratorSource
+
+def pause(value, seconds=0.002):
+    time.sleep(seconds)
+    return value
+
+def work(value):
+    end = time.perf_counter() + 0.0002
+    while time.perf_counter() < end:
+        pass
+    return value
+
+
+flow = sw.Pipeline("planted")
+numbers = flow.source(GeneratorSource(lambda n: n)).uid("numbers")
+"""
+
+SLOW_STEP = """
+numbers.rebalance().map(pause).uid("slow").rebalance().map(abs).sink(DiscardSink())
+"""
+SLOW_SINK = """
+numbers.rebalance().map(abs).uid("abs").rebalance().for_each(pause)
+"""
+SKEW = """
+def key(n):
+    return 0 if n % 20 else n % 128
+flow = sw.Pipeline("planted", parallelism=4)
+numbers = flow.source(GeneratorSource(lambda n: n)).uid("numbers")
+numbers.key_by(key).map(pause).uid("skewed").rebalance().sink(DiscardSink())
+"""
+FULL = """
+numbers.rebalance().map(work).uid("one").rebalance().map(work).uid("two").rebalance().map(work).uid("three").sink(
+    DiscardSink())
+"""
+SOURCE = """
+flow = sw.Pipeline("planted")
+flow.source(GeneratorSource(pause)).uid("numbers").rebalance().map(abs).sink(DiscardSink())
+"""
+HEALTHY = """
+flow = sw.Pipeline("planted")
+numbers = flow.source(GeneratorSource(lambda n: n, rate=50)).uid("numbers")
+numbers.rebalance().map(abs).key_by(lambda n: n % 10).count().sink(DiscardSink())
+"""
+
+
+def finding(answer: Any) -> tuple[str, str]:
+    first = answer["slow"][0]
+    return first["kind"], first["text"]
+
+
+@pytest.mark.parametrize(
+    ("program", "workers", "kind", "text"),
+    [
+        (SLOW_STEP, 2, "busy-task", "'map(pause)'"),
+        (SLOW_STEP, 0, "busy-task", "'map(pause)'"),
+        (SLOW_SINK, 2, "busy-task", "'sink(CallbackSink)'"),
+        (SKEW, 2, "skew", "the keys are skewed"),
+        (FULL, 0, "full-process", "its tasks take turns"),
+        (SOURCE, 2, "busy-source", "'source(GeneratorSource)'"),
+    ],
+    ids=["slow step", "slow step in one process", "slow sink", "skewed key", "full process", "slow source"],
+)
+def test_a_planted_cause_is_named(
+    show: Callable[..., Page], program: str, workers: int, kind: str, text: str
+) -> None:
+    page = show(HEAD + program, "--workers", str(workers))
+    answer = page.until("/jobs/planted/diagnosis", lambda told: finding(told)[0] == kind)
+    assert text in finding(answer)[1]
+    assert not answer["healthy"]
+    page.end()
+
+
+def test_there_is_no_false_alarm(show: Callable[..., Page]) -> None:
+    page = show(HEAD + HEALTHY, "--workers", "2")
+    page.until("/jobs/planted/diagnosis", lambda told: finding(told)[0] in ("idle", "ok"))
+    answers = [page.get("/jobs/planted/diagnosis") for _ in range(20)]
+    assert [a for a in answers if not a["healthy"]] == []
+    page.end()
+
+
+LATE = """
+import sluiceway as sw
+from sluiceway.connector.lib import DiscardSink
+
+def events(ended):
+    now = 1_700_000_000_000
+    for n in range(1000):
+        yield n % 2, now + n * 1000
+    ended.wait()
+
+strategy = sw.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda pair: pair[1])
+flow = sw.Pipeline("planted", parallelism=2)
+events = flow.from_function(events, blocking=True)
+stamped = events.key_by(lambda pair: 0).map(tuple).assign_timestamps_and_watermarks(strategy).uid("stamped")
+stamped.key_by(lambda pair: pair[0]).count().sink(DiscardSink())
+"""
+
+
+def test_a_subtask_without_records_holds_back_event_time(show: Callable[..., Page]) -> None:
+    page = show(LATE)
+    told = page.until("/jobs/planted/diagnosis", lambda told: told["late"][0]["kind"] == "no-watermark")
+    assert "give the watermark strategy an idleness timeout (with_idleness)" in told["late"][0]["text"]
+    page.end()

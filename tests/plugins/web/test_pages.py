@@ -1,0 +1,140 @@
+"""The pages, in headless Chromium, while a job runs."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from patience import PATIENT_S
+from plugins.web.conftest import Page
+
+playwright = pytest.importorskip("playwright.sync_api", reason="not installed: pip install playwright")
+
+PROGRAM = """
+import time
+import sluiceway as sw
+from sluiceway.connector.lib import DiscardSink
+
+def numbers(ended):
+    now = 1_700_000_000_000
+    yield from ((n, now + n) for n in range(1000))
+    ended.wait()
+
+strategy = sw.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda pair: pair[1])
+flow = sw.Pipeline("numbers")
+pairs = flow.from_function(numbers, blocking=True, watermark_strategy=strategy).uid("numbers")
+pairs.rebalance().map(tuple).uid("tuples").key_by(lambda p: p[0] % 10).count().uid("count").sink(DiscardSink())
+"""
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    where = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if where is None:
+        pytest.skip("Chromium is not installed (Debian: apt-get install chromium)")
+    with playwright.sync_playwright() as driver:
+        options = ["--no-sandbox", "--disable-dev-shm-usage"]
+        browser = driver.chromium.launch(executable_path=where, args=options)
+        yield browser
+        browser.close()
+
+
+class Tab:
+    """Tab of the browser, with what went wrong in it."""
+
+    def __init__(self, browser: Any, scheme: str, width: int) -> None:
+        self.context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 800})
+        self.context.set_default_timeout(PATIENT_S * 1000)
+        self.problems: list[str] = []
+        self.hosts: set[str] = set()
+        self.page = self.context.new_page()
+        self.page.on("console", lambda told: self.problems.append(told.text) if told.type == "error" else None)
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("request", lambda request: self.hosts.add(request.url.split("/")[2]))
+
+    def wait(self, text: str) -> None:
+        self.page.get_by_text(text).first.wait_for()
+
+
+@pytest.fixture
+def tab(chromium: Any, request: pytest.FixtureRequest) -> Iterator[Tab]:
+    scheme, width = getattr(request, "param", ("light", 1280))
+    found = Tab(chromium, scheme, width)
+    yield found
+    found.context.close()
+
+
+@pytest.mark.parametrize("tab", [("light", 1280), ("dark", 1280), ("light", 400)], indirect=True)
+def test_a_walk_over_all_pages(show: Callable[..., Page], tab: Tab, tmp_path: Path) -> None:
+    web = show(PROGRAM, "--checkpoint-interval", "200ms", "--checkpoints", "kept")
+    web.until("/jobs/numbers", lambda job: job["vertices"][-1]["metrics"]["read-records"] == 1000)
+    tab.page.goto(web.link)
+    assert "token" not in tab.page.url
+    tab.page.get_by_role("link", name="numbers").click()
+    tab.wait("1000 records in")
+    tab.page.locator(".graph text", has_text="map(tuple)").wait_for()
+    assert tab.page.locator(".graph .box").count() == 3
+    tab.page.get_by_role("link", name="Event time").click()
+    tab.wait("Watermarks behind the clock")
+    tab.page.locator("svg.chart polyline").first.wait_for(state="attached")  # it has no height
+    tab.page.get_by_role("link", name="Checkpoints").click()
+    tab.wait("A checkpoint is taken every 200 ms.")
+    tab.wait("completed")
+    tab.page.get_by_role("link", name="Failures").click()
+    tab.wait("Nothing has failed.")
+    tab.page.get_by_role("link", name="Configuration").click()
+    tab.wait("checkpoint-interval")
+    tab.page.get_by_role("link", name="Tasks").click()
+    tab.page.get_by_role("link", name="map(tuple)").click()
+    tab.wait("Its functions have no metrics of their own.")
+    assert tab.problems == []
+    assert tab.hosts == {f"127.0.0.1:{web.port}"}
+    # Wide tables scroll by themselves: the page does not.
+    assert tab.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    web.end()
+
+
+def test_a_job_is_cancelled_with_the_keyboard(show: Callable[..., Page], tab: Tab) -> None:
+    web = show(PROGRAM)
+    tab.page.goto(web.link)
+    tab.page.get_by_role("link", name="numbers").focus()
+    tab.page.keyboard.press("Enter")
+    tab.page.on("dialog", lambda dialog: dialog.accept())
+    tab.page.get_by_role("button", name="Cancel").focus()
+    tab.page.keyboard.press("Enter")
+    assert "numbers: canceled" in web.process.communicate(timeout=PATIENT_S)[1]
+    tab.wait("The connection is lost")
+
+
+def test_a_savepoint_from_the_page(show: Callable[..., Page], tab: Tab) -> None:
+    web = show(PROGRAM, "--checkpoint-interval", "200ms", "--checkpoints", "kept")
+    web.until("/jobs/numbers", lambda job: job["vertices"][-1]["metrics"]["read-records"] == 1000)
+    tab.page.goto(web.link)
+    tab.page.get_by_role("link", name="numbers").click()
+    tab.page.get_by_role("button", name="Take savepoint").click()
+    tab.wait("Savepoint: ")
+    web.end()
+
+
+def test_names_of_steps_are_text(show: Callable[..., Page], tab: Tab) -> None:
+    """A name is whatever a program says: it must not become part of the page."""
+    name = "<img src=x onerror=alert(1)>"
+    web = show(PROGRAM.replace('.uid("tuples")', f'.uid("tuples").name("{name}")'))
+    tab.page.goto(web.link)
+    tab.page.get_by_role("link", name="numbers").click()
+    tab.page.get_by_role("link", name=name).first.wait_for()
+    assert tab.page.locator("img").count() == 0
+    assert tab.problems == []
+    web.end()
+
+
+def test_read_only_pages_have_no_buttons(show: Callable[..., Page], tab: Tab) -> None:
+    web = show(PROGRAM, "--web-read-only")
+    tab.page.goto(web.link)
+    tab.page.get_by_role("link", name="numbers").click()
+    tab.wait("records in")
+    assert tab.page.get_by_role("button").count() == 0
+    web.end()

@@ -1,0 +1,278 @@
+"""The REST API over a job that runs: every answer has its type and is what the job did."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from plugins.web.conftest import Page
+
+from sluiceway_web import _answers as a
+from sluiceway_web._app import API
+from sluiceway_web._openapi import document
+
+# Reads 1,000 records and then waits; ends when a file appears.
+PROGRAM = """
+import sluiceway as sw
+from pathlib import Path
+from sluiceway.connector.lib import DiscardSink
+
+def numbers(ended):
+    yield from range(1000)
+    while not (Path("go").exists() or ended.wait(0.05)):
+        pass
+
+flow = sw.Pipeline("numbers", parallelism=2)
+counts = flow.from_function(numbers, blocking=True).uid("numbers").rebalance().map(abs).uid("abs")
+counts.key_by(lambda n: n % 10).count().uid("count").sink(DiscardSink()).uid("sink")
+"""
+
+JOB = "/jobs/numbers"
+ANSWERS: dict[str, Any] = {
+    "/config": a.WebConfig,
+    "/overview": a.Overview,
+    "/jobs": a.JobIds,
+    "/jobs/overview": a.JobsOverview,
+    "/jobs/metrics": list[a.Metric],
+    "/jobs/metrics?get=numRecordsIn": list[a.AggregatedMetric],
+    "/applications/overview": a.Applications,
+    JOB: a.JobDetails,
+    f"{JOB}/plan": dict[str, a.JobPlan],
+    f"{JOB}/status": a.JobStatusAnswer,
+    f"{JOB}/config": dict[str, Any],
+    f"{JOB}/exceptions": a.Exceptions,
+    f"{JOB}/metrics": list[a.Metric],
+    f"{JOB}/metrics?get=uptime": list[a.Metric],
+    f"{JOB}/diagnosis": a.DiagnosisAnswer,
+    f"{JOB}/checkpoints": a.Checkpoints,
+    f"{JOB}/checkpoints/config": a.CheckpointConfig,
+    "/taskmanagers": a.TaskManagers,
+    "/jobmanager/config": list[a.ConfigEntry],
+    "/jobmanager/environment": dict[str, Any],
+    "/jobmanager/metrics": list[a.Metric],
+    "/jobmanager/metrics?get=numRunningJobs": list[a.Metric],
+}
+OF_VERTEX: dict[str, Any] = {
+    "": a.VertexDetails,
+    "/subtasktimes": a.VertexTimes,
+    "/taskmanagers": dict[str, Any],
+    "/backpressure": a.Backpressure,
+    "/watermarks": list[a.Metric],
+    "/metrics": list[a.Metric],
+    "/metrics?get=0.numRecordsIn": list[a.Metric],
+    "/accumulators": dict[str, Any],
+    "/subtasks/metrics": list[a.Metric],
+    "/subtasks/metrics?get=numRecordsIn,busyTimeMsPerSecond": list[a.AggregatedMetric],
+    "/subtasks/accumulators": dict[str, Any],
+    "/subtasks/0": a.SubtaskAnswer,
+    "/subtasks/0/metrics": list[a.Metric],
+    "/subtasks/0/attempts/0": a.SubtaskAnswer,
+}
+
+
+def read_all(details: Any) -> bool:
+    return [v["metrics"]["read-records"] for v in details["vertices"]] == [1000, 1000, 1000]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_every_answer(show: Callable[..., Page], workers: int, tmp_path: Path) -> None:
+    page = show(PROGRAM, "--workers", str(workers), "--checkpoint-interval", "200ms", "--checkpoints", "kept")
+    details = page.until(JOB, read_all)
+    kept = page.until(f"{JOB}/checkpoints", lambda told: told["latest"]["completed"])
+    for prefix in ("", "/v1"):
+        for path, kind in ANSWERS.items():
+            msgspec.convert(page.get(prefix + path), kind)
+        for vertex in details["vertices"]:
+            for path, kind in OF_VERTEX.items():
+                msgspec.convert(page.get(f"{prefix}{JOB}/vertices/{vertex['id']}{path}"), kind)
+    # One and the same job by its id and by its name.
+    assert page.get(f"/jobs/{details['jid']}")["job"] == "numbers"
+    number = kept["latest"]["completed"]["id"]
+    # The last 32 are kept, which is six seconds: it is there still, or the machine was held up.
+    status, _, body = page.request("GET", f"{JOB}/checkpoints/details/{number}")
+    if status == 200:
+        one = msgspec.json.decode(body, type=a.CheckpointDetails)
+        assert (one.status, one.num_acknowledged_subtasks) == ("COMPLETED", one.num_subtasks)
+    newest = page.get(f"{JOB}/checkpoints")["latest"]["completed"]
+    vertex = details["vertices"][-1]["id"]
+    part = page.get(f"{JOB}/checkpoints/details/{newest['id']}/subtasks/{vertex}")
+    assert len(msgspec.convert(part, a.VertexCheckpoint).subtasks) == 2
+    page.until("/jobs/overview", lambda told: [j["tasks"]["running"] for j in told["jobs"]] == [5])
+    assert [w["id"] for w in page.get("/taskmanagers")["taskmanagers"]] == (
+        ["worker-1", "worker-2"] if workers else ["local"]
+    )
+    page.get(f"/taskmanagers/{'worker-2' if workers else 'local'}")
+    (tmp_path / "go").touch()
+    assert page.process.wait(60) == 0
+
+
+def test_the_plan_is_that_of_the_job(show: Callable[..., Page]) -> None:
+    page = show(PROGRAM)
+    details = page.get(JOB)
+    names = [node["description"] for node in details["plan"]["nodes"]]
+    assert [name.partition("(")[0] for name in names] == ["source", "map", "count -> sink"]
+    assert [node["parallelism"] for node in details["plan"]["nodes"]] == [1, 2, 2]
+    by_id = {node["id"]: name for node, name in zip(details["plan"]["nodes"], names, strict=True)}
+    edges = [
+        (by_id[i["id"]], n["description"], i["ship_strategy"])
+        for n in details["plan"]["nodes"]
+        for i in n["inputs"]
+    ]
+    assert edges == [(names[0], names[1], "rebalance"), (names[1], names[2], "hash by lambda")]
+    page.end()
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "text"),
+    [
+        ("/jobs/other", 404, "Job other not found"),
+        ("/jobs/00000000000000000000000000000000/checkpoints", 404, "not found"),
+        (f"{JOB}/vertices/other", 404, "has no vertex other"),
+        (f"{JOB}/vertices/numbers/subtasks/7", 404, "has no subtask 7"),
+        (f"{JOB}/vertices/numbers/subtasks/x", 400, "is a number"),
+        (f"{JOB}/vertices/numbers/subtasks/0/attempts/9", 404, "has no attempt 9"),
+        (f"{JOB}/checkpoints/details/77", 404, "Could not find checkpoint 77"),
+        (f"{JOB}/checkpoints/details/x", 404, "Could not find checkpoint x"),
+        (f"{JOB}/exceptions?maxExceptions=x", 400, "must be a number"),
+        (f"{JOB}/savepoints/00", 404, "no operation 00"),
+        (f"{JOB}/rescales/overview", 404, "are not rescaled"),
+        ("/taskmanagers/other", 404, "no worker other"),
+        ("/nothing", 404, "nothing at /nothing"),
+        ("/live/other", 404, "no page other"),
+        ("/live/job?job=other", 404, "Job other not found"),
+        ("/static/../_app.py", 404, "nothing at"),
+    ],
+)
+def test_errors_have_a_status_and_a_message(running: Page, path: str, status: int, text: str) -> None:
+    [message] = running.get(path, status)["errors"]
+    assert text in message
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """One job for tests that change nothing."""
+    import os
+    import re
+    import subprocess
+    import sys
+
+    place = tmp_path_factory.mktemp("web")
+    (place / "flow.py").write_text(PROGRAM)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sluiceway", "run", "--web", "--web-address", "0", "flow.py"],
+        cwd=place,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "SLUICEWAY_HOME": str(place / "home")},
+    )
+    assert process.stderr is not None
+    link = re.search(r"http://\S+", process.stderr.readline())
+    assert link is not None
+    page = Page(link[0], process)
+    page.until(JOB, read_all)
+    yield page
+    page.end()
+
+
+def test_wrong_methods_are_refused(running: Page) -> None:
+    for method, path in (("POST", "/overview"), ("DELETE", JOB), ("PUT", f"{JOB}/resource-requirements")):
+        status, _, body = running.request(method, path)
+        assert (status, "not allowed" in json.loads(body)["errors"][0]) == (405, True)
+
+
+def test_metrics(running: Page) -> None:
+    values = running.get(f"{JOB}/vertices/count/metrics?get=0.numRecordsIn,1.numRecordsIn,none")
+    assert sum(int(v["value"]) for v in values) == 1000
+    [aggregated] = running.get(f"{JOB}/vertices/count/subtasks/metrics?get=numRecordsIn")
+    assert aggregated["sum"] == 1000
+    shares = running.get(f"{JOB}/vertices/abs/backpressure")["subtasks"]
+    for subtask in shares:
+        total = sum(subtask[name] for name in ("ratio", "busyRatio", "idleRatio", "waitingRatio"))
+        assert total == pytest.approx(1)
+
+
+def test_the_live_page_of_a_job(running: Page) -> None:
+    page = running.get("/live/job?job=numbers&once")
+    assert [v["records_in"] for v in page["vertices"]] == [1000, 1000, 1000]
+    assert page["findings"]
+    jobs = running.get("/live/jobs?once")["jobs"]
+    assert [(j["job"], j["state"], j["records-in"]) for j in jobs] == [("numbers", "RUNNING", 1000)]
+
+
+def test_events_come_again_and_again(running: Page) -> None:
+    import http.client
+
+    connection = http.client.HTTPConnection(running.host, running.port, timeout=60)
+    connection.request("GET", "/live/jobs", headers={"Authorization": f"Bearer {running.token}"})
+    answer = connection.getresponse()
+    assert answer.getheader("content-type", "").startswith("text/event-stream")
+    events = []
+    while len(events) < 3:
+        line = answer.fp.readline()
+        if line.startswith(b"data: "):
+            events.append(json.loads(line[6:]))
+    connection.close()
+    assert [e["jobs"][0]["job"] for e in events] == ["numbers"] * 3
+    assert events[0]["now"] < events[1]["now"] < events[2]["now"]
+
+
+def test_cancel(show: Callable[..., Page]) -> None:
+    page = show(PROGRAM)
+    status, _, _ = page.request("PATCH", f"{JOB}?mode=cancel")
+    assert status == 202
+    assert "numbers: canceled" in page.process.communicate(timeout=60)[1]
+
+
+def test_a_savepoint_and_a_stop_with_one(show: Callable[..., Page], tmp_path: Path) -> None:
+    page = show(PROGRAM)
+    page.until(JOB, read_all)
+    for path, body in (("savepoints", {"target-directory": "saved"}), ("stop", {"targetDirectory": "saved"})):
+        status, _, told = page.request("POST", f"{JOB}/{path}", json.dumps(body).encode())
+        assert status == 202
+        request = json.loads(told)["request-id"]
+        if path == "savepoints":
+            done = page.until(f"{JOB}/savepoints/{request}", lambda answer: answer["status"]["id"] == "COMPLETED")
+            assert Path(tmp_path, done["operation"]["location"]).is_dir()
+    assert page.process.wait(60) == 0
+    assert len(list((tmp_path / "saved").iterdir())) == 2
+
+
+def test_a_savepoint_that_fails_says_why(show: Callable[..., Page]) -> None:
+    page = show(PROGRAM)
+    page.until(JOB, read_all)
+    status, _, told = page.request("POST", f"{JOB}/savepoints", b"{}")
+    assert status == 202
+    request = json.loads(told)["request-id"]
+    done = page.until(f"{JOB}/savepoints/{request}", lambda answer: answer["status"]["id"] == "COMPLETED")
+    assert "failure-cause" in done["operation"]
+    for body in (b"[", b"[]", b'{"target-directory": 3}', b"[" * 50_000):
+        status, _, told = page.request("POST", f"{JOB}/savepoints", body)
+        assert (status, "not valid" in json.loads(told)["errors"][0]) == (400, True)
+    page.end()
+
+
+FAILS = PROGRAM.replace("map(abs)", "map(lambda n: n if n < 900 else 1 // 0)")
+
+
+def test_failures_and_restarts(show: Callable[..., Page]) -> None:
+    page = show(FAILS, "--restart", "fixed-delay:1000:300ms")
+    told = page.until(f"{JOB}/exceptions", lambda told: len(told["exceptionHistory"]["entries"]) >= 2)
+    entry = told["exceptionHistory"]["entries"][0]
+    assert entry["exceptionName"] == "ZeroDivisionError"
+    assert "1 // 0" in entry["stacktrace"]
+    page.until("/jobs/overview", lambda told: told["jobs"][0]["restarts"] >= 2)
+    one = page.get(f"{JOB}/exceptions?maxExceptions=1")["exceptionHistory"]
+    assert (len(one["entries"]), one["truncated"]) == (1, True)
+    page.end()
+
+
+def test_the_openapi_document_has_every_route() -> None:
+    made = document(API)
+    paths = {p.replace("{rest}", "{rest:path}") for p in made["paths"]}
+    assert paths == {route.path for route in API if not route.path.startswith("/v1")}
+    assert made["components"]["schemas"]["JobDetails"]["properties"]["start-time"] == {"type": "integer"}
