@@ -39,6 +39,16 @@ def test_a_cluster(cluster: Any, place: Path, start: Callable[..., Any]) -> None
     assert told["findings"][0]["kind"] in ("busy-task", "slow-consumer")
     assert "'map(enrich)'" in cluster("why-slow", "words-1").stdout
     assert cluster("why-late", "words-1").stdout == "No task has a watermark: the job does not use event time.\n"
+    assert "samples are in enrich (slow.py:6)" in cluster("why-slow", "words-1").stdout
+    assert cluster("flamegraph", "words", "-o", "words.svg", "--seconds", "1").returncode == 0
+    assert "enrich (slow.py:6)" in (place / "words.svg").read_text()
+    asked = ("flamegraph", "words-1", "--seconds", "1", "--task", "map(enrich)")
+    lines = cluster(*asked, "--format", "folded", "--cpu", "off").stdout.splitlines()
+    assert lines
+    assert all("map(enrich)" in line for line in lines)
+    assert json.loads(cluster(*asked, "--format", "json").stdout)["name"] == "root"
+    unknown = cluster("flamegraph", "words-1", "--task", "other")
+    assert (unknown.returncode, "there is no task 'other'" in unknown.stderr) == (2, True)
     wrong = cluster("why-slow", "other")
     assert (wrong.returncode, "there is no job 'other'" in wrong.stderr) == (2, True)
     web = start("web", "--web-address", "0")

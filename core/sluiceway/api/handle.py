@@ -7,10 +7,17 @@ import os
 import threading
 from concurrent.futures import Future
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from sluiceway.engine import Job, JobFailure, JobResult, JobStatus
+from sluiceway.errors import SluicewayError
 from sluiceway.metrics import JobMetrics
 from sluiceway.util.name_hints import Hinting
+from sluiceway.windows.durations import Duration, positive_milliseconds
+
+if TYPE_CHECKING:
+    from sluiceway.monitoring.diagnosis import Diagnosis
+    from sluiceway.monitoring.stack_samples import StackSamples
 
 __all__ = ["JobHandle"]
 
@@ -45,6 +52,55 @@ class JobHandle(Hinting):
     def metrics(self) -> JobMetrics:
         """Return a snapshot of the job's metrics."""
         return self._job.metrics()
+
+    async def diagnose(self, over: Duration = "2s") -> Diagnosis:
+        """Find what limits the job's throughput or holds back its event time, as ``sluiceway why-slow`` does.
+
+        Args:
+            over: time to measure; a job that does not run is not measured.
+
+        Raises:
+            ConfigurationError: ``over`` is no duration, or none that is positive.
+        """
+        from sluiceway.monitoring.diagnosis import diagnose
+        from sluiceway.monitoring.rates import RateMeter
+
+        seconds = positive_milliseconds("diagnose(over=)", over) / 1000
+        meter = RateMeter()
+        metrics = self.metrics()
+        meter.read("", metrics)
+        if metrics.status == "running":
+            await asyncio.sleep(seconds)
+            metrics = self.metrics()
+        return diagnose(self._job.describe(), metrics, meter.read("", metrics), self._job.checkpoints())
+
+    async def sample_stacks(self, seconds: float = 5.0, rate: float = 50.0) -> list[StackSamples]:
+        """Take samples of the Python stacks of the job's processes, for a flame graph.
+
+        Args:
+            seconds: time to take them, at most 60.
+            rate: samples per second, 1 to 250.
+
+        Returns:
+            list[StackSamples]: one per process; ``sluiceway.monitoring.flame_svg.flame_svg`` draws them.
+
+        Raises:
+            ConfigurationError: ``seconds`` or ``rate`` is out of range.
+            SluicewayError: no process gave samples, as when the job has ended.
+            NotBuiltYetError: the job's engine cannot do that.
+        """
+        answer: Future[list[StackSamples]] = Future()
+
+        def done(processes: list[StackSamples], problems: list[str]) -> None:
+            if not answer.set_running_or_notify_cancel():
+                return  # nobody waits any more
+            if processes:
+                answer.set_result(processes)
+            else:
+                answer.set_exception(SluicewayError(f"no stacks were sampled: {'; '.join(problems)}"))
+
+        self._job.sample_stacks(seconds, rate, done)
+        return await asyncio.wrap_future(answer)
 
     @property
     def failures(self) -> tuple[JobFailure, ...]:

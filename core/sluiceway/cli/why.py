@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from sluiceway.runtime.cluster.client import ClusterClient
 
 __all__ = ["why_late", "why_slow"]
+
+_SAMPLE_S: Final = 1.0
+_SAMPLE_RATE: Final = 100.0
 
 _OVER = click.option(
     "--over",
@@ -34,7 +37,10 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print a JSON objec
 @_OVER
 @_JSON
 def why_slow(job: str, over: float, as_json: bool) -> None:
-    """Name the task, the process or the checkpoint that limits the throughput of JOB, an id or a name."""
+    """Name the task, the process or the checkpoint that limits the throughput of JOB, an id or a name.
+
+    Of a task it names the function, too, after another second.
+    """
     from sluiceway.monitoring import diagnosis
     from sluiceway.runtime.cluster.client import ClusterClient
 
@@ -42,6 +48,7 @@ def why_slow(job: str, over: float, as_json: bool) -> None:
         job = id_of(client, job)
         metrics, rates = _measure(client, job, over)
         found = diagnosis.why_slow(client.describe(job), metrics, rates, client.checkpoints(job))
+        found = diagnosis.with_function(found, lambda: client.sample_stacks(job, _SAMPLE_S, _SAMPLE_RATE))
     _show(found, as_json)
 
 

@@ -15,6 +15,7 @@ from sluiceway.engine.capabilities import EVERYTHING, Capabilities
 from sluiceway.errors import NotBuiltYetError
 from sluiceway.metrics import JobMetrics, MetricsReporter
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription
+from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.partitioner import Partitioner
 from sluiceway.state import StateBackend
 from sluiceway.streamgraph import StreamGraph
@@ -222,6 +223,23 @@ class Job(ABC):
             NotBuiltYetError: this engine cannot do that.
         """
         raise NotBuiltYetError(f"{type(self).__name__} takes no savepoints")
+
+    def sample_stacks(
+        self, seconds: float, rate: float, done: Callable[[list[StackSamples], list[str]], None]
+    ) -> None:
+        """Take samples of the Python stacks of the job's processes, for flame graphs. From any thread.
+
+        Args:
+            seconds: time to take them, at most 60.
+            rate: samples per second, 1 to 250.
+            done: called once, in any thread, and must not raise: with the samples of each process, and with the
+                problems of those that gave none.
+
+        Raises:
+            ConfigurationError: ``seconds`` or ``rate`` is out of range.
+            NotBuiltYetError: this engine cannot do that.
+        """
+        raise NotBuiltYetError(f"{type(self).__name__} takes no samples of stacks")
 
     def check_savepoint(self, place: str) -> None:
         """Refuse a place for the savepoint that the job is to end with, before it runs.

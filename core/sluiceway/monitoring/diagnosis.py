@@ -14,11 +14,13 @@ from typing import Final
 import msgspec
 
 from sluiceway.elements import MAX_WATERMARK
+from sluiceway.errors import SluicewayError
 from sluiceway.metrics import JobMetrics, SubtaskMetrics
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, SubtaskInfo, VertexInfo
 from sluiceway.monitoring.rates import SubtaskRates
+from sluiceway.monitoring.stack_samples import StackSamples, hottest_function
 
-__all__ = ["Diagnosis", "Finding", "diagnose", "why_late", "why_slow"]
+__all__ = ["Diagnosis", "Finding", "diagnose", "why_late", "why_slow", "with_function"]
 
 BLOCKED: Final = 0.25
 """Share of the time from which a subtask counts as back-pressured."""
@@ -33,6 +35,7 @@ LATE_MS: Final = 10_000
 """Difference between watermarks, ms, from which one counts as held back."""
 SLOW_CHECKPOINT: Final = 0.8
 """Ratio of a checkpoint's duration to the interval from which it counts as slow."""
+_OF_ONE_TASK: Final = frozenset({"busy-task", "busy-source", "skew", "slow-consumer", "full-process"})
 _BARRIERS: Final = "waiting for barriers"
 
 
@@ -114,6 +117,28 @@ def why_slow(
     if not found:
         found.append(_healthy(tasks, rates))
     return Diagnosis(found)
+
+
+def with_function(found: Diagnosis, sample: Callable[[], Sequence[StackSamples]]) -> Diagnosis:
+    """Add the function in which the task of the first finding spends its time, if a task is the cause.
+
+    Args:
+        found: a diagnosis.
+        sample: returns samples of the job's stacks; not called if no task is the cause. If it raises
+            SluicewayError, the diagnosis stays as it is.
+    """
+    first = found.findings[0]
+    if first.kind not in _OF_ONE_TASK or first.vertex is None:
+        return found
+    try:
+        hottest = hottest_function(sample(), first.vertex)
+    except SluicewayError:
+        return found
+    if hottest is None:
+        return found
+    function, share = hottest
+    text = f"{first.text} In the busiest task, {share:.0%} of the samples are in {function}."
+    return Diagnosis([msgspec.structs.replace(first, text=text), *found.findings[1:]])
 
 
 def _not_running(metrics: JobMetrics, description: JobDescription) -> Finding | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from sluiceway.monitoring.infos import CheckpointInfo, ClusterInfo, JobDescription
+from sluiceway.monitoring.stack_samples import StackSamples
 
 __all__ = ["Monitor"]
 
@@ -27,6 +28,16 @@ class Monitor(ABC):
     @abstractmethod
     def checkpoints(self, job: str) -> list[CheckpointInfo]:
         """Return the last checkpoints and savepoints of a job, oldest first."""
+
+    @abstractmethod
+    def sample_stacks(self, job: str, seconds: float, rate: float) -> list[StackSamples]:
+        """Take samples of the Python stacks of a job's processes; return them when the time is over.
+
+        Args:
+            job: id of the job.
+            seconds: time to take them, at most 60.
+            rate: samples per second, 1 to 250.
+        """
 
     @abstractmethod
     def cancel(self, job: str) -> None:

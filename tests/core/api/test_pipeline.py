@@ -18,6 +18,7 @@ from sluiceway.connector import Connector, Sink, Source
 from sluiceway.connector.lib import CollectionSource, DiscardSink
 from sluiceway.elements import Batch
 from sluiceway.hooks import Offer, hookimpl
+from sluiceway.monitoring.diagnosis import Diagnosis
 from sluiceway.partitioner import Partitioner
 from sluiceway.plugins import PluginManager
 
@@ -381,6 +382,36 @@ def test_start_and_cancel(flow: sw.Pipeline) -> None:
         assert (await handle.result()).status is sw.JobStatus.CANCELED
 
     asyncio.run(main())
+
+
+def test_a_handle_names_what_limits_its_job(flow: sw.Pipeline) -> None:
+    flow.generate().rebalance().for_each(lambda n: sum(range(20_000))).uid("slow")
+
+    async def go() -> tuple[Diagnosis, Diagnosis]:
+        async with await flow.start() as handle:
+            while not handle.metrics().records_in:  # polls
+                await asyncio.sleep(0.01)
+            return await handle.diagnose(over="200ms"), await _after_its_end(handle)
+
+    async def _after_its_end(handle: sw.JobHandle) -> Diagnosis:
+        handle.cancel()
+        await handle.result()
+        return await handle.diagnose(over="1h")
+
+    running, ended = asyncio.run(go())
+    assert not running.healthy
+    assert "CallbackSink" in running.summary
+    assert "ended" in ended.summary or "cancel" in ended.summary
+
+
+def test_a_diagnosis_over_no_time_is_refused(flow: sw.Pipeline) -> None:
+    async def go() -> None:
+        flow.from_collection([1]).print()
+        handle = await flow.start()
+        await handle.diagnose(over=0)
+
+    with pytest.raises(sw.ConfigurationError, match="must be longer than 0 ms"):
+        asyncio.run(go())
 
 
 def test_a_handle_as_a_context_cancels_at_its_end(flow: sw.Pipeline) -> None:

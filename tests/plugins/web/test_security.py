@@ -20,6 +20,7 @@ from patience import PATIENT_S
 from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway.monitoring.infos import CheckpointInfo, ClusterInfo, JobDescription, JobInfo
 from sluiceway.monitoring.monitor import Monitor
+from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.monitoring.web_server import WebOptions
 from sluiceway_web._security import LONGEST_BODY
 from sluiceway_web._server import UvicornServer
@@ -44,6 +45,9 @@ class Fixed(Monitor):
         return JobDescription()
 
     def checkpoints(self, job: str) -> list[CheckpointInfo]:
+        return []
+
+    def sample_stacks(self, job: str, seconds: float, rate: float) -> list[StackSamples]:
         return []
 
     def cancel(self, job: str) -> None:

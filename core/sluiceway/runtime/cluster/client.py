@@ -27,6 +27,7 @@ from sluiceway.errors import ConfigurationError, ConnectorError, SluicewayError
 from sluiceway.graph import JobGraph
 from sluiceway.metrics import JobMetrics
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription
+from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.runtime.cluster.cluster_directory import (
     is_awaited,
     is_stood_by,
@@ -61,7 +62,9 @@ from sluiceway.runtime.messages.clients import (
     DescribeJob,
     Done,
     JobDescribed,
+    JobSampled,
     Refused,
+    SampleJob,
     SavepointTaken,
     ShutDown,
     StateFound,
@@ -464,6 +467,25 @@ class ClusterClient:
             raise SluicewayError(answer.reason)
         assert isinstance(answer, JobDescribed)
         return answer.description
+
+    def sample_stacks(self, job: str, seconds: float, rate: float) -> list[StackSamples]:
+        """Take samples of the stacks of a job's processes; return them when the time is over.
+
+        Args:
+            job: its id.
+            seconds: time to take them.
+            rate: samples per second.
+
+        Raises:
+            SluicewayError: the job does not run, or no process gave samples.
+        """
+        answer = self._ask(SampleJob(next(self._requests), job, seconds, rate), seconds + _ANSWER_S)
+        if isinstance(answer, Refused):
+            raise SluicewayError(answer.reason)
+        assert isinstance(answer, JobSampled)
+        if not answer.processes:
+            raise SluicewayError(f"no stacks of job {job!r} were sampled: {'; '.join(answer.problems)}")
+        return answer.processes
 
     def latest_checkpoint(self, job: str) -> str:
         """Return the path or URL of a job's last completed checkpoint. Raises SluicewayError: there is none."""

@@ -10,6 +10,7 @@ from typing import TypeVar
 from sluiceway.errors import ConnectorError
 from sluiceway.monitoring.infos import CheckpointInfo, ClusterInfo, JobDescription
 from sluiceway.monitoring.monitor import Monitor
+from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.runtime.cluster.client import ClusterClient
 from sluiceway.runtime.cluster.home import Known
 
@@ -21,7 +22,7 @@ T = TypeVar("T")
 class ClientMonitor(Monitor):
     """Asks over one connection, which is opened again after it was lost.
 
-    Savepoints take long, so that each has a connection of its own.
+    Savepoints and samples of stacks take long, so that each has a connection of its own.
 
     Args:
         known: address and secret of the job manager; None: those of this user's cluster, looked up each time that
@@ -59,6 +60,11 @@ class ClientMonitor(Monitor):
     def checkpoints(self, job: str) -> list[CheckpointInfo]:
         """Return the last checkpoints and savepoints of a job."""
         return self._ask(lambda client: client.checkpoints(job))
+
+    def sample_stacks(self, job: str, seconds: float, rate: float) -> list[StackSamples]:
+        """Take samples of the stacks of a job's processes, over a connection of their own."""
+        with ClusterClient(self._known) as client:
+            return client.sample_stacks(job, seconds, rate)
 
     def cancel(self, job: str) -> None:
         """Cancel a job."""

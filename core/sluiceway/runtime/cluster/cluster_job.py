@@ -13,6 +13,7 @@ from sluiceway.errors import ConfigurationError
 from sluiceway.graph import JobGraph
 from sluiceway.metrics import JobMetrics
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription
+from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.runtime.cluster.cluster_directory import (
     lock_directory,
     make_directory,
@@ -30,6 +31,7 @@ from sluiceway.runtime.jobmanager.restore import check_place, restore_from
 from sluiceway.runtime.jobmanager.savepoint_requests import SavepointRequests, savepoint_place
 from sluiceway.runtime.logging.engine_log import job_logging
 from sluiceway.runtime.messages.pickling import check_shippable
+from sluiceway.runtime.taskmanager.stack_sampler import check_sampling
 from sluiceway.scheduler import slots_required
 
 __all__ = ["ClusterJob"]
@@ -165,6 +167,17 @@ class ClusterJob(Job):
     ) -> None:
         """Ask for a savepoint. From any thread."""
         self._savepoints.ask(savepoint_place(place, self._settings.checkpoints), stop, done)
+
+    def sample_stacks(
+        self, seconds: float, rate: float, done: Callable[[list[StackSamples], list[str]], None]
+    ) -> None:
+        """Take samples of the stacks of the workers. From any thread."""
+        check_sampling(seconds, rate)
+        manager, run = self._manager, self._run
+        if manager is None or run is None or run.status.ended:
+            done([], ["the job does not run"])
+        else:
+            manager.loop.mail(lambda: run.sample_stacks(seconds, rate, done))
 
     @property
     def status(self) -> JobStatus:

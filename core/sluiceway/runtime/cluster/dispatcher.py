@@ -36,7 +36,9 @@ from sluiceway.runtime.messages.clients import (
     DescribeJob,
     Done,
     JobDescribed,
+    JobSampled,
     Refused,
+    SampleJob,
     SavepointTaken,
     ShutDown,
     StateFound,
@@ -48,6 +50,7 @@ from sluiceway.runtime.messages.clients import (
 from sluiceway.runtime.messages.handlers import Handlers, handles
 from sluiceway.runtime.messages.pickling import load
 from sluiceway.runtime.messages.workers import FoundState
+from sluiceway.runtime.taskmanager.stack_sampler import check_sampling
 from sluiceway.scheduler import slots_required
 
 __all__ = ["ClusterConfig", "Dispatcher"]
@@ -388,10 +391,12 @@ class Dispatcher(Handlers):
         if (run := self._running(message, client)) is not None:
             self._savepoint(client, message, run)
 
-    def _running(self, message: CancelJob | StopJob | TakeSavepoint, client: Connection) -> JobRun | None:
+    def _running(
+        self, message: CancelJob | StopJob | TakeSavepoint | SampleJob, client: Connection
+    ) -> JobRun | None:
         """Return the job that a request is about; None: it does not run, and the client was told."""
         run, request, job = self._manager.jobs.get(message.job), message.request, message.job
-        if message.again and (answer := self._done_before(message)):
+        if not isinstance(message, SampleJob) and message.again and (answer := self._done_before(message)):
             client.send(answer)
         elif how := self._records.status(job):
             client.send(Refused(request, f"job {job!r} is {how} already"))
@@ -432,6 +437,22 @@ class Dispatcher(Handlers):
             client.send(JobDescribed(message.request, self._ended[message.job].description))
         else:
             client.send(Refused(message.request, f"there is no description of job {message.job!r}"))
+
+    @handles(SampleJob)
+    def _sample_stacks(self, message: SampleJob, client: Connection) -> None:
+        run = self._running(message, client)
+        if run is None:
+            return
+        try:
+            check_sampling(message.seconds, message.rate)
+        except SluicewayError as error:
+            client.send(Refused(message.request, str(error)))
+            return
+        run.sample_stacks(
+            message.seconds,
+            message.rate,
+            lambda samples, problems: client.send(JobSampled(message.request, samples, problems)),
+        )
 
     @handles(AskStatus)
     def _tell_status(self, message: AskStatus, client: Connection) -> None:

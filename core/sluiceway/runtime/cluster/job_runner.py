@@ -15,6 +15,7 @@ from sluiceway.graph import JobGraph
 from sluiceway.metrics import JobMetrics
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription
 from sluiceway.runtime.cluster.resource_manager import ResourceManager, WorkerLostError
+from sluiceway.runtime.cluster.stack_queries import Sampled, StackQueries
 from sluiceway.runtime.cluster.state_queries import StateReads
 from sluiceway.runtime.cluster.worker_process import Program
 from sluiceway.runtime.jobmanager.checkpoint_store import SavepointCheckpointStore, checkpoint_store_of
@@ -34,6 +35,7 @@ from sluiceway.runtime.messages.workers import (
     JobEnded,
     ReportMetrics,
     Results,
+    StacksSampled,
     StateRead,
     SubmitJob,
     WorkerAddresses,
@@ -104,6 +106,7 @@ class JobRun(Handlers):
         self.rejected = 0
         self._held: set[int] = set()
         self._readers = StateReads(self)
+        self._stacks = StackQueries(self)
         self._started_at = 0.0
         self._ended_at: float | None = None
         place = "" if temporary is None else temporary.location
@@ -160,6 +163,10 @@ class JobRun(Handlers):
         """Read what a key has now; ``done`` is given that, or why not, once."""
         self._readers.ask(message, done)
 
+    def sample_stacks(self, seconds: float, rate: float, done: Sampled) -> None:
+        """Take samples of the stacks of its workers; ``done`` is called once."""
+        self._stacks.ask(seconds, rate, done)
+
     def give_up(self, why: BaseException) -> None:
         """Fail it, whatever its restart strategy says."""
         self.master.fail(why)
@@ -178,6 +185,7 @@ class JobRun(Handlers):
     def worker_lost(self, worker: str, why: WorkerLostError) -> None:
         """A worker is gone."""
         self.workers.discard(worker)
+        self._stacks.lost(worker)
         self.master.worker_lost(worker, why)
 
     @property
@@ -210,6 +218,10 @@ class JobRun(Handlers):
     @handles(StateRead)
     def _state_read(self, message: StateRead) -> None:
         self._readers.answered(message)
+
+    @handles(StacksSampled)
+    def _stacks_sampled(self, message: StacksSampled) -> None:
+        self._stacks.answered(message)
 
     @handles(Results)
     def _results(self, message: Results) -> None:

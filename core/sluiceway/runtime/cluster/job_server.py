@@ -12,6 +12,7 @@ from sluiceway.clock import Clock
 from sluiceway.engine import Job
 from sluiceway.errors import SluicewayError
 from sluiceway.monitoring.infos import JobInfo
+from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.runtime.cluster.cluster_directory import (
     lock_directory,
     make_directory,
@@ -33,7 +34,9 @@ from sluiceway.runtime.messages.clients import (
     DescribeJob,
     Done,
     JobDescribed,
+    JobSampled,
     Refused,
+    SampleJob,
     SavepointTaken,
     Status,
     StopJob,
@@ -194,6 +197,16 @@ class JobServer(Handlers):
     def _tell_checkpoints(self, message: AskCheckpoints, client: Connection) -> None:
         self._answer(message, client, lambda: Checkpoints(message.request, self._job.checkpoints()))
 
+    @handles(SampleJob)
+    def _sample_stacks(self, message: SampleJob, client: Connection) -> None:
+        def done(processes: list[StackSamples], problems: list[str]) -> None:
+            self._loop.mail(lambda: client.send(JobSampled(message.request, processes, problems)))
+
+        def ask() -> None:
+            self._job.sample_stacks(message.seconds, message.rate, done)
+
+        self._answer(message, client, ask)
+
     @handles(CancelJob)
     def _cancel(self, message: CancelJob, client: Connection) -> None:
         self._answer(message, client, lambda: self._done(message, self._job.cancel))
@@ -230,7 +243,7 @@ class JobServer(Handlers):
 
     def _answer(
         self,
-        message: DescribeJob | AskCheckpoints | CancelJob | StopJob | TakeSavepoint,
+        message: DescribeJob | AskCheckpoints | SampleJob | CancelJob | StopJob | TakeSavepoint,
         client: Connection,
         action: Callable[[], Message | None],
     ) -> None:

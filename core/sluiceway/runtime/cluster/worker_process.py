@@ -16,6 +16,7 @@ from sluiceway.config.settings import Settings
 from sluiceway.connector import WriterContext
 from sluiceway.engine import Services
 from sluiceway.graph import ExecutionState
+from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.network.local_channel import LocalTransport
 from sluiceway.network.transport import NetworkTransport
 from sluiceway.runtime.cluster.channel_routing import RoutingTransport
@@ -44,6 +45,8 @@ from sluiceway.runtime.messages.workers import (
     Register,
     ReportMetrics,
     Results,
+    SampleStacks,
+    StacksSampled,
     StateRead,
     StopWorker,
     SubmitJob,
@@ -51,6 +54,7 @@ from sluiceway.runtime.messages.workers import (
 )
 from sluiceway.runtime.taskmanager.local_recovery import keep_copies, with_local_copies
 from sluiceway.runtime.taskmanager.snapshot_writer import MemoryWriter, SnapshotWriter, StorageWriter
+from sluiceway.runtime.taskmanager.stack_sampler import sample_stacks
 from sluiceway.runtime.taskmanager.task_manager import TaskManager
 from sluiceway.runtime.taskmanager.temporary_storage import TemporaryStorage
 from sluiceway.transport.buffers import NetworkBufferPool
@@ -125,6 +129,15 @@ class _JobHere(Handlers):
             )
 
         read_state(self.tasks, message, done)
+
+    @handles(SampleStacks)
+    def _sample_stacks(self, message: SampleStacks) -> None:
+        def done(samples: StackSamples | None, problem: str) -> None:
+            name = self._worker.name
+            answer = StacksSampled(message.job, message.epoch, message.number, name, samples, problem)
+            self._worker.mail(lambda: self._worker.send(answer))  # this may be the sampler's thread
+
+        self._worker.sample_stacks(self.tasks, message.seconds, message.rate, done)
 
 
 class WorkerProcess(Handlers):
@@ -226,6 +239,17 @@ class WorkerProcess(Handlers):
     def send(self, message: Message) -> None:
         """Tell the job manager something."""
         self._connection.send(message)
+
+    @property
+    def name(self) -> str:
+        """Name of this worker."""
+        return self._config.name
+
+    def sample_stacks(
+        self, tasks: TaskManager, seconds: float, rate: float, done: Callable[[StackSamples | None, str], None]
+    ) -> None:
+        """Take samples of the stacks of this process and the tasks of one job. ``done`` as for the sampler."""
+        sample_stacks(self._loop, tasks.task_of, seconds, rate, self._config.name, self._clock, done)
 
     def tell_lines(self) -> WorkerLog:
         """Tell the job manager what this process logs and prints from now on."""

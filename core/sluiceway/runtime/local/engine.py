@@ -21,6 +21,7 @@ from sluiceway.graph import JobGraph, build_job_graph
 from sluiceway.graph.check.iterations import check_checkpoints, check_iterations
 from sluiceway.metrics import JobMetrics, MetricsReporter
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription
+from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.network.partitioners import BUILT_IN
 from sluiceway.operators import own_copy
 from sluiceway.partitioner import Distribution
@@ -241,6 +242,22 @@ class LocalJob(Job):
         if self._master is None:
             return []
         return checkpoint_infos(self._graph, self._master.checkpoints.coordinator.history.copy())
+
+    def sample_stacks(
+        self, seconds: float, rate: float, done: Callable[[list[StackSamples], list[str]], None]
+    ) -> None:
+        """Take samples of the stacks of this process. From any thread."""
+        from sluiceway.runtime.taskmanager.stack_sampler import check_sampling, sample_stacks
+
+        def taken(samples: StackSamples | None, problem: str) -> None:
+            done([] if samples is None else [samples], [problem] if problem else [])
+
+        check_sampling(seconds, rate)
+        tasks, worker = self._tasks, self._worker
+        if tasks is None or worker is None or self.status.ended:
+            done([], ["the job does not run"])
+        else:
+            sample_stacks(worker, tasks.task_of, seconds, rate, "", self.services.clock, taken)
 
     def metrics(self) -> JobMetrics:
         """The figures as of now. From any thread."""

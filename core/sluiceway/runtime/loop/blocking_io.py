@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from queue import SimpleQueue
-from threading import Lock, Thread
+from threading import Thread
 from typing import Any, Final, TypeVar
 
 from sluiceway.runtime.failures.explanation import contained
+from sluiceway.runtime.loop.short_turns import short_turns
 
 __all__ = ["Background", "HelperThread", "Inline"]
 
@@ -68,35 +68,10 @@ class HelperThread(Background):
     def _serve(self) -> None:
         while (piece := self._work.get()) is not None:
             work, done = piece
-            with _short_turns:
+            with short_turns(_TURN_S):
                 outcome = _outcome(work, done)
             self._mail(outcome)
             del piece, work, done, outcome  # what it holds may be large, and the next one may be long in coming
-
-
-class _ShortTurns:
-    """While somebody works beside a loop, threads take short turns; then the interpreter is as it was."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._working = 0
-        self._before = 0.0
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._working += 1
-            if self._working == 1:
-                self._before = sys.getswitchinterval()
-                sys.setswitchinterval(min(self._before, _TURN_S))
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._working -= 1
-            if not self._working:
-                sys.setswitchinterval(self._before)
-
-
-_short_turns: Final = _ShortTurns()
 
 
 class Inline(Background):

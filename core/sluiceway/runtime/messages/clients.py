@@ -8,6 +8,7 @@ import msgspec
 
 from sluiceway.metrics import JobMetrics
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, JobInfo, StandbyInfo, WorkerInfo
+from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.runtime.messages.base import Answer, Request
 from sluiceway.runtime.messages.workers import FoundState
 
@@ -20,7 +21,9 @@ __all__ = [
     "DescribeJob",
     "Done",
     "JobDescribed",
+    "JobSampled",
     "Refused",
+    "SampleJob",
     "SavepointTaken",
     "ShutDown",
     "StateFound",
@@ -106,6 +109,22 @@ class JobDescribed(Answer, frozen=True):
 
     large: ClassVar[bool] = True
     description: JobDescription
+
+
+class SampleJob(Request, frozen=True):
+    """Client to job manager: take samples of the stacks of a job's processes for some seconds."""
+
+    job: str
+    seconds: float
+    rate: float
+
+
+class JobSampled(Answer, frozen=True):
+    """Job manager to client: the answer to :class:`SampleJob`. ``problems`` are of workers that gave none."""
+
+    large: ClassVar[bool] = True
+    processes: list[StackSamples]
+    problems: list[str]
 
 
 class AskState(Request, frozen=True):

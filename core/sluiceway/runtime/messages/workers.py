@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import msgspec
 
+from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.runtime.messages.base import JobMessage, Message, TaskMessage
 from sluiceway.runtime.messages.figures import TaskFigures
 
@@ -21,6 +22,8 @@ __all__ = [
     "RegisterStandby",
     "ReportMetrics",
     "Results",
+    "SampleStacks",
+    "StacksSampled",
     "StateRead",
     "StateValue",
     "StopStandby",
@@ -145,6 +148,24 @@ class StateRead(TaskMessage, frozen=True):
     large: ClassVar[bool] = True
     number: int
     found: FoundState | None
+    problem: str
+
+
+class SampleStacks(JobMessage, frozen=True):
+    """Job manager to worker: take samples of the stacks of its threads for some seconds, so many per second."""
+
+    number: int
+    seconds: float
+    rate: float
+
+
+class StacksSampled(JobMessage, frozen=True):
+    """Worker to job manager: the answer to :class:`SampleStacks`; without ``samples`` there is a ``problem``."""
+
+    large: ClassVar[bool] = True
+    number: int
+    worker: str
+    samples: StackSamples | None
     problem: str
 
 

@@ -15,7 +15,7 @@ from sluiceway.graph import ExecutionState
 from sluiceway.metrics import MetricGroup
 from sluiceway.runtime.loop.async_calls import EventLoop
 from sluiceway.runtime.loop.blocking_io import Background
-from sluiceway.runtime.loop.tasklet import TaskletLoop, acting_for
+from sluiceway.runtime.loop.tasklet import Tasklet, TaskletLoop, acting_for
 from sluiceway.runtime.messages.base import JobMessage, Message, TaskMessage
 from sluiceway.runtime.messages.handlers import Handlers, handles
 from sluiceway.runtime.messages.payload import Cause, Payload
@@ -109,6 +109,12 @@ class TaskManager(Handlers):
     def tasks(self) -> tuple[Task, ...]:
         """The tasks, as far as they are deployed. From any thread."""
         return tuple(self._tasks.values())
+
+    def task_of(self, tasklet: Tasklet) -> tuple[int, int] | None:
+        """Return vertex and subtask of a tasklet if it is one of these tasks. From any thread."""
+        if isinstance(tasklet, Task) and tasklet in self.tasks:
+            return tasklet.deployment.vertex.id, tasklet.deployment.subtask
+        return None
 
     @handles(DeployTasks)
     def deploy(self, message: DeployTasks) -> None:
