@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from sluiceway.monitoring.stack_samples import FlameNode
+
 __all__ = [
     "AggregatedMetric",
     "ApplicationInfo",
@@ -23,6 +25,7 @@ __all__ = [
     "ExceptionEntry",
     "ExceptionHistory",
     "Exceptions",
+    "FlameGraph",
     "JobDetails",
     "JobIdStatus",
     "JobIds",
@@ -527,3 +530,14 @@ class DiagnosisAnswer(msgspec.Struct):
     summary: str
     slow: list[Any]
     late: list[Any]
+
+
+class FlameGraph(msgspec.Struct, omit_defaults=True):
+    """Answer to ``GET .../flamegraph``: functions with numbers of samples. Empty: there are no samples yet.
+
+    ``moments`` is the number of times at which stacks were read.
+    """
+
+    endTimestamp: int = 0  # noqa: N815
+    data: FlameNode | None = None
+    moments: int = 0

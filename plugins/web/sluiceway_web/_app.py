@@ -17,12 +17,13 @@ from starlette.staticfiles import StaticFiles
 
 from sluiceway.monitoring.monitor import Monitor
 from sluiceway.monitoring.web_server import WebOptions
-from sluiceway_web import _checkpoints, _cluster, _jobs, _live, _operations, _vertices
+from sluiceway_web import _checkpoints, _cluster, _jobs, _live, _operations, _stacks, _vertices
 from sluiceway_web._context import Context
 from sluiceway_web._errors import RequestError, error_response
 from sluiceway_web._openapi import openapi
 from sluiceway_web._operations import Operations
 from sluiceway_web._sampler import Sampler
+from sluiceway_web._stacks import StackRecorder
 
 __all__ = ["API", "make_app"]
 
@@ -32,6 +33,7 @@ API: Final[list[Route]] = [
     *_cluster.routes,
     *_jobs.routes,
     *_vertices.routes,
+    *_stacks.routes,
     *_checkpoints.routes,
     *_operations.routes,
 ]
@@ -64,6 +66,7 @@ async def _failed(request: Request, error: Exception) -> Response:
 def make_app(monitor: Monitor, options: WebOptions) -> Starlette:
     """Return the application over a monitor."""
     sampler = Sampler(monitor)
+    stacks = StackRecorder(sampler)
 
     @asynccontextmanager
     async def sampling(app: Starlette) -> AsyncIterator[None]:
@@ -74,6 +77,7 @@ def make_app(monitor: Monitor, options: WebOptions) -> Starlette:
             readings.cancel()
             with suppress(asyncio.CancelledError):
                 await readings
+            await stacks.close()
 
     app = Starlette(
         routes=[
@@ -92,5 +96,6 @@ def make_app(monitor: Monitor, options: WebOptions) -> Starlette:
         lifespan=sampling,
     )
     app.state.context = Context(sampler, options)
+    app.state.stacks = stacks
     app.state.operations = Operations()
     return app

@@ -50,14 +50,15 @@ def _operation(route: Route, path: str, schema: dict[str, Any]) -> dict[str, Any
         for name in re.findall(r"\{(\w+)\}", path)
     ]
     if path.endswith("metrics"):
-        parameters.append(
-            {
-                "name": "get",
-                "in": "query",
-                "description": "Names of metrics, separated by commas; without it, names are returned.",
-                "schema": {"type": "string"},
-            }
-        )
+        parameters.append(_query("get", "Names of metrics, separated by commas; without it, names are returned."))
+    if path.endswith("flamegraph"):
+        parameters += [
+            _query("type", "`full`, `on_cpu` or `off_cpu`."),
+            _query("from", "Begin of the samples, ms since the epoch. Default: one minute before the end."),
+            _query("to", "Their end. Default: now."),
+        ]
+        if "{vertex}" in path:
+            parameters.append(_query("subtaskindex", "One subtask only."))
     refused = {"description": "Refused; `errors` has the reason.", "content": {"application/json": {}}}
     return {
         "summary": (route.endpoint.__doc__ or "").partition("\n")[0],
@@ -68,6 +69,10 @@ def _operation(route: Route, path: str, schema: dict[str, Any]) -> dict[str, Any
             "503": refused,
         },
     }
+
+
+def _query(name: str, description: str) -> dict[str, Any]:
+    return {"name": name, "in": "query", "description": description, "schema": {"type": "string"}}
 
 
 def _type_of(route: Route) -> Any:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import sys
-import threading
 import time
 import xml.etree.ElementTree as ElementTree
 from typing import Any
 
 import pytest
-from patience import PATIENT_S
 
 import sluiceway as sw
 from sluiceway.connector.lib import DiscardSink
@@ -49,7 +48,7 @@ def burn(value: int) -> int:
 
 
 def nap(value: int) -> int:
-    time.sleep(0.002)
+    select.select([], [], [], 0.002)
     return value
 
 
@@ -122,47 +121,59 @@ async def until_it_reads(handle: sw.JobHandle) -> None:
         await asyncio.sleep(0.01)
 
 
+def functions_by_task(samples: StackSamples) -> dict[int, set[str]]:
+    found: dict[int, set[str]] = {}
+    for stack in samples.stacks:
+        names = [samples.names[frame].partition(" (")[0].rpartition(".")[2] for frame in stack.frames]
+        found.setdefault(stack.vertex, set()).update(names)
+    return found
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_stacks_of_a_job_are_those_of_its_tasks(workers: int) -> None:
     usual = sys.getswitchinterval()
 
     async def go() -> list[StackSamples]:
+        found: list[StackSamples] = []
+        seen: set[str] = set()
         async with await planted().start(workers=workers) as handle:
             await until_it_reads(handle)
-            return await handle.sample_stacks(seconds=1, rate=100)
+            while not {"burn", "nap"} <= seen:  # a slow machine may take few samples in a second
+                [samples] = await handle.sample_stacks(seconds=1, rate=100)
+                found.append(samples)
+                seen |= {name for names in functions_by_task(samples).values() for name in names}
+        return found
 
-    [samples] = asyncio.run(go())
-    assert samples.worker == ("worker-1" if workers else "")
-    assert 0 < samples.ended_ms - samples.began_ms < PATIENT_S * 1000
-    assert samples.moments >= 1
-    tasks: dict[int, set[str]] = {}
-    for stack in samples.stacks:
-        names = [samples.names[frame].partition(" (")[0].rpartition(".")[2] for frame in stack.frames]
-        tasks.setdefault(stack.vertex, set()).update(names)
-    napping = [vertex for vertex, functions in tasks.items() if "nap" in functions]
-    burning = [vertex for vertex, functions in tasks.items() if "burn" in functions]
-    assert len(napping) == 1
-    assert len(burning) == 1
-    assert napping != burning
+    processes = asyncio.run(go())
     assert sys.getswitchinterval() == usual
-    naps = [s for s in samples.stacks if samples.names[s.frames[-1]].partition(" (")[0].endswith(".nap")]
-    assert sum(s.count for s in naps if not s.on_cpu) > sum(s.count for s in naps if s.on_cpu)
-    assert not any(thread.name == "sluiceway-stack-sampler" for thread in threading.enumerate())
+    assert {samples.worker for samples in processes} == {"worker-1" if workers else ""}
+    assert all(samples.moments >= 1 and samples.ended_ms > samples.began_ms for samples in processes)
+    tasks: dict[int, set[str]] = {}
+    for samples in processes:
+        for vertex, names in functions_by_task(samples).items():
+            tasks.setdefault(vertex, set()).update(names)
+    [napping] = [vertex for vertex, names in tasks.items() if "nap" in names]
+    [burning] = [vertex for vertex, names in tasks.items() if "burn" in names]
+    assert napping != burning
+    off = flame_graph(processes, "off_cpu", vertex=napping)
+    assert off.value > flame_graph(processes, "on_cpu", vertex=napping).value
 
 
 def test_threads_that_a_function_has_started_are_there() -> None:
     async def work(value: int) -> int:
         return await asyncio.to_thread(nap, value)
 
-    async def go() -> list[StackSamples]:
+    async def go() -> list[str]:
         flow = sw.Pipeline("threads")
         flow.generate().async_map(work, timeout="1h").sink(DiscardSink())
         async with await flow.start() as handle:
             await until_it_reads(handle)
-            return await handle.sample_stacks(seconds=1, rate=100)
+            while True:  # a slow machine may take few samples in a second
+                lines = folded(await handle.sample_stacks(seconds=1, rate=100), vertex=NO_TASK)
+                if any("nap" in line for line in lines):
+                    return lines
 
-    processes = asyncio.run(go())
-    assert any("nap" in line and line.startswith("thread ") for line in folded(processes, vertex=NO_TASK))
+    assert all(line.startswith("thread ") for line in asyncio.run(go()) if "nap" in line)
 
 
 @pytest.mark.parametrize(("seconds", "rate"), [(0, 50), (61, 50), (1, 0.5), (1, 251), (float("nan"), 50)])

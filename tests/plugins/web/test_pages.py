@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -90,10 +91,29 @@ def test_a_walk_over_all_pages(show: Callable[..., Page], tab: Tab, tmp_path: Pa
     tab.page.get_by_role("link", name="Tasks").click()
     tab.page.get_by_role("link", name="map(tuple)").click()
     tab.wait("Its functions have no metrics of their own.")
+    tab.page.get_by_role("link", name="Flame graph", exact=True).click()
+    tab.page.locator("p", has_text=re.compile("No samples|The wider a function")).wait_for()
     assert tab.problems == []
     assert tab.hosts == {f"127.0.0.1:{web.port}"}
     # Wide tables scroll by themselves: the page does not.
     assert tab.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    web.end()
+
+
+def test_a_flame_graph(show: Callable[..., Page], tab: Tab) -> None:
+    web = show(PROGRAM.replace(".map(tuple)", ".map(lambda p: (sum(range(1_000_000)), p)[1])"))
+    tab.page.goto(web.link)
+    tab.page.get_by_role("link", name="numbers").click()
+    tab.page.get_by_role("link", name="Flame graph", exact=True).click()
+    bar = tab.page.get_by_role("button", name="<lambda> (flow.py").first
+    bar.click()
+    tab.page.get_by_role("button", name="Whole graph").click()
+    tab.page.get_by_role("combobox").nth(0).select_option("1")
+    bar.wait_for()
+    tab.page.get_by_role("combobox").nth(1).select_option("on_cpu")
+    tab.page.get_by_label("Compare with the time before").check()
+    tab.wait("of the time before")
+    assert tab.problems == []
     web.end()
 
 

@@ -106,17 +106,20 @@ class _Sampling:
     def take(self, seconds: float, rate: float) -> StackSamples:
         interval = 1 / rate
         began_ms = self._clock.now_ms()
-        until = time.monotonic() + seconds
+        last = time.monotonic()
+        until = last + seconds
         moments = 0
         self._read(None)
-        while time.monotonic() < until:
+        while last < until:
             time.sleep(interval)
-            self._read(interval)
+            now = time.monotonic()
+            self._read(now - last)
+            last = now
             moments += 1
         return self._result(began_ms, moments)
 
-    def _read(self, interval: float | None) -> None:
-        """Take one sample of each thread; None: note their CPU times only."""
+    def _read(self, elapsed: float | None) -> None:
+        """Take one sample of each thread, ``elapsed`` seconds after the last; None: note their CPU times only."""
         own = threading.get_ident()
         threads = {thread.ident: thread for thread in threading.enumerate()}
         for ident, frame in sys._current_frames().items():
@@ -124,9 +127,9 @@ class _Sampling:
                 continue
             thread = threads.get(ident)
             used = self._used(ident, None if thread is None else thread.native_id)
-            if interval is None:
+            if elapsed is None:
                 continue
-            on_cpu = used is None or used >= interval / 2
+            on_cpu = used is None or used >= elapsed / 2
             if ident == self._loop_thread:
                 self._count_loop(frame, on_cpu)
             elif not self._rests(frame):

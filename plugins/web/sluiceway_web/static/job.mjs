@@ -2,16 +2,17 @@
 
 import { html, useState } from "./vendor/htm-preact.mjs";
 import { UNKNOWN, bytes, count, duration, lag, percent, time, watermark } from "./format.mjs";
+import { Flame } from "./flame.mjs";
 import { Graph } from "./graph.mjs";
 import { send } from "./live.mjs";
 import { Findings, Lines, Shares, State, Table } from "./parts.mjs";
 
-const TABS = [["", "Graph"], ["late", "Event time"], ["tasks", "Tasks"], ["checkpoints", "Checkpoints"],
+const TABS = [["", "Graph"], ["late", "Event time"], ["tasks", "Tasks"], ["flame", "Flame graph"], ["checkpoints", "Checkpoints"],
   ["failures", "Failures"], ["configuration", "Configuration"]];
 const ENDED = ["FINISHED", "CANCELED", "FAILED"];
 
 export function Job({ page, job, tab, argument, readOnly }) {
-  const View = { "": Overview, late: Late, tasks: Tasks, task: Task, checkpoints: Checkpoints, failures: Failures, configuration: Configuration }[tab] ?? Overview;
+  const View = { "": Overview, late: Late, tasks: Tasks, task: Task, flame: Flame, checkpoints: Checkpoints, failures: Failures, configuration: Configuration }[tab] ?? Overview;
   const { state, duration: age, restarts } = page.job;
   return html`<h1>${page.job.job} <${State} state=${state} /></h1>
     <p class="muted">${age >= 0 ? duration(age) : ""} · ${count(page.job["records-in"])} records in, ${count(page.job["records-out"])} out · ${restarts} restart${restarts === 1 ? "" : "s"}
@@ -87,6 +88,7 @@ function Task({ page, argument }) {
   const own = [...new Set(vertex.subtasks.flatMap((s) => Object.keys(s.user)))].sort();
   return html`<h2>${vertex.name}</h2>
     <${Findings} findings=${page.findings.filter((f) => f.vertex === vertex.number)} />
+    <p><a href=${`#/job/${page.job.job}/flame/${vertex.number}`}>Flame graph of this task</a></p>
     <${Table} head=${["#Subtask", "Worker", "#Attempt", "#In/s", "#Out/s", "#Busy", "#Blocked", "#Waiting", "#Idle", "Time", "#Queued", "#Backlog"]}
       empty="No subtask runs."
       rows=${vertex.subtasks.map((s) => [s.subtask, s.worker, s.attempt, count(s.in_per_s), count(s.out_per_s), percent(s.busy), percent(s.blocked),
