@@ -24,6 +24,7 @@ from sluiceway.connector import (
     Wait,
 )
 from sluiceway.elements import MAX_WATERMARK
+from sluiceway.errors import FunctionContractError
 from sluiceway.eventtime import WatermarkStrategy
 from sluiceway.testing import EOF, PAUSE, CollectingSink, PipelineHarness, TestSource, run_pipeline
 
@@ -360,6 +361,24 @@ def test_a_punctuated_generator_s_watermarks_reach_timers_between_the_records(at
     run_pipeline(flow)
     # What comes at a time that has passed fires with the next watermark.
     assert list(got) == ["a", "bb.", "<1>", "<3>", "ccc", "dddd.", "<3>", "<5>", "eeeee", "<5>"]
+
+
+class Unfinished(sw.WatermarkGenerator[str]):  # its other method is missing
+    def on_event(self, value: str, timestamp: int, output: sw.WatermarkOutput) -> None:
+        output.emit_watermark(timestamp)
+
+
+@pytest.mark.parametrize("at_source", [True, False])
+def test_a_generator_that_cannot_be_made_is_named_with_its_step(at_source: bool) -> None:
+    flow = sw.Pipeline()
+    strategy = WatermarkStrategy.for_generator(Unfinished).with_timestamp_assigner(len)
+    if at_source:
+        stream = flow.from_collection(["a"], watermark_strategy=strategy)
+    else:
+        stream = flow.from_collection(["a"]).assign_timestamps_and_watermarks(strategy)
+    stream.name("times").collect()
+    with pytest.raises(FunctionContractError, match=r"step 'times' makes no Watermark.*: .*on_periodic_emit"):
+        run_pipeline(flow)
 
 
 @settings(max_examples=25, deadline=None)

@@ -227,11 +227,16 @@ class GeneratorWatch:
         passive: whether it has news only after records.
 
     Raises:
-        FunctionContractError: what the strategy makes is no generator.
+        FunctionContractError: the strategy makes no generator.
     """
 
     def __init__(self, strategy: WatermarkStrategy[Any], step: str) -> None:
-        generator = strategy.generator()
+        try:
+            generator = strategy.generator()
+        except TypeError as error:  # such as an abstract class: there is no line of the user's in its traceback
+            raise FunctionContractError(
+                f"the factory of the watermark strategy of step {step!r} makes no WatermarkGenerator: {error}"
+            ) from error
         if not isinstance(generator, WatermarkGenerator):
             raise FunctionContractError(
                 f"the watermark strategy of step {step!r} must make a WatermarkGenerator; for_generator(factory) "
