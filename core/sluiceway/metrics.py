@@ -74,7 +74,10 @@ class MetricGroup(Hinting):
         return self.counters.setdefault(name, Counter())
 
     def gauge(self, name: str, read: Callable[[], float]) -> None:
-        """Have ``read()`` called, from the task's thread, whenever metrics are reported."""
+        """Have ``read()`` called whenever metrics are reported, also from other threads than the task's.
+
+        While it raises, the gauge is left out.
+        """
         self.gauges[name] = read
 
     def histogram(self, name: str) -> Histogram:
@@ -88,7 +91,11 @@ class MetricGroup(Hinting):
         ``NAME_max``.
         """
         figures: dict[str, float] = {name: counter.value for name, counter in list(self.counters.items())}
-        figures.update({name: read() for name, read in list(self.gauges.items())})
+        for name, read in list(self.gauges.items()):
+            try:
+                figures[name] = read()
+            except Exception:  # a user's gauge must not end whoever reports
+                continue
         for name, histogram in list(self.histograms.items()):
             if histogram.count:
                 figures[f"{name}_count"] = histogram.count

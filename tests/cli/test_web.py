@@ -49,6 +49,8 @@ def test_a_cluster(cluster: Any, place: Path, start: Callable[..., Any]) -> None
     assert json.loads(cluster(*asked, "--format", "json").stdout)["name"] == "root"
     unknown = cluster("flamegraph", "words-1", "--task", "other")
     assert (unknown.returncode, "there is no task 'other'" in unknown.stderr) == (2, True)
+    assert cluster("why-lost", "words").stdout.startswith("No record was dropped")
+    assert [f["kind"] for f in cluster.json("why-lost", "words-1")["findings"]] == ["no-losses"]
     wrong = cluster("why-slow", "other")
     assert (wrong.returncode, "there is no job 'other'" in wrong.stderr) == (2, True)
     web = start("web", "--web-address", "0")
@@ -73,7 +75,7 @@ def test_without_a_cluster(
     sluiceway: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLUICEWAY_HOME", str(tmp_path / "home"))
-    for command in (["web"], ["why-slow", "x"], ["why-late", "x"]):
+    for command in (["web"], ["why-slow", "x"], ["why-late", "x"], ["why-lost", "x"]):
         result = sluiceway(*command)
         assert "no cluster is running" in str(result.stderr or result.exception)
 

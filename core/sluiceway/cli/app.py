@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "web": "sluiceway.cli.web:web",
     "why-slow": "sluiceway.cli.why:why_slow",
     "why-late": "sluiceway.cli.why:why_late",
+    "why-lost": "sluiceway.cli.why:why_lost",
     "flamegraph": "sluiceway.cli.flamegraph:flamegraph",
     "stop": "sluiceway.cli.cluster:stop_job",
     "config": "sluiceway.cli.config:config",

@@ -1,4 +1,4 @@
-"""``sluiceway why-slow`` and ``sluiceway why-late``: the diagnosis of a job of the running cluster."""
+"""``sluiceway why-slow``, ``why-late`` and ``why-lost``: the diagnosis of a job of the running cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sluiceway.monitoring.rates import SubtaskRates
     from sluiceway.runtime.cluster.client import ClusterClient
 
-__all__ = ["why_late", "why_slow"]
+__all__ = ["why_late", "why_lost", "why_slow"]
 
 _SAMPLE_S: Final = 1.0
 _SAMPLE_RATE: Final = 100.0
@@ -68,14 +68,32 @@ def why_late(job: str, over: float, as_json: bool) -> None:
     _show(found, as_json)
 
 
+@click.command("why-lost", short_help="Name the steps that drop records of a job, and why.")
+@click.argument("job")
+@_JSON
+def why_lost(job: str, as_json: bool) -> None:
+    """Name the steps of JOB, an id or a name, that drop records: late, unreadable, or dead letters."""
+    from sluiceway.monitoring import losses
+    from sluiceway.runtime.cluster.client import ClusterClient
+
+    with ClusterClient() as client:
+        metrics = _figures(client, id_of(client, job))
+    _show(losses.why_lost(metrics), as_json)
+
+
+def _figures(client: ClusterClient, job: str) -> JobMetrics:
+    found = client.figures().get(job)
+    if found is None:
+        raise click.UsageError(f"the cluster has no metrics of job {job!r} any more")
+    return found
+
+
 def _measure(client: ClusterClient, job: str, over_s: float) -> tuple[JobMetrics, list[SubtaskRates]]:
     """Return the newest reading of a job, and its rates over ``over_s`` seconds."""
     from sluiceway.monitoring.rates import RateMeter
 
     meter = RateMeter()
-    first = client.figures().get(job)
-    if first is None:
-        raise click.UsageError(f"the cluster has no metrics of job {job!r} any more")
+    first = _figures(client, job)
     meter.read(job, first)
     if first.status == "running":
         time.sleep(over_s)

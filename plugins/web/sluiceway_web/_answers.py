@@ -530,6 +530,7 @@ class DiagnosisAnswer(msgspec.Struct):
     summary: str
     slow: list[Any]
     late: list[Any]
+    lost: list[Any]
 
 
 class FlameGraph(msgspec.Struct, omit_defaults=True):

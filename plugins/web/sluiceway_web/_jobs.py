@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from sluiceway.monitoring.diagnosis import diagnose, why_late, why_slow
 from sluiceway.monitoring.infos import FailureInfo
+from sluiceway.monitoring.losses import why_lost
 from sluiceway_web import _answers as a
 from sluiceway_web._context import JobRequest, context_of, get, job_request
 from sluiceway_web._errors import RequestError
@@ -152,7 +153,7 @@ async def jobs_metrics(request: Request) -> list[Any]:
 
 
 async def diagnosis(request: Request) -> a.DiagnosisAnswer:
-    """Return what limits the throughput of a job, and what holds back its event time."""
+    """Return what limits the throughput of a job, what holds back its event time, and which records it drops."""
     asked = await job_request(request)
     checkpoints = await context_of(request).sampler.checkpoints(asked.job.job)
     metrics, rates = asked.reading.metrics(asked.job.job), asked.reading.rates.get(asked.job.job, [])
@@ -162,6 +163,7 @@ async def diagnosis(request: Request) -> a.DiagnosisAnswer:
         summary=every.summary,
         slow=msgspec.to_builtins(why_slow(asked.description, metrics, rates, checkpoints).findings),
         late=msgspec.to_builtins(why_late(asked.description, metrics, rates).findings),
+        lost=msgspec.to_builtins(why_lost(metrics).findings),
     )
 
 

@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from sluiceway.monitoring.diagnosis import diagnose, why_late
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, JobInfo
+from sluiceway.monitoring.losses import losses, why_lost
 from sluiceway.monitoring.rates import SubtaskRates
 from sluiceway_web._context import context_of
 from sluiceway_web._errors import RequestError, error_response
@@ -109,6 +110,8 @@ async def _job(sampler: Sampler, wanted: str) -> dict[str, Any]:
         "healthy": found.healthy,
         "findings": [_short(f) for f in found.findings],
         "late": [_short(f) for f in late.findings],
+        "lost": [_short(f) for f in why_lost(metrics).findings],
+        "losses": msgspec.to_builtins(losses(metrics)),
         "vertices": [_vertex(job, reading, description, rates, v) for v in description.vertices],
         "edges": [
             {"source": e.source, "target": e.target, "text": e.description, "feedback": e.feedback}

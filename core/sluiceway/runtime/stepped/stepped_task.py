@@ -193,13 +193,15 @@ class SteppedTask:
     def _make_reader(self) -> Reader[Any]:
         step = self.vertex.head.step
         assert isinstance(step, SourceStep)
+        metrics = MetricGroup()
+        self._metrics.append((self.vertex.head.name, metrics))
         context = ReaderContext(
             subtask=self.subtask,
             parallelism=self.vertex.parallelism,
             clock=self.clock,
             wake=self.wake,
             request_split=self._want_split,
-            metrics=MetricGroup(),
+            metrics=metrics,
         )
         return (self._create_reader or step.source.create_reader)(context)
 

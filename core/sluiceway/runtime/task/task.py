@@ -150,6 +150,12 @@ class Task(Tasklet):
         self._metric_groups.append((node.name, context.metrics))
         return context
 
+    def reader_metrics(self) -> MetricGroup:
+        """Return a new group for metrics of the task's reader, which are reported as those of the source."""
+        group = MetricGroup()
+        self._metric_groups.append((self.deployment.vertex.head.name, group))
+        return group
+
     def _backpressured_s(self) -> float:
         return self.blocked_s
 

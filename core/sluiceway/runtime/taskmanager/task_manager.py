@@ -12,7 +12,6 @@ from sluiceway.connector import Reader, ReaderContext
 from sluiceway.engine import Services
 from sluiceway.errors import CheckpointFailedError, SerializationError
 from sluiceway.graph import ExecutionState
-from sluiceway.metrics import MetricGroup
 from sluiceway.runtime.loop.async_calls import EventLoop
 from sluiceway.runtime.loop.blocking_io import Background
 from sluiceway.runtime.loop.tasklet import Tasklet, TaskletLoop, acting_for
@@ -293,6 +292,6 @@ class TaskManager(Handlers):
             clock=self._services.clock,
             wake=lambda: worker.mail(lambda: worker.wake(task)),
             request_split=lambda: self._send(RequestSplit(d.job, d.epoch, d.vertex.id, d.subtask)),
-            metrics=MetricGroup(),
+            metrics=task.reader_metrics(),
         )
         return lambda: step.source.create_reader(context)

@@ -7,12 +7,12 @@ import { Graph } from "./graph.mjs";
 import { send } from "./live.mjs";
 import { Findings, Lines, Shares, State, Table } from "./parts.mjs";
 
-const TABS = [["", "Graph"], ["late", "Event time"], ["tasks", "Tasks"], ["flame", "Flame graph"], ["checkpoints", "Checkpoints"],
+const TABS = [["", "Graph"], ["late", "Event time"], ["lost", "Lost records"], ["tasks", "Tasks"], ["flame", "Flame graph"], ["checkpoints", "Checkpoints"],
   ["failures", "Failures"], ["configuration", "Configuration"]];
 const ENDED = ["FINISHED", "CANCELED", "FAILED"];
 
 export function Job({ page, job, tab, argument, readOnly }) {
-  const View = { "": Overview, late: Late, tasks: Tasks, task: Task, flame: Flame, checkpoints: Checkpoints, failures: Failures, configuration: Configuration }[tab] ?? Overview;
+  const View = { "": Overview, late: Late, lost: Lost, tasks: Tasks, task: Task, flame: Flame, checkpoints: Checkpoints, failures: Failures, configuration: Configuration }[tab] ?? Overview;
   const { state, duration: age, restarts } = page.job;
   return html`<h1>${page.job.job} <${State} state=${state} /></h1>
     <p class="muted">${age >= 0 ? duration(age) : ""} · ${count(page.job["records-in"])} records in, ${count(page.job["records-out"])} out · ${restarts} restart${restarts === 1 ? "" : "s"}
@@ -48,7 +48,8 @@ function Operations({ job }) {
 }
 
 function Overview({ page, job }) {
-  return html`<${Findings} findings=${page.findings} />
+  const lost = page.losses.length ? page.lost : [];
+  return html`<${Findings} findings=${[...page.findings, ...lost]} />
     ${page.job.failure && html`<pre tabindex="0">${page.job.failure}</pre>`}
     <${Graph} page=${page} job=${job} />
     <h2>Tasks</h2><${TaskTable} page=${page} job=${job} />`;
@@ -79,6 +80,13 @@ function Late({ page }) {
       rows=${page.vertices.flatMap((v) => v.subtasks.filter((s) => s.watermark != null || v.source).map((s) => [
         v.name, s.subtask, watermark(s.watermark), s.watermark == null ? UNKNOWN : lag(s.watermark, page.now), count(s.in_per_s),
       ]))} />`;
+}
+
+function Lost({ page }) {
+  const names = new Map(page.vertices.map((v) => [v.number, v.name]));
+  return html`<${Findings} findings=${page.lost} />
+    <${Table} empty="Numbers count from the last start of each subtask." head=${["Step", "Task", "#Subtask", "Reason", "#Records"]}
+      rows=${page.losses.map((l) => [l.step, names.get(l.vertex) ?? "", l.subtask, l.reason, count(l.records)])} />`;
 }
 
 function Task({ page, argument }) {
