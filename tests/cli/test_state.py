@@ -51,6 +51,25 @@ def test_a_state_into_a_file(checkpoint: str, tmp_path: Path, sluiceway: Any) ->
     assert {row["key"]: row["value"] for row in rows} == {"ann": 2, "bob": 1}
 
 
+def test_the_size_of_each_state(checkpoint: str, sluiceway: Any) -> None:
+    done = sluiceway("state", "size", checkpoint, "--json")
+    assert done.exit_code == 0, done.stderr
+    sizes = {(row["uid"], row["state"]): row for row in map(json.loads, done.stdout.splitlines())}
+    assert [row["size"] for row in sizes.values()] == sorted((r["size"] for r in sizes.values()), reverse=True)
+    pages = sizes["visits", "pages"]
+    assert (pages["kind"], pages["keys"], pages["largest_key"]) == ("list", 2, "ann")
+    assert 0 < pages["largest_size"] < pages["size"] == sum(size for _, size in pages["subtask_sizes"])
+    assert (sizes["again", "aggregate"]["keys"], sizes["again", "aggregate"]["entries"]) == (2, 2)
+    table = sluiceway("state", "size", checkpoint, "--uid", "again").stdout.splitlines()
+    assert table[0].split()[:6] == ["UID", "STATE", "KIND", "KEYS", "ENTRIES", "BYTES"]
+    assert {line.split()[0] for line in table[1:]} == {"again"}
+
+
+def test_the_size_of_a_step_that_is_not_there(checkpoint: str, sluiceway: Any) -> None:
+    done = sluiceway("state", "size", checkpoint, "--uid", "visit")
+    assert "visits" in done.stderr
+
+
 def test_all_states_into_a_directory(checkpoint: str, tmp_path: Path, sluiceway: Any) -> None:
     done = sluiceway("state", "export", checkpoint, "--nested", "--format", "csv", "--to", f"{tmp_path}/out/")
     assert done.exit_code == 0, done.stderr

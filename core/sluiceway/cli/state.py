@@ -17,6 +17,7 @@ from sluiceway.errors import ConfigurationError
 if TYPE_CHECKING:
     from sluiceway.savepoint import SavedTable
     from sluiceway.savepoint.lookup import KeyValue
+    from sluiceway.savepoint.sizes import StateSize
 
 __all__ = ["state"]
 
@@ -70,6 +71,49 @@ def show_state(path: str, uid: str | None, name: str | None, limit: int, as_json
         print_table(("UID", "STATE", "KEY", "NAMESPACE", "ENTRY", "VALUE"), cells)
     if more:
         click.echo(f"There is more than these {limit} rows: --limit 0 shows all.", err=True)
+
+
+@state.command("size", short_help="Show how large each keyed state is.")
+@click.argument("source", metavar="JOB|PATH")
+@click.option("--uid", "--operator", "uid", metavar="UID", help="Uid of the step; default: all steps.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per state.")
+def state_size(source: str, uid: str | None, as_json: bool) -> None:
+    """Show the number of keys and the size of each keyed state, the largest first.
+
+    JOB is the id or name of a job of the cluster, whose last completed checkpoint is read. PATH is the directory
+    or URL of a checkpoint or savepoint. Sizes are those of serialized keys and values, without compression.
+    """
+    from dataclasses import asdict
+
+    from sluiceway.savepoint.json_text import as_json as encoded
+    from sluiceway.savepoint.lookup import is_place
+    from sluiceway.savepoint.sizes import state_sizes
+
+    if not is_place(source):
+        from sluiceway.cli.jobs import id_of
+        from sluiceway.runtime.cluster.client import ClusterClient
+
+        with ClusterClient() as client:
+            source = client.latest_checkpoint(id_of(client, source))
+        click.echo(f"from {source}", err=True)
+    with checkpoint_of(source, manager()) as place:
+        sizes = state_sizes(place, uid=uid, manager=manager())
+    if as_json:
+        for size in sizes:
+            click.echo(encoded(asdict(size) | {"subtask_sizes": list(size.subtask_sizes.items())}))
+        return
+    head = ("UID", "STATE", "KIND", "KEYS", "ENTRIES", "BYTES", "LARGEST KEY", "ITS BYTES")
+    cells = []
+    for each in sizes:
+        numbers = (f"{number:,}" for number in (each.keys, each.entries, each.size))
+        cells.append((each.uid, each.state, each.kind, *numbers, _largest(each), f"{each.largest_size:,}"))
+    print_table(head, cells)
+
+
+def _largest(size: StateSize) -> str:
+    from sluiceway.savepoint.json_text import as_json as encoded
+
+    return encoded(size.largest_key)[:40] if size.keys else "-"
 
 
 @state.command("get", short_help="Show the state of one key, in a checkpoint or in a running job.")

@@ -1,0 +1,140 @@
+"""Size of the state in a checkpoint, by step and state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from sluiceway.checkpoint import StateReader, load_metadata, split_location
+from sluiceway.checkpoint.native_files import with_rows
+from sluiceway.checkpoint.offline_reader import Decoder
+from sluiceway.errors import choose
+from sluiceway.plugins import PluginManager, default_manager
+from sluiceway.serializers import decode_rows
+from sluiceway.state import StateMeta
+
+__all__ = ["StateSize", "state_sizes"]
+
+
+@dataclass(frozen=True, slots=True)
+class StateSize:
+    """Size of one keyed state.
+
+    Attributes:
+        uid: of the step.
+        state: name of the state.
+        kind: ``value``, ``list``, ``map``, ``reducing`` or ``aggregating``.
+        keys: number of keys.
+        entries: number of values: entries of a map and namespaces such as windows count one by one, a list is one.
+        size: bytes of all keys, namespaces and values as they are serialized, without compression.
+        largest_key: key with most bytes; None: there is no key.
+        largest_size: bytes of that key.
+        subtask_sizes: bytes by subtask that wrote them.
+    """
+
+    uid: str
+    state: str
+    kind: str
+    keys: int
+    entries: int
+    size: int
+    largest_key: Any
+    largest_size: int
+    subtask_sizes: dict[int, int]
+
+
+@dataclass(slots=True)
+class _Sum:
+    keys: int = 0
+    entries: int = 0
+    size: int = 0
+    largest_key: bytes = b""
+    largest_size: int = -1
+    subtask_sizes: dict[int, int] = field(default_factory=dict)
+
+
+def state_sizes(location: str, *, uid: str | None = None, manager: PluginManager | None = None) -> list[StateSize]:
+    """Measure the keyed state in a checkpoint or savepoint; the largest state comes first.
+
+    All of it is read, one key group after the other. Nothing is unpickled that could run code.
+
+    Args:
+        location: path or URL of the checkpoint's directory.
+        uid: of one step; None: all steps.
+        manager: knows storages and state backends; None: the default one.
+
+    Raises:
+        CheckpointError: there is no complete checkpoint, or it is damaged; names the file.
+        UnknownNameError: no step has that uid; says which there are.
+        MissingExtraError: it is in the format of a state backend whose library is missing.
+    """
+    sums: dict[tuple[str, str, str], _Sum] = {}
+    for step, subtask, meta, keys in _groups(location, uid, manager or default_manager()):
+        found = sums.setdefault((step, meta.name, meta.declared or meta.kind.value), _Sum())
+        found.keys += len(keys)
+        for key, (entries, size) in keys.items():
+            found.entries += entries
+            found.size += size
+            found.subtask_sizes[subtask] = found.subtask_sizes.get(subtask, 0) + size
+            if size > found.largest_size:
+                found.largest_key, found.largest_size = key, size
+    decoder = Decoder(trusted=False)
+    sizes = [
+        StateSize(
+            uid=step,
+            state=state,
+            kind=kind,
+            keys=s.keys,
+            entries=s.entries,
+            size=s.size,
+            largest_key=decoder.key(s.largest_key) if s.keys else None,
+            largest_size=max(s.largest_size, 0),
+            subtask_sizes=s.subtask_sizes,
+        )
+        for (step, state, kind), s in sums.items()
+    ]
+    return sorted(sizes, key=lambda each: (-each.size, each.uid, each.state))
+
+
+def _groups(
+    location: str, uid: str | None, manager: PluginManager
+) -> Iterator[tuple[str, int, StateMeta, dict[bytes, tuple[int, int]]]]:
+    """Yield uid, subtask and state with entries and bytes by key, for each state of each key group."""
+    place, directory = split_location(location)
+    storage = manager.checkpoint_storage(place)
+    metadata = load_metadata(storage, directory)
+    reader, open_backend = StateReader(storage, directory), manager.services().state_backend
+    keyed = [
+        (vertex, subtask.index, operator.uid, operator.keyed)
+        for vertex in metadata.vertices
+        for subtask in vertex.subtasks
+        for operator in subtask.operators
+        if operator.keyed is not None
+    ]
+    if uid is not None and uid not in {step for _, _, step, _ in keyed}:
+        raise choose("step with state of keys in the checkpoint with the uid", uid, {s for _, _, s, _ in keyed})
+    for vertex, subtask, step, entry in keyed:
+        if uid not in (None, step):
+            continue
+        snapshot = with_rows(reader.keyed(step, entry), open_backend, step, subtask, vertex.max_parallelism)
+        try:
+            for meta in snapshot.tables:
+                yield step, subtask, meta, {}  # an empty state is one, too
+            for group in sorted(snapshot.groups):
+                for table, keys in _by_key(snapshot.groups[group]).items():
+                    yield step, subtask, snapshot.tables[table], keys
+        finally:
+            snapshot.release()
+
+
+def _by_key(group: bytes) -> dict[int, dict[bytes, tuple[int, int]]]:
+    """Return, by table, entries and bytes of each key of a key group."""
+    tables: dict[int, dict[bytes, tuple[int, int]]] = {}
+    for row in decode_rows(group):
+        values = row.value if isinstance(row.value, list) else [row.value]
+        size = len(row.namespace) + len(row.key) + sum(map(len, values))
+        keys = tables.setdefault(row.table, {})
+        entries, before = keys.get(row.key, (0, 0))
+        keys[row.key] = entries + len(values), before + size
+    return tables
