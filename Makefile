@@ -76,9 +76,9 @@ $(VENV)/.spark: pyproject.toml | $(BIN)/python
 	$(PIP_INSTALL) --editable '.[zmq,spark]'
 	@touch $(VENV)/.demo $@
 
-# Where there is no ZeroMQ to install, the demo leaves it out and says so.
+# Where there is no ZeroMQ or web server to install, the demo leaves it out and says so.
 $(VENV)/.demo: pyproject.toml | $(BIN)/python
-	$(PIP_INSTALL) --editable '.[zmq]' || $(PIP_INSTALL) --editable .
+	$(PIP_INSTALL) --editable '.[zmq,web]' || $(PIP_INSTALL) --editable '.[web]' || $(PIP_INSTALL) --editable .
 	@touch $@
 
 $(VENV)/.kafka: pyproject.toml | $(BIN)/python

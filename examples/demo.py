@@ -3,7 +3,8 @@
 Streams the sources of this Python installation from a TCP server, has ``sluiceway run`` count their words, and
 compares with a count made here by other means. Then the same on two worker processes, over each transport that
 works here. At last demo_files.py: files, counted by one pipeline in every way to run it, on Spark where that is
-installed. Exits with 1 if the counts do not agree.
+installed. Ends with a link to pages about the runs, where the extra ``web`` is installed. Exits with 1 if the
+counts do not agree.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -22,11 +24,14 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 PIPELINE = Path(__file__).with_name("demo_wordcount.py")
 WORD = re.compile(r"[^\W\d]\w*")
 MOST_IN_FILES = 5_000_000
+HISTORY = Path(sys.prefix, "demo-history")
+"""Records of the runs, for the pages about them."""
 
 
 @dataclass
@@ -83,10 +88,11 @@ def run(way: Way, data: bytes) -> None:
         counts = Path(directory) / "counts.json"
         thread = threading.Thread(target=serve, args=(server, data), daemon=True)
         thread.start()
+        options = ["--history", os.path.relpath(HISTORY), *way.options]
         pipeline = [os.path.relpath(PIPELINE), "--port", str(port), "--counts", str(counts)]
-        print("$", shlex.join(["sluiceway", "run", *way.options, *pipeline]), flush=True)
+        print("$", shlex.join(["sluiceway", "run", *options, *pipeline]), flush=True)
         started = time.perf_counter()
-        ended = subprocess.run([sys.executable, "-m", "sluiceway", "run", *way.options, *pipeline])
+        ended = subprocess.run([sys.executable, "-m", "sluiceway", "run", *options, *pipeline])
         way.seconds = time.perf_counter() - started
         socket.create_connection(server.getsockname()).close()  # lets the thread go if nobody else came
         thread.join()
@@ -131,16 +137,44 @@ def row(way: Way, words: int, reason: str | None) -> str:
     return f"  {way.name:<28}{way.seconds:>6.1f} s{words / way.seconds:>12,.0f} words/s"
 
 
+def show_pages() -> None:
+    """Serve pages about the runs, and print their link. The server outlives this process."""
+    if find_spec("starlette") is None or find_spec("uvicorn") is None:
+        print('\nPages about these runs need the extra web: pip install -e ".[web]"')
+        return
+    command = [sys.executable, "-m", "sluiceway", "web", "--history", str(HISTORY), "--idle-timeout", "10m"]
+    null = subprocess.DEVNULL
+    server = subprocess.Popen(command, stdin=null, stdout=subprocess.PIPE, stderr=null, start_new_session=True)
+    assert server.stdout is not None
+    with server.stdout as said:
+        link = said.readline().decode().strip().removeprefix("web interface: ")
+    if not link:
+        print("\nThe pages about these runs could not be served: try", shlex.join(command[1:]))
+        return
+    print(f"\nPages about these runs, until nobody has looked for ten minutes (process {server.pid}):\n  {link}")
+    server.returncode = 0  # it is nobody's child to wait for
+
+
 def main() -> int:
-    """Run the demonstration."""
+    """Run the demonstration, and show pages about it."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--megabytes", type=float, default=20, help="how much text at the most (20)")
     parser.add_argument("--top", type=int, default=10, help="how many words to show (10)")
     parser.add_argument(
         "run_options", nargs="*", help="options of sluiceway run, after --: one run with these only"
     )
+    parser.add_argument("--no-pages", action="store_true", help="serve no pages about the runs at the end")
     options = parser.parse_args()
 
+    shutil.rmtree(HISTORY, ignore_errors=True)
+    status = count(options)
+    if not options.no_pages:
+        show_pages()
+    return status
+
+
+def count(options: argparse.Namespace) -> int:
+    """Count in all ways and compare; the exit code."""
     text, files = sources(options.megabytes)
     expected = Counter(WORD.findall(text.lower()))
     data, words = text.encode(), expected.total()

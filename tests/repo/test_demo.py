@@ -6,8 +6,10 @@ import importlib.util
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import urllib.request
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
@@ -24,7 +26,7 @@ ROW = r"\n  {} +[0-9.]+ s +[0-9,]+ words/s\n"
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(DEMO), "--megabytes", "0.2", *arguments]
+    command = [sys.executable, str(DEMO), "--megabytes", "0.2", "--no-pages", *arguments]
     return subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=os.environ | environment
     )
@@ -55,7 +57,7 @@ def test_the_demo_counts_right_in_one_process_and_on_workers_over_both_transport
     assert len(result.stdout.split("most frequent words:\n")[1].split("\n\n")[0].splitlines()) == 3
     assert len(re.findall("demo-wordcount: finished after", result.stderr)) == 3
     for transport in ("shm", "zmq"):
-        assert f"\n$ sluiceway run --workers 2 --parallelism 2 --transport {transport} " in result.stdout
+        assert f" --workers 2 --parallelism 2 --transport {transport} " in result.stdout
     for way in ("in one process", "two workers, shared memory", "two workers, ZeroMQ"):
         assert re.search(ROW.format(way), result.stdout), result.stdout
 
@@ -106,6 +108,21 @@ def test_wrong_counts_are_noticed(demo: ModuleType, capsys: pytest.CaptureFixtur
     assert "two workers: 3 COUNTS ARE WRONG" in printed
     assert "a: counted 1, should be 2" in printed
     assert "b: counted 0, should be 1" in printed
+
+
+def test_it_ends_with_a_link_to_pages_about_its_runs() -> None:
+    pytest.importorskip("uvicorn", reason='not installed: pip install "sluiceway[web]"')
+    command = [sys.executable, str(DEMO), "--megabytes", "0.05", "--", "--parallelism", "2"]
+    result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    told = re.search(r"\(process (\d+)\):\n  (http://127.0.0.1:\d+/)\?token=(\S+)\n$", result.stdout)
+    assert told is not None, result.stdout
+    try:
+        request = urllib.request.Request(told[2] + "jobs", headers={"Authorization": f"Bearer {told[3]}"})
+        with urllib.request.urlopen(request) as answer:
+            assert [job["status"] for job in json.load(answer)["jobs"]] == ["FINISHED"]
+    finally:
+        os.kill(int(told[1]), signal.SIGTERM)
 
 
 # ---- files, in every way ---------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -91,7 +92,7 @@ def test_a_fresh_tree_is_set_up_first(project: Path, target: str) -> None:
     steps = make(project, "-n", "PYTHON=python3", target).stdout
     made, installed = steps.partition("python3 -m venv .venv\n")[1:]
     assert made
-    extra = {"demo": "zmq", "demo-spark": "zmq,spark", "docs": "docs", "kafka": "kafka"}.get(target, "dev")
+    extra = {"demo": "zmq,web", "demo-spark": "zmq,spark", "docs": "docs", "kafka": "kafka"}.get(target, "dev")
     assert f"--editable '.[{extra}]'" in installed.splitlines()[0]
     assert len(installed.splitlines()) > 2
 
@@ -159,6 +160,9 @@ def test_the_programs_that_it_runs_exist() -> None:
 def test_the_demo_in_a_fresh_clone(tmp_path: Path) -> None:
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(tmp_path / "clone")], check=True)
     result = make(tmp_path / "clone", "demo", "ARGS=--megabytes 0.2")
+    server = re.search(r"\(process (\d+)\)", result.stdout)
+    assert server is not None, result.stdout
+    os.kill(int(server[1]), signal.SIGTERM)
     assert result.returncode == 0, result.stdout
     assert "all counts agree" in result.stdout
     assert re.search(r"two workers, ZeroMQ .* words/s", result.stdout)

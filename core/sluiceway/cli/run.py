@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -17,6 +16,7 @@ import click
 
 from sluiceway.cli import exitcodes
 from sluiceway.cli.logs import metrics_on_stderr
+from sluiceway.cli.observation import Observation, observed
 from sluiceway.cli.options import Request, pipeline_command
 from sluiceway.cli.output import is_broken_pipe
 from sluiceway.cli.progress import Progress, say_from_handler, summary, summary_json
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from sluiceway.api.results import CloseableIterator
     from sluiceway.config.settings import Settings
     from sluiceway.engine import Engine, Job
-    from sluiceway.monitoring.web_server import WebOptions
 
 __all__ = ["run", "run_job"]
 
@@ -50,7 +49,13 @@ __all__ = ["run", "run_job"]
     help="On Ctrl-C or SIGTERM, stop with a savepoint in the directory or URL PLACE.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Write progress and closing line to stderr as JSON objects.")
+@click.option(
+    "--history",
+    metavar="DIR",
+    help="Leave a record of the job in DIR when it has ended, for 'sluiceway web --history DIR'.",
+)
 @click.option("--web", is_flag=True, help="Serve pages about the job while it runs, and print their link.")
+@click.option("--web-stay", is_flag=True, help="Serve them after the job has ended, too, until Ctrl-C.")
 @web_options
 def run(
     request: Request,
@@ -59,7 +64,9 @@ def run(
     take: int | None,
     savepoint: str | None,
     as_json: bool,
+    history: str | None,
     web: bool,
+    web_stay: bool,
     **web_given: Any,
 ) -> None:
     """Run the pipeline in TARGET: a file, FILE:NAME or package.module:NAME.
@@ -76,8 +83,8 @@ def run(
     """
     settings = request.resolved.settings
     if not web:
-        refuse_without_web(web_given)
-    shown = options_of(**web_given) if web else None
+        refuse_without_web(web_given | {"web_stay": web_stay})
+    shown = Observation(history, options_of(**web_given) if web else None, web_stay)
     with _workers_ahead(settings):
         _run(request, settings, no_progress, quiet, take, savepoint, as_json, shown)
 
@@ -102,7 +109,7 @@ def _run(
     take: int | None,
     savepoint: str | None,
     as_json: bool,
-    web: WebOptions | None,
+    observation: Observation,
 ) -> None:
     from sluiceway.api import Pipeline
     from sluiceway.api.results import collect_from
@@ -131,12 +138,8 @@ def _run(
             records = stack.enter_context(collect_from(target, settings))
             job = records.job
             go = partial(_print, records, take)
-        if web is not None:
-            from sluiceway.cli.web_interface import web_interface
-
-            pipeline = target if isinstance(target, Pipeline) else target._pipeline
-            tell = _tell_link_as_json if as_json else _tell_link
-            stack.enter_context(web_interface(job, pipeline.name, web, tell))
+        pipeline = target if isinstance(target, Pipeline) else target._pipeline
+        stack.enter_context(observed(job, pipeline.name, observation, as_json=as_json, quiet=quiet))
         code = run_job(
             job, go, settings, no_progress=no_progress, quiet=quiet, as_json=as_json, savepoint=savepoint
         )
@@ -144,14 +147,6 @@ def _run(
         tell_where_to_go_on(settings, target.name)
     if job.status is JobStatus.CANCELED and (take is None or code is not None):
         click.get_current_context().exit(code or exitcodes.CANCELLED)
-
-
-def _tell_link(link: str) -> None:
-    print(f"web interface: {link}", file=sys.stderr, flush=True)
-
-
-def _tell_link_as_json(link: str) -> None:
-    print(json.dumps({"event": "web", "url": link}), file=sys.stderr, flush=True)
 
 
 def _check_savepoint(engine: Engine, pipeline: Pipeline, settings: Settings) -> None:

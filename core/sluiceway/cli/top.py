@@ -184,10 +184,10 @@ def top(job: str | None, once: bool, as_json: bool, interval: float) -> None:
     with ClusterClient() as client:
         job = job and id_of(client, job)
         if as_json:
-            figures = _chosen(client.figures(), job)
+            figures = _chosen(client, job)
             click.echo(json.dumps({name: _as_json(m, meter.rows(name, m)) for name, m in figures.items()}))
         elif once or not sys.stdout.isatty():
-            for line in _view(_chosen(client.figures(), job), meter, sys.stdout.isatty()):
+            for line in _view(_chosen(client, job), meter, sys.stdout.isatty()):
                 click.echo(line)
         else:
             _live(client, job, meter, interval)
@@ -195,7 +195,7 @@ def top(job: str | None, once: bool, as_json: bool, interval: float) -> None:
 
 def _live(client: ClusterClient, job: str | None, meter: Meter, interval: float) -> None:
     out = sys.stdout
-    shown = _chosen(client.figures(), job)
+    shown = _chosen(client, job)
     out.write(_SCREEN)
     try:
         while True:
@@ -203,7 +203,7 @@ def _live(client: ClusterClient, job: str | None, meter: Meter, interval: float)
             out.write(_HOME + "".join(f"{line}{_REST_OF_LINE}\n" for line in lines) + _REST_OF_SCREEN)
             out.flush()
             time.sleep(interval)
-            shown = _chosen(client.figures(), job)
+            shown = _chosen(client, job)
     except KeyboardInterrupt:
         pass
     finally:
@@ -211,12 +211,13 @@ def _live(client: ClusterClient, job: str | None, meter: Meter, interval: float)
         out.flush()
 
 
-def _chosen(figures: Mapping[str, JobMetrics], job: str | None) -> dict[str, JobMetrics]:
+def _chosen(client: ClusterClient, job: str | None) -> dict[str, JobMetrics]:
     if job is None:
-        return {name: metrics for name, metrics in figures.items() if metrics.status in _LIVING}
-    if job not in figures:
+        return {name: metrics for name, metrics in client.figures().items() if metrics.status in _LIVING}
+    metrics = client.metrics(job)
+    if metrics is None:
         raise click.UsageError(f"the cluster has no metrics of job {job!r} any more")
-    return {job: figures[job]}
+    return {job: metrics}
 
 
 def _view(figures: Mapping[str, JobMetrics], meter: Meter, colour: bool) -> list[str]:

@@ -2,33 +2,52 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sluiceway.cli.web_options import options_of, web_options
+from sluiceway.errors import ConfigurationError, ConnectorError
+
+if TYPE_CHECKING:
+    from sluiceway.monitoring.monitor import Monitor
 
 __all__ = ["web"]
 
 
-@click.command(short_help="Serve the web interface of the running cluster.")
+@click.command(short_help="Serve pages about the running cluster or about ended jobs.")
+@click.option(
+    "--history",
+    metavar="DIR",
+    help="Show the jobs that have ended and left a record in DIR: that of 'run --history', or a job store.",
+)
+@click.option("--idle-timeout", metavar="TIME", help="End when nobody has looked for this time. Default: never.")
 @web_options
-def web(**given: Any) -> None:
+def web(history: str | None, idle_timeout: str | None, **given: Any) -> None:
     """Serve the web interface and the REST API of the running cluster until Ctrl-C or SIGTERM.
 
     The printed link has the token. It is another one each time.
     """
+    from dataclasses import replace
+
     from sluiceway.cli.manager import manager
     from sluiceway.cli.web_interface import link
+    from sluiceway.config.settings import duration_ms
     from sluiceway.entrypoint.webserver import make_server
-    from sluiceway.runtime.cluster.client_monitor import ClientMonitor
 
     options = options_of(**given)
+    if idle_timeout is not None:
+        try:
+            options = replace(options, idle_s=duration_ms(idle_timeout) / 1000)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--idle-timeout") from None
+    if history is not None:
+        options = replace(options, read_only=True)
     server = make_server(manager())
-    monitor = ClientMonitor()
-    monitor.cluster()  # none is running: that is said at once
+    monitor = _monitor(history)
     url = server.open(monitor, options)
     old = signal.signal(signal.SIGTERM, lambda number, frame: server.stop())
     try:
@@ -38,3 +57,27 @@ def web(**given: Any) -> None:
     finally:
         signal.signal(signal.SIGTERM, old)
         monitor.close()
+
+
+def _monitor(history: str | None) -> Monitor:
+    """Return the monitor of the running cluster or of a directory of records. Raises SluicewayError."""
+    if history is not None:
+        from sluiceway.monitoring.history_monitor import HistoryMonitor
+
+        if not os.path.isdir(history):
+            raise ConfigurationError(
+                f"there is no directory {history!r}: give that of 'sluiceway run --history', or a job store"
+            )
+        return HistoryMonitor(history)
+    from sluiceway.runtime.cluster.client import job_store_directory
+    from sluiceway.runtime.cluster.client_monitor import ClientMonitor
+
+    monitor = ClientMonitor()
+    try:
+        monitor.cluster()  # none is running: that is said at once
+    except ConnectorError as error:
+        store = job_store_directory()
+        if store.is_dir():
+            error.add_note(f"to look at jobs that have ended: sluiceway web --history {store}")
+        raise
+    return monitor

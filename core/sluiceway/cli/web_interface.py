@@ -14,6 +14,7 @@ from sluiceway.errors import ConfigurationError
 if TYPE_CHECKING:
     from sluiceway.engine import Job
     from sluiceway.monitoring.web_server import WebOptions
+    from sluiceway.runtime.cluster.job_server import JobServer
 
 __all__ = ["link", "web_interface"]
 
@@ -26,8 +27,10 @@ def link(url: str, token: str) -> str:
 
 
 @contextmanager
-def web_interface(job: Job, name: str, options: WebOptions, tell: Callable[[str], None]) -> Iterator[None]:
-    """Serve the pages of a job while it runs, from a process of its own that asks the job over a socket.
+def web_interface(job: Job, name: str, options: WebOptions, tell: Callable[[str], None]) -> Iterator[JobServer]:
+    """Serve the pages of a job in this context, from a process of its own that asks the job over a socket.
+
+    Gives the server that answers it.
 
     Args:
         job: the job.
@@ -62,7 +65,7 @@ def web_interface(job: Job, name: str, options: WebOptions, tell: Callable[[str]
         if "error" in answer:
             raise ConfigurationError(answer["error"])
         tell(link(answer["url"], options.token))
-        yield
+        yield server
     finally:
         server.close()
         if process is not None:

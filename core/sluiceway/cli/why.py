@@ -82,7 +82,7 @@ def why_lost(job: str, as_json: bool) -> None:
 
 
 def _figures(client: ClusterClient, job: str) -> JobMetrics:
-    found = client.figures().get(job)
+    found = client.metrics(job)
     if found is None:
         raise click.UsageError(f"the cluster has no metrics of job {job!r} any more")
     return found
@@ -97,7 +97,7 @@ def _measure(client: ClusterClient, job: str, over_s: float) -> tuple[JobMetrics
     meter.read(job, first)
     if first.status == "running":
         time.sleep(over_s)
-    newest = client.figures().get(job, first)
+    newest = client.metrics(job) or first
     return newest, meter.read(job, newest)
 
 

@@ -67,7 +67,10 @@ class CheckpointInfo(msgspec.Struct, frozen=True):
 
 
 class JobInfo(msgspec.Struct, frozen=True):
-    """One job of a cluster. Times are in ms since the epoch; 0: not yet."""
+    """One job of a cluster. Times are in ms since the epoch; 0: not yet.
+
+    ``tasks`` is the number of its subtasks by their state.
+    """
 
     job: str
     name: str
@@ -80,6 +83,7 @@ class JobInfo(msgspec.Struct, frozen=True):
     failure: str
     restarts: int
     failures: list[FailureInfo]
+    tasks: dict[str, int] = {}
 
 
 class StepInfo(msgspec.Struct, frozen=True):
@@ -155,6 +159,7 @@ class JobDescription(msgspec.Struct, frozen=True):
         executions: the current attempt of each subtask, with the last few before it, oldest first.
         options: of the run.
         checkpoint_interval_ms: time between two checkpoints; 0: none are taken.
+        metrics: the last ones of a job that has ended; None while it runs.
     """
 
     vertices: list[VertexInfo] = []
@@ -162,6 +167,7 @@ class JobDescription(msgspec.Struct, frozen=True):
     executions: list[ExecutionInfo] = []
     options: list[OptionInfo] = []
     checkpoint_interval_ms: int = 0
+    metrics: JobMetrics | None = None
 
 
 class WorkerInfo(msgspec.Struct, frozen=True):
@@ -193,7 +199,7 @@ class ClusterInfo(msgspec.Struct, frozen=True):
         transport: name of the transport between workers; empty if there are none.
         jobs: those that run, and the last ones that have ended.
         workers: those that are there.
-        figures: by job, its metrics; empty if they were not asked for.
+        figures: by job, the metrics of those that have not ended; empty if they were not asked for.
         job_store: directory of the job store; empty: there is none.
         problems: errors of the recovery of jobs and of standbys.
         standbys: job managers that stand by.

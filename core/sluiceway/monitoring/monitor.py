@@ -19,11 +19,11 @@ class Monitor(ABC):
 
     @abstractmethod
     def cluster(self, *, figures: bool = False) -> ClusterInfo:
-        """Return the state of the cluster; with ``figures``, also the metrics of its jobs."""
+        """Return the state of the cluster; with ``figures``, also the metrics of jobs that run."""
 
     @abstractmethod
     def describe(self, job: str) -> JobDescription:
-        """Return the graph, the attempts and the options of a job."""
+        """Return the graph, the attempts and the options of a job, and the metrics of one that has ended."""
 
     @abstractmethod
     def checkpoints(self, job: str) -> list[CheckpointInfo]:

@@ -24,6 +24,7 @@ class WebOptions:
         root_path: path prefix under which a proxy offers the server, such as ``/proxy/8081``.
         behind_proxy: a proxy does TLS and checks host names.
         read_only: refuse all operations that change a job.
+        idle_s: :meth:`WebServer.serve` ends when nobody has asked for so many seconds; 0: it does not.
     """
 
     host: str = "127.0.0.1"
@@ -35,6 +36,7 @@ class WebOptions:
     root_path: str = ""
     behind_proxy: bool = False
     read_only: bool = False
+    idle_s: float = 0.0
 
 
 class WebServer(ABC):
@@ -53,7 +55,7 @@ class WebServer(ABC):
 
     @abstractmethod
     def serve(self) -> None:
-        """Answer requests in the calling thread until :meth:`stop` is called."""
+        """Answer requests in the calling thread until :meth:`stop` is called, or nobody asks any more."""
 
     @abstractmethod
     def stop(self) -> None:

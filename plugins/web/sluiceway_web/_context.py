@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from sluiceway.metrics import JobMetrics
 from sluiceway.monitoring.infos import JobDescription, JobInfo, VertexInfo
 from sluiceway.monitoring.rates import SubtaskRates
 from sluiceway.monitoring.web_server import WebOptions
@@ -36,6 +37,8 @@ class JobRequest:
     reading: Reading
     job: JobInfo
     description: JobDescription
+    metrics: JobMetrics
+    rates: list[SubtaskRates]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class VertexRequest:
     reading: Reading
     job: JobInfo
     description: JobDescription
+    metrics: JobMetrics
     vertex: VertexInfo
     rates: list[SubtaskRates]
 
@@ -60,13 +64,9 @@ async def job_request(request: Request) -> JobRequest:
     sampler = context_of(request).sampler
     reading = await sampler.reading()
     job = reading.job(request.path_params["job"])
-    try:
-        description = await sampler.describe(job.job)
-    except RequestError as error:
-        if error.status != 404:
-            raise
-        description = JobDescription()  # a job of an earlier job manager, which has ended
-    return JobRequest(reading, job, description)
+    description = await sampler.describe(job.job)
+    metrics, rates = reading.metrics(job.job, description), reading.rates_of(job.job, description)
+    return JobRequest(reading, job, description, metrics, rates)
 
 
 async def vertex_request(request: Request) -> VertexRequest:
@@ -76,9 +76,8 @@ async def vertex_request(request: Request) -> VertexRequest:
     vertex = find_vertex(asked.description, asked.job.job, wanted)
     if vertex is None:
         raise RequestError(404, f"Job {asked.job.job} has no vertex {wanted}")
-    rates = asked.reading.rates.get(asked.job.job, [])
-    own = [r for r in rates if r.metrics.vertex_id == vertex.id]
-    return VertexRequest(asked.reading, asked.job, asked.description, vertex, own)
+    own = [r for r in asked.rates if r.metrics.vertex_id == vertex.id]
+    return VertexRequest(asked.reading, asked.job, asked.description, asked.metrics, vertex, own)
 
 
 Endpoint = Callable[[Request], Awaitable[Any]]

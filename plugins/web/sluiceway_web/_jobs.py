@@ -50,7 +50,7 @@ async def applications(request: Request) -> a.Applications:
 async def details(request: Request) -> a.JobDetails:
     """Return a job with its vertices."""
     asked = await job_request(request)
-    return job_details(asked.reading, asked.job, asked.description)
+    return job_details(asked.reading, asked.job, asked.description, asked.metrics)
 
 
 async def plan(request: Request) -> dict[str, a.JobPlan]:
@@ -115,7 +115,7 @@ def _entry(failure: FailureInfo) -> a.ExceptionEntry:
 
 
 def _job_metrics(asked: JobRequest) -> dict[str, float]:
-    job, metrics = asked.job, asked.reading.metrics(asked.job.job)
+    job, metrics = asked.job, asked.metrics
     running = job.status == "running"
     return {
         "uptime": max(0, now_ms() - job.submitted_ms) if running else 0,
@@ -156,7 +156,7 @@ async def diagnosis(request: Request) -> a.DiagnosisAnswer:
     """Return what limits the throughput of a job, what holds back its event time, and which records it drops."""
     asked = await job_request(request)
     checkpoints = await context_of(request).sampler.checkpoints(asked.job.job)
-    metrics, rates = asked.reading.metrics(asked.job.job), asked.reading.rates.get(asked.job.job, [])
+    metrics, rates = asked.metrics, asked.rates
     every = diagnose(asked.description, metrics, rates, checkpoints)
     return a.DiagnosisAnswer(
         healthy=every.healthy,

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from sluiceway.metrics import JobMetrics
 from sluiceway.monitoring.diagnosis import diagnose, why_late
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, JobInfo
 from sluiceway.monitoring.losses import losses, why_lost
@@ -55,6 +56,7 @@ async def _jobs(sampler: Sampler, wanted: str) -> dict[str, Any]:
             "slots": cluster.slots,
             "free_slots": cluster.free_slots,
             "max_workers": cluster.max_workers,
+            "job_store": cluster.job_store,
             "problems": cluster.problems,
             "workers": [
                 {"name": w.name, "pid": w.pid, "slots": w.slots, "silent_s": round(w.silent_s, 1)}
@@ -67,7 +69,7 @@ async def _jobs(sampler: Sampler, wanted: str) -> dict[str, Any]:
 async def _health(sampler: Sampler, reading: Reading, job: JobInfo, rates: list[SubtaskRates]) -> dict[str, Any]:
     description = await sampler.describe(job.job)
     checkpoints = await sampler.checkpoints(job.job)
-    found = diagnose(description, reading.metrics(job.job), rates, checkpoints)
+    found = diagnose(description, reading.metrics(job.job, description), rates, checkpoints)
     sources = {v.id for v in description.vertices if v.is_source}
     done = [c for c in checkpoints if c.status == "completed"]
     lags = [r.metrics.watermark_lag_ms for r in rates if r.metrics.watermark_lag_ms is not None]
@@ -93,14 +95,8 @@ async def _job(sampler: Sampler, wanted: str) -> dict[str, Any]:
     """Return the page of one job."""
     reading = await sampler.reading()
     job = reading.job(wanted)
-    metrics = reading.metrics(job.job)
-    rates = reading.rates.get(job.job, [])
-    try:
-        description = await sampler.describe(job.job)
-    except RequestError as error:
-        if error.status != 404:
-            raise
-        description = JobDescription()
+    description = await sampler.describe(job.job)
+    metrics, rates = reading.metrics(job.job, description), reading.rates_of(job.job, description)
     checkpoints = await sampler.checkpoints(job.job) if description.vertices else []
     found = diagnose(description, metrics, rates, checkpoints)
     late = why_late(description, metrics, rates)
@@ -112,7 +108,7 @@ async def _job(sampler: Sampler, wanted: str) -> dict[str, Any]:
         "late": [_short(f) for f in late.findings],
         "lost": [_short(f) for f in why_lost(metrics).findings],
         "losses": msgspec.to_builtins(losses(metrics)),
-        "vertices": [_vertex(job, reading, description, rates, v) for v in description.vertices],
+        "vertices": [_vertex(job, metrics, description, rates, v) for v in description.vertices],
         "edges": [
             {"source": e.source, "target": e.target, "text": e.description, "feedback": e.feedback}
             for e in description.edges
@@ -140,13 +136,13 @@ async def _job(sampler: Sampler, wanted: str) -> dict[str, Any]:
 
 
 def _vertex(
-    job: JobInfo, reading: Reading, description: JobDescription, rates: list[SubtaskRates], vertex: Any
+    job: JobInfo, metrics: JobMetrics, description: JobDescription, rates: list[SubtaskRates], vertex: Any
 ) -> dict[str, Any]:
     own = [r for r in rates if r.metrics.vertex_id == vertex.id]
     newest = {e.subtask: e for e in description.executions if e.vertex == vertex.id}
     marks = [m for r in own if (m := r.metrics.output_watermark) is not None]
     entered = [m for r in own if (m := r.metrics.watermark) is not None]
-    finished = [m for m in reading.metrics(job.job).subtasks if m.vertex_id == vertex.id]
+    totals = [m for m in metrics.subtasks if m.vertex_id == vertex.id]
     return {
         "number": vertex.id,
         "id": vertex_id(job.job, vertex.uid),
@@ -157,8 +153,8 @@ def _vertex(
         "status": vertex_status(e.state for e in newest.values()),
         "in_per_s": sum(r.in_per_s for r in own),
         "out_per_s": sum(r.out_per_s for r in own),
-        "records_in": sum(m.records_in for m in finished),
-        "records_out": sum(m.records_out for m in finished),
+        "records_in": sum(m.records_in for m in totals),
+        "records_out": sum(m.records_out for m in totals),
         "busy": max((r.busy for r in own), default=0.0),
         "blocked": max((r.blocked for r in own), default=0.0),
         "idle": min((r.idle for r in own), default=0.0),

@@ -60,10 +60,16 @@ class Reading:
             raise RequestError(404, f"Job {wanted} not found")
         return found
 
-    def metrics(self, job: str) -> JobMetrics:
-        """Return the metrics of a job; empty ones if the job manager has none any more."""
-        found = self.cluster.figures.get(job)
+    def metrics(self, job: str, description: JobDescription) -> JobMetrics:
+        """Return the metrics of a job, the last ones of one that has ended; empty ones if they are not known."""
+        found = self.cluster.figures.get(job) or description.metrics
         return found or JobMetrics(job, "unknown", 0.0, 0, 0, ())
+
+    def rates_of(self, job: str, description: JobDescription) -> list[SubtaskRates]:
+        """Return the rates of a job's subtasks; the means over its life if it has ended."""
+        if job in self.cluster.figures or description.metrics is None:
+            return self.rates.get(job, [])
+        return RateMeter().read(job, description.metrics)
 
 
 class Sampler:
@@ -100,7 +106,12 @@ class Sampler:
 
     async def describe(self, job: str) -> JobDescription:
         """Return the description of a job, no older than a period. Raises RequestError."""
-        found: JobDescription = await self._kept("describe", job, lambda: self.monitor.describe(job))
+        try:
+            found: JobDescription = await self._kept("describe", job, lambda: self.monitor.describe(job))
+        except RequestError as error:
+            if error.status != 404:
+                raise
+            return JobDescription()  # a job of an earlier job manager, which has left no record
         return found
 
     async def checkpoints(self, job: str) -> list[CheckpointInfo]:

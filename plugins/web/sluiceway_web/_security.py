@@ -71,6 +71,13 @@ class Guard:
         self.cookie = f"sluiceway-{port}"
         self._allowance = _BURST
         self._refilled = time.monotonic()
+        self._open = 0
+        self._last_end = time.monotonic()
+
+    @property
+    def idle_s(self) -> float:
+        """Return the seconds for which no request was open. From any thread."""
+        return 0.0 if self._open else time.monotonic() - self._last_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request that may not pass, and hand on the others."""
@@ -86,7 +93,12 @@ class Guard:
         if refused is not None:
             await refused(scope, receive, send)
             return
-        await self._app(scope, receive, _with_headers(send))
+        self._open += 1
+        try:
+            await self._app(scope, receive, _with_headers(send))
+        finally:
+            self._open -= 1
+            self._last_end = time.monotonic()
 
     def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
         if not self._within_rate():

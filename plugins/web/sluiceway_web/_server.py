@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from contextlib import suppress
 from typing import Final
 
@@ -29,14 +30,17 @@ class UvicornServer(WebServer):
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
         self._server: uvicorn.Server | None = None
-        self._stopped = False
+        self._guard: Guard | None = None
+        self._idle_s = 0.0
+        self._stopped = threading.Event()
 
     def open(self, monitor: Monitor, options: WebOptions) -> str:
         """Bind to the address, and return the URL."""
         _check(options)
         self._socket = sock = _bound(options)
         port = sock.getsockname()[1]
-        app = Guard(make_app(monitor, options), options, port)
+        app = self._guard = Guard(make_app(monitor, options), options, port)
+        self._idle_s = options.idle_s
         config = uvicorn.Config(
             app,
             http="h11",
@@ -69,15 +73,25 @@ class UvicornServer(WebServer):
         """Answer requests until :meth:`stop` is called."""
         assert self._server is not None
         assert self._socket is not None
-        self._server.should_exit = self._stopped
+        self._server.should_exit = self._stopped.is_set()
+        if self._idle_s:
+            threading.Thread(target=self._watch, name="sluiceway-web-idle", daemon=True).start()
         # On SIGINT and SIGTERM it ends in good order, and sends itself the signal again.
         with suppress(KeyboardInterrupt):
             self._server.run(sockets=[self._socket])
+        self._stopped.set()
         self._socket.close()
+
+    def _watch(self) -> None:
+        """End the server when nobody has asked for long enough."""
+        assert self._guard is not None
+        while not self._stopped.wait(min(1.0, self._idle_s / 4)):
+            if self._guard.idle_s >= self._idle_s:
+                self.stop()
 
     def stop(self) -> None:
         """End :meth:`serve`. From any thread."""
-        self._stopped = True
+        self._stopped.set()
         if self._server is not None:
             self._server.should_exit = True
 

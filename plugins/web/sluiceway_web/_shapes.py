@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from math import sqrt
 from typing import Any, Final
 
+from sluiceway.metrics import JobMetrics
 from sluiceway.monitoring.infos import (
     CheckpointInfo,
     ExecutionInfo,
@@ -69,9 +70,8 @@ def _duration(job: JobInfo) -> int:
 
 def job_overview(reading: Reading, job: JobInfo) -> a.JobOverview:
     """Return a job in the list of all."""
-    states = Counter(task.state for task in reading.metrics(job.job).subtasks)
     counts = a.TaskCounts(
-        **{state: states.get(state, 0) for state in map(str.lower, STATES)}, total=states.total()
+        **{state: job.tasks.get(state, 0) for state in map(str.lower, STATES)}, total=sum(job.tasks.values())
     )
     return a.JobOverview(
         jid=job_id(reading.cluster.job_store, job.job),
@@ -157,9 +157,9 @@ def _io_metrics(tasks: Sequence[Any]) -> dict[str, Any]:
     }
 
 
-def job_details(reading: Reading, job: JobInfo, description: JobDescription) -> a.JobDetails:
+def job_details(reading: Reading, job: JobInfo, description: JobDescription, metrics: JobMetrics) -> a.JobDetails:
     """Return a job with its vertices and its graph."""
-    subtasks = reading.metrics(job.job).subtasks
+    subtasks = metrics.subtasks
     vertices = []
     for vertex in description.vertices:
         current = _current(description, vertex)

@@ -61,7 +61,7 @@ def _current(asked: VertexRequest) -> list[ExecutionInfo]:
 
 
 def _metrics_of(asked: VertexRequest) -> dict[tuple[int, int], SubtaskMetrics]:
-    figures = asked.reading.metrics(asked.job.job).subtasks
+    figures = asked.metrics.subtasks
     return {(m.subtask, m.attempt): m for m in figures if m.vertex_id == asked.vertex.id}
 
 

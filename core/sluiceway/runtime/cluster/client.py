@@ -405,15 +405,23 @@ class ClusterClient:
         """What is going on.
 
         Args:
-            figures: with the metrics of all jobs.
+            figures: with the metrics of the jobs that have not ended.
         """
         answer = self._ask(AskStatus(next(self._requests), figures))
         assert isinstance(answer, Status)
         return answer
 
     def figures(self) -> dict[str, JobMetrics]:
-        """The metrics of all jobs that the cluster knows, by their ids."""
+        """The metrics of all jobs that have not ended, by their ids."""
         return self.status(figures=True).figures
+
+    def metrics(self, job: str) -> JobMetrics | None:
+        """Return the metrics of a job, the last ones of one that has ended; None: they are not known any more.
+
+        Raises:
+            SluicewayError: there is no such job.
+        """
+        return self.figures().get(job) or self.describe(job).metrics
 
     def submit(self, name: str, graph: JobGraph, settings: Settings) -> str:
         """Hand in a job; returns its id.

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from sluiceway.config.settings import Settings
 from sluiceway.election import LeaderElection, LeadershipLostError
 from sluiceway.engine import JobStatus, Services
@@ -16,8 +18,10 @@ from sluiceway.errors import NoResourceAvailableError, SluicewayError
 from sluiceway.graph import JobGraph
 from sluiceway.graph.check.iterations import check_checkpoints
 from sluiceway.metrics import JobMetrics, MetricsReporter
-from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, JobInfo
+from sluiceway.monitoring.infos import JobInfo
+from sluiceway.monitoring.job_history import EndedJob
 from sluiceway.runtime.cluster.connection import Connection
+from sluiceway.runtime.cluster.job_infos import task_counts
 from sluiceway.runtime.cluster.job_manager import JobManager, WorkerLogging
 from sluiceway.runtime.cluster.job_records import JobManagerLostError, JobRecords, told_error
 from sluiceway.runtime.cluster.job_runner import JobRun
@@ -97,16 +101,6 @@ class ClusterConfig:
     standby: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Ended:
-    """What is told of a job that has ended, besides its record."""
-
-    metrics: JobMetrics
-    checkpoints: list[CheckpointInfo]
-    directory: str
-    description: JobDescription
-
-
 class Dispatcher(Handlers):
     """Takes jobs from clients, gives each to the job manager, and remembers how they ended.
 
@@ -146,7 +140,6 @@ class Dispatcher(Handlers):
         )
         self._standbys = Standbys(config, epoch, self._manager.loop, self._clock)
         self._hands_over = False
-        self._ended: dict[str, _Ended] = {}
         self._reporting: dict[str, Reporting] = {}
         self._started_ms = self._clock.now_ms()
         self._stopping: tuple[Connection, int] | None = None
@@ -210,13 +203,14 @@ class Dispatcher(Handlers):
                 log(ERROR, "jobs", "failed", job=job, error=run.failure)
             self._manager.ended(run)
             # Of the job no more than that is kept: its program and its state may be large.
-            self._ended[job] = _Ended(run.metrics(), run.checkpoints(), _directory(run), run.describe())
-            self._records.ended(self._info(job, run, self._clock.now_ms()))
+            info = self._info(job, run, self._clock.now_ms())
+            description = msgspec.structs.replace(run.describe(), metrics=run.metrics())
+            self._records.remember(EndedJob(info, description, run.checkpoints(), _directory(run)))
+            self._records.ended(info)
             self._close_reporting(job)
             for client, request, location in self._ending.pop(job, ()):
                 self._tell_ended(client, request, location, run)
-        for job in self._records.too_many(KEPT):
-            self._ended.pop(job, None)
+        self._records.drop_oldest(KEPT)
         if self._stopping is not None and not self._manager.jobs:
             client, request = self._stopping
             client.send(Done(request))
@@ -422,8 +416,7 @@ class Dispatcher(Handlers):
         run = self._manager.jobs.get(message.job)
         if run is not None:
             client.send(Checkpoints(message.request, run.checkpoints(), _directory(run)))
-        elif message.job in self._ended:
-            ended = self._ended[message.job]
+        elif (ended := self._records.find_ended(message.job)) is not None:
             client.send(Checkpoints(message.request, ended.checkpoints, ended.directory))
         else:
             client.send(Refused(message.request, f"there is no job {message.job!r}"))
@@ -433,8 +426,8 @@ class Dispatcher(Handlers):
         run = self._manager.jobs.get(message.job)
         if run is not None:
             client.send(JobDescribed(message.request, run.describe()))
-        elif message.job in self._ended:
-            client.send(JobDescribed(message.request, self._ended[message.job].description))
+        elif (ended := self._records.find_ended(message.job)) is not None:
+            client.send(JobDescribed(message.request, ended.description))
         else:
             client.send(Refused(message.request, f"there is no description of job {message.job!r}"))
 
@@ -514,8 +507,7 @@ class Dispatcher(Handlers):
         resources = self._manager.resources
         figures: dict[str, JobMetrics] = {}
         if message.figures:
-            figures = {job: ended.metrics for job, ended in self._ended.items()}
-            figures |= {job: run.metrics() for job, run in self._manager.jobs.items()}
+            figures = {job: run.metrics() for job, run in self._manager.jobs.items()}
         return Status(
             request=message.request,
             pid=os.getpid(),
@@ -550,6 +542,7 @@ class Dispatcher(Handlers):
             failure="" if run.failure is None else told_error(run.failure),
             restarts=self._records.restarts_before(job) + run.master.restarts,
             failures=self._records.failures(job, run),
+            tasks=task_counts(metrics),
         )
 
 

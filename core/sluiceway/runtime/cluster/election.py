@@ -22,8 +22,8 @@ from typing import Final
 import msgspec
 
 from sluiceway.election import Leader, LeaderElection
-from sluiceway.runtime.cluster.store_files import write_file
 from sluiceway.runtime.logging.engine_log import WARNING, log
+from sluiceway.util.durable_files import write_file
 
 __all__ = ["FileLeaderElection"]
 

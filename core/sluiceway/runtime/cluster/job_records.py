@@ -10,6 +10,7 @@ from sluiceway.config.settings import Settings
 from sluiceway.engine import JobFailure, JobStatus
 from sluiceway.errors import SluicewayError
 from sluiceway.monitoring.infos import FailureInfo, JobInfo
+from sluiceway.monitoring.job_history import EndedJob, JobHistoryError
 from sluiceway.runtime.cluster.epoch_fence import EpochFence
 from sluiceway.runtime.cluster.job_runner import JobRun
 from sluiceway.runtime.cluster.job_store import JobStore, StoredJob
@@ -42,6 +43,7 @@ class JobRecords:
         self._jobs: dict[str, StoredJob] = {}
         self._told: dict[str, JobInfo] = {}
         self._before: dict[str, tuple[int, list[FailureInfo]]] = {}
+        self._ended: dict[str, EndedJob] = {}
         self._last = 0
         self.went_on: list[str] = []
         self.problems: list[str] = []
@@ -185,6 +187,27 @@ class JobRecords:
             if told.status != JobStatus.FAILED.value:
                 self._store.drop_checkpoints(self._jobs[told.job])
 
+    def remember(self, ended: EndedJob) -> None:
+        """Keep the record of a job that has ended: in the history of the job store, or else in memory."""
+        if self._store is not None:
+            try:
+                self._store.history.add(ended)
+            except OSError as error:
+                log(ERROR, "jobs", "its record cannot be written", job=ended.info.job, error=error)
+            else:
+                return
+        self._ended[ended.info.job] = ended
+
+    def find_ended(self, job: str) -> EndedJob | None:
+        """Return the record of a job that has ended, perhaps under an earlier job manager; None: there is none."""
+        if job in self._ended or self._store is None or not self._store.history.has(job):
+            return self._ended.get(job)
+        try:
+            return self._store.history.find(job)
+        except JobHistoryError as error:
+            log(ERROR, "jobs", "its record cannot be read", job=job, error=error)
+            return None
+
     def restarts_before(self, job: str) -> int:
         """How often a job was begun anew under earlier job managers."""
         return self._before.get(job, (0, []))[0]
@@ -211,17 +234,17 @@ class JobRecords:
         every = {**self._told, **running}
         return [every[job] for job in self._jobs if job in every]
 
-    def too_many(self, most: int) -> list[str]:
-        """Jobs that have ended, and are told of no more since there are too many of them; the oldest."""
+    def drop_oldest(self, most: int) -> None:
+        """Forget the jobs that ended first, but for ``most`` of them."""
         ended = [job for job in self._told if self._store is None or self._jobs[job].ended is not None]
         gone = ended[: max(0, len(ended) - most)]
         for job in gone:
             stored = self._jobs.pop(job)
             del self._told[job]
+            self._ended.pop(job, None)
             self._before.pop(job, None)
             if self._store is not None:
                 self._store.forget(stored)
-        return gone
 
     def _write(self, stored: StoredJob) -> None:
         if self._store is not None:

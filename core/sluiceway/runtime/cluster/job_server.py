@@ -8,10 +8,12 @@ import shutil
 import threading
 from collections.abc import Callable
 
+import msgspec
+
 from sluiceway.clock import Clock
 from sluiceway.engine import Job
 from sluiceway.errors import SluicewayError
-from sluiceway.monitoring.infos import JobInfo
+from sluiceway.monitoring.infos import JobDescription
 from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.runtime.cluster.cluster_directory import (
     lock_directory,
@@ -21,7 +23,8 @@ from sluiceway.runtime.cluster.cluster_directory import (
 )
 from sluiceway.runtime.cluster.connection import BrokenProtocolError, Connection, ConnectionLostError
 from sluiceway.runtime.cluster.home import Known
-from sluiceway.runtime.cluster.job_records import failure_info, told_error
+from sluiceway.runtime.cluster.job_infos import job_info
+from sluiceway.runtime.cluster.job_records import told_error
 from sluiceway.runtime.cluster.os_platform import Platform, Stream
 from sluiceway.runtime.jobmanager.job_metrics import plain_metrics
 from sluiceway.runtime.logging.engine_log import WARNING, log
@@ -96,9 +99,13 @@ class JobServer(Handlers):
         """Start to answer."""
         self._thread.start()
 
+    def job_ended(self) -> None:
+        """Note the time at which the job has ended. From any thread."""
+        self._ended_ms = self._clock.now_ms()
+
     def close(self) -> None:
         """Answer those who wait for the end of the job, close all connections, and remove the directory."""
-        self._ended_ms = self._clock.now_ms()
+        self._ended_ms = self._ended_ms or self._clock.now_ms()
         self._loop.mail(self._end)
         self._thread.join(_CLOSE_S)
         self._lock.close()
@@ -158,21 +165,7 @@ class JobServer(Handlers):
     @handles(AskStatus)
     def _tell_status(self, message: AskStatus, client: Connection) -> None:
         metrics = plain_metrics(self._job.metrics())
-        status = self._job.status
-        failures = [failure_info(failure) for failure in self._job.failures()]
-        info = JobInfo(
-            job=self._name,
-            name=self._name,
-            status=status.value,
-            submitted_ms=self._started_ms,
-            ended_ms=self._ended_ms,
-            needs_slots=0,
-            records_in=metrics.records_in,
-            records_out=metrics.records_out,
-            failure=failures[-1].cause if failures and status.value == "failed" else "",
-            restarts=metrics.restarts,
-            failures=failures,
-        )
+        info = job_info(self._job, metrics, self._name, self._name, self._started_ms, self._ended_ms)
         client.send(
             Status(
                 request=message.request,
@@ -185,13 +178,20 @@ class JobServer(Handlers):
                 transport="",
                 jobs=[info],
                 workers=[],
-                figures={self._name: metrics} if message.figures else {},
+                figures={self._name: metrics} if message.figures and not self._job.status.ended else {},
             )
         )
 
     @handles(DescribeJob)
     def _describe(self, message: DescribeJob, client: Connection) -> None:
-        self._answer(message, client, lambda: JobDescribed(message.request, self._job.describe()))
+        self._answer(message, client, lambda: JobDescribed(message.request, self._description()))
+
+    def _description(self) -> JobDescription:
+        description = self._job.describe()
+        if self._job.status.ended:
+            metrics = plain_metrics(self._job.metrics())
+            description = msgspec.structs.replace(description, metrics=metrics)
+        return description
 
     @handles(AskCheckpoints)
     def _tell_checkpoints(self, message: AskCheckpoints, client: Connection) -> None:

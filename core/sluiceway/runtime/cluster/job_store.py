@@ -2,7 +2,7 @@
 
 Each job has a directory of its own, with ``job.json``, which makes it known, and ``program``, its graph and
 options as they were submitted. A job is in the store before its submission is acknowledged. When it has ended its
-program goes, and what is to be told of it stays.
+program goes, and what is to be told of it stays; ``history`` has the record of how it went.
 
 ``lock`` is held by the job manager that leads, and ``epoch`` is the number of its leadership. ``workers`` has a
 file for each of its workers, which is locked as long as that lives: so a job manager knows whether any of those
@@ -25,8 +25,9 @@ import msgspec
 from sluiceway.election import LeaderElection, LeadershipLostError
 from sluiceway.errors import ConfigurationError, SluicewayError
 from sluiceway.monitoring.infos import FailureInfo, JobInfo
+from sluiceway.monitoring.job_history import JobHistory
 from sluiceway.runtime.cluster.election import FileLeaderElection
-from sluiceway.runtime.cluster.store_files import sync_directory, write_file
+from sluiceway.util.durable_files import sync_directory, write_file
 from sluiceway.util.private_files import check_private, make_private_directory
 
 __all__ = ["JobStore", "JobStoreError", "StoredJob", "prepare_store"]
@@ -125,6 +126,7 @@ class JobStore:
         election: by which this process leads.
         workers: directory of the files that workers lock.
         checkpoints: for those of jobs that do not say where theirs are to be.
+        history: records of jobs that have ended.
 
     Raises:
         ConfigurationError: others may write to the directory, this process may not, or a job manager uses it
@@ -138,6 +140,7 @@ class JobStore:
         self.election = FileLeaderElection(self.directory, epoch) if election is None else election
         self.workers = self.directory / "workers"
         self.checkpoints = self.directory / "checkpoints"
+        self.history = JobHistory(self.directory / "history")
         try:
             leads = self.election.campaign()
             if leads:
@@ -242,6 +245,8 @@ class JobStore:
         """Nothing is to be told of it any more."""
         self.drop_checkpoints(job)
         place = self._place(job.job)
+        with suppress(OSError):
+            self.history.forget(job.job)
         with suppress(OSError):
             (place / _TOLD).unlink(missing_ok=True)
         shutil.rmtree(place, ignore_errors=True)

@@ -154,7 +154,8 @@ class AskStatus(Request, frozen=True):
 class Status(Answer, frozen=True):
     """Job manager to client: how things are.
 
-    ``epoch`` goes up with each job manager. ``figures``, where they were asked for: by job, its metrics.
+    ``epoch`` goes up with each job manager. ``figures``, where they were asked for: by job, its metrics,
+    of those that have not ended.
     ``job_store`` is where jobs are written down, ``recovered`` are those that went on when this job manager was
     started, and ``problems`` tells what could not be read then. ``standbys`` are ready to lead, of as many as
     ``max_standbys``.

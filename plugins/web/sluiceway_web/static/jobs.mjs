@@ -7,7 +7,7 @@ import { Sparkline, State, Table } from "./parts.mjs";
 export function Jobs({ page }) {
   const { jobs, cluster, now } = page;
   return html`<h1>Jobs</h1>
-    <${Table} empty="No job has been submitted: sluiceway submit FILE."
+    <${Table} empty=${cluster.pid ? "No job has been submitted: sluiceway submit FILE." : "No job has left a record there: sluiceway run --history DIR FILE."}
       head=${["Job", "State", "#Age", "#Records/s", "Last minute", "#Behind the clock", "Last checkpoint", "#Restarts", "Diagnosis"]}
       rows=${jobs.map((j) => [
         html`<a href=${"#/job/" + j.job}>${j.job}</a>`,
@@ -21,7 +21,11 @@ export function Jobs({ page }) {
         html`<span class=${j.healthy === false ? "" : "muted"}>${j.summary ?? ""}</span>`,
       ])} />
     ${cluster.problems.map((p) => html`<p class="finding notice">${p}</p>`)}
-    <h2>Processes</h2>
+    ${cluster.pid ? html`<${Processes} cluster=${cluster} />` : html`<p class="muted">These are the records of jobs that have ended, in ${cluster.job_store}.</p>`}`;
+}
+
+function Processes({ cluster }) {
+  return html`<h2>Processes</h2>
     <p>Job manager: process ${cluster.pid}, since ${time(cluster.started)}.
       ${cluster.max_workers ? ` ${cluster.free_slots} of ${cluster.slots} slots are free.` : ""}</p>
     ${cluster.workers.length ? html`<${Table} head=${["Worker", "#Process", "#Slots", "#Last heartbeat"]}

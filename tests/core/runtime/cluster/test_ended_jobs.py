@@ -22,7 +22,9 @@ from sluiceway.runtime.messages.clients import (
     AskStatus,
     CancelJob,
     Checkpoints,
+    DescribeJob,
     Done,
+    JobDescribed,
     Refused,
     Status,
     SubmitProgram,
@@ -81,7 +83,11 @@ def test_nothing_but_what_is_told_is_kept_of_a_job_that_has_ended(site: Site) ->
     status: Status = site.ask(AskStatus(3, figures=True))
     assert [(told.job, told.status) for told in status.jobs] == [(job, "canceled") for job in jobs]
     assert all(told.ended_ms for told in status.jobs)
-    assert status.figures
+    assert status.figures == {}
+    described = site.ask(DescribeJob(7, jobs[0]))
+    assert isinstance(described, JobDescribed)
+    assert described.description.metrics is not None
+    assert described.description.metrics.status == "canceled"
     site.dispatcher._manager.loop.run_ready(1)
     gc.collect()
     assert [run() for run in runs] == [None] * 3
@@ -94,6 +100,7 @@ def test_of_many_jobs_the_last_are_told_of(site: Site) -> None:
     for _ in range(KEPT + 5):
         site.ask(CancelJob(1, site.submit()))
         site.dispatcher._look_after_jobs()
-    assert len(site.dispatcher._ended) == KEPT
     assert len(site.ask(AskStatus(2)).jobs) == KEPT
+    store = site.dispatcher._store
+    assert len(site.dispatcher._records._ended if store is None else store.history.files()) == KEPT
     assert site.ask(AskCheckpoints(3, "job-1")) == Refused(3, "there is no job 'job-1'")

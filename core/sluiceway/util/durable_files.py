@@ -1,4 +1,4 @@
-"""Files of the job store, which are written as a whole or not at all."""
+"""Files that are written as a whole or not at all."""
 
 from __future__ import annotations
 

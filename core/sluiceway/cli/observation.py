@@ -1,0 +1,78 @@
+"""How others see a job of ``sluiceway run``: its web interface while it runs, its record when it has ended."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sluiceway.engine import Job
+    from sluiceway.monitoring.web_server import WebOptions
+
+__all__ = ["Observation", "observed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Options of it.
+
+    Attributes:
+        history: directory in which the job leaves a record; None: none.
+        web: options of the web server; None: there is none.
+        stay: keep the web server after the end of the job, until Ctrl-C.
+    """
+
+    history: str | None = None
+    web: WebOptions | None = None
+    stay: bool = False
+
+
+@contextmanager
+def observed(job: Job, name: str, observation: Observation, *, as_json: bool, quiet: bool) -> Iterator[None]:
+    """Have a job seen while it runs in this context, and afterwards if that is wanted.
+
+    Raises:
+        ConfigurationError: the web server cannot be started, or the directory of records cannot be written.
+    """
+    with ExitStack() as stack:
+        if observation.history is not None:
+            from sluiceway.cli.job_record import recorded
+
+            stack.enter_context(recorded(job, name, observation.history))
+        if observation.web is not None:
+            from sluiceway.cli.web_interface import web_interface
+
+            tell = _tell_link_as_json if as_json else _tell_link
+            server = stack.enter_context(web_interface(job, name, observation.web, tell))
+            if observation.stay:
+                stack.callback(_wait, quiet or as_json)
+            stack.callback(server.job_ended)
+        yield
+
+
+def _tell_link(link: str) -> None:
+    print(f"web interface: {link}", file=sys.stderr, flush=True)
+
+
+def _tell_link_as_json(link: str) -> None:
+    print(json.dumps({"event": "web", "url": link}), file=sys.stderr, flush=True)
+
+
+def _wait(quiet: bool) -> None:
+    """Wait for Ctrl-C or SIGTERM."""
+    import signal
+    import threading
+
+    over = threading.Event()
+    old = signal.signal(signal.SIGTERM, lambda number, frame: over.set())
+    if not quiet:
+        print("the job has ended; Ctrl-C ends the web interface", file=sys.stderr, flush=True)
+    try:
+        with suppress(KeyboardInterrupt):
+            over.wait()
+    finally:
+        signal.signal(signal.SIGTERM, old)
