@@ -50,6 +50,10 @@ def test_savepoints_of_a_cluster_s_jobs(cluster: Any, place: Path) -> None:
     assert "Deleted" in cluster("savepoint", "delete", created.stdout.strip()).stdout
     assert list((place / "mine").rglob("*")) == []
 
+    taken = cluster("checkpoints", "take", job)
+    assert int(taken.stdout) in [c["checkpoint"] for c in cluster.json("checkpoints", "history", job)]
+    assert "there is no job 'other'" in cluster("checkpoints", "take", "other").stderr
+
     history = cluster.json("checkpoints", "history", job)
     assert [str(Path(c["savepoint"]).parent) for c in history if c["savepoint"]] == [
         str(place / "kept"),

@@ -116,6 +116,40 @@ def test_a_job_goes_on_after_a_savepoint_and_another_begins_with_it(tmp_path: Pa
         assert report.received < COUNT, "it did not begin at the beginning"
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_checkpoint_on_demand_is_what_the_job_resumes_from(workers: int, tmp_path: Path) -> None:
+    flow, sink = numbers(tmp_path / "out", rate=20_000)
+    place = tmp_path / "kept"
+
+    async def go() -> int:
+        options: dict[str, Any] = {"workers": workers, "checkpoint_interval": "1h", "checkpoints": place}
+        async with await flow.start(**options) as handle:
+            while handle.metrics().records_out < 1_000:
+                await asyncio.sleep(0.005)
+            return await handle.checkpoint()
+
+    assert asyncio.run(go()) >= 1
+    assert len(list(place.rglob("metadata.json"))) == 1
+    again, sink = numbers(tmp_path / "out")
+    result = again.run(checkpoints=place, resume=True, checkpoint_interval="1h", workers=workers)
+    assert result.metrics.records_in < COUNT, "it did not begin at the beginning"
+    report = sink.report(COUNT)
+    assert (report.received, report.lost, report.duplicates) == (COUNT, 0, 0), report
+
+
+def test_a_job_without_checkpoints_takes_none_on_demand(tmp_path: Path) -> None:
+    flow, _ = numbers(tmp_path / "out", rate=20_000)
+
+    async def go() -> None:
+        async with await flow.start() as handle:
+            with pytest.raises(CheckpointError, match="begin it with --checkpoint-interval, or take a savepoint"):
+                await handle.checkpoint()
+        with pytest.raises(CheckpointError, match="the job has ended"):
+            await handle.checkpoint()
+
+    asyncio.run(go())
+
+
 def test_a_failure_goes_back_to_the_last_checkpoint_and_not_to_a_savepoint(tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     marks.mkdir()

@@ -111,6 +111,29 @@ class JobHandle(Hinting):
         """Cancel the job without waiting; :meth:`result` then returns status CANCELED."""
         self._job.cancel()
 
+    async def checkpoint(self) -> int:
+        """Take a checkpoint now, besides those at the job's interval, and wait until it is complete.
+
+        Returns:
+            int: its number.
+
+        Raises:
+            CheckpointError: it could not be taken, the job takes none, or it has ended.
+            NotBuiltYetError: the job's engine cannot do that.
+        """
+        answer: Future[int] = Future()
+
+        def done(checkpoint_id: int, problem: BaseException | None) -> None:
+            if not answer.set_running_or_notify_cancel():
+                return  # nobody waits any more
+            if problem is None:
+                answer.set_result(checkpoint_id)
+            else:
+                answer.set_exception(problem)
+
+        self._job.checkpoint(done)
+        return await asyncio.wrap_future(answer)
+
     async def savepoint(self, place: str | os.PathLike[str] | None = None) -> str:
         """Take a savepoint, from which another run can start, while the job continues.
 

@@ -11,6 +11,7 @@ import click
 from sluiceway.cli.errors import warn
 from sluiceway.cli.groups import Group
 from sluiceway.cli.history import history, is_place, shown_size, shown_time
+from sluiceway.cli.jobs import id_of
 from sluiceway.cli.manager import manager
 from sluiceway.cli.tables import print_table
 from sluiceway.errors import CheckpointError, ConfigurationError
@@ -48,6 +49,19 @@ def checkpoints() -> None:
 
 
 checkpoints.add_command(history)
+
+
+@checkpoints.command()
+@click.argument("job")
+def take(job: str) -> None:
+    """Take a checkpoint of JOB now, the id or name of a job of the running cluster, and print its number.
+
+    The job goes on from it after a failure. The command returns when the checkpoint is complete.
+    """
+    from sluiceway.runtime.cluster.client import ClusterClient
+
+    with ClusterClient() as client:
+        click.echo(client.checkpoint(id_of(client, job)))
 
 
 @checkpoints.command("list")

@@ -224,6 +224,18 @@ class Job(ABC):
         """
         raise NotBuiltYetError(f"{type(self).__name__} takes no savepoints")
 
+    def checkpoint(self, done: Callable[[int, BaseException | None], None]) -> None:
+        """Ask for a checkpoint now, besides those at the interval. From any thread, and from a signal handler.
+
+        Args:
+            done: called once, in any thread, and must not raise: with the number of the checkpoint and None, or
+                with 0 and why there is none: CheckpointError.
+
+        Raises:
+            NotBuiltYetError: this engine cannot do that.
+        """
+        raise NotBuiltYetError(f"{type(self).__name__} takes no checkpoints on demand")
+
     def sample_stacks(
         self, seconds: float, rate: float, done: Callable[[list[StackSamples], list[str]], None]
     ) -> None:

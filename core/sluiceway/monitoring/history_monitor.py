@@ -108,6 +108,10 @@ class HistoryMonitor(Monitor):
         """Refuse."""
         raise _ended(job)
 
+    def checkpoint(self, job: str) -> int:
+        """Refuse."""
+        raise _ended(job)
+
     def savepoint(self, job: str, place: str = "", *, stop: bool = False) -> str:
         """Refuse."""
         raise _ended(job)

@@ -48,6 +48,10 @@ class Monitor(ABC):
         """End the sources of a job, which then finishes."""
 
     @abstractmethod
+    def checkpoint(self, job: str) -> int:
+        """Take a checkpoint now, and return its number when it is complete."""
+
+    @abstractmethod
     def savepoint(self, job: str, place: str = "", *, stop: bool = False) -> str:
         """Take a savepoint and return its path or URL when it is complete.
 

@@ -35,17 +35,21 @@ class _StopRequest(msgspec.Struct):
     drain: bool = False
 
 
+class _CheckpointRequest(msgspec.Struct):
+    checkpointType: str = "CONFIGURED"  # noqa: N815
+
+
 class Operations:
-    """Savepoints that were requested, with their results. The last hundred are kept."""
+    """Checkpoints and savepoints that were requested, with their results. The last hundred are kept."""
 
     def __init__(self) -> None:
         self._results: OrderedDict[str, tuple[str, dict[str, Any] | None]] = OrderedDict()
         self._running: set[asyncio.Task[None]] = set()
 
-    def start(self, job: str, action: Callable[[], str]) -> str:
+    def start(self, job: str, action: Callable[[], dict[str, Any]]) -> str:
         """Run an action in a helper thread, and return the id of its result. Raises RequestError."""
         if len(self._running) >= _MOST_RUNNING:
-            raise RequestError(503, f"{_MOST_RUNNING} savepoints are under way: try again when one is complete")
+            raise RequestError(503, f"{_MOST_RUNNING} operations are under way: try again when one is complete")
         request = secrets.token_hex(16)
         self._results[request] = job, None
         while len(self._results) > _KEPT:
@@ -55,10 +59,10 @@ class Operations:
         task.add_done_callback(self._running.discard)
         return request
 
-    async def _run(self, request: str, job: str, action: Callable[[], str]) -> None:
+    async def _run(self, request: str, job: str, action: Callable[[], dict[str, Any]]) -> None:
         result: dict[str, Any]
         try:
-            result = {"location": await asyncio.to_thread(action)}
+            result = await asyncio.to_thread(action)
         except SluicewayError as error:
             result = {"failure-cause": {"class": type(error).__name__, "stack-trace": str(error)}}
         if request in self._results:
@@ -114,6 +118,17 @@ async def savepoint(request: Request) -> a.Triggered:
     return await _start(request, body.target_directory or "", stop=body.cancel_job)
 
 
+async def checkpoint(request: Request) -> a.Triggered:
+    """Take a checkpoint now."""
+    body: _CheckpointRequest = await _body(request, _CheckpointRequest)
+    if body.checkpointType != "CONFIGURED":
+        raise RequestError(400, f"checkpointType {body.checkpointType!r} is not supported: CONFIGURED is")
+    job = await _job(request)
+    monitor = context_of(request).sampler.monitor
+    operations: Operations = request.app.state.operations
+    return a.Triggered(operations.start(job, lambda: {"checkpointId": monitor.checkpoint(job)}))
+
+
 async def stop(request: Request) -> a.Triggered:
     """Take a savepoint, and end the job with it."""
     body: _StopRequest = await _body(request, _StopRequest)
@@ -127,11 +142,11 @@ async def _start(request: Request, place: str, *, stop: bool) -> a.Triggered:
     context = context_of(request)
     monitor = context.sampler.monitor
     operations: Operations = request.app.state.operations
-    return a.Triggered(operations.start(job, lambda: monitor.savepoint(job, place, stop=stop)))
+    return a.Triggered(operations.start(job, lambda: {"location": monitor.savepoint(job, place, stop=stop)}))
 
 
 async def result(request: Request) -> a.OperationStatus:
-    """Return the state of a savepoint that was requested."""
+    """Return the state of a checkpoint or savepoint that was requested."""
     reading = await context_of(request).sampler.reading()
     operations: Operations = request.app.state.operations
     return operations.status(reading.job(request.path_params["job"]).job, request.path_params["request"])
@@ -140,6 +155,8 @@ async def result(request: Request) -> a.OperationStatus:
 routes: list[Route] = [
     *(Route(prefix + "/jobs/{job}", patch, methods=["PATCH"]) for prefix in ("", "/v1")),
     *(Route(prefix + "/jobs/{job}/yarn-cancel", cancel, methods=["GET"]) for prefix in ("", "/v1")),
+    *get("/jobs/{job}/checkpoints", checkpoint, ("POST",), 202),
+    *get("/jobs/{job}/checkpoints/{request}", result),
     *get("/jobs/{job}/savepoints", savepoint, ("POST",), 202),
     *get("/jobs/{job}/stop", stop, ("POST",), 202),
     *get("/jobs/{job}/savepoints/{request}", result),

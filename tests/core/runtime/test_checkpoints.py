@@ -420,6 +420,90 @@ def test_after_its_end_there_is_none() -> None:
     assert job.failure is None
 
 
+class Asked:
+    """Answers to requests for checkpoints."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.answers: list[tuple[int, str | None]] = []
+
+    def ask(self) -> None:
+        def done(checkpoint_id: int, problem: BaseException | None) -> None:
+            self.answers.append((checkpoint_id, None if problem is None else str(problem)))
+
+        self.job.coordinator.checkpoint(done)
+
+
+def test_a_checkpoint_on_demand_does_not_wait_for_the_interval_nor_for_the_pause() -> None:
+    job = Job(interval_ms=60_000, min_pause_ms=30_000).started()
+    asked = Asked(job)
+    asked.ask()
+    asked.ask()
+    assert job.triggered == [1]
+    job.acknowledge(1)
+    # The second came after the first had begun, and is answered by one of its own.
+    assert asked.answers == [(1, None)]
+    assert job.triggered == [1, 2]
+    job.acknowledge(2)
+    assert asked.answers == [(1, None), (2, None)]
+    latest = job.coordinator.latest
+    assert latest is not None
+    assert latest.checkpoint_id == 2
+    job.advance(29_000)
+    assert job.triggered == [1, 2]
+
+
+def test_a_checkpoint_on_demand_begins_when_all_tasks_run() -> None:
+    job = Job(interval_ms=60_000, timeout_ms=1000).started()
+    job.all_running = False
+    asked = Asked(job)
+    asked.ask()
+    job.advance(500)
+    job.all_running = True
+    job.coordinator.look()
+    assert job.triggered == [1]
+    job.advance(700)
+    assert asked.answers == [], "it has a timeout of its own"
+    job.advance(301)
+    assert asked.answers == [(0, "after 1 s 2 of 2 subtasks had not acknowledged it")]
+    job = Job(interval_ms=60_000, timeout_ms=1000).started()
+    job.all_running = False
+    asked = Asked(job)
+    asked.ask()
+    job.advance(1000)
+    assert asked.answers == [(0, "not all tasks were running for 1 s, or others were under way")]
+
+
+def test_a_checkpoint_on_demand_that_is_overtaken_by_a_newer_one_is_answered_by_it() -> None:
+    job = Job(interval_ms=100, max_concurrent=2).started()
+    asked = Asked(job)
+    asked.ask()
+    job.until_triggered(2)
+    job.acknowledge(2)
+    assert asked.answers == [(2, None)]
+
+
+@pytest.mark.parametrize("end", ["decline", "task", "stop", "stopped"])
+def test_a_checkpoint_on_demand_that_fails_is_answered_with_the_reason(end: str) -> None:
+    job = Job(interval_ms=60_000, tolerated_failures=5).started()
+    asked = Asked(job)
+    if end == "stopped":
+        job.coordinator.stop()
+    if end == "stop":
+        job.all_running = False
+    asked.ask()
+    if end == "decline":
+        job.coordinator.decline("sink", 1, OSError("disk full"))
+    elif end == "task":
+        job.coordinator.task_ended("sink", failed=True)
+    elif end == "stop":
+        job.coordinator.stop()
+    reason = {"decline": "disk full", "task": "a task has ended before it was complete"}
+    assert asked.answers == [(0, reason.get(end, "the job has ended"))]
+    job.advance(700_000)
+    assert len(asked.answers) == 1
+
+
 def test_a_savepoint_waits_for_what_is_under_way_and_others_wait_for_it() -> None:
     job = Job(max_concurrent=3).started()
     job.until_triggered(1)

@@ -244,6 +244,20 @@ def test_a_savepoint_and_a_stop_with_one(show: Callable[..., Page], tmp_path: Pa
     assert len(list((tmp_path / "saved").iterdir())) == 2
 
 
+def test_a_checkpoint_on_demand(show: Callable[..., Page], tmp_path: Path) -> None:
+    page = show(PROGRAM, "--checkpoint-interval", "1h", "--checkpoints", "kept")
+    page.until(JOB, read_all)
+    status, _, told = page.request("POST", f"{JOB}/checkpoints", b'{"checkpointType": "CONFIGURED"}')
+    assert status == 202
+    request = json.loads(told)["request-id"]
+    done = page.until(f"{JOB}/checkpoints/{request}", lambda answer: answer["status"]["id"] == "COMPLETED")
+    assert done["operation"]["checkpointId"] >= 1
+    assert page.get(f"{JOB}/checkpoints")["latest"]["completed"]["id"] == done["operation"]["checkpointId"]
+    status, _, told = page.request("POST", f"{JOB}/checkpoints", b'{"checkpointType": "FULL"}')
+    assert (status, "CONFIGURED is" in json.loads(told)["errors"][0]) == (400, True)
+    page.end()
+
+
 def test_a_savepoint_that_fails_says_why(show: Callable[..., Page]) -> None:
     page = show(PROGRAM)
     page.until(JOB, read_all)

@@ -56,6 +56,9 @@ class Fixed(Monitor):
     def stop(self, job: str) -> None:
         self.changes.append(f"stop {job}")
 
+    def checkpoint(self, job: str) -> int:
+        return 1
+
     def savepoint(self, job: str, place: str = "", *, stop: bool = False) -> str:
         self.changes.append(f"savepoint {job}")
         return "place"

@@ -59,6 +59,7 @@ from sluiceway.runtime.messages.clients import (
     AskStatus,
     CancelJob,
     Checkpoints,
+    CheckpointTaken,
     DescribeJob,
     Done,
     JobDescribed,
@@ -71,6 +72,7 @@ from sluiceway.runtime.messages.clients import (
     Status,
     StopJob,
     SubmitProgram,
+    TakeCheckpoint,
     TakeSavepoint,
 )
 from sluiceway.runtime.messages.pickling import check_shippable, dump
@@ -459,6 +461,18 @@ class ClusterClient:
             raise SluicewayError(answer.reason)
         assert isinstance(answer, SavepointTaken)
         return answer.location
+
+    def checkpoint(self, job: str) -> int:
+        """Take a checkpoint of a job now; returns its number when it is complete.
+
+        Raises:
+            SluicewayError: it was not taken; says why.
+        """
+        answer = self._ask(TakeCheckpoint(next(self._requests), job), None)
+        if isinstance(answer, Refused):
+            raise SluicewayError(answer.reason)
+        assert isinstance(answer, CheckpointTaken)
+        return answer.checkpoint
 
     def checkpoints(self, job: str) -> list[CheckpointInfo]:
         """The last checkpoints and savepoints of a job, oldest first. Raises SluicewayError."""

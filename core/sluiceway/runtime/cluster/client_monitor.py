@@ -22,7 +22,7 @@ T = TypeVar("T")
 class ClientMonitor(Monitor):
     """Asks over one connection, which is opened again after it was lost.
 
-    Savepoints and samples of stacks take long, so that each has a connection of its own.
+    Checkpoints, savepoints and samples of stacks take long, so that each has a connection of its own.
 
     Args:
         known: address and secret of the job manager; None: those of this user's cluster, looked up each time that
@@ -73,6 +73,11 @@ class ClientMonitor(Monitor):
     def stop(self, job: str) -> None:
         """End the sources of a job."""
         self._ask(lambda client: client.stop(job))
+
+    def checkpoint(self, job: str) -> int:
+        """Take a checkpoint now, and return its number when it is complete."""
+        with ClusterClient(self._known) as client:
+            return client.checkpoint(job)
 
     def savepoint(self, job: str, place: str = "", *, stop: bool = False) -> str:
         """Take a savepoint, and return when it is complete."""

@@ -26,9 +26,10 @@ from sluiceway.runtime.cluster.os_platform import Platform
 from sluiceway.runtime.cluster.worker_host import HostedPlatform, WorkerHost
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, WorkerHandle, start_worker
 from sluiceway.runtime.jobmanager.job_description import describe_job
+from sluiceway.runtime.jobmanager.job_master import JobMaster
 from sluiceway.runtime.jobmanager.job_metrics import Reporting
+from sluiceway.runtime.jobmanager.job_requests import JobRequests, savepoint_place
 from sluiceway.runtime.jobmanager.restore import check_place, restore_from
-from sluiceway.runtime.jobmanager.savepoint_requests import SavepointRequests, savepoint_place
 from sluiceway.runtime.logging.engine_log import job_logging
 from sluiceway.runtime.messages.pickling import check_shippable
 from sluiceway.runtime.taskmanager.stack_sampler import check_sampling
@@ -71,7 +72,7 @@ class ClusterJob(Job):
         self._manager: JobManager | None = None
         self._run: JobRun | None = None
         self._cancelled = False
-        self._savepoints = SavepointRequests()
+        self._requests: JobRequests[JobMaster] = JobRequests()
 
     def run(self) -> JobResult:
         """Start the workers, run the job, end the workers."""
@@ -132,7 +133,7 @@ class ClusterJob(Job):
             # First: a reporter that cannot work is told of before a process is started.
             reporting.open(self._graph.job_name)
             run = self._run = manager.submit(self._graph.job_name, self._graph, self._settings)
-            self._savepoints.begin(lambda *asked: manager.loop.mail(lambda: run.savepoint(*asked)))
+            self._requests.begin(run.master, manager.loop.mail)
             if self._cancelled:
                 run.cancel()
             while not run.status.ended:
@@ -143,7 +144,7 @@ class ClusterJob(Job):
             try:
                 manager.abandon()
             finally:
-                self._savepoints.close()
+                self._requests.close()
                 reporting.close()
         if run.failure is not None:
             raise run.failure
@@ -166,7 +167,12 @@ class ClusterJob(Job):
         self, place: str | None, done: Callable[[str, BaseException | None], None], *, stop: bool = False
     ) -> None:
         """Ask for a savepoint. From any thread."""
-        self._savepoints.ask(savepoint_place(place, self._settings.checkpoints), stop, done)
+        where = savepoint_place(place, self._settings.checkpoints)
+        self._requests.ask(lambda master, answer: master.savepoint(where, stop, answer), done, "")
+
+    def checkpoint(self, done: Callable[[int, BaseException | None], None]) -> None:
+        """Ask for a checkpoint. From any thread."""
+        self._requests.ask(JobMaster.checkpoint, done, 0)
 
     def sample_stacks(
         self, seconds: float, rate: float, done: Callable[[list[StackSamples], list[str]], None]

@@ -28,7 +28,7 @@ from sluiceway.runtime.cluster.job_runner import JobRun
 from sluiceway.runtime.cluster.job_store import JobStore, StoredJob
 from sluiceway.runtime.cluster.standbys import Standbys
 from sluiceway.runtime.jobmanager.job_metrics import Reporting
-from sluiceway.runtime.jobmanager.savepoint_requests import savepoint_place
+from sluiceway.runtime.jobmanager.job_requests import savepoint_place
 from sluiceway.runtime.logging.engine_log import ERROR, INFO, log
 from sluiceway.runtime.messages.base import Message
 from sluiceway.runtime.messages.clients import (
@@ -37,6 +37,7 @@ from sluiceway.runtime.messages.clients import (
     AskStatus,
     CancelJob,
     Checkpoints,
+    CheckpointTaken,
     DescribeJob,
     Done,
     JobDescribed,
@@ -49,6 +50,7 @@ from sluiceway.runtime.messages.clients import (
     Status,
     StopJob,
     SubmitProgram,
+    TakeCheckpoint,
     TakeSavepoint,
 )
 from sluiceway.runtime.messages.handlers import Handlers, handles
@@ -385,12 +387,27 @@ class Dispatcher(Handlers):
         if (run := self._running(message, client)) is not None:
             self._savepoint(client, message, run)
 
+    @handles(TakeCheckpoint)
+    def _take_checkpoint(self, message: TakeCheckpoint, client: Connection) -> None:
+        def done(checkpoint_id: int, problem: BaseException | None) -> None:
+            if problem is not None:
+                client.send(Refused(message.request, f"no checkpoint of job {message.job!r}: {problem}"))
+            else:
+                client.send(CheckpointTaken(message.request, checkpoint_id))
+
+        if (run := self._running(message, client)) is not None:
+            run.master.checkpoint(done)
+
     def _running(
-        self, message: CancelJob | StopJob | TakeSavepoint | SampleJob, client: Connection
+        self, message: CancelJob | StopJob | TakeCheckpoint | TakeSavepoint | SampleJob, client: Connection
     ) -> JobRun | None:
         """Return the job that a request is about; None: it does not run, and the client was told."""
         run, request, job = self._manager.jobs.get(message.job), message.request, message.job
-        if not isinstance(message, SampleJob) and message.again and (answer := self._done_before(message)):
+        if (
+            not isinstance(message, SampleJob | TakeCheckpoint)
+            and message.again
+            and (answer := self._done_before(message))
+        ):
             client.send(answer)
         elif how := self._records.status(job):
             client.send(Refused(request, f"job {job!r} is {how} already"))

@@ -34,6 +34,7 @@ from sluiceway.runtime.messages.clients import (
     AskStatus,
     CancelJob,
     Checkpoints,
+    CheckpointTaken,
     DescribeJob,
     Done,
     JobDescribed,
@@ -43,6 +44,7 @@ from sluiceway.runtime.messages.clients import (
     SavepointTaken,
     Status,
     StopJob,
+    TakeCheckpoint,
     TakeSavepoint,
 )
 from sluiceway.runtime.messages.handlers import Handlers, handles
@@ -215,6 +217,16 @@ class JobServer(Handlers):
     def _stop(self, message: StopJob, client: Connection) -> None:
         self._answer(message, client, lambda: self._done(message, self._job.stop))
 
+    @handles(TakeCheckpoint)
+    def _checkpoint(self, message: TakeCheckpoint, client: Connection) -> None:
+        def done(checkpoint_id: int, problem: BaseException | None) -> None:
+            answer: Message = CheckpointTaken(message.request, checkpoint_id)
+            if problem is not None:
+                answer = Refused(message.request, f"no checkpoint of job {message.job!r}: {told_error(problem)}")
+            self._loop.mail(lambda: client.send(answer))
+
+        self._answer(message, client, lambda: self._job.checkpoint(done))
+
     @handles(TakeSavepoint)
     def _savepoint(self, message: TakeSavepoint, client: Connection) -> None:
         def done(location: str, problem: BaseException | None) -> None:
@@ -243,7 +255,7 @@ class JobServer(Handlers):
 
     def _answer(
         self,
-        message: DescribeJob | AskCheckpoints | SampleJob | CancelJob | StopJob | TakeSavepoint,
+        message: (DescribeJob | AskCheckpoints | SampleJob | CancelJob | StopJob | TakeCheckpoint | TakeSavepoint),
         client: Connection,
         action: Callable[[], Message | None],
     ) -> None:

@@ -89,8 +89,27 @@ class _Pending:
         self.enumerators: Mapping[str, Any] = {}
         self.storing = False
         self.request: SavepointRequest | None = None
+        self.asks: list[_Ask] = []
         self.savepoint = ""
         self.expiry: Scheduled | None = None
+
+
+class _Ask:
+    """Request for a checkpoint, which begins after it."""
+
+    def __init__(self, done: Callable[[int, BaseException | None], None]) -> None:
+        self.done = done
+        self.patience: Scheduled | None = None
+
+    def begin(self) -> None:
+        """Stop its timer: the checkpoint has one of its own."""
+        if self.patience is not None:
+            self.patience.cancel()
+            self.patience = None
+
+    def answer(self, checkpoint_id: int, problem: BaseException | None) -> None:
+        self.begin()
+        self.done(checkpoint_id, problem)
 
 
 class CheckpointCoordinator:
@@ -142,6 +161,7 @@ class CheckpointCoordinator:
         self._kept: list[CompletedCheckpoint] = []
         self._wanted = False
         self._requests: deque[tuple[SavepointRequest, Scheduled]] = deque()
+        self._asks: list[_Ask] = []
         self._stopped = True
         self._over = False
         self._forgotten = False
@@ -189,6 +209,9 @@ class CheckpointCoordinator:
                 self._abort(pending, CheckpointFailedError("the job has ended"), counts=False)
         while self._requests:
             self._next_request().done("", CheckpointFailedError("the job has ended"))
+        asks, self._asks = self._asks, []
+        for ask in asks:
+            ask.answer(0, CheckpointFailedError("the job has ended"))
 
     def forget(self) -> None:
         """Release all state, at once or when what is being stored is: the job has ended and restores nothing."""
@@ -204,6 +227,31 @@ class CheckpointCoordinator:
             self._wanted = True
             self._call_at_interval(self._policy.interval_ms)
             self.look()
+
+    def checkpoint(self, done: Callable[[int, BaseException | None], None]) -> None:
+        """Take a checkpoint as soon as all tasks are running, whatever pause there is to be between two.
+
+        Args:
+            done: called once, with the number of the first complete checkpoint that began after this call, or
+                with 0 and why there is none.
+        """
+        if self._over:
+            done(0, CheckpointFailedError("the job has ended"))
+            return
+        ask = _Ask(done)
+        ask.patience = self._later(lambda: self._asked_in_vain(ask), self._policy.timeout_ms / 1000)
+        self._asks.append(ask)
+        self._wanted = True
+        self.look()
+
+    def _asked_in_vain(self, ask: _Ask) -> None:
+        if ask in self._asks:
+            self._asks.remove(ask)
+            ask.answer(0, self._nothing_taken())
+
+    def _nothing_taken(self) -> CheckpointFailedError:
+        why = f"not all tasks were running for {self._policy.timeout_ms / 1000:g} s, or others were under way"
+        return CheckpointFailedError(why)
 
     def savepoint(self, request: SavepointRequest) -> None:
         """Take a savepoint, as soon as no checkpoint is under way and all tasks are running."""
@@ -221,8 +269,7 @@ class CheckpointCoordinator:
 
     def _waited_enough(self, request: SavepointRequest) -> None:
         self._requests = deque(waiting for waiting in self._requests if waiting[0] is not request)
-        why = f"not all tasks were running for {self._policy.timeout_ms / 1000:g} s, or others were under way"
-        request.done("", CheckpointFailedError(why))
+        request.done("", self._nothing_taken())
         self.look()
 
     def _look_for_savepoint(self) -> None:
@@ -264,7 +311,7 @@ class CheckpointCoordinator:
         if not last and not self._wanted:
             return
         now = self._clock.monotonic()
-        if now < self._earliest and not (last and self._failures == 0):
+        if now < self._earliest and not self._asks and not (last and self._failures == 0):
             self._look_at(self._earliest, now)
             return
         self._trigger(who, now, aligned_ms=-1 if last else self._policy.aligned_ms)
@@ -287,6 +334,9 @@ class CheckpointCoordinator:
         pending = _Pending(self._next_id, self._clock.now_ms(), now, who)
         if request is None:
             self._wanted = False
+            pending.asks, self._asks = self._asks, []
+            for ask in pending.asks:
+                ask.begin()
         else:
             pending.request = request
             pending.savepoint = request.location(pending.id, pending.timestamp_ms)
@@ -397,6 +447,8 @@ class CheckpointCoordinator:
             return
         subsumed = CheckpointFailedError(f"checkpoint {pending.id} was complete before it")
         for older in [p for p in self._pending.values() if p.id < pending.id]:
+            pending.asks += older.asks
+            older.asks = []
             self._abort(older, subsumed, counts=False)
         self._drop(pending)
         self._failures = 0
@@ -408,6 +460,8 @@ class CheckpointCoordinator:
         self._reminders.expect(pending.drained, pending.id, completed=True)
         while len(self._kept) > self._policy.retained:
             self._job.discard(self._kept.pop(0))
+        for ask in pending.asks:
+            ask.answer(pending.id, None)
         self.look()
 
     def _saved(self, pending: _Pending, request: SavepointRequest, checkpoint: CompletedCheckpoint) -> None:
@@ -442,6 +496,8 @@ class CheckpointCoordinator:
         counts = counts and pending.request is None
         self._failures += counts
         self._job.aborted(pending.id, cause, self._failures if counts else 0)
+        for ask in pending.asks:
+            ask.answer(0, cause)
         if pending.request is not None:
             if pending.request.stops:
                 self._reminders.expect(pending.attempts, pending.id, completed=False)

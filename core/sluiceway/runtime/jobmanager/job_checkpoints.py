@@ -155,6 +155,7 @@ class JobCheckpoints:
         self._listener = listener
         self._sources = sources
         self._fail = fail
+        self._interval_ms = settings.checkpoint_interval_ms
         self._tolerated = settings.checkpoint_tolerated_failures
         self.completions = 0
         self.coordinator = CheckpointCoordinator(CheckpointPolicy.of(settings), clock, Random(seed), self, post)
@@ -182,6 +183,18 @@ class JobCheckpoints:
             request.done("", error)
         else:
             self.coordinator.savepoint(request)
+
+    def checkpoint(self, done: Callable[[int, BaseException | None], None]) -> None:
+        """Take a checkpoint now; ``done`` is given its number, or 0 and why there is none."""
+        if self._interval_ms:
+            self.coordinator.checkpoint(done)
+        else:
+            done(
+                0,
+                CheckpointError(
+                    "the job takes no checkpoints: begin it with --checkpoint-interval, or take a savepoint"
+                ),
+            )
 
     def changed(self, vertex: ExecutionVertex) -> None:
         """A subtask has changed its state."""

@@ -212,6 +212,10 @@ class JobMaster(Handlers):
         name = re.sub(r"[^\w.-]+", "-", self._name).strip(".-") or "job"
         self.checkpoints.savepoint(SavepointRequest(place, name, stops, done))
 
+    def checkpoint(self, done: Callable[[int, BaseException | None], None]) -> None:
+        """Take a checkpoint now; ``done`` is given its number, or 0 and why there is none."""
+        self.checkpoints.checkpoint(done)
+
     def _stop_source(self, vertex_id: int, attempt_id: str) -> None:
         if self._stopping and vertex_id in self._sources:
             self.send(StopSource(self._name, self._epoch, attempt_id))

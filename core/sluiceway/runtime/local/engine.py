@@ -29,8 +29,8 @@ from sluiceway.runtime.jobmanager.checkpoint_store import SavepointCheckpointSto
 from sluiceway.runtime.jobmanager.job_description import checkpoint_infos, describe_job
 from sluiceway.runtime.jobmanager.job_master import JobMaster
 from sluiceway.runtime.jobmanager.job_metrics import JobFigures, Reporting, figures_of
+from sluiceway.runtime.jobmanager.job_requests import JobRequests, savepoint_place
 from sluiceway.runtime.jobmanager.restore import check_place, restore_from
-from sluiceway.runtime.jobmanager.savepoint_requests import SavepointRequests, savepoint_place
 from sluiceway.runtime.logging.engine_log import job_logging
 from sluiceway.runtime.loop.async_calls import EventLoop, LazyEventLoop
 from sluiceway.runtime.loop.blocking_io import Background, HelperThread
@@ -160,7 +160,7 @@ class LocalJob(Job):
         self._copies: keep_copies | None = None
         self._directory: Path | None = None
         self._lock: FileIO | None = None
-        self._savepoints = SavepointRequests()
+        self._requests: JobRequests[JobMaster] = JobRequests()
         self._reporters: list[MetricsReporter] = services.metrics_reporters(settings.metrics)
         self._reporting: Reporting | None = None
         self._tasks: TaskManager | None = None
@@ -205,7 +205,12 @@ class LocalJob(Job):
         self, place: str | None, done: Callable[[str, BaseException | None], None], *, stop: bool = False
     ) -> None:
         """Ask for a savepoint. From any thread."""
-        self._savepoints.ask(savepoint_place(place, self._settings.checkpoints), stop, done)
+        where = savepoint_place(place, self._settings.checkpoints)
+        self._requests.ask(lambda master, answer: master.savepoint(where, stop, answer), done, "")
+
+    def checkpoint(self, done: Callable[[int, BaseException | None], None]) -> None:
+        """Ask for a checkpoint. From any thread."""
+        self._requests.ask(JobMaster.checkpoint, done, 0)
 
     @property
     def status(self) -> JobStatus:
@@ -333,8 +338,7 @@ class LocalJob(Job):
         self._reporting.open(self._graph.job_name)
         self._worker.add(presence)
         self._worker.soon(self._master.start)
-        worker, master = self._worker, self._master
-        self._savepoints.begin(lambda *asked: worker.mail(lambda: master.savepoint(*asked)))
+        self._requests.begin(self._master, self._worker.mail)
         if self._cancelled:
             self._worker.soon(self._master.cancel)
 
@@ -441,7 +445,7 @@ class LocalJob(Job):
             if self._reporting is not None:
                 self._reporting.close()
         finally:
-            self._savepoints.close()
+            self._requests.close()
             if self._background is not None:
                 self._background.close()
             if self._copies is not None:

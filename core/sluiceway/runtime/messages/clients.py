@@ -17,6 +17,7 @@ __all__ = [
     "AskState",
     "AskStatus",
     "CancelJob",
+    "CheckpointTaken",
     "Checkpoints",
     "DescribeJob",
     "Done",
@@ -30,6 +31,7 @@ __all__ = [
     "Status",
     "StopJob",
     "SubmitProgram",
+    "TakeCheckpoint",
     "TakeSavepoint",
 ]
 
@@ -79,6 +81,18 @@ class SavepointTaken(Answer, frozen=True):
     """Job manager to client: a savepoint is complete; ``location`` is its path or URL."""
 
     location: str
+
+
+class TakeCheckpoint(Request, frozen=True):
+    """Client to job manager: take a checkpoint of a job now."""
+
+    job: str
+
+
+class CheckpointTaken(Answer, frozen=True):
+    """Job manager to client: a checkpoint that was asked for is complete."""
+
+    checkpoint: int
 
 
 class AskCheckpoints(Request, frozen=True):

@@ -22,8 +22,8 @@ from sluiceway.errors import (
     SuppressRestartsError,
 )
 from sluiceway.metrics import JobMetrics
+from sluiceway.runtime.jobmanager.job_requests import JobRequests, savepoint_place
 from sluiceway.runtime.jobmanager.repeated_failures import RepeatedFailures
-from sluiceway.runtime.jobmanager.savepoint_requests import SavepointRequests, savepoint_place
 from sluiceway.runtime.microbatch.run_directory import Run, check_same, find_runs, new_run
 from sluiceway.scheduler import restart_strategy
 from sluiceway.streamgraph import StreamGraph
@@ -68,7 +68,7 @@ class StreamJob(SparkJob):
         self._restarted = 0
         self._stopping = False
         self._pausing = threading.Event()
-        self._savepoints = SavepointRequests()
+        self._savepoints: JobRequests[StreamJob] = JobRequests()
         self._asked: list[Callable[[str, BaseException | None], None]] = []
         self._here: CheckpointStorage | None = None
         # What cannot go on is told before Spark is started.
@@ -111,7 +111,7 @@ class StreamJob(SparkJob):
 
     def run(self) -> JobResult:
         """Run the job and wait for its end."""
-        self._savepoints.begin(self._pause)
+        self._savepoints.begin(self, lambda action: action())
         try:
             return super().run()
         finally:
@@ -140,7 +140,8 @@ class StreamJob(SparkJob):
             )
         if place is not None:
             self.check_savepoint(place)
-        self._savepoints.ask(savepoint_place(None, self._place), stop, done)
+        savepoint_place(None, self._place)
+        self._savepoints.ask(StreamJob._pause, done, "")
 
     def check_savepoint(self, place: str) -> None:
         """Check that a savepoint is asked for in the place of the run.
@@ -160,7 +161,7 @@ class StreamJob(SparkJob):
                 f"put in {asked}: name {own}, or run it with --hosted"
             )
 
-    def _pause(self, place: str, stop: bool, done: Callable[[str, BaseException | None], None]) -> None:
+    def _pause(self, done: Callable[[str, BaseException | None], None]) -> None:
         self._asked.append(done)
         self._pausing.set()
 

@@ -24,26 +24,27 @@ export function Job({ page, job, tab, argument, readOnly }) {
 
 function Operations({ job }) {
   const [told, tell] = useState("");
-  const savepoint = async (stop) => {
+  const ask = async (what, told, result) => {
     try {
       const path = `jobs/${encodeURIComponent(job)}/`;
-      tell("A savepoint is being taken.");
-      const { "request-id": request } = await send("POST", path + (stop ? "stop" : "savepoints"), {});
+      tell(told);
+      const { "request-id": request } = await send("POST", path + what, {});
       for (;;) {
         const { status, operation } = await send("GET", `${path}savepoints/${request}`);
         if (status.id === "COMPLETED") {
-          tell(operation.location ? "Savepoint: " + operation.location : operation["failure-cause"]["stack-trace"]);
+          tell(operation["failure-cause"]?.["stack-trace"] ?? result(operation));
           return;
         }
         await new Promise((done) => setTimeout(done, 500));
       }
     } catch (error) { tell(error.message); }
   };
+  const savepoint = (what) => ask(what, "A savepoint is being taken.", (o) => "Savepoint: " + o.location);
   const cancel = async () => {
     if (!window.confirm(`Cancel ${job}? It ends without a savepoint.`)) return;
     try { await send("PATCH", `jobs/${encodeURIComponent(job)}?mode=cancel`); } catch (error) { tell(error.message); }
   };
-  return html`<span> · <button onClick=${() => savepoint(false)}>Take savepoint</button> <button onClick=${() => savepoint(true)}>Stop with savepoint</button> <button class="danger" onClick=${cancel}>Cancel</button>
+  return html`<span> · <button onClick=${() => ask("checkpoints", "A checkpoint is being taken.", (o) => "Checkpoint " + o.checkpointId + " is complete.")}>Take checkpoint</button> <button onClick=${() => savepoint("savepoints")}>Take savepoint</button> <button onClick=${() => savepoint("stop")}>Stop with savepoint</button> <button class="danger" onClick=${cancel}>Cancel</button>
     <span role="status"> ${told}</span></span>`;
 }
 

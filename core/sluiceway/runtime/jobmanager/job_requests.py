@@ -1,0 +1,119 @@
+"""Requests of whoever runs a job: from any thread, and answered whatever becomes of the job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from threading import RLock
+from typing import Generic, TypeVar
+
+from sluiceway.config.options import OPTIONS, UnfitError
+from sluiceway.errors import CheckpointFailedError, ConfigurationError
+
+__all__ = ["JobRequests", "savepoint_place"]
+
+M = TypeVar("M")
+T = TypeVar("T")
+
+
+def savepoint_place(place: str | None, checkpoints: str | None) -> str:
+    """Where a savepoint goes.
+
+    Args:
+        place: what was asked for.
+        checkpoints: the place of the job's checkpoints, where nothing was asked for.
+
+    Raises:
+        ConfigurationError: there is neither, or it is not a path or URL.
+    """
+    if place is None:
+        if checkpoints is None:
+            raise ConfigurationError(
+                "the job has no place for checkpoints: say in which directory the savepoint is to be"
+            )
+        return checkpoints
+    option = OPTIONS["checkpoints"]
+    try:
+        found: str = option.parse(place)
+    except UnfitError:
+        raise ConfigurationError(f"{place!r} is not {option.expects}, in which a savepoint could be") from None
+    return found
+
+
+class JobRequests(Generic[M]):
+    """Savepoints and checkpoints of one job that were asked for and are not answered.
+
+    ``M`` is the type of the job's master, which takes them. Methods may be called from any thread, and from signal
+    handlers.
+    """
+
+    def __init__(self) -> None:
+        # Reentrant: a signal handler may interrupt whoever holds it.
+        self._lock = RLock()
+        self._unanswered: dict[int, Callable[[], None]] = {}
+        self._numbers = count()
+        self._early: list[Callable[[M], None]] = []
+        self._master: M | None = None
+        self._mail: Callable[[Callable[[], None]], None] | None = None
+        self._over = False
+
+    def ask(
+        self,
+        send: Callable[[M, Callable[[T, BaseException | None], None]], None],
+        done: Callable[[T, BaseException | None], None],
+        nothing: T,
+    ) -> None:
+        """Ask for one: now, or when the job has begun.
+
+        Args:
+            send: asks the job master, in its thread, and gives it what to call with the answer.
+            done: called once, whatever becomes of the job, with the answer or with why there is none.
+            nothing: the answer that goes with a reason.
+        """
+        number = next(self._numbers)
+
+        def answer(result: T, problem: BaseException | None) -> None:
+            with self._lock:
+                waits = self._unanswered.pop(number, None) is not None
+            if waits:
+                done(result, problem)
+
+        def ask(master: M) -> None:
+            send(master, answer)
+
+        with self._lock:
+            over, master, mail = self._over, self._master, self._mail
+            if not over:
+                self._unanswered[number] = lambda: done(nothing, _ended())
+            if not over and master is None:
+                self._early.append(ask)
+        if over:
+            done(nothing, _ended())
+        elif master is not None and mail is not None:
+            mail(lambda: ask(master))
+
+    def begin(self, master: M, mail: Callable[[Callable[[], None]], None]) -> None:
+        """The job has begun.
+
+        Args:
+            master: of the job.
+            mail: has something called in the thread of the job master.
+        """
+        with self._lock:
+            self._master, self._mail = master, mail
+            early, self._early = self._early, []
+        for ask in early:
+            mail(partial(ask, master))
+
+    def close(self) -> None:
+        """The job has ended: there is nobody to answer any more. Harmless twice."""
+        with self._lock:
+            self._over = True
+            left, self._unanswered = self._unanswered, {}
+        for refuse in left.values():
+            refuse()
+
+
+def _ended() -> CheckpointFailedError:
+    return CheckpointFailedError("the job has ended")
