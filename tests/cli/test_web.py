@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
+import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -104,3 +107,88 @@ def test_a_bounded_job_ends_with_its_pages(start: Callable[..., Any], write: Cal
     out, err = done.communicate(timeout=60)
     assert (done.returncode, out) == (0, "1\n")
     assert json.loads(err.splitlines()[0])["event"] == "web"
+
+
+def answered(link: str, path: str) -> Any:
+    parts = re.fullmatch(r"(http://\S+)\?token=(\S+)", link)
+    assert parts is not None, link
+    request = urllib.request.Request(parts[1] + path, headers={"Authorization": f"Bearer {parts[2]}"})
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)
+
+
+def is_gone(link: str) -> bool:
+    try:
+        answered(link, "overview")
+    except (urllib.error.URLError, ConnectionError):
+        return True
+    return False
+
+
+def test_a_cluster_with_pages(cluster: Any, write: Callable[..., Path]) -> None:
+    write("flow.py", "flow = sw.Pipeline('p')\nflow.from_collection([1]).print()\n")
+    started = cluster("cluster", "start", "--workers", "1", "--web", "0", "--web-token-file", "token")
+    assert started.returncode == 0, started.stderr
+    link = re.search(r"^web interface: (\S+)$", started.stdout, re.M)
+    assert link is not None, started.stdout
+    assert answered(link[1], "overview")["jobs-finished"] == 0
+    assert link[1].endswith("token=" + Path("token").read_text().strip())
+    assert Path("token").stat().st_mode & 0o077 == 0
+    cluster("submit", "flow.py")
+    cluster.comes_to_be("p-1", "finished")
+    cluster.until(lambda: answered(link[1], "overview")["jobs-finished"] == 1)
+    assert f"web interface: {link[1]}\n" in cluster("cluster", "status").stdout
+    assert cluster("cluster", "stop").returncode == 0
+    cluster.until(lambda: is_gone(link[1]))
+    # The same token again.
+    again = cluster("cluster", "start", "--workers", "1", "--web-token-file", "token", "--web")
+    assert re.search(r"token=(\S+)", again.stdout)[1] == Path("token").read_text().strip()  # type: ignore[index]
+
+
+def test_a_cluster_in_the_foreground_with_pages(start: Callable[..., Any], place: Path) -> None:
+    process = start(
+        "cluster", "start", "--foreground", "--workers", "1", "--web", "0", SLUICEWAY_HOME=str(place / "home")
+    )
+    link = re.search(r"web interface: (\S+)", process.stderr.readline())
+    assert link is not None
+    while True:  # until the job manager is up, the pages say so
+        try:
+            if answered(link[1], "overview")["jobs-running"] == 0:
+                break
+        except urllib.error.HTTPError:
+            pass
+        time.sleep(0.05)  # polls
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    while not is_gone(link[1]):
+        time.sleep(0.05)  # polls
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--web-read-only"], "--web-read-only goes with --web"),
+        (["--web", "1", "--web-address", "2"], "name two addresses"),
+        (["--web", "here"], "is no address"),
+        (["--web", "--web-token-file", "open"], "others than you may read or write --web-token-file open"),
+        (["--web", "--web-token-file", "short"], "does not have 16 to 512 letters"),
+        (["--web", "--web-token-file", "none/token"], "cannot be made: No such file or directory"),
+    ],
+)
+def test_wrong_options_of_a_cluster(cluster: Any, place: Path, arguments: list[str], text: str) -> None:
+    (place / "open").write_text("x" * 20)
+    (place / "open").chmod(0o644)
+    (place / "short").write_text("x")
+    (place / "short").chmod(0o600)
+    refused = cluster("cluster", "start", *arguments)
+    assert (refused.returncode, text in refused.stderr) == (2, True), refused.stderr
+    assert "no cluster is running" in cluster("cluster", "status").stderr
+
+
+def test_a_cluster_whose_pages_cannot_be_served(cluster: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = cluster("cluster", "start", "--workers", "1", "--web", f"127.0.0.1:{port}")
+    assert refused.returncode == 2
+    assert f"cannot listen on 127.0.0.1:{port}" in refused.stderr
+    assert "the cluster was started without it" in refused.stderr

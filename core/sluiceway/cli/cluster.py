@@ -7,11 +7,12 @@ import os
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
 
+from sluiceway.cli.cluster_web import start_web, start_web_ahead, web_link
 from sluiceway.cli.errors import warn
 from sluiceway.cli.groups import Group
 from sluiceway.cli.habits import refused_option
@@ -20,11 +21,13 @@ from sluiceway.cli.options import Request, pipeline_command
 from sluiceway.cli.resume_hints import resumed
 from sluiceway.cli.tables import print_table
 from sluiceway.cli.target import load_pipeline
+from sluiceway.cli.web_options import options_of, refuse_without_web, web_options
 from sluiceway.config.settings import duration_ms, resolve
 from sluiceway.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from sluiceway.monitoring.infos import FailureInfo
+    from sluiceway.monitoring.web_server import WebOptions
     from sluiceway.runtime.cluster.client import ClusterClient
 
 __all__ = ["cancel", "cluster", "list_jobs", "stop_job", "submit"]
@@ -96,8 +99,22 @@ def cluster() -> None:
 @click.option(
     "--log-format", metavar="FORMAT", help="Format of log lines on stderr with --foreground: text, json."
 )
+@click.option(
+    "--web",
+    metavar="[[HOST:]PORT]",
+    is_flag=False,
+    flag_value="",
+    help="Serve the web interface of the cluster, and print its link. It ends with the cluster.",
+)
+@web_options
 def start(
-    slots: int, release_after: str, job_store: str | None, standby: int, foreground: bool, **given: str | None
+    slots: int,
+    release_after: str,
+    job_store: str | None,
+    standby: int,
+    foreground: bool,
+    web: str | None,
+    **options: Any,
 ) -> None:
     """Start a cluster in the background. Its workers are started when a job needs them.
 
@@ -115,6 +132,8 @@ def start(
         idle_s = duration_ms(release_after) / 1000
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--release-after") from None
+    given = {name: value for name, value in options.items() if not name.startswith("web_")}
+    shown = _web({name: value for name, value in options.items() if name.startswith("web_")}, web)
     resolved = resolve(given, flag=lambda keyword: "--" + keyword.replace("_", "-"))
     settings = resolved.settings
     workers = settings.workers
@@ -141,6 +160,8 @@ def start(
                 "--standby is for a cluster in the background: with --foreground the service manager starts the "
                 "job manager again, and its jobs go on"
             )
+        if shown is not None:
+            click.echo(f"web interface: {start_web_ahead(shown)}", err=True)
         run_cluster(*what, settings.log_format, some)
     if given["log_format"] is not None:
         raise click.UsageError(
@@ -152,6 +173,12 @@ def start(
         some += f", and {standby} job manager{'s' * (standby != 1)} standing by"
     click.echo(f"cluster started (process {pid}), with {some}")
     click.echo(f"sluiceway logs shows its logs, which are in {logs_directory()}")
+    if shown is not None:
+        try:
+            click.echo(f"web interface: {start_web(shown)}")
+        except ConfigurationError as error:
+            error.add_note("the cluster was started without it: sluiceway cluster stop ends it")
+            raise
     with ClusterClient() as client:
         told = client.status()
     if told.recovered:
@@ -162,6 +189,18 @@ def start(
         )
     for problem in told.problems:
         warn(problem)
+
+
+def _web(given: dict[str, Any], web: str | None) -> WebOptions | None:
+    """Return the options of the web server; None: none is wanted."""
+    if web is None:
+        refuse_without_web(given)
+        return None
+    if web:
+        if given["web_address"]:
+            raise click.UsageError("--web and --web-address name two addresses: give one")
+        given["web_address"] = web
+    return options_of(**given)
 
 
 @cluster.command()
@@ -188,6 +227,8 @@ def status(as_json: bool) -> None:
             f"process {told.pid} leads, with epoch {told.epoch}; standing by, {len(told.standbys)} of "
             f"{told.max_standbys}: {pids}"
         )
+    if found := web_link():
+        click.echo(f"web interface: {found}")
     for problem in told.problems:
         warn(problem)
 

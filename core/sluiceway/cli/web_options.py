@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
 __all__ = ["options_of", "parse_address", "refuse_without_web", "web_options"]
 
 _PORT: Final = 8081
+_SHORTEST_TOKEN: Final = 16
+_LONGEST_TOKEN: Final = 512
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -38,6 +42,11 @@ _OPTIONS: Final = (
     click.option(
         "--web-behind-proxy", is_flag=True, help="A proxy does TLS and checks host names: accept plain HTTP."
     ),
+    click.option(
+        "--web-token-file",
+        metavar="FILE",
+        help="File with the token, made if it is not there. Default: a new token at each start.",
+    ),
     click.option("--web-read-only", is_flag=True, help="Do not let the web interface cancel or stop jobs."),
 )
 
@@ -59,11 +68,10 @@ def options_of(
     web_key: str | None,
     web_root_path: str,
     web_behind_proxy: bool,
+    web_token_file: str | None,
     web_read_only: bool,
 ) -> WebOptions:
-    """Return the options of a web server with a new token."""
-    import secrets  # every 'sluiceway run' imports this module
-
+    """Return the options of a web server, with the token of the file or a new one. Raises ConfigurationError."""
     from sluiceway.monitoring.web_server import WebOptions
 
     host, port, any_port = parse_address(web_address)
@@ -71,13 +79,50 @@ def options_of(
         host=host,
         port=port,
         any_port=any_port,
-        token=secrets.token_urlsafe(24),
+        token=_token(web_token_file),
         certificate=web_certificate or "",
         key=web_key or "",
         root_path=web_root_path,
         behind_proxy=web_behind_proxy,
         read_only=web_read_only,
     )
+
+
+def _token(path: str | None) -> str:
+    import secrets  # every 'sluiceway run' imports this module
+
+    from sluiceway.errors import ConfigurationError
+    from sluiceway.util.private_files import private_opener
+
+    new = secrets.token_urlsafe(24)
+    if path is None:
+        return new
+    try:
+        with open(path, "x", opener=private_opener) as file:
+            file.write(new + "\n")
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise ConfigurationError(f"--web-token-file {path} cannot be made: {error.strerror or error}") from error
+    else:
+        return new
+    try:
+        mode = os.stat(path).st_mode
+        with open(path) as file:
+            token = file.read(_LONGEST_TOKEN + 1).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"--web-token-file {path} cannot be read: {error}") from error
+    if mode & 0o077:
+        raise ConfigurationError(
+            f"others than you may read or write --web-token-file {path}, and whoever has the token can end jobs: "
+            f"chmod 600 {path}"
+        )
+    if not (_SHORTEST_TOKEN <= len(token) <= _LONGEST_TOKEN and re.fullmatch(r"[\w.~-]+", token, re.ASCII)):
+        raise ConfigurationError(
+            f"--web-token-file {path} does not have {_SHORTEST_TOKEN} to {_LONGEST_TOKEN} letters, digits, '-', "
+            "'_', '.' and '~' in it; without the file a new token is made"
+        )
+    return token
 
 
 def refuse_without_web(given: Mapping[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """A web server over a job manager, in a process of its own. Standard input has one line of JSON to configure it.
 
-It writes one line of JSON to standard output, with ``url`` or ``error``, and ends when standard input is closed.
+It writes one line of JSON to standard output, with ``url`` or ``error``. It ends when standard input is closed, or
+with a cluster.
 """
 
 from __future__ import annotations
@@ -10,30 +11,43 @@ import os
 import sys
 import threading
 from dataclasses import asdict, dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from sluiceway.errors import SluicewayError
 from sluiceway.monitoring.web_server import WebOptions, WebServer
 from sluiceway.plugins import PluginManager
 from sluiceway.plugins.kinds import WEB_SERVER
 from sluiceway.runtime.cluster.client_monitor import ClientMonitor
+from sluiceway.runtime.cluster.cluster_directory import is_alive
 from sluiceway.runtime.cluster.home import Known
 
 __all__ = ["WebProcess", "main", "make_server"]
 
+_LOOK_S: Final = 0.5
+
 
 @dataclass(frozen=True, slots=True)
 class WebProcess:
-    """Configuration of a process with a web server: the job manager's address, and the server's options."""
+    """Configuration of a process with a web server.
+
+    Attributes:
+        known: address of the job manager; None: that of this user's cluster.
+        options: of the server.
+        directory: of the cluster with which it ends; empty: it ends when its standard input is closed.
+        detached: leave the work to a process that is nobody's child.
+    """
 
     known: dict[str, Any] | None
     options: dict[str, Any]
+    directory: str = ""
+    detached: bool = False
 
     @classmethod
-    def of(cls, known: Known | None, options: WebOptions) -> WebProcess:
+    def of(cls, known: Known | None, options: WebOptions, **how: Any) -> WebProcess:
         """Return the configuration for a job manager; None: that of this user's cluster."""
         facts = None if known is None else {field: getattr(known, field) for field in known.__struct_fields__}
-        return cls(facts, asdict(options))
+        return cls(facts, asdict(options), **how)
 
     def encode(self) -> bytes:
         """Return the line of JSON."""
@@ -53,9 +67,11 @@ def make_server(plugins: PluginManager) -> WebServer:
 
 
 def main() -> None:
-    """Serve until standard input is closed."""
+    """Serve until standard input is closed, or the cluster has ended."""
     told = json.loads(sys.stdin.buffer.readline())
-    config = WebProcess(told["known"], told["options"])
+    config = WebProcess(**told)
+    if config.detached and os.fork():
+        os._exit(0)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a library prints is for the terminal
     monitor = ClientMonitor(None if config.known is None else Known(**config.known))
@@ -68,14 +84,21 @@ def main() -> None:
     print(json.dumps({"url": url}), file=answers, flush=True)
     answers.close()
 
+    ended = threading.Event()
+
     def watch() -> None:
-        sys.stdin.buffer.read()  # until whoever has started this process is gone
+        if config.directory:
+            while is_alive(Path(config.directory)):
+                ended.wait(_LOOK_S)
+        else:
+            sys.stdin.buffer.read()  # until whoever has started this process is gone
         server.stop()
 
     threading.Thread(target=watch, name="sluiceway-parent", daemon=True).start()
     try:
         server.serve()
     finally:
+        ended.set()
         monitor.close()
 
 

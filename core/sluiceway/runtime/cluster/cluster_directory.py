@@ -23,6 +23,7 @@ from typing import Final
 from sluiceway.util.private_files import private_opener
 
 __all__ = [
+    "is_alive",
     "is_awaited",
     "is_stood_by",
     "lock_directory",
@@ -141,6 +142,17 @@ def is_stood_by(directory: Path) -> bool:
     """Whether a job manager stands by in a directory, or is about to lead."""
     with suppress(OSError):
         return _is_locked(directory / STANDBY)
+    return False
+
+
+def is_alive(directory: Path) -> bool:
+    """Return whether a job manager leads, stands by or is waited for in a directory."""
+    return any(_is_held(directory / name) for name in (LOCK, STANDBY, WAITING))
+
+
+def _is_held(path: Path) -> bool:
+    with suppress(OSError):
+        return _is_locked(path)
     return False
 
 
