@@ -54,11 +54,12 @@ class Spool(Mapping[int, bytes]):
         self._waiting = 0
         try:
             make_private_directory(directory)
-            self._file, path = tempfile.mkstemp(prefix="sluiceway-state-", dir=directory)
-            self._closing = finalize(self, os.close, self._file)
-            os.unlink(path)
+            # Where the system can make a file without a name, a process that is killed leaves none behind.
+            stream = tempfile.TemporaryFile(buffering=0, prefix="sluiceway-state-", dir=directory)  # noqa: SIM115
         except OSError as error:
             raise self._cannot(error) from error
+        self._file = stream.fileno()
+        self._closing = finalize(self, stream.close)
 
     def put(self, rows: Mapping[int, list[Row]], blocks: Mapping[int, list[Block]]) -> None:
         """Add rows and blocks, by key group."""
