@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 from patience import PATIENT_S
 
-from sluiceway.cli.progress import Figures, Progress, figures, summary, summary_json
+from sluiceway.cli.progress import Progress, summary, summary_json
 from sluiceway.cli.terminal import LiveLine
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.engine import Job, JobResult, JobStatus
 from sluiceway.metrics import JobMetrics, SubtaskMetrics
+from sluiceway.monitoring.figures import Figures, figures
 
 WIDE = "\r\x1b[2K"
 

@@ -31,6 +31,7 @@ class JobHandle(Hinting):
 
     def __init__(self, job: Job, name: str) -> None:
         self._job = job
+        self._name = name
         self._done: Future[JobResult] = Future()
         # A daemon: a program that ends without waiting for the job must not hang.
         self._thread = threading.Thread(target=self._run, name=f"sluiceway-job-{name}", daemon=True)
@@ -214,6 +215,20 @@ class JobHandle(Hinting):
         failure = ended.exception()
         if failure is not None and error is None:
             raise failure
+
+    def _ipython_display_(self) -> None:
+        from sluiceway.api.notebook import LiveView, in_notebook
+
+        if in_notebook():
+            LiveView(self._job, self._name)  # until the job ends
+        else:
+            print(repr(self))
+
+    def _repr_html_(self) -> str:
+        from sluiceway.api.notebook import job_html
+        from sluiceway.monitoring.rates import RateMeter
+
+        return job_html(self._job, self._name, RateMeter())[0]
 
     def __repr__(self) -> str:
         return f"<JobHandle {self._thread.name}: {self.status.value}>"

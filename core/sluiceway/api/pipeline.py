@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, Unpack, overl
 
 from sluiceway.api.arguments import check_arity, check_count, check_function, check_text, to_ms
 from sluiceway.api.location import caller_location
+from sluiceway.api.plan_text import PlanText
 from sluiceway.api.resolution import resolve_source
 from sluiceway.api.run_options import RunOptions
 from sluiceway.api.stream import DataStream
@@ -291,6 +292,8 @@ class Pipeline(metaclass=HintingType):
     def run(self, **options: Unpack[RunOptions]) -> JobResult:
         """Run the pipeline to its end, in the calling thread. Ctrl-C cancels it; a second one ends it at once.
 
+        In a notebook, figures of the job are shown below the cell, and an interrupt raises KeyboardInterrupt.
+
         Args:
             options: those of ``sluiceway run`` by keyword (``parallelism=2``); they go before the environment
                 (``SLUICEWAY_*``), ``sluiceway.toml`` and the defaults.
@@ -302,8 +305,12 @@ class Pipeline(metaclass=HintingType):
                 the subtask and the record.
         """
         from sluiceway.api.interrupts import cancel_on_sigint
+        from sluiceway.api.notebook import in_notebook, run_in_notebook
 
+        __tracebackhide__ = True  # where a notebook shows the traceback of a job
         job = self.prepare(resolve(options).settings)
+        if in_notebook():
+            return run_in_notebook(job, self._name)
         with cancel_on_sigint(job):
             return job.run()
 
@@ -329,6 +336,8 @@ class Pipeline(metaclass=HintingType):
     ) -> str:
         """Show the plan: the steps, which of them share a task, and how records travel between them.
 
+        A notebook shows the returned text as a picture.
+
         Args:
             format: ``text``, ``mermaid``, ``json`` or ``html``.
             options: as for :meth:`run`.
@@ -342,7 +351,8 @@ class Pipeline(metaclass=HintingType):
         from sluiceway.plugins import default_manager
 
         default_manager().register_serializers()
-        return explain(self._unfinished_graph(resolve(options).settings), format)
+        graph = self._unfinished_graph(resolve(options).settings)
+        return PlanText(explain(graph, format), lambda: explain(graph, "html"))
 
     def check(self, **options: Unpack[RunOptions]) -> list[Finding]:
         """Look for what is wrong or doubtful, without running anything; an empty list if all is well.

@@ -8,107 +8,29 @@ import sys
 import threading
 from collections import deque
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from sluiceway.cli.terminal import ERASE, LiveLine
-from sluiceway.elements import MAX_WATERMARK
+from sluiceway.monitoring.figures import Figures, figures, show_count, show_seconds, show_watermark
 
 if TYPE_CHECKING:
     from sluiceway.engine import Job
     from sluiceway.metrics import JobMetrics
 
-__all__ = [
-    "Figures",
-    "Progress",
-    "figures",
-    "say_from_handler",
-    "show_count",
-    "show_watermark",
-    "summary",
-    "summary_json",
-]
+__all__ = ["Progress", "say_from_handler", "summary", "summary_json"]
 
 LIVE_INTERVAL_S: Final = 0.25
 PLAIN_INTERVAL_S: Final = 5.0
 WORKERS_WINDOW_S: Final = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """Figures of a job at one moment, with rates since the moment before.
-
-    Attributes:
-        elapsed_s: seconds since the job started.
-        records_in: records read by all sources.
-        records_out: records written by all sinks.
-        in_per_s: records read per second.
-        out_per_s: records written per second.
-        busy: share of the time in which the process worked; with workers, the busiest of them.
-        backpressured: share of the time in which the subtask that waited most could not emit.
-        watermark: the lowest watermark of the tasks that have one (ms), or None.
-        micro_batches: how many there were, on an engine that has any.
-        micro_batch_s: how long the last of them took.
-        lag_ms: how far the watermark is behind the clock, where the engine says so.
-        doing: what the engine is at, in its own words; mostly empty.
-    """
-
-    elapsed_s: float
-    records_in: int
-    records_out: int
-    in_per_s: float
-    out_per_s: float
-    busy: float
-    backpressured: float
-    watermark: int | None
-    micro_batches: int = 0
-    micro_batch_s: float = 0.0
-    lag_ms: int | None = None
-    doing: str = ""
-
-
-def figures(now: JobMetrics, before: JobMetrics | None = None) -> Figures:
-    """Compute what changed between two moments; without an earlier one, since the start."""
-    seconds = now.elapsed_s - (before.elapsed_s if before else 0.0)
-    earlier = {(t.vertex, t.vertex_id, t.subtask, t.attempt): t for t in before.subtasks} if before else {}
-    by_worker: dict[str, float] = {}
-    waiting = 0.0
-    for task in now.subtasks:
-        old = earlier.get((task.vertex, task.vertex_id, task.subtask, task.attempt))
-        worked = task.busy_s - (old.busy_s if old else 0.0)
-        by_worker[task.worker] = by_worker.get(task.worker, 0.0) + worked
-        waiting = max(waiting, task.backpressured_s - (old.backpressured_s if old else 0.0))
-    # What left a task says more than what came in: watermarks may have been made inside it.
-    latest = (t.watermark if t.output_watermark is None else t.output_watermark for t in now.subtasks)
-    watermarks = [mark for mark in latest if mark is not None]
-
-    def per_second(amount: float) -> float:
-        return max(amount / seconds, 0.0) if seconds > 0 else 0.0
-
-    return Figures(
-        elapsed_s=now.elapsed_s,
-        records_in=now.records_in,
-        records_out=now.records_out,
-        in_per_s=per_second(now.records_in - (before.records_in if before else 0)),
-        out_per_s=per_second(now.records_out - (before.records_out if before else 0)),
-        busy=min(per_second(max(by_worker.values(), default=0.0)), 1.0),
-        backpressured=min(per_second(waiting), 1.0),
-        watermark=min(watermarks) if watermarks else None,
-        micro_batches=now.micro_batches,
-        micro_batch_s=now.micro_batch_s,
-        lag_ms=max((t.watermark_lag_ms for t in now.subtasks if t.watermark_lag_ms is not None), default=None),
-        doing=now.doing,
-    )
-
-
 def _line(f: Figures) -> str:
     if f.doing and not f.records_in:
-        return f"{_seconds(f.elapsed_s)} | {f.doing}"  # of records nothing is known yet
+        return f"{show_seconds(f.elapsed_s)} | {f.doing}"  # of records nothing is known yet
     # The date comes last: it is what a narrow terminal may cut off.
     parts = [
-        _seconds(f.elapsed_s),
+        show_seconds(f.elapsed_s),
         *([f.doing] if f.doing else []),
         f"in {show_count(f.in_per_s)}/s",
         f"out {show_count(f.out_per_s)}/s",
@@ -122,8 +44,8 @@ def _ways(f: Figures) -> list[str]:
     """Format the figures that show if the job keeps up."""
     if not f.micro_batches:
         return [f"busy {f.busy:.0%}", f"back-pressured {f.backpressured:.0%}"]
-    parts = [f"micro-batch {f.micro_batches:,} took {_seconds(f.micro_batch_s)}"]
-    return parts if f.lag_ms is None else [*parts, f"lag {_seconds(f.lag_ms / 1000)}"]
+    parts = [f"micro-batch {f.micro_batches:,} took {show_seconds(f.micro_batch_s)}"]
+    return parts if f.lag_ms is None else [*parts, f"lag {show_seconds(f.lag_ms / 1000)}"]
 
 
 def summary(metrics: JobMetrics) -> str:
@@ -132,7 +54,7 @@ def summary(metrics: JobMetrics) -> str:
     rate = f" ({show_count(f.in_per_s)}/s)" if metrics.elapsed_s >= 0.1 else ""
     records = f"{metrics.records_in:,} record{'' if metrics.records_in == 1 else 's'}"
     lines = [
-        f"{metrics.job_name}: {metrics.status} after {_seconds(metrics.elapsed_s)}, "
+        f"{metrics.job_name}: {metrics.status} after {show_seconds(metrics.elapsed_s)}, "
         f"{records} in{rate}, {metrics.records_out:,} out"
     ]
     for sink, quantiles in metrics.latency_ms.items():
@@ -251,36 +173,6 @@ class Progress:
     def _write(self, text: str) -> None:
         self._stream.write(text + "\n")
         self._stream.flush()
-
-
-def show_count(number: float) -> str:
-    """Format a count or a rate in a few characters."""
-    for limit, divisor, unit in ((10_000, 1, ""), (10_000_000, 1_000, "k")):
-        if number < limit:
-            return f"{number / divisor:,.0f}{unit}"
-    return f"{number / 1_000_000:,.1f}M"
-
-
-def _seconds(seconds: float) -> str:
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}"
-
-
-def show_watermark(watermark: int | None) -> str:
-    """Format a watermark (ms) for people."""
-    if watermark is None:
-        return "none"
-    if watermark >= MAX_WATERMARK:
-        return "end"
-    try:
-        return datetime.fromtimestamp(watermark / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except (OverflowError, ValueError, OSError):
-        return f"{watermark} ms"
 
 
 def say_from_handler(text: str) -> None:

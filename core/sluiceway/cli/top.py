@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from sluiceway.cli.jobs import id_of
-from sluiceway.cli.progress import show_count, show_watermark
+from sluiceway.monitoring.figures import show_count, show_watermark
 from sluiceway.monitoring.rates import RateMeter, SubtaskRates
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Final, Generic, TypeVar, overload
 
 from sluiceway.connector import Sink, SinkWriter, WriterContext
 from sluiceway.connector.lib.process_local import ProcessLocal
@@ -12,12 +12,22 @@ __all__ = ["CollectSink", "Collected"]
 
 T = TypeVar("T")
 
+_SHOWN: Final = 20
+"""Records in the repr."""
+_LONGEST: Final = 200
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
 
 class Collected(ProcessLocal, Sequence[T], Generic[T]):
     """What a :class:`CollectSink` has received so far, in the order of arrival: a sequence that only grows.
 
     Can be read while the job runs, from any thread, and afterwards. It compares equal to a list or tuple with
-    the same elements. Records of several runs follow one another; :meth:`clear` empties it.
+    the same elements. Records of several runs follow one another; :meth:`clear` empties it. Its repr has the first
+    twenty.
     """
 
     what = "collect()"
@@ -48,7 +58,9 @@ class Collected(ProcessLocal, Sequence[T], Generic[T]):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"Collected({self._values!r})"
+        shown = ", ".join(map(_short, self._values[:_SHOWN]))
+        more = len(self._values) - _SHOWN
+        return f"Collected([{shown}, ... and {more:,} more])" if more > 0 else f"Collected([{shown}])"
 
     def clear(self) -> None:
         """Forget what has come so far."""
