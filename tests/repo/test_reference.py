@@ -141,6 +141,20 @@ def test_the_tables_of_what_engines_can_do_are_those_of_the_code() -> None:
         assert text.count(f"\n| {feature.text} | ") == 1
 
 
+def test_the_reference_of_the_rest_api_is_that_of_the_code() -> None:
+    pytest.importorskip("starlette", reason='not installed: pip install "sluiceway[web]"')
+    spec = importlib.util.spec_from_file_location("rest_page", DOCS / "rest.py")
+    assert spec is not None
+    assert spec.loader is not None
+    maker = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(maker)
+    text = REFERENCE["rest.md"]
+    assert text == maker.page(text), "python docs/rest.py writes it"
+    for path in ("/jobs/{job}", "/taskmanagers/{worker}", "/jobs/{job}/diagnosis"):
+        assert text.count(f"\n| GET | `{path}` | ") == 1
+    assert len(maker.FLINK) == len(set(maker.FLINK))
+
+
 @pytest.fixture(scope="module")
 def the_map() -> Any:
     spec = importlib.util.spec_from_file_location("map_of_the_core", DOCS / "map.py")

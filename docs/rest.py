@@ -1,0 +1,205 @@
+"""``python docs/rest.py``: writes the tables of the REST API into docs/reference/rest.md."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from sluiceway_web._app import API
+from sluiceway_web._openapi import document
+
+PAGE = Path(__file__).parent / "reference" / "rest.md"
+BEGIN, END = "<!-- from here on made by docs/rest.py -->\n", "<!-- to here -->\n"
+
+_JOB = "/jobs/{job}"
+_VERTEX = f"{_JOB}/vertices/{{vertex}}"
+
+FLINK = f"""
+DELETE /cluster
+GET /config
+GET /overview
+GET /datasets
+DELETE /datasets/{{dataset}}
+GET /datasets/delete/{{request}}
+GET /applications/overview
+GET /applications/{{application}}
+POST /applications/{{application}}/cancel
+GET /applications/{{application}}/exceptions
+GET /jars
+POST /jars/upload
+DELETE /jars/{{file}}
+GET /jars/{{file}}/plan
+POST /jars/{{file}}/plan
+POST /jars/{{file}}/run
+POST /jars/{{file}}/run-application
+GET /jobmanager/config
+GET /jobmanager/environment
+GET /jobmanager/log
+GET /jobmanager/logs
+GET /jobmanager/logs/{{file}}
+GET /jobmanager/metrics
+GET /jobmanager/profiler
+GET /jobmanager/stdout
+GET /jobmanager/thread-dump
+GET /jobs
+POST /jobs
+GET /jobs/metrics
+GET /jobs/overview
+GET {_JOB}
+PATCH {_JOB}
+GET {_JOB}/accumulators
+GET {_JOB}/checkpoints
+POST {_JOB}/checkpoints
+GET {_JOB}/checkpoints/config
+GET {_JOB}/checkpoints/details/{{checkpoint}}
+GET {_JOB}/checkpoints/details/{{checkpoint}}/subtasks/{{vertex}}
+GET {_JOB}/checkpoints/{{request}}
+PATCH {_JOB}/clientHeartbeat
+GET {_JOB}/config
+GET {_JOB}/exceptions
+GET {_JOB}/execution-result
+GET {_JOB}/jobmanager/config
+GET {_JOB}/jobmanager/environment
+GET {_JOB}/jobmanager/log-url
+GET {_JOB}/metrics
+GET {_JOB}/plan
+GET {_JOB}/rescales/config
+GET {_JOB}/rescales/details/{{rescale}}
+GET {_JOB}/rescales/history
+GET {_JOB}/rescales/overview
+GET {_JOB}/rescales/summary
+GET {_JOB}/resource-requirements
+PUT {_JOB}/resource-requirements
+POST {_JOB}/savepoints
+GET {_JOB}/savepoints/{{request}}
+GET {_JOB}/status
+POST {_JOB}/stop
+GET {_JOB}/taskmanagers/{{worker}}/log-url
+GET {_VERTEX}
+GET {_VERTEX}/accumulators
+GET {_VERTEX}/backpressure
+GET {_VERTEX}/flamegraph
+GET {_VERTEX}/jm-operator-metrics
+GET {_VERTEX}/metrics
+GET {_VERTEX}/subtasks/accumulators
+GET {_VERTEX}/subtasks/metrics
+GET {_VERTEX}/subtasks/{{subtask}}
+GET {_VERTEX}/subtasks/{{subtask}}/attempts/{{attempt}}
+GET {_VERTEX}/subtasks/{{subtask}}/attempts/{{attempt}}/accumulators
+GET {_VERTEX}/subtasks/{{subtask}}/metrics
+GET {_VERTEX}/subtasktimes
+GET {_VERTEX}/taskmanagers
+GET {_VERTEX}/watermarks
+GET {_JOB}/yarn-cancel
+POST /savepoint-disposal
+GET /savepoint-disposal/{{request}}
+GET /taskmanagers
+GET /taskmanagers/metrics
+GET /taskmanagers/{{worker}}
+GET /taskmanagers/{{worker}}/log
+GET /taskmanagers/{{worker}}/logs
+GET /taskmanagers/{{worker}}/logs/{{file}}
+GET /taskmanagers/{{worker}}/metrics
+GET /taskmanagers/{{worker}}/profiler
+GET /taskmanagers/{{worker}}/stdout
+GET /taskmanagers/{{worker}}/thread-dump
+""".split("\n")[1:-1]
+"""Methods and paths of Flink 2's REST API v1, with the names of parameters as they are here."""
+
+DIFFERS = {
+    "GET /config": "`features` says what this server allows",
+    "GET /applications/overview": "one application for each job",
+    "GET /jobs/overview": "with `job`, `restarts`, `records-in`, `records-out`",
+    f"GET {_JOB}": "with `job`, the name of the job for people",
+    f"PATCH {_JOB}": "`mode=cancel` only",
+    f"GET {_JOB}/checkpoints": "counts and quantiles over the last 32 checkpoints; `restored` is always null",
+    f"POST {_JOB}/checkpoints": "`checkpointType` is `CONFIGURED`",
+    f"GET {_JOB}/config": "all options of the job are in `user-config`; credentials are `***`",
+    f"GET {_JOB}/exceptions": "the last 16 failures; no concurrent ones",
+    f"POST {_JOB}/stop": "`drain` is refused: `sluiceway stop JOB` ends the sources",
+    f"GET {_JOB}/yarn-cancel": "needs the bearer token, or a page of this server, since it changes a job",
+    f"GET {_VERTEX}/accumulators": "sums of the metrics of the functions",
+    f"GET {_VERTEX}/subtasks/accumulators": "the metrics of the functions",
+    f"GET {_VERTEX}/backpressure": "with `waitingRatio`: the task could work, but another one of its process runs",
+    f"GET {_VERTEX}/flamegraph": "`from` and `to` (ms) choose the time; `{}` until there are samples, which are "
+    "taken for as long as somebody asks",
+    f"GET {_VERTEX}/subtasks/{{subtask}}/attempts/{{attempt}}": "earlier attempts without metrics",
+    "GET /taskmanagers": "memory and CPU figures are 0: they are not measured",
+    "GET /taskmanagers/{worker}": "memory and CPU figures are 0: they are not measured",
+    "GET /jobmanager/environment": "the interpreter of the web server in place of a JVM",
+}
+"""What differs from Flink's answer, beyond additional fields."""
+
+
+def page(old: str) -> str:
+    """Return the page with the tables as they are now."""
+    before, _, rest = old.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{tables()}\n{END}{after}"
+
+
+def tables() -> str:
+    """Return the tables of paths, and the fields of the answers."""
+    made = document(API)
+    here = {f"{method.upper()} {path}": told for path, of in made["paths"].items() for method, told in of.items()}
+    refused = {name for name, told in here.items() if told["summary"].startswith("Refuse")}
+    here = {name: told for name, told in here.items() if name not in refused}
+    unknown = set(DIFFERS) - set(here)
+    if unknown:
+        raise LookupError(f"not served: {sorted(unknown)}")
+    return "\n".join(
+        [
+            "## Flink's paths\n",
+            *_table([name for name in FLINK if name in here], here),
+            "\n## Additional paths\n",
+            *_table(sorted(set(here) - set(FLINK), key=lambda name: name.split()[::-1]), here),
+            "\n## Paths of Flink that are not there\n",
+            "They are answered with 404 or 405.\n",
+            *(f"- `{name}`" for name in FLINK if name not in here),
+            "\n## Answers\n",
+            *_answers(made["components"]["schemas"]),
+        ]
+    )
+
+
+def _table(names: Sequence[str], here: dict[str, Any]) -> Iterator[str]:
+    yield "| method | path | does | answer | what differs |"
+    yield "|---|---|---|---|---|"
+    for name in names:
+        method, path = name.split()
+        told = here[name]
+        schema = told["responses"]["200"]["content"]["application/json"]["schema"]
+        summary = told["summary"].rstrip(".").replace("``", "`")
+        yield f"| {method} | `{path}` | {summary} | {_type(schema)} | {DIFFERS.get(name, '')} |"
+
+
+def _type(schema: dict[str, Any]) -> str:
+    """Return a type in words, with links to the answers."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in schema:
+        return " or ".join(_type(one) for one in schema["anyOf"])
+    kind = schema.get("type", "any")
+    if kind == "array":
+        items = schema.get("items") or {}
+        return f"list of {_type(items)}" if items else "list"
+    if kind == "object":
+        values = schema.get("additionalProperties") or {}
+        return f"object of {_type(values)}" if isinstance(values, dict) and values else "object"
+    return str(kind)
+
+
+def _answers(schemas: dict[str, Any]) -> Iterator[str]:
+    for name, schema in sorted(schemas.items()):
+        yield f"### {name}\n"
+        text = re.sub(r"\s+", " ", schema.get("description", "")).replace("``", "`")
+        if text:
+            yield f"{text}\n"
+        for field, told in schema.get("properties", {}).items():
+            yield f"- `{field}`: {_type(told)}"
+        yield ""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text()))
