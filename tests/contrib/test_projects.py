@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from patience import PATIENT_S, until
 
 from sluiceway.templates import instantiate
+from sluiceway.testing.kafka import KafkaCluster
 
 pytestmark = pytest.mark.docs
 
@@ -101,3 +104,47 @@ def test_a_pipeline_from_the_template(installed: Callable[[Path], Project], tmp_
     project = installed(tmp_path / "new")
     assert "('/prices', 2)" in project.call("sluiceway", "run", "click_counts.pipeline:flow")
     project.run_its_tests(tmp_path)
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(PATIENT_S)
+def test_a_pipeline_for_kafka_from_the_template(
+    installed: Callable[[Path], Project], kafka_broker: KafkaCluster, tmp_path: Path
+) -> None:
+    """The commands of its README, with a broker of the tests; the pipeline is killed, and goes on."""
+    instantiate("pipeline_kafka", "click-counts", tmp_path / "new")
+    project = installed(tmp_path / "new")
+    commands = re.findall(r"^\$ (.*)$", (project.source / "README.md").read_text(), re.M)
+    produce, run, check = (tuple(command.removeprefix("python -m ").split()) for command in commands[-3:])
+    assert produce == ("click_counts.sample", "produce")
+    project.environment["KAFKA_BOOTSTRAP_SERVERS"] = kafka_broker.bootstrap_servers
+
+    for runs in (1, 2):
+        project.call(*produce)
+        with open(tmp_path / "log", "a") as log:
+            pipeline = subprocess.Popen(
+                [sys.executable, "-m", *run], cwd=project.source, env=project.environment, stdout=log, stderr=log
+            )
+        try:
+            until(lambda running=pipeline: running.poll() is not None or _missing(project, *check) == "0")
+            assert pipeline.poll() is None, (tmp_path / "log").read_text()
+        finally:
+            pipeline.kill()
+            pipeline.wait()
+        assert f"views {runs * 10_000}, counts" in project.call(*check)
+    assert "resuming 'click-counts' from checkpoint" in (tmp_path / "log").read_text()
+    project.run_its_tests(tmp_path)
+
+
+def _missing(project: Project, *check: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", *check],
+        cwd=project.source,
+        env=project.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = re.search(r"missing (\d+), doubled 0, wrong 0", done.stdout)
+    assert found, done.stdout + done.stderr
+    return found[1]

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from sluiceway.cli.groups import Group
-from sluiceway.templates import TEMPLATES, instantiate
+from sluiceway.templates import instantiate
 
 __all__ = ["new"]
 
@@ -32,13 +32,15 @@ def _command(template: str, text: str) -> click.Command:
         metavar="DIR",
         help="Directory of the project, new or empty. Default: the name of the project.",
     )
-    def begin(name: str, directory: Path | None) -> None:
+    def begin(name: str, directory: Path | None, kafka: bool = False) -> None:
         target = directory or _directory(template, name)
-        written = instantiate(template, name, target)
+        written = instantiate(f"{template}_kafka" if kafka else template, name, target)
         for path in written:
             click.echo(str(path))
         click.echo(f"\n{target} is ready; {target / 'README.md'} says how to go on.")
 
+    if template == "pipeline":
+        begin = click.option("--kafka", is_flag=True, help="Read from and write to Apache Kafka.")(begin)
     return click.command(template, help=text)(begin)
 
 
@@ -47,5 +49,5 @@ _TEXTS = {
     "plugin": "Create a plugin: a distribution with a source, a sink and conformance tests.",
 }
 
-for _template in TEMPLATES:
-    new.add_command(_command(_template, _TEXTS[_template]))
+for _template, _text in _TEXTS.items():
+    new.add_command(_command(_template, _text))

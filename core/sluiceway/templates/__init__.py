@@ -19,8 +19,8 @@ from sluiceway.errors import ConfigurationError, choose
 
 __all__ = ["TEMPLATES", "instantiate"]
 
-TEMPLATES: Final = ("pipeline", "plugin")
-"""Names of the templates."""
+TEMPLATES: Final = ("pipeline", "pipeline_kafka", "plugin")
+"""Names of the templates: those of their directories. The part before ``_`` is the kind of project."""
 
 _HERE: Final = Path(__file__).parent
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
@@ -46,9 +46,10 @@ def instantiate(template: str, name: str, target: Path) -> list[Path]:
     """
     if template not in TEMPLATES:
         raise choose("template", template, TEMPLATES)
-    if template == "plugin":
+    kind = template.partition("_")[0]
+    if kind == "plugin":
         name = re.sub(r"^sluiceway[-_]", "", name)
-    _check_name(template, name)
+    _check_name(kind, name)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ConfigurationError(
             f"{target} is there already and is not an empty directory: give another directory, or move it away"
@@ -56,9 +57,9 @@ def instantiate(template: str, name: str, target: Path) -> list[Path]:
 
     def own(text: str) -> str:
         return (
-            text.replace(f"my{template}", name.replace("-", "_"))
-            .replace(f"my-{template}", name.replace("_", "-"))
-            .replace(f"My{template.capitalize()}", "".join(w.capitalize() for w in re.split("[-_]", name)))
+            text.replace(f"my{kind}", name.replace("-", "_"))
+            .replace(f"my-{kind}", name.replace("_", "-"))
+            .replace(f"My{kind.capitalize()}", "".join(w.capitalize() for w in re.split("[-_]", name)))
         )
 
     origin = _HERE / template
@@ -74,12 +75,12 @@ def instantiate(template: str, name: str, target: Path) -> list[Path]:
     return sorted(written)
 
 
-def _check_name(template: str, name: str) -> None:
+def _check_name(kind: str, name: str) -> None:
     if not _NAME.fullmatch(name):
         raise ConfigurationError(
-            f"{name!r} cannot be the name of a {template}: take lower-case letters, digits and single '-' or '_', "
+            f"{name!r} cannot be the name of a {kind}: take lower-case letters, digits and single '-' or '_', "
             "starting with a letter, as in 'click-counts'"
         )
-    if template == "pipeline" and (keyword.iskeyword(name) or name in _TAKEN):
+    if kind == "pipeline" and (keyword.iskeyword(name) or name in _TAKEN):
         taken = "a module of that name exists already"
         raise ConfigurationError(f"{name!r} cannot be the name of a pipeline: {taken}")

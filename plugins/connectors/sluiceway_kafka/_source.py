@@ -24,6 +24,9 @@ __all__ = ["KafkaSource"]
 _WATCH_MS: Final = 30_000
 """Time between looks for partitions that are gone, of a source without an end that does not look for new ones."""
 
+_UNREACHED: Final = frozenset((KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN))
+"""Errors of requests for which no broker was found in time."""
+
 _NO_GROUP: Final = "sluiceway"
 """The client wants a group even where nothing is committed."""
 
@@ -234,9 +237,12 @@ class _Look:
                 gone = error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
                 if gone and not is_first:
                     continue  # the enumerator finds that known partitions are missing
+                servers = self._connection.servers
+                advice = "A topic has to be there before the job starts"
+                if error.args[0].code() in _UNREACHED:
+                    advice = f"No broker answered in {timeout_s:g} s: check that one runs there, and properties="
                 raise ConnectorError(
-                    f"cannot read topic {name!r} at {self._connection.servers}: {error.args[0].str()}. A topic "
-                    "has to be there before the job starts"
+                    f"cannot read topic {name!r} at {servers}: {error.args[0].str()}. {advice}"
                 ) from error
             found.update((name, partition.id) for partition in described.partitions)
         if not source._partitions:

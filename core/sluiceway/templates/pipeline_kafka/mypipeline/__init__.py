@@ -1,0 +1,1 @@
+"""Page views per page and minute, from Apache Kafka to Apache Kafka."""
