@@ -9,9 +9,18 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TypeAlias
 
+from sluiceway.monitoring.job_events import CheckpointInfo, RestartInfo
 from sluiceway.util.name_hints import Hinting
 
-__all__ = ["Counter", "Histogram", "JobMetrics", "MetricGroup", "MetricsReporter", "SubtaskMetrics"]
+__all__ = [
+    "CheckpointFigures",
+    "Counter",
+    "Histogram",
+    "JobMetrics",
+    "MetricGroup",
+    "MetricsReporter",
+    "SubtaskMetrics",
+]
 
 Number: TypeAlias = int | float
 """An integer stays one where figures are sent to another process."""
@@ -161,6 +170,27 @@ class SubtaskMetrics:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointFigures:
+    """Checkpoints of a job, with savepoints, since its job manager has led it.
+
+    Attributes:
+        interval_ms: time between two checkpoints; 0: none are taken by themselves.
+        completed: number of those that were completed.
+        failed: number of those that failed or were given up.
+        completed_ms: when the last one was completed, in ms since the epoch; 0: none was.
+        duration_ms: time from its trigger to its completion.
+        size: bytes of serialized state in it.
+    """
+
+    interval_ms: int = 0
+    completed: int = 0
+    failed: int = 0
+    completed_ms: int = 0
+    duration_ms: int = 0
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class JobMetrics:
     """A job at one moment.
 
@@ -177,6 +207,7 @@ class JobMetrics:
         micro_batches: how many it has come through, on an engine that has any.
         micro_batch_s: how long the last of them took.
         doing: what the engine is at, in its own words and short, such as ``stage 2 of 3``; mostly empty.
+        checkpoints: figures of its checkpoints.
     """
 
     job_name: str
@@ -191,12 +222,14 @@ class JobMetrics:
     micro_batches: int = 0
     micro_batch_s: float = 0.0
     doing: str = ""
+    checkpoints: CheckpointFigures = CheckpointFigures()
 
 
 class MetricsReporter(ABC):
     """Sends metrics somewhere. Called from the job's thread: must not block.
 
-    Call order: :meth:`open`, any number of :meth:`report`, :meth:`close` once.
+    Call order: :meth:`open`, any number of :meth:`report`, :meth:`checkpoint_ended` and :meth:`restart_ended`,
+    :meth:`close` once. The last call before :meth:`close` is a :meth:`report`.
     """
 
     def open(self, job_name: str) -> None:
@@ -205,6 +238,12 @@ class MetricsReporter(ABC):
     @abstractmethod
     def report(self, metrics: JobMetrics) -> None:
         """Take the job's metrics; called at the reporting interval and once at the end."""
+
+    def checkpoint_ended(self, checkpoint: CheckpointInfo) -> None:
+        """Take a checkpoint or savepoint that was completed or has failed; called once for each."""
+
+    def restart_ended(self, restart: RestartInfo) -> None:
+        """Take a restart after a failure, once its subtasks run again or never will; called once for each."""
 
     def close(self) -> None:
         """The job has ended."""

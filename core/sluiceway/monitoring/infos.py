@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from sluiceway.metrics import JobMetrics
+from sluiceway.monitoring.job_events import CheckpointInfo, FailureInfo, SubtaskInfo
 
 __all__ = [
     "CheckpointInfo",
@@ -21,49 +22,6 @@ __all__ = [
     "VertexInfo",
     "WorkerInfo",
 ]
-
-
-class FailureInfo(msgspec.Struct, frozen=True):
-    """One failure in a job's history: a :class:`~sluiceway.engine.JobFailure` whose ``cause`` is text."""
-
-    at_ms: int
-    task: str
-    subtask: int | None
-    attempt: int | None
-    worker: str
-    cause: str
-    traceback: str
-    restarted: int
-    delay_ms: int | None
-
-
-class SubtaskInfo(msgspec.Struct, frozen=True):
-    """Part of one subtask in a checkpoint. Times are durations in ms, sizes are bytes."""
-
-    task: str
-    subtask: int
-    start_delay_ms: int
-    alignment_ms: int
-    flush_ms: int
-    sync_ms: int
-    async_ms: int
-    size: int
-    in_flight: int = 0
-    vertex_id: int = 0
-
-
-class CheckpointInfo(msgspec.Struct, frozen=True):
-    """One checkpoint or savepoint. ``duration_ms`` is None while it is under way."""
-
-    checkpoint: int
-    status: str
-    triggered_ms: int
-    duration_ms: int | None
-    size: int
-    reason: str
-    savepoint: str
-    subtasks: list[SubtaskInfo]
-    in_flight: int = 0
 
 
 class JobInfo(msgspec.Struct, frozen=True):

@@ -133,6 +133,7 @@ class ClusterJob(Job):
             # First: a reporter that cannot work is told of before a process is started.
             reporting.open(self._graph.job_name)
             run = self._run = manager.submit(self._graph.job_name, self._graph, self._settings)
+            run.master.events.listen(reporting)
             self._requests.begin(run.master, manager.loop.mail)
             if self._cancelled:
                 run.cancel()

@@ -23,10 +23,11 @@ from sluiceway.monitoring.job_history import EndedJob
 from sluiceway.runtime.cluster.connection import Connection
 from sluiceway.runtime.cluster.job_infos import task_counts
 from sluiceway.runtime.cluster.job_manager import JobManager, WorkerLogging
-from sluiceway.runtime.cluster.job_records import JobManagerLostError, JobRecords, told_error
+from sluiceway.runtime.cluster.job_records import JobManagerLostError, JobRecords
 from sluiceway.runtime.cluster.job_runner import JobRun
 from sluiceway.runtime.cluster.job_store import JobStore, StoredJob
 from sluiceway.runtime.cluster.standbys import Standbys
+from sluiceway.runtime.jobmanager.job_description import told_error
 from sluiceway.runtime.jobmanager.job_metrics import Reporting
 from sluiceway.runtime.jobmanager.job_requests import savepoint_place
 from sluiceway.runtime.logging.engine_log import ERROR, INFO, log
@@ -319,6 +320,7 @@ class Dispatcher(Handlers):
             with suppress(Exception):
                 reporting.close()
             raise
+        run.master.events.listen(reporting)
         self._reporting[job] = reporting
 
     def _close_reporting(self, job: str) -> None:

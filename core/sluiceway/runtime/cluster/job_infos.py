@@ -10,7 +10,7 @@ from sluiceway.engine import Job
 from sluiceway.metrics import JobMetrics
 from sluiceway.monitoring.infos import JobInfo
 from sluiceway.monitoring.job_history import EndedJob
-from sluiceway.runtime.cluster.job_records import failure_info
+from sluiceway.runtime.jobmanager.job_description import failure_info
 from sluiceway.runtime.jobmanager.job_metrics import plain_metrics
 
 __all__ = ["ended_job", "job_info", "task_counts"]

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from sluiceway.config.settings import Settings
-from sluiceway.engine import JobFailure, JobStatus
+from sluiceway.engine import JobStatus
 from sluiceway.errors import SluicewayError
 from sluiceway.monitoring.infos import FailureInfo, JobInfo
 from sluiceway.monitoring.job_history import EndedJob, JobHistoryError
 from sluiceway.runtime.cluster.epoch_fence import EpochFence
 from sluiceway.runtime.cluster.job_runner import JobRun
 from sluiceway.runtime.cluster.job_store import JobStore, StoredJob
-from sluiceway.runtime.failures.error_texts import cut, describe, format_error
+from sluiceway.runtime.failures.error_texts import format_error
+from sluiceway.runtime.jobmanager.job_description import failure_info, told_error
 from sluiceway.runtime.logging.engine_log import ERROR, log
 
-__all__ = ["JobManagerLostError", "JobRecords", "failure_info", "told_error"]
+__all__ = ["JobManagerLostError", "JobRecords"]
 
 
 _FAILURES: Final = 16
@@ -254,35 +255,8 @@ class JobRecords:
                 log(ERROR, "jobs", "cannot be written into the job store", job=stored.job, error=error)
 
 
-def told_error(error: BaseException) -> str:
-    """An error and its notes, in a few lines."""
-    notes: Any = getattr(error, "__notes__", ())
-    return cut("\n".join([describe(error), *notes]).splitlines())
-
-
-def failure_info(failure: JobFailure) -> FailureInfo:
-    """Return what clients are sent of a failure."""
-    return FailureInfo(
-        failure.at_ms,
-        failure.task,
-        failure.subtask,
-        failure.attempt,
-        failure.worker,
-        told_error(failure.cause),
-        _traceback(failure.cause),
-        failure.restarted,
-        failure.delay_ms,
-    )
-
-
 def _of_job(now_ms: int, error: BaseException, restarted: int = 0, delay_ms: int | None = None) -> FailureInfo:
     return FailureInfo(now_ms, "", None, None, "", told_error(error), format_error(error), restarted, delay_ms)
-
-
-def _traceback(error: BaseException) -> str:
-    """The traceback where it was raised: in a worker, if it was one."""
-    remote = getattr(error.__cause__, "remote_traceback", None)
-    return remote if isinstance(remote, str) else format_error(error)
 
 
 def _info(stored: StoredJob, status: JobStatus, now_ms: int, why: Exception | None) -> JobInfo:

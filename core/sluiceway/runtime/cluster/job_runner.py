@@ -264,6 +264,7 @@ class JobRun(Handlers):
             until - self._started_at if self._started_at else 0.0,
             self.master.executions,
             self.master.restarts,
+            self.master.checkpoints.figures,
         )
 
 

@@ -24,8 +24,8 @@ from sluiceway.runtime.cluster.cluster_directory import (
 from sluiceway.runtime.cluster.connection import BrokenProtocolError, Connection, ConnectionLostError
 from sluiceway.runtime.cluster.home import Known
 from sluiceway.runtime.cluster.job_infos import job_info
-from sluiceway.runtime.cluster.job_records import told_error
 from sluiceway.runtime.cluster.os_platform import Platform, Stream
+from sluiceway.runtime.jobmanager.job_description import told_error
 from sluiceway.runtime.jobmanager.job_metrics import plain_metrics
 from sluiceway.runtime.logging.engine_log import WARNING, log
 from sluiceway.runtime.messages.base import Message, Request

@@ -88,6 +88,7 @@ class _Pending:
         self.drained: set[str] = set()
         self.enumerators: Mapping[str, Any] = {}
         self.storing = False
+        self.acknowledged: float | None = None
         self.request: SavepointRequest | None = None
         self.asks: list[_Ask] = []
         self.savepoint = ""
@@ -417,6 +418,7 @@ class CheckpointCoordinator:
 
     def _store(self, pending: _Pending) -> None:
         pending.storing = True
+        pending.acknowledged = self._clock.monotonic()
         tasks = {**pending.finished, **pending.tasks}
         stops = pending.request is not None and pending.request.stops
         checkpoint = CompletedCheckpoint(
@@ -531,6 +533,8 @@ class CheckpointCoordinator:
         if record is None:
             record = CheckpointRecord(pending.id, pending.timestamp_ms, savepoint=pending.savepoint)
         record.duration_ms = round((self._clock.monotonic() - pending.began) * 1000)
+        if pending.acknowledged is not None:
+            record.acknowledged_ms = round((pending.acknowledged - pending.began) * 1000)
         record.status, record.reason = status, reason
         record.size = sum(snapshot.size for snapshot in pending.tasks.values())
         record.tasks = {where: _without_state(snapshot) for where, snapshot in pending.tasks.items()}

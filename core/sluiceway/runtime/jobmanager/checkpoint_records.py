@@ -145,6 +145,7 @@ class CheckpointRecord:
         size: bytes of serialized state.
         tasks: how each subtask took part; its state is not kept here.
         savepoint: path or URL, if it is a savepoint; else empty.
+        acknowledged_ms: from the trigger to the last acknowledgement; None: not all subtasks have acknowledged it.
     """
 
     checkpoint_id: int
@@ -155,6 +156,7 @@ class CheckpointRecord:
     size: int = 0
     tasks: dict[Subtask, TaskSnapshot] = field(default_factory=dict)
     savepoint: str = ""
+    acknowledged_ms: int | None = None
 
     def entry(self) -> HistoryEntry:
         """Without its subtasks, for the metadata of those that come after it."""

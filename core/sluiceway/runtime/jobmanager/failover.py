@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from sluiceway.clock import Clock
@@ -51,6 +51,7 @@ class Failover:
         later: has something called in this thread after a delay in seconds.
         worker_of: on which worker a subtask runs, or did.
         completed: how many checkpoints the job has completed.
+        on_failure: told of each failure, with the subtasks that are restarted because of it.
         job: id of the job, for the log.
     """
 
@@ -65,6 +66,7 @@ class Failover:
         later: Callable[[Callable[[], None], float], Scheduled],
         worker_of: Callable[[ExecutionVertex], str],
         completed: Callable[[], int] = lambda: 0,
+        on_failure: Callable[[JobFailure, Iterable[ExecutionVertex]], None] = lambda failure, restarted: None,
         job: str,
     ) -> None:
         self.history: deque[JobFailure] = deque(maxlen=KEPT)
@@ -72,6 +74,7 @@ class Failover:
         self.given_up = ""
         self._worker_of = worker_of
         self._completed = completed
+        self._on_failure = on_failure
         self._repeated = RepeatedFailures()
         self._told: set[tuple[str, ...]] = set()
         self._job = job
@@ -126,7 +129,8 @@ class Failover:
         now_ms = self._clock.now_ms()
         delay_ms = self._delay_ms(now_ms, cause)
         restarted = 0 if delay_ms is None else sum(map(len, regions))
-        self.history.append(JobFailure(now_ms, "", None, None, "", cause, restarted, delay_ms))
+        failure = JobFailure(now_ms, "", None, None, "", cause, restarted, delay_ms)
+        self._note(failure, () if delay_ms is None else (v for region in regions for v in region))
         if delay_ms is None:
             return False
         log(WARNING, "jobs", f"has failed: {describe(cause)}; it begins anew in {delay_ms} ms", job=self._job)
@@ -162,16 +166,21 @@ class Failover:
     def failed_otherwise(self, cause: BaseException) -> None:
         """The job fails with something that no subtask has done, or that no subtask may get over."""
         if not any(known.cause is cause for known in self.history):
-            self.history.append(JobFailure(self._clock.now_ms(), "", None, None, "", cause, 0, None))
+            self._note(JobFailure(self._clock.now_ms(), "", None, None, "", cause, 0, None), ())
+
+    def _note(self, failure: JobFailure, restarted: Iterable[ExecutionVertex]) -> None:
+        self.history.append(failure)
+        self._on_failure(failure, restarted)
 
     def _remember(
         self, vertex: ExecutionVertex, cause: BaseException, restarted: int, delay_ms: int | None
     ) -> None:
         name, attempt = vertex.job_vertex.name, vertex.current.attempt
         worker = self._worker_of(vertex)
-        self.history.append(
-            JobFailure(self._clock.now_ms(), name, vertex.subtask, attempt, worker, cause, restarted, delay_ms)
+        failure = JobFailure(
+            self._clock.now_ms(), name, vertex.subtask, attempt, worker, cause, restarted, delay_ms
         )
+        self._note(failure, self._region_of[vertex] if restarted else ())
         if delay_ms is not None:
             some = "1 subtask begins" if restarted == 1 else f"{restarted} subtasks begin"
             where = f"{name!r}, subtask {vertex.subtask + 1}, attempt {attempt}, on {worker}"

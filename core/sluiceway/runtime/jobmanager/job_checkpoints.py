@@ -15,6 +15,7 @@ from sluiceway.errors import CheckpointError, SluicewayError
 from sluiceway.functions import CheckpointedFunction
 from sluiceway.graph import ExecutionGraph, ExecutionState, ExecutionVertex
 from sluiceway.graph.check.iterations import check_savepoint
+from sluiceway.metrics import CheckpointFigures
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.runtime.failures.error_texts import describe
 from sluiceway.runtime.jobmanager.checkpoint_coordinator import (
@@ -26,6 +27,7 @@ from sluiceway.runtime.jobmanager.checkpoint_coordinator import (
     SavepointRequest,
     Subtask,
 )
+from sluiceway.runtime.jobmanager.job_events import JobEvents
 from sluiceway.runtime.jobmanager.source_coordinator import SourceCoordinator
 from sluiceway.runtime.logging.engine_log import WARNING, log
 from sluiceway.runtime.loop.tasklet import Scheduled
@@ -118,10 +120,12 @@ class JobCheckpoints:
         savepoints: where completed savepoints are kept: where those who asked for them want them.
         seed: for the time of the first one.
         fail: called when too many have failed.
+        events: told of checkpoints that have ended.
 
     Attributes:
         completions: how many checkpoints have completed, without savepoints.
         ended_with: path or URL of the savepoint that the job ends with; empty: there is none.
+        figures: how many there were, and what the last one was like. To be read from any thread.
     """
 
     def __init__(
@@ -141,6 +145,7 @@ class JobCheckpoints:
         savepoints: CompletedCheckpointStore | None,
         seed: int,
         fail: Callable[[BaseException], None],
+        events: JobEvents,
     ) -> None:
         self.keeper = keeper
         self.ended_with = ""
@@ -156,6 +161,9 @@ class JobCheckpoints:
         self._sources = sources
         self._fail = fail
         self._interval_ms = settings.checkpoint_interval_ms
+        self._events = events
+        self._clock = clock
+        self.figures = CheckpointFigures(settings.checkpoint_interval_ms)
         self._tolerated = settings.checkpoint_tolerated_failures
         self.completions = 0
         self.coordinator = CheckpointCoordinator(CheckpointPolicy.of(settings), clock, Random(seed), self, post)
@@ -279,6 +287,15 @@ class JobCheckpoints:
             for source in self._sources.values():
                 source.checkpoint_completed(checkpoint.checkpoint_id)
             self.notify(self._running(), checkpoint.checkpoint_id, True)
+        known = self.figures
+        self.figures = replace(
+            known,
+            completed=known.completed + 1,
+            completed_ms=self._clock.now_ms(),
+            duration_ms=record.duration_ms or 0,
+            size=record.size,
+        )
+        self._events.checkpoint_ended(record)
         job_name, duration_ms = self._executions.job_graph.job_name, record.duration_ms or 0
         self._listener.checkpoint_completed(job_name, checkpoint.checkpoint_id, duration_ms, record.size)
 
@@ -297,6 +314,10 @@ class JobCheckpoints:
                 f" checkpoint-tolerated-failures is {self._tolerated}, and this is failure {failures} in a row"
             )
             log(WARNING, "jobs", text, job=self._executions.job_graph.job_name)
+        self.figures = replace(self.figures, failed=self.figures.failed + 1)
+        for record in self.coordinator.history:
+            if record.checkpoint_id == checkpoint_id:
+                self._events.checkpoint_ended(record)
         self.notify(self._running(), checkpoint_id, False)
         self._listener.checkpoint_failed(self._executions.job_graph.job_name, checkpoint_id, cause)
 

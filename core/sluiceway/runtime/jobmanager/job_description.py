@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from sluiceway.config.settings import OPTIONS, Settings
+from sluiceway.engine import JobFailure
 from sluiceway.graph import ExecutionGraph, JobGraph
 from sluiceway.graph.execution import Execution
 from sluiceway.graph.plan.model import edge_text
@@ -12,16 +14,18 @@ from sluiceway.monitoring.infos import (
     CheckpointInfo,
     EdgeInfo,
     ExecutionInfo,
+    FailureInfo,
     JobDescription,
     OptionInfo,
     StepInfo,
     SubtaskInfo,
     VertexInfo,
 )
+from sluiceway.runtime.failures.error_texts import cut, describe, format_error
 from sluiceway.runtime.jobmanager.checkpoint_records import CheckpointRecord
 from sluiceway.util.redaction import redact_option
 
-__all__ = ["checkpoint_infos", "describe_job"]
+__all__ = ["checkpoint_infos", "describe_job", "failure_info", "told_error"]
 
 
 def describe_job(graph: JobGraph, settings: Settings, executions: ExecutionGraph | None) -> JobDescription:
@@ -124,4 +128,32 @@ def _checkpoint(names: dict[int, str], record: CheckpointRecord) -> CheckpointIn
             for (vertex, subtask), s in tasks
         ],
         in_flight=sum(s.in_flight_size for _, s in tasks),
+        acknowledged_ms=record.acknowledged_ms,
     )
+
+
+def told_error(error: BaseException) -> str:
+    """Return an error and its notes, in a few lines."""
+    notes: Any = getattr(error, "__notes__", ())
+    return cut("\n".join([describe(error), *notes]).splitlines())
+
+
+def failure_info(failure: JobFailure) -> FailureInfo:
+    """Return what clients are sent of a failure."""
+    return FailureInfo(
+        failure.at_ms,
+        failure.task,
+        failure.subtask,
+        failure.attempt,
+        failure.worker,
+        told_error(failure.cause),
+        _traceback(failure.cause),
+        failure.restarted,
+        failure.delay_ms,
+    )
+
+
+def _traceback(error: BaseException) -> str:
+    """The traceback where it was raised: in a worker, if it was one."""
+    remote = getattr(error.__cause__, "remote_traceback", None)
+    return remote if isinstance(remote, str) else format_error(error)

@@ -24,6 +24,7 @@ from sluiceway.runtime.jobmanager.job_checkpoints import (
     JobCheckpoints,
     MemoryCheckpointStore,
 )
+from sluiceway.runtime.jobmanager.job_events import JobEvents
 from sluiceway.runtime.jobmanager.source_coordinator import SourceCoordinator
 from sluiceway.runtime.jobmanager.watermark_alignment import AlignmentCoordinator
 from sluiceway.runtime.logging.engine_log import DEBUG, INFO, log
@@ -61,6 +62,9 @@ _REASON_S: Final = 0.5
 
 class JobMaster(Handlers):
     """Runs one job. All calls in one thread, the job master's.
+
+    Attributes:
+        events: tells listeners of checkpoints and restarts.
 
     Args:
         graph: what to run.
@@ -123,6 +127,7 @@ class JobMaster(Handlers):
         self._on_ended = on_ended
         self._seed = seed
         self._restored = restored
+        self.events = JobEvents(graph, clock)
         self.executions = ExecutionGraph(graph, listener=self._state_changed, at_ms=clock.now_ms())
         self._strategy = scheduling_strategy(settings.scheduler, self.executions)
         self._sources: dict[int, SourceCoordinator] = {}
@@ -146,6 +151,7 @@ class JobMaster(Handlers):
             savepoints=savepoints,
             seed=seed,
             fail=self._fail_over,
+            events=self.events,
         )
         self._waiting_for_slots: list[tuple[ExecutionVertex, ...]] = []
         self._broken: dict[str, tuple[ExecutionVertex, BaseException]] = {}  # by attempt: a link of it has
@@ -157,6 +163,7 @@ class JobMaster(Handlers):
             restart=self._restart,
             later=post,
             completed=lambda: self.checkpoints.completions,
+            on_failure=self.events.failed,
             worker_of=lambda v: self._places.get((v.job_vertex.id, v.subtask), ""),
             job=self._name,
         )
@@ -616,6 +623,7 @@ class JobMaster(Handlers):
             self._cancelling.clear()
             self._failover.stop()
             self.checkpoints.ended()
+            self.events.ended()
             self._on_ended()
         self._listener.job_status_changed(self.graph.job_name, old, new)
 
@@ -623,6 +631,7 @@ class JobMaster(Handlers):
         if new is not ExecutionState.FAILED:
             name = f"{execution.vertex_name!r}, subtask {execution.subtask + 1}, attempt {execution.attempt}"
             log(DEBUG, "jobs", f"{name}, is {new.value}", job=self._name)
+        self.events.state_changed(execution, new)
         self._listener.task_state_changed(
             self.graph.job_name, execution.vertex_name, execution.subtask, old.value, new.value
         )

@@ -12,7 +12,8 @@ import msgspec
 from sluiceway.clock import Clock
 from sluiceway.engine import JobStatus
 from sluiceway.graph import ExecutionGraph, ExecutionState
-from sluiceway.metrics import JobMetrics, MetricsReporter, SubtaskMetrics
+from sluiceway.metrics import CheckpointFigures, JobMetrics, MetricsReporter, SubtaskMetrics
+from sluiceway.monitoring.job_events import CheckpointInfo, RestartInfo
 from sluiceway.runtime.loop.tasklet import TaskletLoop
 from sluiceway.runtime.messages.figures import TaskFigures
 from sluiceway.runtime.task.inputs import SourceInput
@@ -98,7 +99,13 @@ class JobFigures:
             self._newest[which] = each
 
     def metrics(
-        self, job_name: str, status: str, elapsed_s: float, executions: ExecutionGraph | None, restarts: int = 0
+        self,
+        job_name: str,
+        status: str,
+        elapsed_s: float,
+        executions: ExecutionGraph | None,
+        restarts: int = 0,
+        checkpoints: CheckpointFigures = CheckpointFigures(),  # noqa: B008 - it is frozen
     ) -> JobMetrics:
         """All of them as the job's metrics, with the states that the job master knows. From any thread."""
         figures = [each for _, each in sorted(self._newest.items(), key=lambda item: item[0])]
@@ -117,6 +124,7 @@ class JobFigures:
             subtasks=tuple(_with_state(f, executions, JobStatus(status).ended) for f in figures),
             latency_ms=latency,
             restarts=restarts,
+            checkpoints=checkpoints,
         )
 
 
@@ -133,6 +141,7 @@ class Reporting:
     """Opens reporters when a job begins, tells them its metrics at an interval, and once more when it ends.
 
     Call order: :meth:`open` once, :meth:`close` once, also where :meth:`open` has raised. In the loop's thread.
+    Events are passed on between steps of the loop: what a reporter raises must not interrupt the job master.
 
     Args:
         reporters: whom to tell.
@@ -159,7 +168,8 @@ class Reporting:
         self._interval_s = interval_ms / 1000
         self._metrics = metrics
         self._opened: list[MetricsReporter] = []
-        self._closed = False
+        self._events: list[Callable[[MetricsReporter], None]] = []
+        self._closed = self._failed = False
 
     def open(self, job_name: str) -> None:
         """Open the reporters, and report from now on."""
@@ -177,9 +187,31 @@ class Reporting:
             with ExitStack() as closing:
                 for reporter in reversed(opened):
                     closing.callback(reporter.close)
+                events, self._events = self._events, []
+                for event in events:
+                    for reporter in opened:
+                        event(reporter)
                 metrics = self._metrics()
                 for reporter in opened:
                     reporter.report(metrics)
+
+    def checkpoint_ended(self, checkpoint: CheckpointInfo) -> None:
+        """Tell reporters of a checkpoint, soon."""
+        self._tell(lambda reporter: reporter.checkpoint_ended(checkpoint))
+
+    def restart_ended(self, restart: RestartInfo) -> None:
+        """Tell reporters of a restart, soon."""
+        self._tell(lambda reporter: reporter.restart_ended(restart))
+
+    def _tell(self, event: Callable[[MetricsReporter], None]) -> None:
+        if self._opened:
+            if not self._events:
+                self._loop.soon(self._tell_now)
+            self._events.append(event)
+
+    def _tell_now(self) -> None:
+        events, self._events = self._events, []
+        self._guarded(lambda: [event(reporter) for event in events for reporter in self._opened])
 
     def _report_later(self) -> None:
         self._loop.at(self._clock.monotonic() + self._interval_s, self._report)
@@ -188,12 +220,18 @@ class Reporting:
         if self._closed:
             return
         metrics = self._metrics()
+        if self._guarded(lambda: [reporter.report(metrics) for reporter in self._opened]):
+            self._report_later()
+
+    def _guarded(self, action: Callable[[], object]) -> bool:
+        """Call reporters; False: one of them has raised, and none is called any more until they are closed."""
+        if self._failed:
+            return False
         try:
-            for reporter in self._opened:
-                reporter.report(metrics)
+            action()
         except Exception as error:
+            self._failed = True
             if self._on_error is None:
                 raise
             self._on_error(error)
-        else:
-            self._report_later()
+        return not self._failed

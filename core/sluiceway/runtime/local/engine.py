@@ -19,7 +19,7 @@ from sluiceway.engine.capabilities import ONE_PROCESS, Capabilities, Feature, Un
 from sluiceway.errors import StateError, choose
 from sluiceway.graph import JobGraph, build_job_graph
 from sluiceway.graph.check.iterations import check_checkpoints, check_iterations
-from sluiceway.metrics import JobMetrics, MetricsReporter
+from sluiceway.metrics import CheckpointFigures, JobMetrics, MetricsReporter
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription
 from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.network.partitioners import BUILT_IN
@@ -271,9 +271,12 @@ class LocalJob(Job):
         elapsed = 0.0 if self._master is None else (ended_at or clock.monotonic()) - self._started_at
         executions = None if self._master is None else self._master.executions
         restarts = 0 if self._master is None else self._master.restarts
+        checkpoints = CheckpointFigures() if self._master is None else self._master.checkpoints.figures
         with self._figures_lock:
             self._figures.take(figures_of(task) for task in self.tasks)
-            return self._figures.metrics(self._graph.job_name, self.status.value, elapsed, executions, restarts)
+            return self._figures.metrics(
+                self._graph.job_name, self.status.value, elapsed, executions, restarts, checkpoints
+            )
 
     # ---- its beginning and its end, for whoever runs the loop in another way --------------------------------
 
@@ -336,6 +339,7 @@ class LocalJob(Job):
         interval_ms = self._settings.metrics_interval_ms
         self._reporting = Reporting(self._reporters, self._worker, clock, interval_ms, self.metrics)
         self._reporting.open(self._graph.job_name)
+        self._master.events.listen(self._reporting)
         self._worker.add(presence)
         self._worker.soon(self._master.start)
         self._requests.begin(self._master, self._worker.mail)
