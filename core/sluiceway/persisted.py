@@ -31,7 +31,7 @@ PLACES: Final[dict[str, str]] = {
     "GlobalWindow": "sluiceway.windows.base:GlobalWindow",
     "ListSnapshot": "sluiceway.operators.list_snapshot:ListSnapshot",
     "NoWatermarks": "sluiceway.eventtime:NoWatermarks",
-    "OperatorSnapshot": "sluiceway.operators.base:OperatorSnapshot",
+    "OperatorSnapshot": "sluiceway.operators.snapshot:OperatorSnapshot",
     "PollRead": "sluiceway.runtime.microbatch.batch_log:PollRead",
     "ScriptSplit": "sluiceway.testing.script:_Lane",
     "SpooledSplit": "sluiceway.runtime.microbatch.spooled_source:SpooledSplit",

@@ -12,7 +12,7 @@ import pytest
 import sluiceway as sw
 from sluiceway.config.settings import Settings
 from sluiceway.errors import CheckpointError, ConfigurationError, ConnectorError, SluicewayError
-from sluiceway.runtime.cluster.dispatcher import ClusterConfig
+from sluiceway.runtime.cluster.cluster_config import ClusterConfig
 from sluiceway.runtime.failures.error_texts import describe, format_error
 from sluiceway.runtime.logging.engine_log import WARNING, log
 from sluiceway.util.redaction import is_secret, redact, redact_option, redact_options, redact_urls

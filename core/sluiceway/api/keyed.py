@@ -47,7 +47,7 @@ from sluiceway.steps import (
 
 if TYPE_CHECKING:
     from sluiceway.api.joins import AsOfJoin, IntervalJoin
-    from sluiceway.api.pipeline import Pipeline
+    from sluiceway.api.program import Program
     from sluiceway.api.windowed import WindowedStream
     from sluiceway.windows.base import WindowAssigner
 
@@ -71,7 +71,7 @@ class KeyedStream(DataStream[T], Generic[T, K]):
 
     def __init__(
         self,
-        pipeline: Pipeline,
+        pipeline: Program,
         inputs: tuple[InputRef, ...],
         made_by: str,
         key: Callable[[T], K] | KeySelector[T, K],

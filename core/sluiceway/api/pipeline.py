@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import replace
-from datetime import timedelta
 from inspect import isasyncgenfunction
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, Unpack, overload
 
-from sluiceway.api.arguments import check_arity, check_count, check_function, check_text, to_ms
+from sluiceway.api.arguments import check_arity, check_function
 from sluiceway.api.location import caller_location
 from sluiceway.api.plan_text import PlanText
+from sluiceway.api.program import Program
 from sluiceway.api.resolution import resolve_source
 from sluiceway.api.run_options import RunOptions
 from sluiceway.api.stream import DataStream
@@ -18,12 +17,12 @@ from sluiceway.api.timestamps import check_strategy
 from sluiceway.api.unknown_names import answer
 from sluiceway.config.settings import Settings, resolve
 from sluiceway.connector import Source
-from sluiceway.connector.lib import Collected, CollectionSource, FunctionSource, GeneratorSource
+from sluiceway.connector.lib import CollectionSource, FunctionSource, GeneratorSource
 from sluiceway.engine import Job, JobResult, Services
 from sluiceway.errors import GraphError
 from sluiceway.eventtime import WatermarkStrategy
-from sluiceway.graph import MAX_PARALLELISM_LIMIT, Finding, InputRef, Level, Transformation, build_stream_graph
-from sluiceway.steps import SourceStep, Step
+from sluiceway.graph import Finding, InputRef, Level, build_stream_graph
+from sluiceway.steps import SourceStep
 from sluiceway.streamgraph import StreamGraph
 from sluiceway.util.instants import Instant
 from sluiceway.util.name_hints import HintingType, hint_for
@@ -39,7 +38,7 @@ T = TypeVar("T")
 J = TypeVar("J")
 
 
-class Pipeline(metaclass=HintingType):
+class Pipeline(Program, metaclass=HintingType):
     """Program of sources, steps and sinks. Building it opens nothing; :meth:`run` does.
 
     Not for use from several threads while it is being written. It can be run several times, each time anew.
@@ -56,34 +55,6 @@ class Pipeline(metaclass=HintingType):
         TypeError: an argument of the wrong type.
         ValueError: an empty name, or a number out of range.
     """
-
-    def __init__(
-        self,
-        name: str = "pipeline",
-        *,
-        parallelism: int | None = None,
-        max_parallelism: int | None = None,
-        buffer_timeout: timedelta | int | str | None = None,
-        chaining: bool = True,
-    ) -> None:
-        self._name = check_text("Pipeline(name)", name)
-        self._parallelism = None if parallelism is None else check_count("Pipeline(parallelism=)", parallelism)
-        self._max_parallelism = (
-            None
-            if max_parallelism is None
-            else check_count("Pipeline(max_parallelism=)", max_parallelism, maximum=MAX_PARALLELISM_LIMIT)
-        )
-        self._buffer_timeout_ms = (
-            None if buffer_timeout is None else to_ms("Pipeline(buffer_timeout=)", buffer_timeout)
-        )
-        self._chaining = bool(chaining)
-        self._transformations: list[Transformation] = []
-        self._collected: list[Collected[Any]] = []
-
-    @property
-    def name(self) -> str:
-        """Return the name used in messages, plans and metrics."""
-        return self._name
 
     # ---- sources ------------------------------------------------------------------------------------------
 
@@ -404,34 +375,11 @@ class Pipeline(metaclass=HintingType):
 
     # ---- inside -------------------------------------------------------------------------------------------
 
-    def _unfinished_graph(self, settings: Settings) -> StreamGraph:
-        return build_stream_graph(
-            self._name,
-            self._transformations,
-            self._effective(settings),
-            max_parallelism=self._max_parallelism,
-            partial=True,
-        )
-
     def _make_job(self, make: Callable[[StreamGraph, Settings], J], settings: Settings) -> J:
         job = make(self.graph(settings), self._effective(settings))
         for collected in self._collected:
             collected.clear()
         return job
-
-    def _effective(self, settings: Settings) -> Settings:
-        """Return the options overridden by the pipeline's own settings."""
-        own: dict[str, Any] = {"chaining": settings.chaining and self._chaining}
-        if self._parallelism is not None:
-            own["parallelism"] = self._parallelism
-        if self._buffer_timeout_ms is not None:
-            own["buffer_timeout_ms"] = self._buffer_timeout_ms
-        return replace(settings, **own)
-
-    def _add(self, step: Step, inputs: tuple[InputRef, ...], name: str | None = None) -> Transformation:
-        t = Transformation(step, list(inputs), name=name, location=caller_location())
-        self._transformations.append(t)
-        return t
 
     def _read(self, source: Source[T], strategy: WatermarkStrategy[Any] | None = None) -> DataStream[T]:
         if strategy is not None:

@@ -6,19 +6,17 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from sluiceway.api.location import caller_location
+from sluiceway.api.program import Program
 from sluiceway.config.settings import Settings
 from sluiceway.connector import Sink, SinkWriter, Wait, WriterContext
 from sluiceway.connector.lib.process_local import ProcessLocal
 from sluiceway.engine import Job, JobStatus
 from sluiceway.errors import JobCancelledError
-from sluiceway.graph import Transformation, build_stream_graph
+from sluiceway.graph import InputRef, Transformation, build_stream_graph
 from sluiceway.steps import SinkStep
-
-if TYPE_CHECKING:
-    from sluiceway.api.stream import DataStream
 
 __all__ = ["CloseableIterator", "collect_from"]
 
@@ -120,12 +118,17 @@ def _run(job: Job, exchange: _Exchange) -> None:
 
 
 def collect_from(
-    stream: DataStream[T], settings: Settings, job_name: str | None = None, waiting: int = _WAITING
-) -> CloseableIterator[T]:
-    """Run what ``stream`` is made of, and nothing else of its pipeline.
+    program: Program,
+    inputs: Sequence[InputRef],
+    settings: Settings,
+    job_name: str | None = None,
+    waiting: int = _WAITING,
+) -> CloseableIterator[Any]:
+    """Run the steps that one stream is made of, and nothing else of its program.
 
     Args:
-        stream: the stream.
+        program: the program.
+        inputs: the outputs of steps that the stream consists of.
         settings: the options of the run.
         job_name: None: the pipeline's name.
         waiting: records that may wait for the consumer before the job has to.
@@ -136,12 +139,11 @@ def collect_from(
     from sluiceway.api.submission import prepare
     from sluiceway.plugins import default_manager
 
-    pipeline = stream._pipeline
     exchange = _Exchange(waiting)
-    end = Transformation(SinkStep(_ExchangeSink(exchange)), list(stream._inputs), location=caller_location())
-    effective = pipeline._effective(settings)
-    name = job_name or pipeline.name
-    graph = build_stream_graph(name, [end], effective, max_parallelism=pipeline._max_parallelism)
+    end = Transformation(SinkStep(_ExchangeSink(exchange)), list(inputs), location=caller_location())
+    effective = program._effective(settings)
+    name = job_name or program.name
+    graph = build_stream_graph(name, [end], effective, max_parallelism=program._max_parallelism)
     manager = default_manager()
     job = prepare(manager.engine(settings.engine), graph, effective, manager.services())
     return CloseableIterator(job, name, exchange)

@@ -12,10 +12,16 @@ __all__ = ["DataStreamSink"]
 
 
 class DataStreamSink(StepSettings):
-    """Sink of a stream, returned by sink(), print() and for_each(); takes settings, but no further step."""
+    """Sink of a stream, returned by sink(), print() and for_each(); takes settings, but no further step.
 
-    def __init__(self, transformation: Transformation) -> None:
+    Args:
+        transformation: the step of the sink.
+        stream: class of the stream that ends here, whose methods a message names.
+    """
+
+    def __init__(self, transformation: Transformation, stream: type) -> None:
         self._transformation = transformation
+        self._stream = stream
 
     def _settable(self, setting: str) -> Transformation:
         return self._transformation
@@ -26,9 +32,7 @@ class DataStreamSink(StepSettings):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            from sluiceway.api.stream import DataStream
-
-            if name in dir(DataStream) and not name.startswith("_"):
+            if not name.startswith("_") and name in dir(self._stream):
                 raise AttributeError(
                     f"DataStreamSink has no {name}(): a sink is the end of a stream. To go on with the records, "
                     "keep the stream in a variable and use it twice"

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from sluiceway.api.connected import ConnectedStreams
     from sluiceway.api.iteration import IterativeStream
     from sluiceway.api.keyed import KeyedStream
-    from sluiceway.api.pipeline import Pipeline
+    from sluiceway.api.program import Program
     from sluiceway.api.results import CloseableIterator
     from sluiceway.api.run_options import RunOptions
     from sluiceway.api.sink import DataStreamSink
@@ -77,7 +77,7 @@ class DataStream(StepSettings, Generic[T]):
     that cannot be its function.
     """
 
-    def __init__(self, pipeline: Pipeline, inputs: tuple[InputRef, ...], made_by: str) -> None:
+    def __init__(self, pipeline: Program, inputs: tuple[InputRef, ...], made_by: str) -> None:
         self._pipeline = pipeline
         self._inputs = inputs
         self._made_by = made_by
@@ -149,7 +149,7 @@ class DataStream(StepSettings, Generic[T]):
             TypeError: ``fn`` is no async function, or something is of the wrong type.
             ValueError: a number or a duration is too small.
         """
-        from sluiceway.api.asynchronous import async_step
+        from sluiceway.api.async_arguments import async_step
 
         return self._then(async_step("async_map", fn, timeout, capacity, ordered, retry), "async_map")
 
@@ -483,7 +483,7 @@ class DataStream(StepSettings, Generic[T]):
         from sluiceway.config.settings import resolve
 
         name = None if job_name is None else check_text("execute_and_collect(job_name=)", job_name)
-        return collect_from(self, resolve(options).settings, name)
+        return collect_from(self._pipeline, self._inputs, resolve(options).settings, name)
 
     def take(self, n: int, **options: Unpack[RunOptions]) -> list[T]:
         """The first ``n`` records, or all if there are fewer. Runs what this stream is made of, as far as that.
@@ -533,7 +533,7 @@ class DataStream(StepSettings, Generic[T]):
     def _end(self, sink: Sink[Any]) -> DataStreamSink:
         from sluiceway.api.sink import DataStreamSink
 
-        return DataStreamSink(self._pipeline._add(SinkStep(sink), self._inputs))
+        return DataStreamSink(self._pipeline._add(SinkStep(sink), self._inputs), type(self))
 
     def _by(self, spec: PartitionerSpec) -> tuple[InputRef, ...]:
         return tuple(replace(ref, partitioner=spec) for ref in self._inputs)

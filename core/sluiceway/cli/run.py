@@ -26,7 +26,7 @@ from sluiceway.cli.web_options import options_of, refuse_without_web, web_option
 from sluiceway.errors import JobCancelledError
 
 if TYPE_CHECKING:
-    from sluiceway.api import Pipeline
+    from sluiceway.api.program import Program
     from sluiceway.api.results import CloseableIterator
     from sluiceway.config.settings import Settings
     from sluiceway.engine import Engine, Job
@@ -135,7 +135,7 @@ def _run(
                 "a stream: leave it out, or override it with --no-resume"
             )
         else:
-            records = stack.enter_context(collect_from(target, settings))
+            records = stack.enter_context(collect_from(target._pipeline, target._inputs, settings))
             job = records.job
             go = partial(_print, records, take)
         pipeline = target if isinstance(target, Pipeline) else target._pipeline
@@ -149,13 +149,13 @@ def _run(
         click.get_current_context().exit(code or exitcodes.CANCELLED)
 
 
-def _check_savepoint(engine: Engine, pipeline: Pipeline, settings: Settings) -> None:
+def _check_savepoint(engine: Engine, program: Program, settings: Settings) -> None:
     """Raise an error if the engine cannot take the savepoint that a signal would request."""
     from sluiceway.engine.capabilities import Feature
     from sluiceway.graph.check.engine import refuse_command
     from sluiceway.graph.check.features import is_bounded
 
-    graph = pipeline._unfinished_graph(settings)
+    graph = program._unfinished_graph(settings)
     refuse_command("--savepoint", Feature.SAVEPOINTS, engine.capabilities(settings, bounded=is_bounded(graph)))
 
 
@@ -214,7 +214,7 @@ def _print(records: CloseableIterator[Any], take: int | None) -> None:
             print(record)
 
 
-def _take_what(pipeline: Pipeline, target: str) -> str:
+def _take_what(pipeline: Program, target: str) -> str:
     return (
         f"--take ends after the first records of a stream, and {target} is the whole of {pipeline.name!r}: name "
         "the stream, as in FILE:NAME"

@@ -18,8 +18,9 @@ from sluiceway.cli import exitcodes
 from sluiceway.entrypoint.foreground import LogRelay, end_on_signals, ending_signals, notify_service_manager
 from sluiceway.errors import SluicewayError
 from sluiceway.plugins import PluginManager
+from sluiceway.runtime.cluster.cluster_config import ClusterConfig
 from sluiceway.runtime.cluster.cluster_directory import lock_directory, stand_by
-from sluiceway.runtime.cluster.dispatcher import ClusterConfig, Dispatcher
+from sluiceway.runtime.cluster.dispatcher import Dispatcher
 from sluiceway.runtime.cluster.election import FileLeaderElection
 from sluiceway.runtime.cluster.home import announce, cluster_file
 from sluiceway.runtime.cluster.job_store import prepare_store

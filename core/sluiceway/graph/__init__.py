@@ -5,7 +5,14 @@ from sluiceway.graph.check.pipeline import check
 from sluiceway.graph.execution import Execution, ExecutionState, StateListener
 from sluiceway.graph.execution_graph import ExecutionGraph, ExecutionJobVertex, ExecutionVertex
 from sluiceway.graph.findings import Finding, Level
-from sluiceway.graph.job_graph import JobEdge, JobGraph, JobVertex, build_job_graph, distribution_of
+from sluiceway.graph.job_graph import (
+    JobEdge,
+    JobGraph,
+    JobVertex,
+    build_job_graph,
+    distribution_of,
+    slots_required,
+)
 from sluiceway.graph.parallelism import MAX_PARALLELISM_LIMIT, default_max_parallelism
 from sluiceway.graph.plan.explain import EXPLAIN_FORMATS, explain
 from sluiceway.graph.transformations import InputRef, Transformation
@@ -34,4 +41,5 @@ __all__ = [
     "default_max_parallelism",
     "distribution_of",
     "explain",
+    "slots_required",
 ]

@@ -12,7 +12,7 @@ from sluiceway.serializers import Serializer
 from sluiceway.serializers.registry import registered_serializers
 from sluiceway.streamgraph import ChainingStrategy, StreamEdge, StreamGraph, StreamNode
 
-__all__ = ["JobEdge", "JobGraph", "JobVertex", "build_job_graph", "distribution_of"]
+__all__ = ["JobEdge", "JobGraph", "JobVertex", "build_job_graph", "distribution_of", "slots_required"]
 
 _POINTWISE: Final = frozenset({"forward", "rescale"})
 
@@ -227,3 +227,12 @@ def _chain_name(head: StreamNode, nodes: Iterable[StreamNode], inner: Iterable[S
         else:
             texts[node_id] = f"{names[node_id]} -> ({', '.join(below)})"
     return texts[head.id]
+
+
+def slots_required(job_graph: JobGraph) -> dict[str, int]:
+    """Return the slots that each slot-sharing group of a job needs: the highest parallelism in the group."""
+    needed: dict[str, int] = {}
+    for vertex in job_graph.vertices:
+        group = vertex.slot_sharing_group
+        needed[group] = max(needed.get(group, 0), vertex.parallelism)
+    return needed

@@ -1,10 +1,12 @@
 """Operators: one class per kind of step, with keyed state, timers and generated loops."""
 
-from sluiceway.operators.base import Operator, OperatorContext, OperatorSnapshot, Output, TimedOperator
+from sluiceway.operators.base import Operator, Output, TimedOperator
 from sluiceway.operators.build import build_operators, own_copy
 from sluiceway.operators.calls import Call, CallCancelledError, Calls, Ended
+from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.feedback import IterationHeadOperator
 from sluiceway.operators.sink import SinkOperator
+from sluiceway.operators.snapshot import OperatorSnapshot
 from sluiceway.operators.timestamps import TimestampsOperator
 from sluiceway.operators.watermarking import GeneratorWatch, Stamper, cut_batch
 

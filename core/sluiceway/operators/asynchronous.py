@@ -18,11 +18,13 @@ from sluiceway.errors import FunctionContractError
 from sluiceway.functions import AsyncFunction
 from sluiceway.isolation import copied
 from sluiceway.operators.async_queues import Entry, OrderedQueue, Queue, UnorderedQueue
-from sluiceway.operators.base import OperatorContext, OperatorSnapshot, TimedOperator
+from sluiceway.operators.base import TimedOperator
 from sluiceway.operators.calls import Call, CallCancelledError, Calls
-from sluiceway.operators.context import OperatorRuntimeContext
+from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.dead_letters import DeadLetters
 from sluiceway.operators.results import is_one_record
+from sluiceway.operators.runtime_context import OperatorRuntimeContext
+from sluiceway.operators.snapshot import OperatorSnapshot
 from sluiceway.record_errors import record_loop
 from sluiceway.steps import AsyncStep
 

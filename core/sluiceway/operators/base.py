@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
-from sluiceway.clock import Clock
-from sluiceway.config.settings import Settings
 from sluiceway.connector import Wait
 from sluiceway.elements import MIN_WATERMARK, Batch, Element, LatencyMarker, Watermark
-from sluiceway.errors import NotBuiltYetError
 from sluiceway.functions import RuntimeContext
 from sluiceway.isolation import extend_isolated, isolated, unchangeable_type
-from sluiceway.keygroups import KeyGroupRange
-from sluiceway.metrics import MetricGroup
-from sluiceway.operators.calls import Calls
-from sluiceway.operators.operator_state import FunctionStates, ListSnapshot
-from sluiceway.persisted import persisted
-from sluiceway.state import KeyedSnapshot, StateBackend
+from sluiceway.operators.context import OperatorContext
+from sluiceway.operators.operator_state import FunctionStates
+from sluiceway.operators.runtime_context import OperatorRuntimeContext
+from sluiceway.operators.snapshot import OperatorSnapshot
 from sluiceway.steps import SourceStep
-from sluiceway.streamgraph import StreamNode
 
-__all__ = ["Operator", "OperatorContext", "OperatorSnapshot", "Output", "TimedOperator"]
+__all__ = ["Operator", "Output", "TimedOperator"]
 
 
 class Output(Protocol):
@@ -41,73 +35,6 @@ class Output(Protocol):
 
 def _as_it_is(value: Any, holders: int = 0) -> Any:
     return value
-
-
-def _no_event_loop(wake: Callable[[], None]) -> Calls:
-    raise NotBuiltYetError("this engine has no event loop for coroutines")
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorContext:
-    """What the task gives to an operator.
-
-    Attributes:
-        node: the step in the stream graph.
-        job_name: the pipeline's name.
-        subtask: index of the subtask.
-        attempt: number of the attempt.
-        key_groups: the key groups of this subtask.
-        clock: the runtime's clock.
-        state_backend: makes the keyed backend, if the operator wants one.
-        wake: has the task run again soon; from any thread.
-        settings: the options of the run.
-        backpressured_s: for how many seconds so far the task could not go on because its output was blocked.
-        metrics: the operator's metrics.
-        calls: begins to make calls in the worker's event loop; it is given what to call when some have ended.
-    """
-
-    node: StreamNode
-    job_name: str
-    subtask: int
-    attempt: int
-    key_groups: KeyGroupRange
-    clock: Clock
-    state_backend: StateBackend
-    wake: Callable[[], None]
-    settings: Settings = field(default_factory=Settings)
-    backpressured_s: Callable[[], float] = float
-    metrics: MetricGroup = field(default_factory=MetricGroup)
-    calls: Callable[[Callable[[], None]], Calls] = _no_event_loop
-
-
-@persisted("OperatorSnapshot")
-@dataclass(frozen=True, slots=True)
-class OperatorSnapshot:
-    """What an operator keeps for a checkpoint.
-
-    Attributes:
-        uid: uid of the operator.
-        keyed: its keyed state, or None.
-        splits: for a source: the splits of its reader, with positions.
-        lists: the operator state of its functions.
-        broadcast: the broadcast state, by name, of which every subtask has the same; None where there is none.
-        pending: records that were taken and not given on, each with its timestamp, to be taken again.
-        committables: what commits the output that this and earlier checkpoints have made ready.
-        subtask: index of the subtask.
-        parallelism: how many subtasks there were.
-        drained: whether the input had ended and all of it was processed.
-    """
-
-    uid: str
-    keyed: KeyedSnapshot | None = None
-    splits: tuple[Any, ...] = ()
-    lists: tuple[ListSnapshot, ...] = ()
-    broadcast: Mapping[str, Mapping[Any, Any]] | None = None
-    pending: tuple[tuple[Any, int | None], ...] = ()
-    committables: tuple[Any, ...] = ()
-    subtask: int = 0
-    parallelism: int = 1
-    drained: bool = False
 
 
 class Operator(ABC):
@@ -162,8 +89,6 @@ class Operator(ABC):
 
     def runtime_context(self, context: OperatorContext) -> RuntimeContext:
         """What the functions of a step are given."""
-        from sluiceway.operators.context import OperatorRuntimeContext
-
         return OperatorRuntimeContext(context, getattr(self, "store", None))
 
     def initialize(self, restored: Sequence[OperatorSnapshot]) -> None:

@@ -14,7 +14,8 @@ from sluiceway.functions import (
     TimerService,
 )
 from sluiceway.keygroups import check_key
-from sluiceway.operators.base import Operator, OperatorContext
+from sluiceway.operators.base import Operator
+from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.keyed_state import BulkState, KeyedStateStore
 from sluiceway.operators.process import KeyedProcessOperator
 from sluiceway.operators.processing import FunctionOperator

@@ -16,11 +16,13 @@ from sluiceway.functions import (
     ReadOnlyBroadcastState,
     TimerService,
 )
-from sluiceway.operators.base import Operator, OperatorContext, OperatorSnapshot
+from sluiceway.operators.base import Operator
 from sluiceway.operators.co import CoProcessOperator, KeyedCoProcessOperator
+from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.keyed_state import KeyedStateStore
 from sluiceway.operators.process_context import ProcessContext
 from sluiceway.operators.processing import Called, ProcessingOperator
+from sluiceway.operators.snapshot import OperatorSnapshot
 from sluiceway.operators.timer_service import KeyedTimerService
 from sluiceway.state import (
     AggregatingStateDescriptor,

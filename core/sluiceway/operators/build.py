@@ -13,7 +13,8 @@ from sluiceway.elements import Batch, Element
 from sluiceway.errors import GraphError
 from sluiceway.functions import DEAD_LETTERS, FunctionObject
 from sluiceway.isolation import all_unchangeable, isolated_all, look_unchangeable, separated
-from sluiceway.operators.base import Operator, OperatorContext
+from sluiceway.operators.base import Operator
+from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.dead_letters import dead_letter_output
 from sluiceway.operators.declared_results import check_of_results
 from sluiceway.operators.fused import FusedOperator

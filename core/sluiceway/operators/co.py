@@ -7,7 +7,8 @@ from typing import Any
 
 from sluiceway.elements import Batch
 from sluiceway.isolation import ATOMS
-from sluiceway.operators.base import Operator, OperatorContext
+from sluiceway.operators.base import Operator
+from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.dead_letters import DeadLetters
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.operators.process_context import ProcessContext, Results

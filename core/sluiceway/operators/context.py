@@ -1,106 +1,54 @@
-"""The runtime context that user functions see."""
+"""Context of an operator: what the task gives to it."""
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
-from sluiceway.errors import StateError
-from sluiceway.functions import RuntimeContext
+from sluiceway.clock import Clock
+from sluiceway.config.settings import Settings
+from sluiceway.errors import NotBuiltYetError
+from sluiceway.keygroups import KeyGroupRange
 from sluiceway.metrics import MetricGroup
-from sluiceway.operators.base import OperatorContext
-from sluiceway.operators.keyed_state import KeyedStateStore
-from sluiceway.state import (
-    AggregatingState,
-    AggregatingStateDescriptor,
-    ListState,
-    ListStateDescriptor,
-    MapState,
-    MapStateDescriptor,
-    ReducingState,
-    ReducingStateDescriptor,
-    StateDescriptor,
-    ValueState,
-    ValueStateDescriptor,
-)
+from sluiceway.operators.calls import Calls
+from sluiceway.state import StateBackend
+from sluiceway.streamgraph import StreamNode
 
-__all__ = ["OperatorRuntimeContext"]
+__all__ = ["OperatorContext"]
 
 
-class OperatorRuntimeContext(RuntimeContext):
-    """A view of an operator's context for the user's function.
+def _no_event_loop(wake: Callable[[], None]) -> Calls:
+    raise NotBuiltYetError("this engine has no event loop for coroutines")
 
-    Args:
-        context: the operator's.
-        store: its keyed state, or None where the step is not keyed.
+
+@dataclass(frozen=True, slots=True)
+class OperatorContext:
+    """What the task gives to an operator.
+
+    Attributes:
+        node: the step in the stream graph.
+        job_name: the pipeline's name.
+        subtask: index of the subtask.
+        attempt: number of the attempt.
+        key_groups: the key groups of this subtask.
+        clock: the runtime's clock.
+        state_backend: makes the keyed backend, if the operator wants one.
+        wake: has the task run again soon; from any thread.
+        settings: the options of the run.
+        backpressured_s: for how many seconds so far the task could not go on because its output was blocked.
+        metrics: the operator's metrics.
+        calls: begins to make calls in the worker's event loop; it is given what to call when some have ended.
     """
 
-    def __init__(self, context: OperatorContext, store: KeyedStateStore | None) -> None:
-        self._context = context
-        self._store = store
-
-    @property
-    def job_name(self) -> str:
-        """The pipeline's name."""
-        return self._context.job_name
-
-    @property
-    def operator_name(self) -> str:
-        """The step's name."""
-        return self._context.node.name
-
-    @property
-    def index_of_this_subtask(self) -> int:
-        """From 0 to parallelism - 1."""
-        return self._context.subtask
-
-    @property
-    def number_of_parallel_subtasks(self) -> int:
-        """The step's parallelism."""
-        return self._context.node.parallelism
-
-    @property
-    def max_number_of_parallel_subtasks(self) -> int:
-        """The step's max parallelism."""
-        return self._context.node.max_parallelism
-
-    @property
-    def attempt_number(self) -> int:
-        """0 for the first run of the subtask."""
-        return self._context.attempt
-
-    @property
-    def metrics(self) -> MetricGroup:
-        """The function's own metrics."""
-        return self._context.metrics
-
-    def get_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        """Keyed value state."""
-        return self._keyed(descriptor).value_state(descriptor)
-
-    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
-        """Keyed list state."""
-        return self._keyed(descriptor).list_state(descriptor)
-
-    def get_map_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
-        """Keyed map state."""
-        return self._keyed(descriptor).map_state(descriptor)
-
-    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
-        """Keyed reducing state."""
-        return self._keyed(descriptor).reducing_state(descriptor)
-
-    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
-        """Keyed aggregating state."""
-        return self._keyed(descriptor).aggregating_state(descriptor)
-
-    def _keyed(self, descriptor: StateDescriptor) -> KeyedStateStore:
-        if self._store is None:
-            self._refuse(descriptor)
-        return self._store
-
-    def _refuse(self, descriptor: StateDescriptor) -> NoReturn:
-        node = self._context.node
-        lacks = "its input is not keyed: put key_by(...) before it"
-        if node.step.kind.startswith("co_"):
-            lacks = "not both of its inputs are keyed: call key_by(key1, key2) on what connect() returned"
-        raise StateError(f"step {node.name!r} asks for keyed state {descriptor.name!r} but {lacks}")
+    node: StreamNode
+    job_name: str
+    subtask: int
+    attempt: int
+    key_groups: KeyGroupRange
+    clock: Clock
+    state_backend: StateBackend
+    wake: Callable[[], None]
+    settings: Settings = field(default_factory=Settings)
+    backpressured_s: Callable[[], float] = float
+    metrics: MetricGroup = field(default_factory=MetricGroup)
+    calls: Callable[[Callable[[], None]], Calls] = _no_event_loop

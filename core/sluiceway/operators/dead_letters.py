@@ -9,7 +9,8 @@ from typing import Any, Final
 from sluiceway.elements import Batch
 from sluiceway.errors import NotBuiltYetError, StateError
 from sluiceway.functions import DEAD_LETTERS, DeadLetter
-from sluiceway.operators.base import OperatorContext, Output
+from sluiceway.operators.base import Output
+from sluiceway.operators.context import OperatorContext
 from sluiceway.record_errors import MISSING, shown
 from sluiceway.serializers import PickleSerializer
 from sluiceway.streamgraph import StreamNode

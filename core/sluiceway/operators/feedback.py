@@ -17,7 +17,8 @@ from typing import Any, NoReturn
 
 from sluiceway.elements import MAX_WATERMARK, Batch, Element, TerminationProbe, Watermark
 from sluiceway.errors import StateError
-from sluiceway.operators.base import Operator, OperatorContext
+from sluiceway.operators.base import Operator
+from sluiceway.operators.context import OperatorContext
 from sluiceway.record_errors import record_loop
 
 __all__ = ["IterationHeadOperator"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from sluiceway.elements import Batch
 from sluiceway.isolation import ATOMS
-from sluiceway.operators.base import OperatorContext
+from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.record_errors import record_loop
 from sluiceway.steps import KeyedFilterStep, KeyedFlatMapStep

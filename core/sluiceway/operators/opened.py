@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from sluiceway.functions import Function
-from sluiceway.operators.base import OperatorContext
-from sluiceway.operators.context import OperatorRuntimeContext
+from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.keyed_state import KeyedStateStore
+from sluiceway.operators.runtime_context import OperatorRuntimeContext
 from sluiceway.record_errors import record_loop
 
 __all__ = ["Opened", "may_ask_for_state"]

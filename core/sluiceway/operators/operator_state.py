@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sluiceway.errors import IncompatibleStateError, SerializationError, StateError
 from sluiceway.functions import (
@@ -18,15 +18,13 @@ from sluiceway.functions import (
 from sluiceway.keygroups import KeyGroupRange
 from sluiceway.operators.list_snapshot import ListMode, ListSnapshot
 from sluiceway.operators.raw_state import RawStates
+from sluiceway.operators.snapshot import OperatorSnapshot
 from sluiceway.record_errors import record_loop
 from sluiceway.serializers import serializer_for
 from sluiceway.serializers.evolution import Form, IncompatibleSchemaError, reader_of, schema_of
 from sluiceway.state import ListState, ListStateDescriptor
 from sluiceway.state.declared import Check, check_of
 from sluiceway.types import is_known, type_name
-
-if TYPE_CHECKING:
-    from sluiceway.operators.base import OperatorSnapshot
 
 __all__ = ["FunctionStates", "ListMode", "ListSnapshot", "SubtaskLists", "share_of_lists"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from sluiceway.elements import Batch
 from sluiceway.functions import KeyedProcessFunction, ProcessFunction
-from sluiceway.operators.base import OperatorContext
+from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.process_context import ProcessContext
 from sluiceway.operators.processing import Called, FunctionOperator, KeyedProcessingOperator, ProcessingOperator
 

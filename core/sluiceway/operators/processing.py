@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 
 from sluiceway.elements import Batch
 from sluiceway.functions import TimeDomain
-from sluiceway.operators.base import Operator, OperatorContext
+from sluiceway.operators.base import Operator
+from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.dead_letters import DeadLetters
 from sluiceway.operators.opened import Opened
 from sluiceway.operators.process_context import ProcessContext, Results, Sides

@@ -7,7 +7,9 @@ from typing import Any
 
 from sluiceway.connector import CommittingSinkWriter, SinkWriter, Wait, WriterContext
 from sluiceway.elements import Batch, Element, LatencyMarker, Watermark
-from sluiceway.operators.base import Operator, OperatorContext, OperatorSnapshot
+from sluiceway.operators.base import Operator
+from sluiceway.operators.context import OperatorContext
+from sluiceway.operators.snapshot import OperatorSnapshot
 from sluiceway.record_errors import record_loop
 from sluiceway.steps import SinkStep
 

@@ -6,7 +6,8 @@ from types import TracebackType
 from typing import Any
 
 from sluiceway.elements import Batch, Element, Rejected
-from sluiceway.operators.base import Operator, OperatorContext
+from sluiceway.operators.base import Operator
+from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.dead_letters import DeadLetters
 from sluiceway.record_errors import record_loop
 

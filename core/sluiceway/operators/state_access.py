@@ -8,7 +8,7 @@ from typing import Final
 from sluiceway.errors import IncompatibleStateError
 from sluiceway.graph.state_discovery import may_ask_for
 from sluiceway.keygroups import KeyGroupRange
-from sluiceway.operators.base import OperatorContext
+from sluiceway.operators.context import OperatorContext
 from sluiceway.serializers import decode_blocks
 from sluiceway.state import KeyedSnapshot, RowsOnDemand
 

@@ -10,8 +10,10 @@ from typing import Any, Final
 
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Watermark
 from sluiceway.functions import TimeDomain, TimerService
-from sluiceway.operators.base import OperatorContext, OperatorSnapshot, TimedOperator
+from sluiceway.operators.base import TimedOperator
+from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.keyed import KeyedOperator
+from sluiceway.operators.snapshot import OperatorSnapshot
 from sluiceway.operators.timers import Timer, TimerQueue
 from sluiceway.state import VOID_NAMESPACE, ValueStateDescriptor
 from sluiceway.util.instants import Instant, timer_ms

@@ -15,7 +15,8 @@ from sluiceway.elements import (
     Watermark,
     WatermarkStatus,
 )
-from sluiceway.operators.base import OperatorContext, TimedOperator
+from sluiceway.operators.base import TimedOperator
+from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.dead_letters import DeadLetters
 from sluiceway.operators.watermarking import GeneratorWatch, Stamper, cut_batch
 from sluiceway.steps import TimestampsStep

@@ -8,7 +8,8 @@ from typing import Any
 
 from sluiceway.elements import Batch
 from sluiceway.functions import KeySelector
-from sluiceway.operators.base import Operator, OperatorContext
+from sluiceway.operators.base import Operator
+from sluiceway.operators.context import OperatorContext
 
 __all__ = ["TwoInputOperator"]
 

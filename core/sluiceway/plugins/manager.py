@@ -127,6 +127,8 @@ class PluginManager:
     The entry points are read and the plugins' modules imported at the first question; what an offer's
     ``load`` imports, only when its name is asked for. All methods may be called from any thread.
 
+    Pickled, it becomes that of the process in which it is unpickled.
+
     Args:
         environ: where ``SLUICEWAY_DISABLE_PLUGINS`` (names of plugins, with commas) and
             ``SLUICEWAY_TRACE_PLUGINS=1`` (tell on stderr of every hook call) are looked up.
@@ -153,6 +155,9 @@ class PluginManager:
         self._problems: dict[str, Problem] = {}
         self._offers: dict[Kind, list[Offered]] = {}
         self._factories: dict[tuple[Kind, str], Any] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return default_manager, ()
 
     # -- plugins -------------------------------------------------------------------------------------------
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.clock import Clock, SystemClock
@@ -11,15 +11,37 @@ from sluiceway.engine import JobStatus, LifecycleListener, Services
 from sluiceway.errors import ConfigurationError
 from sluiceway.metrics import MetricsReporter
 from sluiceway.partitioner import Partitioner
-from sluiceway.plugins.kinds import METRICS_REPORTER, PARTITIONER, STATE_BACKEND, TRANSPORT
+from sluiceway.plugins.kinds import METRICS_REPORTER, PARTITIONER, STATE_BACKEND, TRANSPORT, Kind
 from sluiceway.state import StateBackend
 from sluiceway.transport import Transport
 from sluiceway.transport.carrier import Carrier
 
-if TYPE_CHECKING:
-    from sluiceway.plugins.manager import PluginManager
-
 __all__ = ["HookListener", "PluginServices"]
+
+T = TypeVar("T")
+
+
+class Plugins(Protocol):
+    """The part of a plugin manager that services use; see :class:`sluiceway.plugins.manager.PluginManager`."""
+
+    def implementations(self, hook: str) -> Sequence[tuple[Any, Any]]:
+        """Return the plugins that implement a hook, each with its implementation."""
+
+    def call(self, plugin: Any, impl: Any, arguments: Mapping[str, Any]) -> tuple[bool, Any]:
+        """Call an implementation and report what it raises."""
+
+    def factory(self, kind: Kind, name: str) -> Any:
+        """Return the factory of a name."""
+
+    def make(self, kind: Kind, name: str, promised: type[T]) -> T:
+        """Return a new object of a name."""
+
+    def checkpoint_storage(self, location: str) -> CheckpointStorage:
+        """Return a new checkpoint storage at a path or URL."""
+
+    def register_serializers(self) -> None:
+        """Register the serializers of the plugins."""
+
 
 _LIFECYCLE = (
     "sluiceway_job_status_changed",
@@ -36,7 +58,7 @@ class HookListener(LifecycleListener):
         manager: whose plugins are told. Who implements what is looked up here, once.
     """
 
-    def __init__(self, manager: PluginManager) -> None:
+    def __init__(self, manager: Plugins) -> None:
         self._manager = manager
         self._impls = {hook: manager.implementations(hook) for hook in _LIFECYCLE}
 
@@ -79,13 +101,13 @@ class PluginServices(Services):
         clock: what jobs are to run by; None: the machine's.
     """
 
-    def __init__(self, manager: PluginManager, clock: Clock | None = None) -> None:
+    def __init__(self, manager: Plugins, clock: Clock | None = None) -> None:
         self._manager = manager
         self._clock = clock or SystemClock()
         self._listener = HookListener(manager)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _services_of_process, ()
+        return _services_of, (self._manager,)
 
     @property
     def clock(self) -> Clock:
@@ -135,7 +157,6 @@ class PluginServices(Services):
         return [self._manager.make(METRICS_REPORTER, n, MetricsReporter) for n in names]  # type: ignore[type-abstract]
 
 
-def _services_of_process() -> Services:
-    from sluiceway.plugins.manager import default_manager
-
-    return default_manager().services()
+def _services_of(manager: Plugins) -> Services:
+    manager.register_serializers()
+    return PluginServices(manager)

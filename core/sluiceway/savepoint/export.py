@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sluiceway.errors import ConfigurationError
 from sluiceway.savepoint.arrow_schema import arrow
 from sluiceway.savepoint.json_text import as_json, as_text
-
-if TYPE_CHECKING:
-    from sluiceway.savepoint.reader import SavedTable
 
 __all__ = ["FORMATS", "format_of", "write_table"]
 
@@ -28,13 +25,21 @@ def format_of(path: str) -> str:
     return ending
 
 
-def write_table(table: SavedTable, path: str) -> int:
-    """Write a table into a file. Returns the number of rows."""
+def write_table(path: str, schema: Any, batches: Iterable[Any]) -> int:
+    """Write Arrow batches into a file and return the number of rows.
+
+    Args:
+        path: its ending names the format; it may be a URL.
+        schema: the Arrow schema of the batches.
+        batches: Arrow record batches.
+
+    Raises:
+        ConfigurationError: the ending names no format.
+    """
     format_ = format_of(path)
-    schema = table.schema
     rows = 0
     with _file(path) as file, _WRITERS[format_](file, schema) as write:
-        for batch in table.batches():
+        for batch in batches:
             write(batch)
             rows += batch.num_rows
     return rows

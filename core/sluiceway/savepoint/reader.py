@@ -14,6 +14,7 @@ from sluiceway.operators.timer_service import TIMERS
 from sluiceway.plugins import PluginManager, default_manager
 from sluiceway.savepoint.arrow_reader import BroadcastSource, KeyedSource, ListSource, Place, Source, TimerSource
 from sluiceway.savepoint.arrow_schema import MisfitError, Shape, arrow
+from sluiceway.savepoint.export import write_table
 from sluiceway.util.install_hints import install_command
 
 __all__ = ["TIMERS_NAME", "SavedOperator", "SavedState", "SavedTable", "read"]
@@ -132,9 +133,7 @@ class SavedTable:
         Raises:
             ConfigurationError: the ending is another one.
         """
-        from sluiceway.savepoint.export import write_table
-
-        return write_table(self, path)
+        return write_table(path, self.schema, self.batches())
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.reader().__arrow_c_stream__(requested_schema)

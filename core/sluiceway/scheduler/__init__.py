@@ -2,7 +2,7 @@
 
 from sluiceway.scheduler.pipelined_region import pipelined_regions
 from sluiceway.scheduler.restart_strategy import RestartStrategy, restart_strategy
-from sluiceway.scheduler.slots import Slot, SlotPool, SlotSharing, slots_required
+from sluiceway.scheduler.slots import Slot, SlotPool, SlotSharing
 from sluiceway.scheduler.strategies import SCHEDULERS, SchedulingStrategy, scheduling_strategy
 
 __all__ = [
@@ -15,5 +15,4 @@ __all__ = [
     "pipelined_regions",
     "restart_strategy",
     "scheduling_strategy",
-    "slots_required",
 ]

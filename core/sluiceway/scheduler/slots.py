@@ -1,4 +1,4 @@
-"""Slots: how many a job needs, who has which, and which subtasks share one. Pure bookkeeping."""
+"""Slots: who has which, and which subtasks share one. Pure bookkeeping."""
 
 from __future__ import annotations
 
@@ -9,16 +9,7 @@ from itertools import zip_longest
 from sluiceway.errors import NoResourceAvailableError
 from sluiceway.graph.job_graph import JobGraph
 
-__all__ = ["Slot", "SlotPool", "SlotSharing", "slots_required"]
-
-
-def slots_required(job_graph: JobGraph) -> dict[str, int]:
-    """How many slots each slot-sharing group of a job needs: the highest parallelism in the group."""
-    needed: dict[str, int] = {}
-    for vertex in job_graph.vertices:
-        group = vertex.slot_sharing_group
-        needed[group] = max(needed.get(group, 0), vertex.parallelism)
-    return needed
+__all__ = ["Slot", "SlotPool", "SlotSharing"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluiceway.errors import NoResourceAvailableError
-from sluiceway.graph import JobGraph
-from sluiceway.scheduler import Slot, SlotPool, SlotSharing, slots_required
+from sluiceway.graph import JobGraph, slots_required
+from sluiceway.scheduler import Slot, SlotPool, SlotSharing
 
 
 def job_of(program: Any) -> JobGraph:

@@ -25,9 +25,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from sluiceway.graph.job_graph import slots_required
 from sluiceway.graph.plan.model import Plan, boundedness, format_of, key_text
 from sluiceway.graph.plan.settings import settings_of
-from sluiceway.scheduler.slots import slots_required
 from sluiceway.streamgraph import StreamEdge, StreamGraph, StreamNode
 from sluiceway.types import type_name
 

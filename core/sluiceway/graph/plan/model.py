@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from sluiceway.connector import Boundedness
 from sluiceway.graph.identity import function_name
-from sluiceway.graph.job_graph import JobEdge, JobGraph, JobVertex, build_job_graph
+from sluiceway.graph.job_graph import JobEdge, JobGraph, JobVertex, build_job_graph, slots_required
 from sluiceway.graph.plan.settings import errors_text, settings_text
-from sluiceway.scheduler.slots import slots_required
 from sluiceway.serializers.edges import EdgeFormat, edge_format
 from sluiceway.steps import SourceStep
 from sluiceway.streamgraph import ChainingStrategy, StreamEdge, StreamGraph, StreamNode

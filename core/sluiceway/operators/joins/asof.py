@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from sluiceway.elements import Batch
 from sluiceway.functions import FlatJoinFunction, JoinFunction, TimeDomain
-from sluiceway.operators.base import OperatorContext
+from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.joins.base import InputKey, Late, Lender, Results, Run, check_joined, insert, pair_loop
 from sluiceway.operators.timer_service import TimedKeyedOperator
 from sluiceway.operators.timers import Timer

@@ -17,7 +17,7 @@ from sluiceway.elements import Batch, Watermark
 from sluiceway.errors import FunctionContractError
 from sluiceway.functions import FlatJoinFunction, JoinFunction, OutputTag, ProcessJoinFunction
 from sluiceway.isolation import isolated
-from sluiceway.operators.base import OperatorContext
+from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.joins.base import InputKey, Late, Lender, Results, Run, check_joined, insert, pair_loop
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.record_errors import record_loop

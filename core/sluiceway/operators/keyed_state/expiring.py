@@ -6,16 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, ItemsView, Iterator, KeysView, Mapping, MutableMapping, ValuesView
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from sluiceway.clock import Clock
 from sluiceway.errors import StateError
+from sluiceway.operators.keyed_state.current_key import CurrentKey
 from sluiceway.operators.keyed_state.handles import MISSING, TableListState, TableMapState
 from sluiceway.state import ListStateDescriptor, MapStateDescriptor, StateDescriptor, StateTable
 from sluiceway.state.declared import Check, EntryCheck
-
-if TYPE_CHECKING:
-    from sluiceway.operators.keyed_state.store import KeyedStateStore
 
 __all__ = ["ExpiringEntries", "ExpiringListState", "ExpiringMapState", "Expiry"]
 
@@ -240,7 +238,7 @@ class ExpiringListState(TableListState):
 
     def __init__(
         self,
-        store: KeyedStateStore,
+        store: CurrentKey,
         name: str,
         entries: MutableMapping[Any, Any],
         check: Check | None,
@@ -292,7 +290,7 @@ class ExpiringMapState(TableMapState):
 
     def __init__(
         self,
-        store: KeyedStateStore,
+        store: CurrentKey,
         name: str,
         table: StateTable,
         namespace: Hashable,

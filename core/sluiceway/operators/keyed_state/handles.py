@@ -19,15 +19,13 @@ from collections.abc import (
     ValuesView,
 )
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sluiceway.keygroups import check_key
+from sluiceway.operators.keyed_state.current_key import CurrentKey
 from sluiceway.state import AggregatingState, ListState, MapState, ReducingState, StateTable, ValueState
 from sluiceway.state.declared import Check, EntryCheck
 from sluiceway.state.descriptors import SupportsAggregate
-
-if TYPE_CHECKING:
-    from sluiceway.operators.keyed_state.store import KeyedStateStore
 
 __all__ = [
     "BulkState",
@@ -47,9 +45,9 @@ class BulkState:
 
     __slots__ = ()
 
-    _store: KeyedStateStore
+    _store: CurrentKey
 
-    def belongs_to(self, store: KeyedStateStore) -> bool:
+    def belongs_to(self, store: CurrentKey) -> bool:
         """Whether it is a handle of this store's."""
         return self._store is store
 
@@ -64,7 +62,7 @@ class _EntryHandle(BulkState):
     __slots__ = ("_check", "_entries", "_name", "_store")
 
     def __init__(
-        self, store: KeyedStateStore, name: str, entries: MutableMapping[Any, Any], check: Check | None
+        self, store: CurrentKey, name: str, entries: MutableMapping[Any, Any], check: Check | None
     ) -> None:
         self._store = store
         self._name = name
@@ -100,7 +98,7 @@ class TableValueState(_EntryHandle, ValueState[Any]):
 
     def __init__(
         self,
-        store: KeyedStateStore,
+        store: CurrentKey,
         name: str,
         entries: MutableMapping[Any, Any],
         check: Check | None,
@@ -134,7 +132,7 @@ class ValueStateWithDefault(TableValueState):
 
     def __init__(
         self,
-        store: KeyedStateStore,
+        store: CurrentKey,
         name: str,
         entries: MutableMapping[Any, Any],
         check: Check | None,
@@ -247,7 +245,7 @@ class TableMapState(BulkState, MapState[Any, Any]):
 
     def __init__(
         self,
-        store: KeyedStateStore,
+        store: CurrentKey,
         name: str,
         table: StateTable,
         namespace: Hashable,
@@ -331,7 +329,7 @@ class TableReducingState(_EntryHandle, ReducingState[Any]):
 
     def __init__(
         self,
-        store: KeyedStateStore,
+        store: CurrentKey,
         name: str,
         entries: MutableMapping[Any, Any],
         check: Check | None,
@@ -363,7 +361,7 @@ class TableAggregatingState(_EntryHandle, AggregatingState[Any, Any]):
 
     def __init__(
         self,
-        store: KeyedStateStore,
+        store: CurrentKey,
         name: str,
         entries: MutableMapping[Any, Any],
         check: Check | None,

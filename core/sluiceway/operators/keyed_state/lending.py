@@ -13,16 +13,14 @@ Values that cannot be changed are never lent; where the declared type promises t
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, ItemsView, Iterator, Mapping, MutableMapping, ValuesView
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sluiceway.isolation import ATOMS, all_unchangeable, unchangeable, unchangeable_type
 from sluiceway.keygroups import check_key
+from sluiceway.operators.keyed_state.current_key import CurrentKey
 from sluiceway.operators.keyed_state.handles import MISSING, TableListState, TableValueState
 from sluiceway.state import VOID_NAMESPACE, MapStateDescriptor, StateDescriptor, StateTable
 from sluiceway.state.declared import Check
-
-if TYPE_CHECKING:
-    from sluiceway.operators.keyed_state.store import KeyedStateStore
 
 __all__ = ["LendingTable", "LentEntries", "LentListState", "LentValueState", "must_lend"]
 
@@ -234,7 +232,7 @@ class LentValueState(TableValueState):
     __slots__ = ("_get", "_lending", "_lent", "_stored")
 
     def __init__(
-        self, store: KeyedStateStore, name: str, entries: LentEntries, check: Check | None, default: Any
+        self, store: CurrentKey, name: str, entries: LentEntries, check: Check | None, default: Any
     ) -> None:
         super().__init__(store, name, entries, check, default)
         self._lending = entries
@@ -270,7 +268,7 @@ class LentListState(TableListState):
 
     __slots__ = ("_lending",)
 
-    def __init__(self, store: KeyedStateStore, name: str, entries: LentEntries, check: Check | None) -> None:
+    def __init__(self, store: CurrentKey, name: str, entries: LentEntries, check: Check | None) -> None:
         super().__init__(store, name, entries, check)
         self._lending = entries
 

@@ -7,10 +7,10 @@ from collections.abc import Hashable, MutableMapping, Set
 from typing import Any, TypeVar
 
 from sluiceway.clock import Clock
-from sluiceway.errors import StateError, UnstableKeyError
+from sluiceway.errors import StateError
 from sluiceway.functions import Function, ReduceFunction
 from sluiceway.isolation import unchangeable
-from sluiceway.keygroups import check_key
+from sluiceway.operators.keyed_state.current_key import CurrentKey
 from sluiceway.operators.keyed_state.expiring import ExpiringEntries, ExpiringListState, ExpiringMapState, Expiry
 from sluiceway.operators.keyed_state.handles import (
     TableAggregatingState,
@@ -52,7 +52,7 @@ __all__ = ["KeyedStateStore"]
 D = TypeVar("D", bound=StateDescriptor)
 
 
-class KeyedStateStore:
+class KeyedStateStore(CurrentKey):
     """Makes state handles over a backend's tables, all bound to one current key.
 
     Used only from the task's thread. An operator sets :attr:`current_key` before each record that it hands to
@@ -68,11 +68,6 @@ class KeyedStateStore:
     Args:
         backend: where the state is kept.
         clock: the runtime's clock, by which state expires; None: there will be none that does.
-
-    Attributes:
-        current_key: whose state the handles speak of. Not set at first.
-        defaults: by state and namespace, the copies of defaults that were given out by key since the last
-            :meth:`settle`. The handles keep it.
     """
 
     __slots__ = (
@@ -85,13 +80,10 @@ class KeyedStateStore:
         "_lending",
         "_tables",
         "_written_defaults",
-        "current_key",
-        "defaults",
     )
 
-    current_key: Any
-
     def __init__(self, backend: KeyedStateBackend, clock: Clock | None = None) -> None:
+        super().__init__()
         self._backend = backend
         self._clock = clock
         self._declared: dict[str, StateDescriptor] = {}
@@ -101,7 +93,6 @@ class KeyedStateStore:
         self._tables: dict[str, StateTable] = {}
         self._lending: list[LendingTable] = []
         self._written_defaults: dict[str, tuple[StateTable, TableSchema, bytes]] = {}
-        self.defaults: dict[tuple[str, Hashable], dict[Any, Any]] = {}
 
     @property
     def declared(self) -> Set[str]:
@@ -208,22 +199,6 @@ class KeyedStateStore:
         if descriptor.name not in self._checks:
             self._checks[descriptor.name] = check_of(descriptor)
         return self._checks[descriptor.name]
-
-    def explain(self, state: str, error: Exception) -> Exception:
-        """The error to raise where looking up the current key's state has failed with ``error``."""
-        try:
-            key = self.current_key
-        except AttributeError:
-            return StateError(
-                f"keyed state {state!r} is used without a current key (in process_batch(), call "
-                "ctx.set_current_key(key) first): there is one only while a record is "
-                "processed, not in open() or close(), nor for a broadcast record"
-            )
-        try:
-            check_key(key)
-        except UnstableKeyError as unstable:
-            return unstable
-        return error
 
     def _table(self, descriptor: D, kind: type[D]) -> StateTable:
         if not isinstance(descriptor, kind):

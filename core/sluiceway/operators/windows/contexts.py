@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sluiceway.elements import Batch
 from sluiceway.errors import FunctionContractError, StateError
 from sluiceway.functions import OutputTag, WindowContext, WindowState
 from sluiceway.isolation import isolated
 from sluiceway.operators.keyed import KeyedOperator
+from sluiceway.operators.timer_service import TimedKeyedOperator
 from sluiceway.operators.windows.tables import BoundState, WindowTables, refuse_state_of_merging_windows
 from sluiceway.state import (
     AggregatingState,
@@ -34,9 +35,6 @@ from sluiceway.windows.base import (
     TriggerContext,
     Window,
 )
-
-if TYPE_CHECKING:
-    from sluiceway.operators.windows.window_operator import WindowOperator
 
 __all__ = ["FunctionContext", "Times", "TriggerAccess", "namespace_of"]
 
@@ -62,7 +60,7 @@ def _ms(timestamp: Instant) -> int:
 class Times(AssignerContext, EvictorContext):
     """How far time has come."""
 
-    def __init__(self, operator: WindowOperator) -> None:
+    def __init__(self, operator: KeyedOperator) -> None:
         self._operator = operator
 
     @cached_property
@@ -108,9 +106,12 @@ class TriggerAccess(TriggerContext):
         merged: while windows merge, those that go into ``window``.
     """
 
-    def __init__(self, operator: WindowOperator, tables: WindowTables) -> None:
+    def __init__(
+        self, operator: TimedKeyedOperator, tables: WindowTables, ends_at: Callable[..., int | None]
+    ) -> None:
         self._operator = operator
         self._tables = tables
+        self._ends_at = ends_at
         self.current_key: Any = None
         self.window: Window = GLOBAL_WINDOW
         self.merged: Sequence[Window] | None = None
@@ -140,13 +141,13 @@ class TriggerAccess(TriggerContext):
     def delete_event_time_timer(self, timestamp: Instant) -> None:
         """Take an event-time timer back; that with which the window will end stays."""
         timestamp = _ms(timestamp)
-        if timestamp != self._operator.ends_at(self.window, event_time=True):
+        if timestamp != self._ends_at(self.window, event_time=True):
             self._operator.event_timers.delete(timestamp, self.current_key, self.window)
 
     def delete_processing_time_timer(self, timestamp: Instant) -> None:
         """Take a processing-time timer back; that with which the window will end stays."""
         timestamp = _ms(timestamp)
-        if timestamp != self._operator.ends_at(self.window, event_time=False):
+        if timestamp != self._ends_at(self.window, event_time=False):
             self._operator.processing_timers.delete(timestamp, self.current_key, self.window)
 
     def get_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sluiceway.functions import AggregateFunction
-from sluiceway.operators.base import OperatorContext
+from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.opened import may_ask_for_state
 from sluiceway.operators.windows.sliced import SlicedWindowOperator
 from sluiceway.operators.windows.slices import Slices

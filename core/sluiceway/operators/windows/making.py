@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sluiceway.operators.base import Operator, OperatorContext
+from sluiceway.operators.base import Operator
+from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.windows.factory import sliced_operator
 from sluiceway.operators.windows.merging import MergingWindowOperator
 from sluiceway.operators.windows.sessions import SessionWindowOperator, works_on_sessions

@@ -7,7 +7,7 @@ from typing import Any
 
 from sluiceway.errors import FunctionContractError
 from sluiceway.keygroups import stable_hash
-from sluiceway.operators.base import OperatorContext
+from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.windows.contents import Entries
 from sluiceway.operators.windows.state_layout import MERGING, Held
 from sluiceway.operators.windows.window_operator import WindowOperator, timers_of

@@ -7,9 +7,10 @@ from functools import cache
 from textwrap import indent
 from typing import Any, Final
 
-from sluiceway.operators.base import OperatorContext, OperatorSnapshot
+from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.folds import Text, made_of
 from sluiceway.operators.opened import may_ask_for_state
+from sluiceway.operators.snapshot import OperatorSnapshot
 from sluiceway.operators.windows.merging import MergingWindowOperator
 from sluiceway.record_errors import MISSING
 from sluiceway.steps import WindowStep

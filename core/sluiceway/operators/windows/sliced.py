@@ -15,10 +15,12 @@ from sluiceway.elements import MAX_WATERMARK, Batch, Watermark
 from sluiceway.errors import StateError
 from sluiceway.functions import ReduceFunction
 from sluiceway.keygroups import stable_hash
-from sluiceway.operators.base import OperatorContext, OperatorSnapshot, TimedOperator
+from sluiceway.operators.base import TimedOperator
+from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.folds import calling, fold_of
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.operators.results import check_results
+from sluiceway.operators.snapshot import OperatorSnapshot
 from sluiceway.operators.windows.calls import WindowCall, caller, clear_of, wants_context
 from sluiceway.operators.windows.contexts import FunctionContext, namespace_of
 from sluiceway.operators.windows.loops import slicing_loop

@@ -9,7 +9,8 @@ from typing import Any
 
 from sluiceway.elements import MIN_WATERMARK
 from sluiceway.isolation import all_unchangeable, copied
-from sluiceway.operators.base import OperatorContext, OperatorSnapshot
+from sluiceway.operators.context import OperatorContext
+from sluiceway.operators.snapshot import OperatorSnapshot
 from sluiceway.operators.windows.accumulator_copy import merge_of_copies
 from sluiceway.operators.windows.running import RunningWindow
 from sluiceway.operators.windows.slice_types import NEVER, Entries, Item

@@ -14,7 +14,7 @@ from sluiceway.elements import MIN_WATERMARK
 from sluiceway.errors import IncompatibleStateError
 from sluiceway.functions import AggregateFunction, ReduceFunction
 from sluiceway.isolation import copied
-from sluiceway.operators.base import OperatorSnapshot
+from sluiceway.operators.snapshot import OperatorSnapshot
 from sluiceway.operators.timer_service import DUE, TIMERS, timers_in
 from sluiceway.record_errors import MISSING
 from sluiceway.state import KeyedStateBackend, StateDescriptor, StateTable, ValueStateDescriptor

@@ -8,7 +8,8 @@ from typing import Any
 
 from sluiceway.elements import Batch
 from sluiceway.isolation import ATOMS
-from sluiceway.operators.base import OperatorContext, OperatorSnapshot
+from sluiceway.operators.context import OperatorContext
+from sluiceway.operators.snapshot import OperatorSnapshot
 from sluiceway.operators.windows.slice_types import NEVER, Entries, Item
 from sluiceway.operators.windows.sliced import BURST, SlicedWindowOperator
 from sluiceway.operators.windows.slices import Slices

@@ -9,8 +9,9 @@ from sluiceway.elements import MAX_WATERMARK, Batch
 from sluiceway.errors import FunctionContractError, StateError
 from sluiceway.functions import TimeDomain
 from sluiceway.isolation import all_unchangeable, copied
-from sluiceway.operators.base import OperatorContext, OperatorSnapshot
+from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.results import check_results
+from sluiceway.operators.snapshot import OperatorSnapshot
 from sluiceway.operators.timer_service import TimedKeyedOperator
 from sluiceway.operators.timers import Timer, TimerQueue
 from sluiceway.operators.windows.assigning import assign_by
@@ -78,7 +79,7 @@ class WindowOperator(TimedKeyedOperator):
         self._table = self.backend.table(windows(self._step))
         self._trigger_tables = WindowTables(self.store, "trigger")
         self._function_tables = None if merging else WindowTables(self.store, "window")
-        self._access = TriggerAccess(self, self._trigger_tables)
+        self._access = TriggerAccess(self, self._trigger_tables, self.ends_at)
         self._ctx = FunctionContext(self, self._function_tables)
         self._call = caller(window_fn, self._ctx, self._step.all_windows)
         self._clear_function = clear_of(window_fn)

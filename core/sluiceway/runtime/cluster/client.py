@@ -28,6 +28,7 @@ from sluiceway.graph import JobGraph
 from sluiceway.metrics import JobMetrics
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription
 from sluiceway.monitoring.stack_samples import StackSamples
+from sluiceway.runtime.cluster.cluster_config import ClusterConfig
 from sluiceway.runtime.cluster.cluster_directory import (
     is_awaited,
     is_stood_by,
@@ -37,7 +38,6 @@ from sluiceway.runtime.cluster.cluster_directory import (
     stay,
 )
 from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
-from sluiceway.runtime.cluster.dispatcher import ClusterConfig
 from sluiceway.runtime.cluster.home import (
     Known,
     check_home,

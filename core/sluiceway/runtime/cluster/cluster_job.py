@@ -10,7 +10,7 @@ from pathlib import Path
 from sluiceway.config.settings import Settings
 from sluiceway.engine import Job, JobFailure, JobResult, JobStatus, Services
 from sluiceway.errors import ConfigurationError
-from sluiceway.graph import JobGraph
+from sluiceway.graph import JobGraph, slots_required
 from sluiceway.metrics import JobMetrics
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription
 from sluiceway.monitoring.stack_samples import StackSamples
@@ -33,7 +33,6 @@ from sluiceway.runtime.jobmanager.restore import check_place, restore_from
 from sluiceway.runtime.logging.engine_log import job_logging
 from sluiceway.runtime.messages.pickling import check_shippable
 from sluiceway.runtime.taskmanager.stack_sampler import check_sampling
-from sluiceway.scheduler import slots_required
 
 __all__ = ["ClusterJob"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -15,11 +15,12 @@ from sluiceway.config.settings import Settings
 from sluiceway.election import LeaderElection, LeadershipLostError
 from sluiceway.engine import JobStatus, Services
 from sluiceway.errors import NoResourceAvailableError, SluicewayError
-from sluiceway.graph import JobGraph
+from sluiceway.graph import JobGraph, slots_required
 from sluiceway.graph.check.iterations import check_checkpoints
 from sluiceway.metrics import JobMetrics, MetricsReporter
 from sluiceway.monitoring.infos import JobInfo
 from sluiceway.monitoring.job_history import EndedJob
+from sluiceway.runtime.cluster.cluster_config import ClusterConfig
 from sluiceway.runtime.cluster.connection import Connection
 from sluiceway.runtime.cluster.job_infos import task_counts
 from sluiceway.runtime.cluster.job_manager import JobManager, WorkerLogging
@@ -58,50 +59,14 @@ from sluiceway.runtime.messages.handlers import Handlers, handles
 from sluiceway.runtime.messages.pickling import load
 from sluiceway.runtime.messages.workers import FoundState
 from sluiceway.runtime.taskmanager.stack_sampler import check_sampling
-from sluiceway.scheduler import slots_required
 
-__all__ = ["ClusterConfig", "Dispatcher"]
+__all__ = ["Dispatcher"]
 
 EXIT_CODE: Final = 70
 """Of a job manager that finds that another one leads."""
 _LEADING_S: Final = 1.0
 KEPT: Final = 100
 """Jobs that have ended and are still told of."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterConfig:
-    """What a cluster is started with.
-
-    Attributes:
-        directory: its own; made by whoever starts it.
-        secret: in hexadecimal.
-        workers: how many worker processes there may be.
-        slots: how many each of them offers.
-        transport: name of the transport between them.
-        heartbeat_timeout_s: a worker that gives no sign of life for longer is killed.
-        idle_s: a worker without tasks is ended after so long.
-        network_buffers: how many each worker has.
-        logs: directory of the log files of its processes.
-        log_level: the lowest level that is logged, where a job does not say.
-        epoch: higher than that of any job manager before.
-        job_store: directory in which jobs are written down, so that the next job manager goes on with them.
-        standby: how many job managers stand by, to lead when this one is gone; needs a job store.
-    """
-
-    directory: str
-    secret: str = field(repr=False)
-    workers: int
-    slots: int
-    transport: str
-    heartbeat_timeout_s: float = 50.0
-    idle_s: float = 30.0
-    network_buffers: int = 512
-    logs: str = ""
-    log_level: str = "info"
-    epoch: int = 1
-    job_store: str = ""
-    standby: int = 0
 
 
 class Dispatcher(Handlers):

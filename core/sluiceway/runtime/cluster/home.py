@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from sluiceway.errors import ConnectorError
-from sluiceway.runtime.cluster.dispatcher import ClusterConfig
+from sluiceway.runtime.cluster.cluster_config import ClusterConfig
 from sluiceway.util.private_files import check_private, make_private_directory, private_opener
 
 __all__ = [

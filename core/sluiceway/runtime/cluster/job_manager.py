@@ -12,7 +12,7 @@ from typing import Final
 
 from sluiceway.config.settings import Settings
 from sluiceway.engine import Services
-from sluiceway.graph import JobGraph
+from sluiceway.graph import JobGraph, slots_required
 from sluiceway.runtime.cluster.cluster_directory import worker_numbers
 from sluiceway.runtime.cluster.connection import BrokenProtocolError, Connection, ConnectionLostError
 from sluiceway.runtime.cluster.epoch_fence import EpochFence
@@ -29,7 +29,6 @@ from sluiceway.runtime.messages.handlers import Handlers, handles
 from sluiceway.runtime.messages.workers import Logged, Register, StopWorker
 from sluiceway.runtime.task.snapshot import JobSnapshot
 from sluiceway.runtime.taskmanager.local_recovery import with_local_copies
-from sluiceway.scheduler import slots_required
 from sluiceway.transport.accept_loop import AcceptLoop
 
 __all__ = ["JobManager", "WorkerLogging"]

@@ -105,8 +105,7 @@ class JobRun(Handlers):
         self.workers: set[str] = set()
         self.rejected = 0
         self._held: set[int] = set()
-        self._readers = StateReads(self)
-        self._stacks = StackQueries(self)
+        self._stacks = StackQueries(job, epoch, self.workers, resources.send, loop)
         self._started_at = 0.0
         self._ended_at: float | None = None
         place = "" if temporary is None else temporary.location
@@ -133,6 +132,7 @@ class JobRun(Handlers):
             kill=resources.kill,
             on_slots_wanted=on_slots_wanted,
         )
+        self._readers = StateReads(job, epoch, graph, self.master, loop)
         if recovered is not None:
             completed = (checkpoint for checkpoint, _ in recovered.completed)
             self.master.checkpoints.coordinator.go_on(completed, recovered.next_id)

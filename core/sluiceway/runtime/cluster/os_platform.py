@@ -10,8 +10,9 @@ from typing import Any, Final, Protocol
 from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.clock import Clock
 from sluiceway.runtime.cluster.cluster_directory import is_stood_by
-from sluiceway.runtime.loop.async_calls import EventLoop, LazyEventLoop
+from sluiceway.runtime.loop.async_calls import EventLoop
 from sluiceway.runtime.loop.blocking_io import Background, HelperThread
+from sluiceway.runtime.loop.lazy_event_loop import LazyEventLoop
 from sluiceway.runtime.loop.poller import Poller, SelectorPoller
 from sluiceway.runtime.loop.tasklet import TaskletLoop
 from sluiceway.runtime.taskmanager.temporary_storage import TemporaryStorage

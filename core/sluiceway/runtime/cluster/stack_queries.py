@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sluiceway.monitoring.stack_samples import StackSamples
-from sluiceway.runtime.loop.tasklet import Scheduled
+from sluiceway.runtime.loop.tasklet import Scheduled, TaskletLoop
+from sluiceway.runtime.messages.base import Message
 from sluiceway.runtime.messages.workers import SampleStacks, StacksSampled
-
-if TYPE_CHECKING:
-    from sluiceway.runtime.cluster.job_runner import JobRun
 
 __all__ = ["Sampled", "StackQueries"]
 
@@ -35,26 +33,36 @@ class StackQueries:
     """Open requests for samples of one job. In the job manager's loop.
 
     Args:
-        run: the job.
+        job: id of the job.
+        epoch: of the leader of the job.
+        workers: those that run tasks of the job; looked up at each request.
+        send: sends a message to a worker.
+        loop: the job manager's.
     """
 
-    def __init__(self, run: JobRun) -> None:
-        self._run = run
+    def __init__(
+        self, job: str, epoch: int, workers: Set[str], send: Callable[[str, Message], None], loop: TaskletLoop
+    ) -> None:
+        self._job = job
+        self._epoch = epoch
+        self._workers = workers
+        self._send = send
+        self._loop = loop
         self._numbers = count(1)
         self._open: dict[int, _Query] = {}
 
     def ask(self, seconds: float, rate: float, done: Sampled) -> None:
         """Ask all workers of the job. ``done`` is called once, at the latest ten seconds after the last sample."""
-        workers = sorted(self._run.workers)
+        workers = sorted(self._workers)
         if not workers:
             done([], ["no worker runs a task of the job"])
             return
         number = next(self._numbers)
-        deadline = self._run.loop.post(lambda: self._end(number), seconds + _LATE_S)
+        deadline = self._loop.post(lambda: self._end(number), seconds + _LATE_S)
         self._open[number] = _Query(done, deadline, set(workers))
         for worker in workers:
-            message = SampleStacks(self._run.job, self._run.epoch, number, seconds, rate)
-            self._run.resources.send(worker, message)
+            message = SampleStacks(self._job, self._epoch, number, seconds, rate)
+            self._send(worker, message)
 
     def answered(self, message: StacksSampled) -> None:
         """Take the answer of a worker."""

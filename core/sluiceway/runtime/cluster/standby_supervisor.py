@@ -10,8 +10,8 @@ from typing import Final
 
 from sluiceway.clock import SystemClock
 from sluiceway.election import LeaderElection
+from sluiceway.runtime.cluster.cluster_config import ClusterConfig
 from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
-from sluiceway.runtime.cluster.dispatcher import ClusterConfig
 from sluiceway.runtime.cluster.worker_launcher import is_at_work
 from sluiceway.runtime.logging.engine_log import WARNING, log
 from sluiceway.runtime.loop.poller import SelectorPoller

@@ -11,19 +11,17 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sluiceway.clock import Clock
 from sluiceway.monitoring.infos import StandbyInfo
+from sluiceway.runtime.cluster.cluster_config import ClusterConfig
 from sluiceway.runtime.cluster.connection import Connection
 from sluiceway.runtime.logging.engine_log import INFO, WARNING, log
 from sluiceway.runtime.loop.tasklet import TaskletLoop
 from sluiceway.runtime.messages.base import Message
 from sluiceway.runtime.messages.handlers import Handlers, handles
 from sluiceway.runtime.messages.workers import Heartbeat, Leads, RegisterStandby, StopStandby
-
-if TYPE_CHECKING:
-    from sluiceway.runtime.cluster.dispatcher import ClusterConfig
 
 __all__ = ["MODULE", "Standbys", "start_standby"]
 

@@ -6,14 +6,15 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sluiceway.errors import SluicewayError, choose
 from sluiceway.graph import ExecutionState, JobGraph, JobVertex
 from sluiceway.keygroups import key_group, subtask_for_key_group
 from sluiceway.operators.keyed import KeyedOperator
 from sluiceway.operators.keyed_state.looking import as_key, key_candidates
-from sluiceway.runtime.loop.tasklet import Scheduled
+from sluiceway.runtime.jobmanager.job_master import JobMaster
+from sluiceway.runtime.loop.tasklet import Scheduled, TaskletLoop
 from sluiceway.runtime.messages.clients import AskState
 from sluiceway.runtime.messages.workers import FoundState, ReadState, StateRead, StateValue
 from sluiceway.runtime.task.task import Task
@@ -21,9 +22,6 @@ from sluiceway.runtime.taskmanager.task_manager import TaskManager
 from sluiceway.serializers import KEY_SERIALIZER
 from sluiceway.steps.keyed import key_type
 from sluiceway.streamgraph import StreamNode
-
-if TYPE_CHECKING:
-    from sluiceway.runtime.cluster.job_runner import JobRun
 
 __all__ = ["StateReads", "read_state"]
 
@@ -89,11 +87,19 @@ class StateReads:
     """What was asked about the state of one job, and is not answered. In the job manager's loop.
 
     Args:
-        run: the job.
+        job: id of the job.
+        epoch: of the leader of the job.
+        graph: the job.
+        master: its master.
+        loop: the job manager's.
     """
 
-    def __init__(self, run: JobRun) -> None:
-        self._run = run
+    def __init__(self, job: str, epoch: int, graph: JobGraph, master: JobMaster, loop: TaskletLoop) -> None:
+        self._job = job
+        self._epoch = epoch
+        self._graph = graph
+        self._master = master
+        self._loop = loop
         self._numbers = count(1)
         self._open: dict[int, _Read] = {}
 
@@ -106,13 +112,13 @@ class StateReads:
             return
         number = next(self._numbers)
         late = f"step {message.uid!r} has not answered within {message.within_s:g} s: it is in a call, or starting"
-        deadline = self._run.loop.post(lambda: self._end(number, None, late), message.within_s)
+        deadline = self._loop.post(lambda: self._end(number, None, late), message.within_s)
         self._open[number] = _Read(done, deadline, len(attempts))
         for attempt, keys in attempts.items():
-            self._run.master.send(
+            self._master.send(
                 ReadState(
-                    self._run.job,
-                    self._run.epoch,
+                    self._job,
+                    self._epoch,
                     attempt,
                     number,
                     message.uid,
@@ -140,14 +146,14 @@ class StateReads:
 
     def _attempts(self, message: AskState) -> dict[str, list[Any]]:
         """By attempt, the keys that it may be asked for: one or two."""
-        vertex, node = _step(self._run.graph, message.uid)
+        vertex, node = _step(self._graph, message.uid)
         if message.namespace:
             json.loads(message.namespace)
         found: dict[str, list[Any]] = {}
         for key in key_candidates(message.key, key_type(getattr(node.step, "key", None))):
             group = key_group(key, node.max_parallelism)
             subtask = subtask_for_key_group(group, vertex.parallelism, node.max_parallelism)
-            execution = self._run.master.executions.subtask(vertex.id, subtask).current
+            execution = self._master.executions.subtask(vertex.id, subtask).current
             if execution.state is not ExecutionState.RUNNING:
                 raise SluicewayError(
                     f"subtask {subtask + 1} of step {message.uid!r} is {execution.state.value.lower()}: its state "

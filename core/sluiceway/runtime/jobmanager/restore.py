@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from sluiceway.checkpoint import (
     METADATA,
-    CheckpointMetadata,
     read_enumerators,
     read_in_flight,
     read_operators,
@@ -15,9 +12,16 @@ from sluiceway.checkpoint import (
 from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.config.settings import Settings
 from sluiceway.engine import Services
-from sluiceway.errors import ConfigurationError, IncompatibleStateError, SluicewayError
+from sluiceway.errors import ConfigurationError, IncompatibleStateError
 from sluiceway.graph import JobGraph
 from sluiceway.runtime.jobmanager.resume import find_newest, find_resumable
+from sluiceway.runtime.jobmanager.state_compatibility import (
+    check_states,
+    refusals,
+    saved_key_groups,
+    saved_metadata,
+    wrong_key_groups,
+)
 from sluiceway.runtime.logging.engine_log import INFO, WARNING, log
 from sluiceway.runtime.task.snapshot import JobSnapshot
 
@@ -77,11 +81,6 @@ def restore_from(settings: Settings, graph: JobGraph, services: Services) -> Job
         raise IncompatibleStateError(problem)
     if not settings.allow_dropped_state:
         restored.check_known(graph)
-    from sluiceway.runtime.jobmanager.state_compatibility import (  # which looks for checkpoints, too
-        check_states,
-        saved_metadata,
-    )
-
     check_states(saved_metadata(storage, directory, metadata, services), graph, settings, services)
     return restored
 
@@ -112,53 +111,3 @@ def _check_origin(storage: CheckpointStorage, directory: str, settings: Settings
 
 def _is_below(location: str, place: str | None) -> bool:
     return place is not None and f"{location.rstrip('/')}/".startswith(f"{place.rstrip('/')}/")
-
-
-def saved_key_groups(metadata: CheckpointMetadata) -> dict[str, int]:
-    """By uid of a step with keyed state, the number of its key groups."""
-    return {
-        operator.uid: vertex.max_parallelism
-        for vertex in metadata.vertices
-        for subtask in vertex.subtasks
-        for operator in subtask.operators
-        if operator.keyed is not None
-    }
-
-
-def wrong_key_groups(saved: Mapping[str, int], graph: JobGraph) -> dict[str, str]:
-    """By uid, what is wrong with the number of key groups."""
-    now = {node.uid: vertex for vertex in graph.vertices for node in vertex.nodes}
-    wrong = {}
-    for uid in sorted(saved.keys() & now.keys()):
-        groups, vertex = saved[uid], now[uid]
-        told = f"the state of step {uid!r} was saved in {groups} key groups, and the job "
-        if vertex.parallelism > groups:
-            wrong[uid] = (
-                f"{told}has {vertex.parallelism} subtasks for it: its parallelism can be {groups} at the most, "
-                "for ever"
-            )
-        elif vertex.max_parallelism != groups:
-            wrong[uid] = (
-                f"{told}divides it into {vertex.max_parallelism}: set max-parallelism to {groups}, or leave it out"
-            )
-    return wrong
-
-
-def refusals(metadata: CheckpointMetadata, services: Services) -> dict[str, str]:
-    """By uid, why keyed state cannot be read that is in the files of a state backend."""
-    formats: dict[str, str] = {}
-    for operator in (o for v in metadata.vertices for s in v.subtasks for o in s.operators):
-        if operator.keyed is not None and operator.keyed.native is not None:
-            formats[operator.uid] = operator.keyed.native.format.partition(" ")[0]
-    problems: dict[str, SluicewayError] = {}
-    for name in set(formats.values()):
-        try:
-            services.state_backend(name)
-        except SluicewayError as error:
-            problems[name] = error
-    return {
-        uid: f"the state of step {uid!r} is in files of state backend {name!r}, which any other backend goes on "
-        f"from, but only that one reads: {problems[name]}"
-        for uid, name in formats.items()
-        if name in problems
-    }

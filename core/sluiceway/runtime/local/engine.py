@@ -17,7 +17,7 @@ from sluiceway.config.settings import Settings
 from sluiceway.engine import Engine, Job, JobFailure, JobResult, JobStatus, Services
 from sluiceway.engine.capabilities import ONE_PROCESS, Capabilities, Feature, Unsupported
 from sluiceway.errors import StateError, choose
-from sluiceway.graph import JobGraph, build_job_graph
+from sluiceway.graph import JobGraph, build_job_graph, slots_required
 from sluiceway.graph.check.iterations import check_checkpoints, check_iterations
 from sluiceway.metrics import CheckpointFigures, JobMetrics, MetricsReporter
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription
@@ -32,8 +32,9 @@ from sluiceway.runtime.jobmanager.job_metrics import JobFigures, Reporting, figu
 from sluiceway.runtime.jobmanager.job_requests import JobRequests, savepoint_place
 from sluiceway.runtime.jobmanager.restore import check_place, restore_from
 from sluiceway.runtime.logging.engine_log import job_logging
-from sluiceway.runtime.loop.async_calls import EventLoop, LazyEventLoop
+from sluiceway.runtime.loop.async_calls import EventLoop
 from sluiceway.runtime.loop.blocking_io import Background, HelperThread
+from sluiceway.runtime.loop.lazy_event_loop import LazyEventLoop
 from sluiceway.runtime.loop.poller import Poller, SelectorPoller
 from sluiceway.runtime.loop.tasklet import Progress, Tasklet, TaskletLoop
 from sluiceway.runtime.messages.base import Message
@@ -53,7 +54,7 @@ from sluiceway.runtime.taskmanager.snapshot_writer import (
 )
 from sluiceway.runtime.taskmanager.task_manager import TaskManager
 from sluiceway.runtime.taskmanager.temporary_storage import TemporaryStorage
-from sluiceway.scheduler import SCHEDULERS, SlotPool, restart_strategy, slots_required
+from sluiceway.scheduler import SCHEDULERS, SlotPool, restart_strategy
 from sluiceway.streamgraph import StreamGraph, StreamNode
 from sluiceway.util.garbage_collector import seldom
 

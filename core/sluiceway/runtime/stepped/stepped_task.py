@@ -25,7 +25,8 @@ from sluiceway.operators import (
 from sluiceway.partitioner import Partitioner
 from sluiceway.persisted import persisted
 from sluiceway.runtime.failures.explanation import stand_in
-from sluiceway.runtime.loop.async_calls import EventLoop, LazyEventLoop
+from sluiceway.runtime.loop.async_calls import EventLoop
+from sluiceway.runtime.loop.lazy_event_loop import LazyEventLoop
 from sluiceway.runtime.loop.poller import Poller, SelectorPoller
 from sluiceway.runtime.stepped.plan import SteppedPlan
 from sluiceway.runtime.stepped.stepped_channels import QueueTransport

@@ -16,14 +16,14 @@ from sluiceway.api import Pipeline
 from sluiceway.config.settings import Settings, resolve
 from sluiceway.engine import JobStatus
 from sluiceway.errors import ConfigurationError
-from sluiceway.graph import JobGraph
+from sluiceway.graph import JobGraph, slots_required
 from sluiceway.graph.check.iterations import check_checkpoints
 from sluiceway.metrics import JobMetrics
 from sluiceway.plugins import default_manager
 from sluiceway.runtime.cluster.job_runner import JobRun
 from sluiceway.runtime.local.engine import job_graph_of
 from sluiceway.runtime.messages.pickling import check_shippable
-from sluiceway.scheduler import restart_strategy, slots_required
+from sluiceway.scheduler import restart_strategy
 from sluiceway.steps import AsyncStep
 from sluiceway.streamgraph import StreamGraph
 from sluiceway.testing.simulation.cluster import SimulatedCluster

@@ -8,11 +8,12 @@ from sluiceway.config.settings import Settings
 from sluiceway.engine import Engine, Job, Services
 from sluiceway.engine.capabilities import Capabilities
 from sluiceway.errors import choose
+from sluiceway.graph import slots_required
 from sluiceway.graph.check.features import is_bounded
 from sluiceway.graph.check.iterations import check_checkpoints
 from sluiceway.runtime.cluster.cluster_job import ClusterJob
 from sluiceway.runtime.local.engine import job_graph_of
-from sluiceway.scheduler import SCHEDULERS, restart_strategy, slots_required
+from sluiceway.scheduler import SCHEDULERS, restart_strategy
 from sluiceway.steps import SourceStep
 from sluiceway.streamgraph import StreamGraph
 from sluiceway_spark.connector.source import SparkSource

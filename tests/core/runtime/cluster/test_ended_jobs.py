@@ -14,7 +14,8 @@ import pytest
 import sluiceway as sw
 from sluiceway.config.settings import Settings
 from sluiceway.plugins import default_manager
-from sluiceway.runtime.cluster.dispatcher import KEPT, ClusterConfig, Dispatcher
+from sluiceway.runtime.cluster.cluster_config import ClusterConfig
+from sluiceway.runtime.cluster.dispatcher import KEPT, Dispatcher
 from sluiceway.runtime.local.engine import job_graph_of
 from sluiceway.runtime.messages.base import Message
 from sluiceway.runtime.messages.clients import (

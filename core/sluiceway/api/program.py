@@ -1,0 +1,75 @@
+"""Program under construction: the steps so far, and the settings for all of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from sluiceway.api.arguments import check_count, check_text, to_ms
+from sluiceway.api.location import caller_location
+from sluiceway.config.settings import Settings
+from sluiceway.connector.lib import Collected
+from sluiceway.graph import MAX_PARALLELISM_LIMIT, InputRef, Transformation, build_stream_graph
+from sluiceway.steps import Step
+from sluiceway.streamgraph import StreamGraph
+
+__all__ = ["Program"]
+
+
+class Program:
+    """Steps of a pipeline, to which every stream adds its own.
+
+    Streams know this part of a :class:`sluiceway.Pipeline`; its constructor takes the pipeline's arguments.
+    """
+
+    def __init__(
+        self,
+        name: str = "pipeline",
+        *,
+        parallelism: int | None = None,
+        max_parallelism: int | None = None,
+        buffer_timeout: timedelta | int | str | None = None,
+        chaining: bool = True,
+    ) -> None:
+        self._name = check_text("Pipeline(name)", name)
+        self._parallelism = None if parallelism is None else check_count("Pipeline(parallelism=)", parallelism)
+        self._max_parallelism = (
+            None
+            if max_parallelism is None
+            else check_count("Pipeline(max_parallelism=)", max_parallelism, maximum=MAX_PARALLELISM_LIMIT)
+        )
+        self._buffer_timeout_ms = (
+            None if buffer_timeout is None else to_ms("Pipeline(buffer_timeout=)", buffer_timeout)
+        )
+        self._chaining = bool(chaining)
+        self._transformations: list[Transformation] = []
+        self._collected: list[Collected[Any]] = []
+
+    @property
+    def name(self) -> str:
+        """Return the name used in messages, plans and metrics."""
+        return self._name
+
+    def _unfinished_graph(self, settings: Settings) -> StreamGraph:
+        return build_stream_graph(
+            self._name,
+            self._transformations,
+            self._effective(settings),
+            max_parallelism=self._max_parallelism,
+            partial=True,
+        )
+
+    def _effective(self, settings: Settings) -> Settings:
+        """Return the options overridden by the pipeline's own settings."""
+        own: dict[str, Any] = {"chaining": settings.chaining and self._chaining}
+        if self._parallelism is not None:
+            own["parallelism"] = self._parallelism
+        if self._buffer_timeout_ms is not None:
+            own["buffer_timeout_ms"] = self._buffer_timeout_ms
+        return replace(settings, **own)
+
+    def _add(self, step: Step, inputs: tuple[InputRef, ...], name: str | None = None) -> Transformation:
+        t = Transformation(step, list(inputs), name=name, location=caller_location())
+        self._transformations.append(t)
+        return t
