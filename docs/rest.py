@@ -106,6 +106,13 @@ GET /taskmanagers/{{worker}}/thread-dump
 """.split("\n")[1:-1]
 """Methods and paths of Flink 2's REST API v1, with the names of parameters as they are here."""
 
+_FIGURES = "heap is the resident memory of the process, up to the memory of the machine; what Python lacks is 0"
+_METRICS = (
+    "`Status.JVM.Memory.Heap.Used` is resident memory, `Status.JVM.CPU.Load` the share of all CPUs; "
+    "the same figures under names of our own, `process.rss` to `process.gcLongestPauseMs`; what the platform does "
+    "not tell is left out"
+)
+
 DIFFERS = {
     "GET /config": "`features` says what this server allows",
     "GET /applications/overview": "one application for each job",
@@ -124,8 +131,11 @@ DIFFERS = {
     f"GET {_VERTEX}/flamegraph": "`from` and `to` (ms) choose the time; `{}` until there are samples, which are "
     "taken for as long as somebody asks",
     f"GET {_VERTEX}/subtasks/{{subtask}}/attempts/{{attempt}}": "earlier attempts without metrics",
-    "GET /taskmanagers": "memory and CPU figures are 0: they are not measured",
-    "GET /taskmanagers/{worker}": "memory and CPU figures are 0: they are not measured",
+    "GET /taskmanagers": _FIGURES,
+    "GET /taskmanagers/{worker}": _FIGURES,
+    "GET /taskmanagers/{worker}/metrics": _METRICS,
+    "GET /jobmanager/metrics": _METRICS,
+    "GET /taskmanagers/{worker}/thread-dump": "Python's threads, also of a worker that is busy in a function",
     "GET /jobmanager/environment": "the interpreter of the web server in place of a JVM",
 }
 """What differs from Flink's answer, beyond additional fields."""

@@ -122,7 +122,8 @@ def test_a_running_cluster(cluster: Any, place: Path) -> None:
     lines = cluster("top", "--once", "endless-1").stdout.splitlines()
     assert lines[0].startswith("endless-1: running for ")
     assert lines[1].startswith("operator ")
-    assert len(lines) == 4
+    assert lines.index("") == 4
+    assert [line.split()[0] for line in lines[5:]] == ["process", "jobmanager", "worker-1"]
     both = cluster("top", "--once").stdout
     assert both.count("operator ") == 2
     cluster("cancel", "endless-1")

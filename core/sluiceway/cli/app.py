@@ -37,6 +37,7 @@ COMMANDS: Final = {
     "why-late": "sluiceway.cli.why:why_late",
     "why-lost": "sluiceway.cli.why:why_lost",
     "flamegraph": "sluiceway.cli.flamegraph:flamegraph",
+    "thread-dump": "sluiceway.cli.processes:thread_dump",
     "stop": "sluiceway.cli.cluster:stop_job",
     "config": "sluiceway.cli.config:config",
     "new": "sluiceway.cli.new:new",

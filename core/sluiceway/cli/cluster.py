@@ -18,12 +18,14 @@ from sluiceway.cli.groups import Group
 from sluiceway.cli.habits import refused_option
 from sluiceway.cli.jobs import ENDED, id_among, id_of
 from sluiceway.cli.options import Request, pipeline_command
+from sluiceway.cli.processes import PROCESS_HEAD, process_row
 from sluiceway.cli.resume_hints import resumed
 from sluiceway.cli.tables import print_table
 from sluiceway.cli.target import load_pipeline
 from sluiceway.cli.web_options import options_of, refuse_without_web, web_options
 from sluiceway.config.settings import duration_ms, resolve
 from sluiceway.errors import ConfigurationError
+from sluiceway.monitoring.processes import JOB_MANAGER
 
 if TYPE_CHECKING:
     from sluiceway.monitoring.infos import FailureInfo
@@ -208,19 +210,24 @@ def _web(given: dict[str, Any], web: str | None) -> WebOptions | None:
 def status(as_json: bool) -> None:
     """Show the state of the cluster."""
     from sluiceway.runtime.cluster.client import ClusterClient
+    from sluiceway.runtime.cluster.client_processes import figures_of
 
     with ClusterClient() as client:
         told = client.status()
+        processes = {figures.process: figures for figures in figures_of(client).figures}
     if as_json:
-        click.echo(json.dumps(msgspec.to_builtins(msgspec.structs.replace(told, figures=b""))))
+        facts = msgspec.to_builtins(msgspec.structs.replace(told, figures=b""))
+        click.echo(json.dumps({**facts, "processes": msgspec.to_builtins(list(processes.values()))}))
         return
     running = sum(j.status in ("running", "waiting") for j in told.jobs)
     click.echo(
         f"process {told.pid}, since {_time(told.started_ms)}; {len(told.workers)} of up to {told.max_workers}"
         f" workers, {told.free_slots} of {told.slots} slots free; {running} of {len(told.jobs)} jobs running"
     )
-    if told.workers:
-        print_table(["worker", "process", "slots"], [[w.name, str(w.pid), str(w.slots)] for w in told.workers])
+    rows = [[JOB_MANAGER, str(told.pid), ""], *([w.name, str(w.pid), str(w.slots)] for w in told.workers)]
+    print_table(
+        ["process", "pid", "slots", *PROCESS_HEAD], [[*row, *process_row(processes.get(row[0]))] for row in rows]
+    )
     if told.max_standbys:
         pids = ", ".join(str(standby.pid) for standby in told.standbys) or "none yet"
         click.echo(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from sluiceway.cli.jobs import id_of
+from sluiceway.cli.processes import process_table
 from sluiceway.monitoring.figures import show_count, show_watermark
 from sluiceway.monitoring.rates import RateMeter, SubtaskRates
 
@@ -172,7 +173,9 @@ def _painted(text: str, paint: str, width: int, colour: bool) -> str:
     help="Seconds between two updates.",
 )
 def top(job: str | None, once: bool, as_json: bool, interval: float) -> None:
-    """Show live metrics of the operators of JOB or of all running jobs. Ctrl-C ends the view, not the jobs.
+    """Show live metrics of the operators of JOB or of all running jobs, and of the processes of the cluster.
+
+    Ctrl-C ends the view, not the jobs.
 
     'busy' is the share of the busiest subtask, 'blocked' that of the most back-pressured one, 'waiting' that of
     the one that waited most for other tasks of its process. Under 'subtasks' each subtask has one character: its
@@ -187,7 +190,7 @@ def top(job: str | None, once: bool, as_json: bool, interval: float) -> None:
             figures = _chosen(client, job)
             click.echo(json.dumps({name: _as_json(m, meter.rows(name, m)) for name, m in figures.items()}))
         elif once or not sys.stdout.isatty():
-            for line in _view(_chosen(client, job), meter, sys.stdout.isatty()):
+            for line in _view(client, _chosen(client, job), meter, sys.stdout.isatty()):
                 click.echo(line)
         else:
             _live(client, job, meter, interval)
@@ -199,7 +202,7 @@ def _live(client: ClusterClient, job: str | None, meter: Meter, interval: float)
     out.write(_SCREEN)
     try:
         while True:
-            lines = _view(shown, meter, True)[: get_terminal_size().lines - 1]
+            lines = _view(client, shown, meter, True)[: get_terminal_size().lines - 1]
             out.write(_HOME + "".join(f"{line}{_REST_OF_LINE}\n" for line in lines) + _REST_OF_SCREEN)
             out.flush()
             time.sleep(interval)
@@ -220,7 +223,9 @@ def _chosen(client: ClusterClient, job: str | None) -> dict[str, JobMetrics]:
     return {job: metrics}
 
 
-def _view(figures: Mapping[str, JobMetrics], meter: Meter, colour: bool) -> list[str]:
+def _view(client: ClusterClient, figures: Mapping[str, JobMetrics], meter: Meter, colour: bool) -> list[str]:
+    from sluiceway.runtime.cluster.client_processes import figures_of
+
     if not figures:
         return ["no job is running"]
     lines: list[str] = []
@@ -234,7 +239,7 @@ def _view(figures: Mapping[str, JobMetrics], meter: Meter, colour: bool) -> list
         )
         lines += [line.rstrip() for line in table(meter.rows(name, metrics), colour)]
         lines.append("")
-    return lines[:-1]
+    return lines + process_table(figures_of(client).figures)
 
 
 def _as_json(metrics: JobMetrics, rows: list[Row]) -> dict[str, object]:

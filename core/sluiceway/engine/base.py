@@ -15,6 +15,7 @@ from sluiceway.engine.capabilities import EVERYTHING, Capabilities
 from sluiceway.errors import NotBuiltYetError
 from sluiceway.metrics import JobMetrics, MetricsReporter
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription
+from sluiceway.monitoring.processes import ProcessReadings
 from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.partitioner import Partitioner
 from sluiceway.state import StateBackend
@@ -252,6 +253,17 @@ class Job(ABC):
             NotBuiltYetError: this engine cannot do that.
         """
         raise NotBuiltYetError(f"{type(self).__name__} takes no samples of stacks")
+
+    def inspect_workers(self, worker: str, threads: bool, done: Callable[[ProcessReadings], None]) -> None:
+        """Take the figures of the job's worker processes, or with ``threads`` their thread dumps. From any thread.
+
+        Args:
+            worker: name of one of them; empty: all.
+            threads: whether thread dumps are wanted.
+            done: called once, in any thread, and must not raise. A job in one process has no workers.
+        """
+        problems = [f"there is no worker {worker!r}: the job runs in one process"] if worker else []
+        done(ProcessReadings(problems=problems))
 
     def check_savepoint(self, place: str) -> None:
         """Refuse a place for the savepoint that the job is to end with, before it runs.

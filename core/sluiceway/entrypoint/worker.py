@@ -61,7 +61,7 @@ def main() -> None:
 
         services = PluginManager().services()
         worker = WorkerProcess(config, connect(config.manager), services)
-        guard.up(worker.mail)
+        guard.up(worker.mail, worker.inspector.open)
         # After that: what keeps a worker from coming up is told on the line.
         if config.logs:
             worker.log = log_to_file(config.logs, config.name, config.log_level)
@@ -87,7 +87,7 @@ def main() -> None:
                 guard = HeartbeatThread(config, line, own=False)
                 worker = WorkerProcess(config, sock, services, line=line_path)
                 worker.log = log
-                guard.up(worker.mail)
+                guard.up(worker.mail, worker.inspector.open)
                 began = time.monotonic()
                 worker.run()
     finally:

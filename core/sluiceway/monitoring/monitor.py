@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from sluiceway.monitoring.infos import CheckpointInfo, ClusterInfo, JobDescription
+from sluiceway.monitoring.processes import ProcessMonitor
 from sluiceway.monitoring.stack_samples import StackSamples
 
 __all__ = ["Monitor"]
@@ -60,6 +61,11 @@ class Monitor(ABC):
             place: path or URL of the directory in which it gets one of its own; empty: that of the checkpoints.
             stop: end the job with it, and return when the job has ended.
         """
+
+    @property
+    def processes(self) -> ProcessMonitor:
+        """Access to the processes; without any, that of records of ended jobs."""
+        return ProcessMonitor()
 
     def close(self) -> None:
         """Release connections. Harmless twice."""

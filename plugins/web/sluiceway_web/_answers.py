@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from sluiceway.monitoring.processes import ProcessFigures
 from sluiceway.monitoring.stack_samples import FlameNode
 
 __all__ = [
@@ -45,6 +46,8 @@ __all__ = [
     "TaskCounts",
     "TaskManager",
     "TaskManagers",
+    "ThreadDumpAnswer",
+    "ThreadInfo",
     "Triggered",
     "VertexCheckpoint",
     "VertexDetails",
@@ -486,7 +489,7 @@ class Backpressure(_Kebab):
 
 
 class TaskManager(msgspec.Struct):
-    """One worker process."""
+    """One worker process. ``process`` has its figures, an addition to Flink's; heap is resident memory."""
 
     id: str
     path: str
@@ -502,12 +505,31 @@ class TaskManager(msgspec.Struct):
     blocked: bool = False
     metrics: dict[str, Any] = {}
     allocatedSlots: list[Any] = []  # noqa: N815
+    process: ProcessFigures | None = None
 
 
 class TaskManagers(msgspec.Struct):
     """Answer to ``GET /taskmanagers``."""
 
     taskmanagers: list[TaskManager]
+
+
+class ThreadInfo(msgspec.Struct):
+    """Stack of one thread. ``task`` (the task whose step runs in it) and ``frames`` are additions to Flink's."""
+
+    threadName: str  # noqa: N815
+    stringifiedThreadInfo: str  # noqa: N815
+    task: str = ""
+    frames: list[str] = []
+
+
+class ThreadDumpAnswer(msgspec.Struct):
+    """Answer to ``GET .../thread-dump``."""
+
+    threadInfos: list[ThreadInfo]  # noqa: N815
+    process: str = ""
+    pid: int = 0
+    at: int = 0
 
 
 class Triggered(_Kebab):

@@ -17,11 +17,12 @@ from starlette.staticfiles import StaticFiles
 
 from sluiceway.monitoring.monitor import Monitor
 from sluiceway.monitoring.web_server import WebOptions
-from sluiceway_web import _checkpoints, _cluster, _jobs, _live, _operations, _stacks, _vertices
+from sluiceway_web import _checkpoints, _cluster, _jobs, _live, _operations, _processes, _stacks, _vertices
 from sluiceway_web._context import Context
 from sluiceway_web._errors import RequestError, error_response
 from sluiceway_web._openapi import openapi
 from sluiceway_web._operations import Operations
+from sluiceway_web._process_figures import ProcessSampler
 from sluiceway_web._sampler import Sampler
 from sluiceway_web._stacks import StackRecorder
 
@@ -31,6 +32,7 @@ _STATIC: Final = Path(__file__).parent / "static"
 
 API: Final[list[Route]] = [
     *_cluster.routes,
+    *_processes.routes,
     *_jobs.routes,
     *_vertices.routes,
     *_stacks.routes,
@@ -67,6 +69,7 @@ def make_app(monitor: Monitor, options: WebOptions) -> Starlette:
     """Return the application over a monitor."""
     sampler = Sampler(monitor)
     stacks = StackRecorder(sampler)
+    processes = ProcessSampler(sampler)
 
     @asynccontextmanager
     async def sampling(app: Starlette) -> AsyncIterator[None]:
@@ -78,6 +81,7 @@ def make_app(monitor: Monitor, options: WebOptions) -> Starlette:
             with suppress(asyncio.CancelledError):
                 await readings
             await stacks.close()
+            await processes.close()
 
     app = Starlette(
         routes=[
@@ -97,5 +101,6 @@ def make_app(monitor: Monitor, options: WebOptions) -> Starlette:
     )
     app.state.context = Context(sampler, options)
     app.state.stacks = stacks
+    app.state.processes = processes
     app.state.operations = Operations()
     return app

@@ -1,4 +1,4 @@
-"""Endpoints about the cluster: ``/config``, ``/overview``, ``/taskmanagers``, ``/jobmanager``."""
+"""Endpoints about the cluster: ``/config``, ``/overview``, and the configuration of the job manager."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import Route
 
-from sluiceway.monitoring.infos import ClusterInfo, WorkerInfo
 from sluiceway_web import _answers as a
 from sluiceway_web._context import context_of, get
-from sluiceway_web._errors import RequestError
+from sluiceway_web._processes import workers_of
 from sluiceway_web._shapes import job_state
 
 __all__ = ["routes"]
@@ -47,7 +46,7 @@ async def overview(request: Request) -> a.Overview:
     states = [job_state(job) for job in cluster.jobs]
     ended = ("FINISHED", "CANCELED", "FAILED")
     return a.Overview(
-        taskmanagers=len(_workers(cluster)),
+        taskmanagers=len(workers_of(cluster)),
         slots_total=cluster.slots,
         slots_available=cluster.free_slots,
         jobs_running=sum(state not in ended for state in states),
@@ -57,76 +56,6 @@ async def overview(request: Request) -> a.Overview:
         flink_version=_VERSION,
         flink_commit="",
     )
-
-
-def _workers(cluster: ClusterInfo) -> list[WorkerInfo]:
-    """Return the workers; a job without any runs in its own process, which stands for one."""
-    if cluster.workers or cluster.max_workers:
-        return cluster.workers
-    names = {t.worker or "local" for metrics in cluster.figures.values() for t in metrics.subtasks} or {"local"}
-    return [WorkerInfo(name, cluster.pid if name == "local" else 0, 0, 0.0) for name in sorted(names)]
-
-
-def _task_manager(cluster: ClusterInfo, worker: WorkerInfo) -> a.TaskManager:
-    used = sum(
-        (t.worker or "local") == worker.name and t.state == "running"
-        for metrics in cluster.figures.values()
-        for t in metrics.subtasks
-    )
-    nothing = {
-        "cpuCores": 0.0,
-        "taskHeapMemory": 0,
-        "taskOffHeapMemory": 0,
-        "managedMemory": 0,
-        "networkMemory": 0,
-        "extendedResources": {},
-    }
-    return a.TaskManager(
-        id=worker.name,
-        path=f"pid {worker.pid}" if worker.pid else worker.name,
-        dataPort=-1,
-        jmxPort=-1,
-        timeSinceLastHeartbeat=int(time.time() * 1000 - worker.silent_s * 1000),
-        slotsNumber=worker.slots,
-        freeSlots=max(0, worker.slots - used),
-        totalResource=nothing,
-        freeResource=nothing,
-        hardware={"cpuCores": 0, "physicalMemory": 0, "freeMemory": 0, "managedMemory": 0},
-        memoryConfiguration=dict.fromkeys(
-            (
-                "frameworkHeap", "taskHeap", "frameworkOffHeap", "taskOffHeap", "networkMemory", "managedMemory",
-                "jvmMetaspace", "jvmOverhead", "totalFlinkMemory", "totalProcessMemory",
-            ),
-            0,
-        ),
-        metrics=dict.fromkeys(
-            (
-                "heapUsed", "heapCommitted", "heapMax", "nonHeapUsed", "nonHeapCommitted", "nonHeapMax",
-                "directCount", "directUsed", "directMax", "mappedCount", "mappedUsed", "mappedMax",
-                "nettyShuffleMemorySegmentsAvailable", "nettyShuffleMemorySegmentsUsed",
-                "nettyShuffleMemorySegmentsTotal", "nettyShuffleMemoryAvailable", "nettyShuffleMemoryUsed",
-                "nettyShuffleMemoryTotal",
-            ),
-            0,
-        )
-        | {"garbageCollectors": []},
-    )  # fmt: skip
-
-
-async def task_managers(request: Request) -> a.TaskManagers:
-    """Return the workers."""
-    cluster = (await context_of(request).sampler.reading()).cluster
-    return a.TaskManagers([_task_manager(cluster, worker) for worker in _workers(cluster)])
-
-
-async def task_manager(request: Request) -> a.TaskManager:
-    """Return one worker."""
-    cluster = (await context_of(request).sampler.reading()).cluster
-    wanted = request.path_params["worker"]
-    for worker in _workers(cluster):
-        if worker.name == wanted:
-            return _task_manager(cluster, worker)
-    raise RequestError(404, f"There is no worker {wanted}")
 
 
 async def environment(request: Request) -> dict[str, Any]:
@@ -154,27 +83,9 @@ async def manager_config(request: Request) -> list[a.ConfigEntry]:
     return [a.ConfigEntry(name, str(value)) for name, value in facts.items()]
 
 
-async def manager_metrics(request: Request) -> list[a.Metric]:
-    """Return the metrics of the job manager, with ``get`` their values."""
-    cluster = (await context_of(request).sampler.reading()).cluster
-    figures = {
-        "numRegisteredTaskManagers": len(_workers(cluster)),
-        "numRunningJobs": sum(job.status == "running" for job in cluster.jobs),
-        "taskSlotsAvailable": cluster.free_slots,
-        "taskSlotsTotal": cluster.slots,
-    }
-    wanted = request.query_params.get("get")
-    if wanted is None:
-        return [a.Metric(name) for name in figures]
-    return [a.Metric(name, str(figures[name])) for name in wanted.split(",") if name in figures]
-
-
 routes: list[Route] = [
     *get("/config", config),
     *get("/overview", overview),
-    *get("/taskmanagers", task_managers),
-    *get("/taskmanagers/{worker}", task_manager),
     *get("/jobmanager/environment", environment),
     *get("/jobmanager/config", manager_config),
-    *get("/jobmanager/metrics", manager_metrics),
 ]

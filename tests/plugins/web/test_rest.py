@@ -52,6 +52,9 @@ ANSWERS: dict[str, Any] = {
     f"{JOB}/checkpoints": a.Checkpoints,
     f"{JOB}/checkpoints/config": a.CheckpointConfig,
     "/taskmanagers": a.TaskManagers,
+    "/taskmanagers/metrics": list[a.Metric],
+    "/taskmanagers/metrics?get=process.rss,Status.JVM.CPU.Load": list[a.AggregatedMetric],
+    "/jobmanager/thread-dump": a.ThreadDumpAnswer,
     "/jobmanager/config": list[a.ConfigEntry],
     "/jobmanager/environment": dict[str, Any],
     "/jobmanager/metrics": list[a.Metric],
@@ -107,7 +110,17 @@ def test_every_answer(show: Callable[..., Page], workers: int, tmp_path: Path) -
     assert [w["id"] for w in page.get("/taskmanagers")["taskmanagers"]] == (
         ["worker-1", "worker-2"] if workers else ["local"]
     )
-    page.get(f"/taskmanagers/{'worker-2' if workers else 'local'}")
+    for worker in ["worker-1", "worker-2"] if workers else ["local"]:
+        about = f"/taskmanagers/{worker}"
+        process = msgspec.convert(page.get(about), a.TaskManager).process
+        assert process is not None
+        names = [metric["id"] for metric in page.get(f"{about}/metrics")]
+        assert {"Status.JVM.CPU.Load", "Status.JVM.Memory.Heap.Used", "process.gcPauseMs"} <= set(names)
+        [rss] = page.get(f"{about}/metrics?get=Status.JVM.Memory.Heap.Used,none")
+        assert float(rss["value"]) > 10 << 20
+        dump = msgspec.convert(page.get(f"{about}/thread-dump"), a.ThreadDumpAnswer)
+        assert (dump.threadInfos[0].threadName, dump.pid) == ("MainThread", process.pid)
+        assert "\tat sluiceway." in dump.threadInfos[0].stringifiedThreadInfo
     (tmp_path / "go").touch()
     assert page.process.wait(60) == 0
 
@@ -143,6 +156,9 @@ def test_the_plan_is_that_of_the_job(show: Callable[..., Page]) -> None:
         (f"{JOB}/savepoints/00", 404, "no operation 00"),
         (f"{JOB}/rescales/overview", 404, "are not rescaled"),
         ("/taskmanagers/other", 404, "no worker other"),
+        ("/taskmanagers/other/metrics", 404, "no worker other"),
+        ("/taskmanagers/other/thread-dump", 404, "no worker other"),
+        ("/taskmanagers/local/metrics?get=" + "a," * 200, 400, "At most 200 metrics"),
         ("/nothing", 404, "nothing at /nothing"),
         ("/live/other", 404, "no page other"),
         ("/live/job?job=other", 404, "Job other not found"),

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from itertools import count
@@ -52,7 +53,7 @@ from sluiceway.runtime.cluster.home import (
 )
 from sluiceway.runtime.loop.poller import SelectorPoller
 from sluiceway.runtime.loop.tasklet import TaskletLoop
-from sluiceway.runtime.messages.base import Message
+from sluiceway.runtime.messages.base import Answer, Message, Request
 from sluiceway.runtime.messages.clients import (
     AskCheckpoints,
     AskState,
@@ -508,6 +509,22 @@ class ClusterClient:
         if not answer.processes:
             raise SluicewayError(f"no stacks of job {job!r} were sampled: {'; '.join(answer.problems)}")
         return answer.processes
+
+    def request(self, make: Callable[[int], Request], within_s: float = _ANSWER_S) -> Answer:
+        """Send a request and return its answer.
+
+        Args:
+            make: makes the request with its number.
+            within_s: seconds to wait.
+
+        Raises:
+            SluicewayError: it was refused; says why.
+        """
+        answer = self._ask(make(next(self._requests)), within_s)
+        if isinstance(answer, Refused):
+            raise SluicewayError(answer.reason)
+        assert isinstance(answer, Answer)
+        return answer
 
     def latest_checkpoint(self, job: str) -> str:
         """Return the path or URL of a job's last completed checkpoint. Raises SluicewayError: there is none."""

@@ -10,8 +10,10 @@ from typing import TypeVar
 from sluiceway.errors import ConnectorError
 from sluiceway.monitoring.infos import CheckpointInfo, ClusterInfo, JobDescription
 from sluiceway.monitoring.monitor import Monitor
+from sluiceway.monitoring.processes import ProcessMonitor
 from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.runtime.cluster.client import ClusterClient
+from sluiceway.runtime.cluster.client_processes import ClientProcesses
 from sluiceway.runtime.cluster.home import Known
 
 __all__ = ["ClientMonitor"]
@@ -83,6 +85,11 @@ class ClientMonitor(Monitor):
         """Take a savepoint, and return when it is complete."""
         with ClusterClient(self._known) as client:
             return client.savepoint(job, place, stop=stop)
+
+    @property
+    def processes(self) -> ProcessMonitor:
+        """Access to the processes, over connections of their own."""
+        return ClientProcesses(self._known)
 
     def close(self) -> None:
         """Close the connection."""

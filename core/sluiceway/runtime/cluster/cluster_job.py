@@ -13,6 +13,7 @@ from sluiceway.errors import ConfigurationError
 from sluiceway.graph import JobGraph, slots_required
 from sluiceway.metrics import JobMetrics
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription
+from sluiceway.monitoring.processes import ProcessReadings
 from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.runtime.cluster.cluster_directory import (
     lock_directory,
@@ -184,6 +185,18 @@ class ClusterJob(Job):
             done([], ["the job does not run"])
         else:
             manager.loop.mail(lambda: run.sample_stacks(seconds, rate, done))
+
+    def inspect_workers(self, worker: str, threads: bool, done: Callable[[ProcessReadings], None]) -> None:
+        """Take the figures or the thread dumps of the workers. From any thread."""
+        manager, run = self._manager, self._run
+        if manager is None or run is None or run.status.ended:
+            done(
+                ProcessReadings(
+                    problems=[f"there is no worker {worker!r}: the job does not run"] if worker else []
+                )
+            )
+        else:
+            manager.loop.mail(lambda: manager.processes.ask(worker, threads, done))
 
     @property
     def status(self) -> JobStatus:

@@ -27,6 +27,7 @@ from sluiceway.runtime.cluster.job_manager import JobManager, WorkerLogging
 from sluiceway.runtime.cluster.job_records import JobManagerLostError, JobRecords
 from sluiceway.runtime.cluster.job_runner import JobRun
 from sluiceway.runtime.cluster.job_store import JobStore, StoredJob
+from sluiceway.runtime.cluster.process_requests import ProcessRequests
 from sluiceway.runtime.cluster.standbys import Standbys
 from sluiceway.runtime.jobmanager.job_description import told_error
 from sluiceway.runtime.jobmanager.job_metrics import Reporting
@@ -106,6 +107,7 @@ class Dispatcher(Handlers):
             epoch=epoch,
             fence=self._records.fence(),
         )
+        self._processes = ProcessRequests(self._manager.loop, self._clock, self._manager.processes.ask)
         self._standbys = Standbys(config, epoch, self._manager.loop, self._clock)
         self._hands_over = False
         self._reporting: dict[str, Reporting] = {}
@@ -324,7 +326,7 @@ class Dispatcher(Handlers):
         if client.peer == "standby":
             self._standbys.take(client, message)
             return
-        if not self.dispatch(message, client):
+        if not (self.dispatch(message, client) or self._processes.dispatch(message, client)):
             client.close()
 
     @handles(SubmitProgram)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from sluiceway.runtime.cluster.worker_launcher import BEAT, UP, WorkerConfig
+from sluiceway.runtime.cluster.worker_launcher import BEAT, CALL, UP, WorkerConfig
 
 __all__ = ["HeartbeatThread"]
 
@@ -52,17 +52,19 @@ class HeartbeatThread:
         self._up = False
         self._done = threading.Event()
         self._mail: Callable[[Callable[[], None]], None] | None = None
+        self._called: Callable[[], None] = lambda: None
         self._turned = time.monotonic()
         self._told = False
         self._main = threading.get_ident()
         self._thread = threading.Thread(target=self._run, name="sluiceway-guard", daemon=True)
         self._thread.start()
 
-    def up(self, mail: Callable[[Callable[[], None]], None]) -> None:
+    def up(self, mail: Callable[[Callable[[], None]], None], called: Callable[[], None] = lambda: None) -> None:
         """The worker is up: standard error is what it was for whoever started it.
 
         Args:
             mail: has something called in the loop's thread.
+            called: called in this thread when the other end of the line asks for the inspector.
         """
         if self._own:
             self._line.setblocking(True)
@@ -73,6 +75,7 @@ class HeartbeatThread:
                 os.dup2(self._config.stderr, 2)
                 os.close(self._config.stderr)
         self._mail = mail
+        self._called = called
         self._turned = time.monotonic()
         self._up = True
 
@@ -114,10 +117,23 @@ class HeartbeatThread:
         return False
 
     def _is_alone(self, wait_s: float) -> bool:
-        """Whether the line has ended; nothing is said on it any more."""
+        """Whether the line has ended, or does within that time; a call ends the wait."""
         poll = select.poll()
         poll.register(self._line, select.POLLIN)
-        return bool(poll.poll(wait_s * 1000)) or (self._own and os.getppid() != self._config.parent)
+        ended = bool(poll.poll(wait_s * 1000)) and not self._has_called()
+        return ended or (self._own and os.getppid() != self._config.parent)
+
+    def _has_called(self) -> bool:
+        """Read what has come on the line; return False if that is its end."""
+        try:
+            said = self._line.recv(64)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        if CALL in said:
+            self._called()
+        return bool(said)
 
     def _look_at_loop(self) -> None:
         assert self._mail is not None

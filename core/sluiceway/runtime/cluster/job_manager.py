@@ -18,6 +18,7 @@ from sluiceway.runtime.cluster.connection import BrokenProtocolError, Connection
 from sluiceway.runtime.cluster.epoch_fence import EpochFence
 from sluiceway.runtime.cluster.job_runner import JobRun
 from sluiceway.runtime.cluster.os_platform import Platform, Stream
+from sluiceway.runtime.cluster.process_queries import ProcessQueries
 from sluiceway.runtime.cluster.remote_logs import show_lines
 from sluiceway.runtime.cluster.resource_manager import ResourceManager, WorkerLostError
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, WorkerHandle, start_worker
@@ -69,6 +70,7 @@ class JobManager(Handlers):
     Attributes:
         loop: in which all of it runs.
         jobs: by their ids.
+        processes: asks about worker processes.
         epoch: the number of this job manager.
 
     Args:
@@ -147,6 +149,7 @@ class JobManager(Handlers):
             idle_s=idle_s,
             epoch=epoch,
         )
+        self.processes = ProcessQueries(self.loop, self._clock, self.resources)
         self._listener = self._platform.listen(directory)
         self._connections: set[Connection] = set()
         self._accepting = AcceptLoop(
@@ -391,6 +394,7 @@ class JobManager(Handlers):
             self._fence.file(worker).unlink(missing_ok=True)
         if self._stopping:
             return
+        self.processes.lost(worker)
         for run in list(self.jobs.values()):
             run.worker_lost(worker, why)
         if not why.started:
@@ -419,6 +423,9 @@ class JobManager(Handlers):
         return connection
 
     def _message(self, connection: Connection, message: Message) -> None:
+        if connection.peer == "inspector":
+            self.processes.take(connection, message)
+            return
         if connection.peer != "worker":
             if self._on_client is not None:
                 self._on_client(connection, message)
@@ -454,7 +461,9 @@ class JobManager(Handlers):
     def _closed(self, connection: Connection, why: ConnectionLostError | None) -> None:
         self._accepting.forget(connection)
         self._connections.discard(connection)
-        if connection.peer != "worker" and self._on_client_gone is not None:
+        if connection.peer == "inspector":
+            self.processes.closed(connection)
+        elif connection.peer != "worker" and self._on_client_gone is not None:
             self._on_client_gone(connection)
         if not connection.proved:
             if isinstance(why, BrokenProtocolError):

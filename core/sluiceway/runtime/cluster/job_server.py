@@ -25,6 +25,7 @@ from sluiceway.runtime.cluster.connection import BrokenProtocolError, Connection
 from sluiceway.runtime.cluster.home import Known
 from sluiceway.runtime.cluster.job_infos import job_info
 from sluiceway.runtime.cluster.os_platform import Platform, Stream
+from sluiceway.runtime.cluster.process_requests import ProcessRequests
 from sluiceway.runtime.jobmanager.job_description import told_error
 from sluiceway.runtime.jobmanager.job_metrics import plain_metrics
 from sluiceway.runtime.logging.engine_log import WARNING, log
@@ -82,6 +83,7 @@ class JobServer(Handlers):
         self.known = Known(str(self._directory), self._secret.hex(), os.getpid(), "")
         platform = Platform()
         self._loop, self._poller = platform.loop(clock)
+        self._processes = ProcessRequests(self._loop, clock, job.inspect_workers)
         self._listener = platform.listen(self._directory)
         self._connections: set[Connection] = set()
         self._ending: list[tuple[Connection, int, str]] = []
@@ -121,6 +123,7 @@ class JobServer(Handlers):
                     self._poller.poll(None if deadline is None else max(0.0, deadline - self._clock.monotonic()))
             self._loop.run_ready(4)  # the last answers
         finally:
+            self._processes.close()
             self._accepting.close()
             for connection in self._connections:
                 connection.abandon()
@@ -157,7 +160,7 @@ class JobServer(Handlers):
             self._accepting.refused(str(why))
 
     def _message(self, client: Connection, message: Message) -> None:
-        if self.dispatch(message, client):
+        if self.dispatch(message, client) or self._processes.dispatch(message, client):
             return
         if isinstance(message, Request):
             client.send(Refused(message.request, "this is one job and no cluster: it cannot do that"))

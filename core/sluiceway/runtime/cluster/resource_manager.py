@@ -12,6 +12,7 @@ from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
 from sluiceway.runtime.cluster.worker_launcher import WorkerHandle, adopt_worker
 from sluiceway.runtime.loop.tasklet import TaskletLoop
 from sluiceway.runtime.messages.base import Message
+from sluiceway.runtime.messages.processes import OpenInspector
 from sluiceway.runtime.messages.workers import Register, StopWorker
 from sluiceway.scheduler import SlotPool
 
@@ -177,6 +178,22 @@ class ResourceManager:
         known = self._workers.get(worker)
         if known is not None and known.connection is not None:
             known.connection.send(message)
+
+    def call_inspector(self, worker: str) -> None:
+        """Have a worker connect its inspector; past its loop, where there is a line to the process."""
+        known = self._workers.get(worker)
+        if known is not None and known.connection is not None and not known.process.call_inspector():
+            known.connection.send(OpenInspector())
+
+    def pid_of(self, worker: str) -> int | None:
+        """Return the process id of a registered worker, on whichever machine; None: there is no such worker."""
+        known = self._workers.get(worker)
+        return None if known is None or known.connection is None else known.pid
+
+    def local_pid_of(self, worker: str) -> int | None:
+        """Return the process id of a worker of this machine; None: it is elsewhere, or there is no such worker."""
+        known = self._workers.get(worker)
+        return None if known is None else known.process.pid or None
 
     def infos(self) -> list[WorkerInfo]:
         """What is to be told of the workers that are registered."""

@@ -22,12 +22,14 @@ from typing import Final
 
 from sluiceway.runtime.cluster.interpreter_pool import launch
 
-__all__ = ["BEAT", "UP", "WorkerConfig", "WorkerHandle", "adopt_worker", "is_at_work", "start_worker"]
+__all__ = ["BEAT", "CALL", "UP", "WorkerConfig", "WorkerHandle", "adopt_worker", "is_at_work", "start_worker"]
 
 UP: Final = b"\0"
 """Says on the line that the worker is up."""
 BEAT: Final = b"."
 """Says on the line that it lives."""
+CALL: Final = b"?"
+"""The other way: asks for a connection of the worker's inspector."""
 
 _LONGEST_TEXT: Final = 16_384
 _KILL_S: Final = 5.0
@@ -110,6 +112,10 @@ class WorkerHandle(ABC):
     def is_at_work(self) -> bool:
         """Whether it has used the processor since this was asked last."""
 
+    def call_inspector(self) -> bool:
+        """Ask for a connection of its inspector, past its loop; False: there is no line to the process."""
+        return False
+
     @abstractmethod
     def was_killed(self) -> bool:
         """Whether a signal has ended it."""
@@ -182,6 +188,10 @@ class _ChildProcess(WorkerHandle):
         """Whether it has used the processor since this was asked last."""
         at_work, self._used = is_at_work(self.pid, self._used)
         return at_work
+
+    def call_inspector(self) -> bool:
+        """Ask for a connection of its inspector."""
+        return _call(self._line)
 
     def was_killed(self) -> bool:
         """Whether a signal has ended it."""
@@ -269,6 +279,10 @@ class _AdoptedProcess(WorkerHandle):
         at_work, self._used = is_at_work(self._pid, self._used)
         return at_work
 
+    def call_inspector(self) -> bool:
+        """Ask for a connection of its inspector."""
+        return _call(self._line)
+
     def was_killed(self) -> bool:
         """Whether a signal has ended it: nobody knows."""
         return False
@@ -284,6 +298,12 @@ class _AdoptedProcess(WorkerHandle):
     def _close(self) -> None:
         os.close(self._process)
         self._line.close()
+
+
+def _call(line: socket.socket) -> bool:
+    with suppress(OSError):  # it has ended, which is found out by others
+        line.send(CALL)
+    return True
 
 
 def adopt_worker(pid: int, line: str) -> WorkerHandle:

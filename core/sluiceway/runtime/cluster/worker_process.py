@@ -21,6 +21,7 @@ from sluiceway.network.local_channel import LocalTransport
 from sluiceway.network.transport import NetworkTransport
 from sluiceway.runtime.cluster.channel_routing import RoutingTransport
 from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
+from sluiceway.runtime.cluster.inspector import Inspector
 from sluiceway.runtime.cluster.log_files import WorkerLog
 from sluiceway.runtime.cluster.os_platform import Platform, Stream
 from sluiceway.runtime.cluster.remote_logs import RemoteLogHandler
@@ -34,6 +35,7 @@ from sluiceway.runtime.messages.figures import TaskFigures
 from sluiceway.runtime.messages.handlers import Handlers, handles
 from sluiceway.runtime.messages.payload import Cause, Payload
 from sluiceway.runtime.messages.pickling import dump, dump_error, load, load_error
+from sluiceway.runtime.messages.processes import OpenInspector
 from sluiceway.runtime.messages.tasks import DeployTasks, ReportTask
 from sluiceway.runtime.messages.workers import (
     FoundState,
@@ -155,6 +157,7 @@ class WorkerProcess(Handlers):
         rejected: messages about jobs that are not here, or of another leader of one.
         log: where it logs, with a level for each job; None: standard error.
         left: whether the job manager is gone that has not told it to end.
+        inspector: tells of the process when it is asked to.
     """
 
     def __init__(
@@ -177,6 +180,7 @@ class WorkerProcess(Handlers):
         self._line = line
         self._epoch = config.epoch
         self.log: WorkerLog | None = None
+        self.inspector = Inspector(config, services.clock)
         self._jobs: dict[str, _JobHere] = {}
         self._unfit: dict[str, tuple[int, Exception]] = {}  # jobs that cannot run here, and why
         self._addresses: dict[str, str] = {}
@@ -226,6 +230,7 @@ class WorkerProcess(Handlers):
 
     def close(self) -> None:
         """Free everything; the loop has ended."""
+        self.inspector.close()
         self._background.close()
         for job in self._jobs.values():
             job.tasks.close()
@@ -316,6 +321,10 @@ class WorkerProcess(Handlers):
                 job.tasks.dispatch(message)
         else:
             self.dispatch(message)
+
+    @handles(OpenInspector)
+    def _open_inspector(self, message: OpenInspector) -> None:
+        self.inspector.open()
 
     @handles(StopWorker)
     def _stop(self, message: StopWorker) -> None:

@@ -1,0 +1,55 @@
+"""Access to processes over connections of their own: an answer may take seconds."""
+
+from __future__ import annotations
+
+from sluiceway.errors import SluicewayError
+from sluiceway.monitoring.processes import ProcessMonitor, ProcessReadings, ThreadDump
+from sluiceway.runtime.cluster.client import ClusterClient
+from sluiceway.runtime.cluster.home import Known
+from sluiceway.runtime.messages.processes import AskProcesses, Processes
+
+__all__ = ["ClientProcesses", "dump_of", "dumps_of", "figures_of"]
+
+
+def figures_of(client: ClusterClient) -> ProcessReadings:
+    """Return the figures of all processes. Raises SluicewayError."""
+    answer = client.request(AskProcesses)
+    assert isinstance(answer, Processes)
+    return answer.readings
+
+
+def dumps_of(client: ClusterClient) -> ProcessReadings:
+    """Return the thread dumps of all processes. Raises SluicewayError."""
+    answer = client.request(lambda number: AskProcesses(number, threads=True))
+    assert isinstance(answer, Processes)
+    return answer.readings
+
+
+def dump_of(client: ClusterClient, process: str) -> ThreadDump:
+    """Return the thread dump of a process. Raises SluicewayError."""
+    answer = client.request(lambda number: AskProcesses(number, process, True))
+    assert isinstance(answer, Processes)
+    if not answer.readings.dumps:
+        raise SluicewayError("; ".join(answer.readings.problems))
+    return answer.readings.dumps[0]
+
+
+class ClientProcesses(ProcessMonitor):
+    """Asks a job manager, each time over a connection of its own.
+
+    Args:
+        known: address and secret of the job manager; None: those of this user's cluster.
+    """
+
+    def __init__(self, known: Known | None = None) -> None:
+        self._known = known
+
+    def figures(self) -> ProcessReadings:
+        """Return the figures of all processes."""
+        with ClusterClient(self._known) as client:
+            return figures_of(client)
+
+    def thread_dump(self, process: str) -> ThreadDump:
+        """Return the stacks of the threads of a process."""
+        with ClusterClient(self._known) as client:
+            return dump_of(client, process)

@@ -1,0 +1,136 @@
+"""Inspector of a worker: a thread that tells of the process, whatever its loop is doing."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+from typing import Final
+
+from sluiceway.clock import Clock
+from sluiceway.monitoring.processes import ProcessFigures
+from sluiceway.runtime.cluster.connection import Connection, ConnectionLostError
+from sluiceway.runtime.cluster.process_probe import ProcessProbe
+from sluiceway.runtime.cluster.worker_host import connect
+from sluiceway.runtime.cluster.worker_launcher import WorkerConfig
+from sluiceway.runtime.loop.poller import SelectorPoller
+from sluiceway.runtime.loop.tasklet import TaskletLoop
+from sluiceway.runtime.messages.base import Message
+from sluiceway.runtime.messages.processes import InspectProcess, ProcessInspected, RegisterInspector
+
+__all__ = ["Inspector"]
+
+_IDLE_S: Final = 30.0
+_CLOSE_S: Final = 2.0
+
+
+class Inspector:
+    """Thread with a connection of its own to the job manager, opened when that calls for it.
+
+    It ends when it was asked nothing for 30 s, or when the job manager is gone. A worker that nobody looks at has
+    neither the thread nor the connection.
+
+    Args:
+        config: what the worker was told.
+        clock: the machine's.
+    """
+
+    def __init__(self, config: WorkerConfig, clock: Clock) -> None:
+        self._config = config
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._called = False
+        self._closed = False
+        self._loop: TaskletLoop | None = None
+        self._connection: Connection | None = None
+        self._probe: ProcessProbe | None = None
+        self._asked = 0.0
+
+    def open(self) -> None:
+        """Connect, unless it is connected. From any thread; does not wait for it."""
+        with self._lock:
+            self._called = True
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._run, name="sluiceway-inspector", daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        """End the thread. From any other thread; harmless twice."""
+        with self._lock:
+            self._closed = True
+            thread, loop = self._thread, self._loop
+        if loop is not None:
+            loop.mail(self._leave)
+        if thread is not None:
+            thread.join(_CLOSE_S)
+
+    def _run(self) -> None:
+        while self._is_called():
+            with suppress(OSError):  # the job manager is gone, and there is nobody to tell
+                self._serve()
+
+    def _is_called(self) -> bool:
+        with self._lock:
+            called, self._called = self._called and not self._closed, False
+            if not called:
+                self._thread = None
+            return called
+
+    def _serve(self) -> None:
+        sock = connect(self._config.manager)
+        poller = SelectorPoller()
+        try:
+            loop = TaskletLoop(self._clock, poller)
+            self._probe = ProcessProbe(self._config.name, loop, self._clock)
+            self._connection = Connection(
+                sock,
+                loop,
+                bytes.fromhex(self._config.secret),
+                "inspector",
+                peer_role="manager",
+                on_open=lambda connection: None,
+                on_message=self._take,
+                on_closed=self._left,
+            )
+            self._connection.send(RegisterInspector(self._config.name, os.getpid()))
+            self._asked = self._clock.monotonic()
+            self._watch(loop)
+            with self._lock:
+                self._loop = loop
+                if self._closed:
+                    loop.mail(self._leave)
+            loop.run()
+        finally:
+            with self._lock:
+                self._loop = None
+            if self._probe is not None:
+                self._probe.close()
+            poller.close()
+
+    def _watch(self, loop: TaskletLoop) -> None:
+        if self._clock.monotonic() - self._asked >= _IDLE_S:
+            self._leave()
+        else:
+            loop.at(self._asked + _IDLE_S, lambda: self._watch(loop))
+
+    def _leave(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    def _left(self, connection: Connection, why: ConnectionLostError | None) -> None:
+        """The loop ends by itself: nothing is left to run in it."""
+
+    def _take(self, connection: Connection, message: Message) -> None:
+        if not isinstance(message, InspectProcess) or self._probe is None:
+            return
+        self._asked = self._clock.monotonic()
+        number = message.number
+        if message.threads:
+            connection.send(ProcessInspected(number, dump=self._probe.threads()))
+            return
+
+        def done(figures: ProcessFigures) -> None:
+            connection.send(ProcessInspected(number, figures))
+
+        self._probe.figures(done)
