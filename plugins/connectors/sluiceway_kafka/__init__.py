@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sluiceway.hooks import Offer, hookimpl
 
 if TYPE_CHECKING:
+    from sluiceway_kafka._arrow import ArrowColumns
     from sluiceway_kafka._avro import AvroFormat
     from sluiceway_kafka._json_schema import JsonSchemaFormat
     from sluiceway_kafka._offsets import KafkaOffsets
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from sluiceway_kafka._source import KafkaSource
 
 __all__ = [
+    "ArrowColumns",
     "AvroFormat",
     "JsonSchemaFormat",
     "KafkaOffsets",
@@ -29,6 +31,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "ArrowColumns": "_arrow",
     "AvroFormat": "_avro",
     "JsonSchemaFormat": "_json_schema",
     "KafkaOffsets": "_offsets",

@@ -11,19 +11,26 @@ import msgspec
 from confluent_kafka import Message
 
 from sluiceway.errors import ConfigurationError, SerializationError, UnknownNameError, choose
+from sluiceway_kafka._arrow import ArrowColumns, ArrowReader
 from sluiceway_kafka._formats import FormatReader, RegistryFormat
 from sluiceway_kafka._records import KafkaRecord, record_of
 
-__all__ = ["Decoder", "Deserializer", "KeyDeserializer", "decoder_of"]
+__all__ = ["ArrowDecoder", "Decoder", "Deserializer", "KeyDeserializer", "decoder_of"]
 
-Deserializer: TypeAlias = str | RegistryFormat | Callable[[KafkaRecord], Any]
+Deserializer: TypeAlias = str | RegistryFormat | ArrowColumns | Callable[[KafkaRecord], Any]
 KeyDeserializer: TypeAlias = str | RegistryFormat
 
 _value: Final = Message.value
 
 
 class Decoder(ABC):
-    """Makes records of the pipeline. It can be pickled with cloudpickle."""
+    """Makes records of the pipeline. It can be pickled with cloudpickle.
+
+    Attributes:
+        joins: whether it makes one record of all messages that it is given.
+    """
+
+    joins: bool = False
 
     @property
     def output_type(self) -> Any:
@@ -47,11 +54,15 @@ class Decoder(ABC):
 
     @abstractmethod
     def decode(self, messages: Sequence[Message]) -> list[Any]:
-        """Return a value for each message; raises whatever one of them raises, for the caller to find which.
+        """Return a value for each message, or one for all.
+
+        Args:
+            messages: of one partition.
 
         Raises:
             SchemaPendingError: it has to wait for a schema.
             RegistryError: the schema registry cannot be reached.
+            Exception: one of them cannot be decoded; the caller finds which.
         """
 
     @abstractmethod
@@ -197,6 +208,40 @@ class _Records(Decoder):
         return record_of(message)
 
 
+class ArrowDecoder(Decoder):
+    """One RecordBatch for all messages."""
+
+    joins = True
+
+    def __init__(self, columns: ArrowColumns) -> None:
+        self._columns = columns
+        self._reader: ArrowReader | None = None
+
+    @property
+    def output_type(self) -> Any:
+        import pyarrow
+
+        return pyarrow.RecordBatch
+
+    def start(self, wake: Callable[[], None] | None = None) -> None:
+        self._reader = ArrowReader(self._columns)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_columns": self._columns, "_reader": None}
+
+    def decode(self, messages: Sequence[Message]) -> list[Any]:
+        assert self._reader is not None
+        return [self._reader.decode(messages)]
+
+    def decode_one(self, message: Message) -> Any:
+        return self.decode([message])[0]
+
+    def join(self, values: Sequence[Any]) -> list[Any]:
+        """Return the rows of several RecordBatches as one."""
+        assert self._reader is not None
+        return [self._reader.join(values)] if values else []
+
+
 class _Function(Decoder):
     def __init__(self, function: Callable[[KafkaRecord], Any]) -> None:
         self._function = function
@@ -227,7 +272,7 @@ def decoder_of(
             f"key_deserializer={key_deserializer!r:.60} must be 'text', 'bytes', 'json' or a format such as "
             "AvroFormat; with deserializer= a function is given keys, too"
         )
-    if isinstance(values, _Records | _Function):
+    if isinstance(values, _Records | _Function | ArrowDecoder):
         raise ConfigurationError(
             f"key_deserializer= does not go with deserializer={deserializer!r:.60}, which is given keys as bytes"
         )
@@ -250,16 +295,21 @@ def _decoder_of(deserializer: Deserializer, type_: Any) -> Decoder:
         raise ConfigurationError(
             f"type={type_!r} goes with deserializer='json', not {deserializer!r:.60}"
             + (": give it to the format" if isinstance(deserializer, RegistryFormat) else "")
+            + (": ArrowColumns(schema) takes a schema" if deserializer == "arrow" else "")
         )
+    if deserializer == "arrow":
+        return ArrowDecoder(ArrowColumns())
+    if isinstance(deserializer, ArrowColumns):
+        return ArrowDecoder(deserializer)
     if isinstance(deserializer, RegistryFormat):
         return _Format(deserializer)
     if isinstance(deserializer, str):
         if deserializer not in _NAMED:
-            raise choose("deserializer", deserializer, [*_NAMED, "json"])
+            raise choose("deserializer", deserializer, [*_NAMED, "json", "arrow"])
         return _NAMED[deserializer]()
     if not callable(deserializer):
         raise ConfigurationError(
-            f"deserializer={deserializer!r:.60} must be a name, a format such as AvroFormat, or a function that "
-            "is given a KafkaRecord"
+            f"deserializer={deserializer!r:.60} must be a name, a format such as AvroFormat, ArrowColumns, or a "
+            "function that is given a KafkaRecord"
         )
     return _Function(deserializer)

@@ -16,7 +16,7 @@ from sluiceway.connector import END_OF_INPUT, Poll, Reader, ReaderContext, Wait
 from sluiceway.elements import Batch
 from sluiceway.errors import ConnectorError
 from sluiceway_kafka._connection import Connection, PositionLostError, describe_error, failing_with
-from sluiceway_kafka._decoders import Decoder
+from sluiceway_kafka._decoders import ArrowDecoder, Decoder
 from sluiceway_kafka._offsets import EARLIEST, Partition
 from sluiceway_kafka._records import record_of
 from sluiceway_kafka._registry import RegistryError, SchemaPendingError
@@ -458,8 +458,11 @@ class KafkaReader(Reader[Any]):
             values = self._decoder.decode(messages)
         except (SchemaPendingError, RegistryError):
             raise
-        except Exception:
-            values, messages_left = self._decode_each(messages)
+        except Exception as error:
+            if self._decoder.joins:
+                values, messages_left = self._decode_parts(messages, error)
+            else:
+                values, messages_left = self._decode_each(messages)
         else:
             messages_left = messages
         partition.position = messages[-1].offset() + 1
@@ -471,6 +474,9 @@ class KafkaReader(Reader[Any]):
             return Batch(values)
         stamps = [stamp[1] for stamp in map(_timestamp, messages_left)]
         self._newest_ms = stamps[-1]
+        if self._decoder.joins:
+            newest_ms = max(stamps)
+            return Batch(values, [newest_ms] if newest_ms >= 0 else None)
         return Batch(values, stamps if min(stamps) >= 0 else None)
 
     def _decode_each(self, messages: list[Message]) -> tuple[list[Any], list[Message]]:
@@ -482,16 +488,37 @@ class KafkaReader(Reader[Any]):
             except (SchemaPendingError, RegistryError):
                 raise
             except Exception as error:
-                record = record_of(message)
-                error.add_note(
-                    f"topic {record.topic!r}, partition {record.partition}, offset {record.offset}: "
-                    "on_error('skip') on the source's step leaves such records out"
-                )
-                rejected.append((record, error, record.timestamp))
+                rejected.append(_rejected(message, error))
             else:
                 left.append(message)
         self._rejected += rejected
         return values, left
+
+    def _decode_parts(self, messages: list[Message], error: Exception) -> tuple[list[Any], list[Message]]:
+        """Decode those of the messages that can be decoded."""
+        # By halves: a call for one message costs as much as one for a hundred.
+        decoder = self._decoder
+        assert isinstance(decoder, ArrowDecoder)
+        values: list[Any] = []
+        left: list[Message] = []
+        parts: list[tuple[list[Message], Exception | None]] = [(messages, error)]
+        while parts:
+            part, failure = parts.pop()
+            if failure is None:
+                try:
+                    values += decoder.decode(part)
+                except Exception as raised:
+                    failure = raised
+                else:
+                    left += part
+            if failure is None:
+                continue
+            if len(part) == 1:
+                self._rejected.append(_rejected(part[0], failure))
+                continue
+            half = len(part) // 2
+            parts += [(part[half:], None), (part[:half], None)]
+        return decoder.join(values), left
 
     def _note_topics(self) -> None:
         topics = {topic for topic, _ in self._partitions}
@@ -579,6 +606,16 @@ class KafkaReader(Reader[Any]):
             _log.warning("reading %s: %s; trying again", where, describe_error(error))
             return
         raise ConnectorError(f"cannot read {where} at {self._connection.servers}: {describe_error(error)}")
+
+
+def _rejected(message: Message, error: Exception) -> tuple[Any, Exception, int | None]:
+    """Return what :meth:`KafkaReader.rejected` says of a message that cannot be decoded."""
+    record = record_of(message)
+    error.add_note(
+        f"topic {record.topic!r}, partition {record.partition}, offset {record.offset}: on_error('skip') on the "
+        "source's step leaves such records out"
+    )
+    return record, error, record.timestamp
 
 
 class _Waiter:

@@ -50,9 +50,10 @@ class KafkaSource(Source[Any]):
         pattern: instead of ``topics``: a regular expression that the whole name of a topic matches. Topics of
             Kafka's own, which begin with ``__``, are left out.
         partitions: instead of ``topics``: the partitions to read, by topic: ``{"orders": [0, 1]}``.
-        deserializer: ``text`` (UTF-8), ``bytes``, ``json``, ``record`` (a :class:`KafkaRecord`), a format with a
-            schema registry (:class:`AvroFormat`, :class:`ProtobufFormat`, :class:`JsonSchemaFormat`), or a
-            function that is given a KafkaRecord and returns the record.
+        deserializer: ``text`` (UTF-8), ``bytes``, ``json``, ``record`` (a :class:`KafkaRecord`), ``arrow`` or
+            :class:`ArrowColumns` (a ``pyarrow.RecordBatch`` for many records), a format with a schema registry
+            (:class:`AvroFormat`, :class:`ProtobufFormat`, :class:`JsonSchemaFormat`), or a function that is given
+            a KafkaRecord and returns the record.
         key_deserializer: ``text``, ``bytes``, ``json`` or a format. With it records are :class:`KafkaRecord` with
             keys that this has decoded, and values that ``deserializer`` has; missing ones are None.
         type: for ``json``: what a value is to become, such as a dataclass, a msgspec struct or a pydantic model;
