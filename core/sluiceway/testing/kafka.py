@@ -18,6 +18,7 @@ import argparse
 import base64
 import contextlib
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -30,11 +31,11 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from sluiceway.util.install_hints import install_command
 
-__all__ = ["KAFKA_VERSION", "KafkaCluster", "KafkaUnavailableError"]
+__all__ = ["KAFKA_VERSION", "KafkaCluster", "KafkaUnavailableError", "Protocol", "create_certificates"]
 
 KAFKA_VERSION: Final = "4.4.0"
 """The version of Apache Kafka that is fetched."""
@@ -47,6 +48,12 @@ _POM: Final = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersi
 </dependencies></project>
 """
 
+Protocol: TypeAlias = Literal["SASL_PLAINTEXT", "SSL", "SASL_SSL"]
+"""Security protocol of a listener, as the property ``security.protocol`` calls it."""
+
+_SECURED: Final[tuple[Protocol, ...]] = ("SASL_PLAINTEXT", "SSL", "SASL_SSL")
+_SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+_USER: Final = "ann"
 _OLDEST_JAVA: Final = 17
 _FETCH_S: Final = 600
 
@@ -69,9 +76,11 @@ class KafkaCluster:
         heap: the most memory of each broker, as ``-Xmx`` takes it.
         features: levels of features such as ``transaction.version``, where they are to differ from the newest.
         properties: properties of the brokers, such as ``transaction.max.timeout.ms``.
+        secured: whether brokers also listen with SASL and TLS; see :meth:`servers` and :meth:`client_properties`.
+            Needs openssl, which makes the certificates.
 
     Attributes:
-        bootstrap_servers: ``127.0.0.1:port`` of each broker, separated by commas.
+        bootstrap_servers: ``127.0.0.1:port`` of each broker, separated by commas, without SASL and TLS.
     """
 
     def __init__(
@@ -83,6 +92,7 @@ class KafkaCluster:
         heap: str = "256m",
         features: Mapping[str, int] | None = None,
         properties: Mapping[str, object] | None = None,
+        secured: bool = False,
     ) -> None:
         self._count = brokers
         self._heap = heap
@@ -95,6 +105,9 @@ class KafkaCluster:
         self._cluster_id = "-"
         while self._cluster_id.startswith("-"):  # the tool takes it for an option
             self._cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        self._secured = secured
+        self._password = secrets.token_urlsafe(12)
+        self._secured_ports: dict[Protocol, list[int]] = {}
         self._ports: list[int] = []
         self._controllers: list[int] = []
         self._jars = Path()
@@ -109,6 +122,9 @@ class KafkaCluster:
         self._root = Path(tempfile.mkdtemp(prefix="kafka-") if self._given_root is None else self._given_root)
         self.bootstrap_servers = ",".join(f"127.0.0.1:{port}" for port in self._ports)
         try:
+            if self._secured:
+                self._secured_ports = {protocol: _ports([0] * self._count) for protocol in _SECURED}
+                create_certificates(self._root / "tls", self._password)
             for broker in range(1, self._count + 1):
                 self._format(broker)
             for broker in range(1, self._count + 1):
@@ -123,6 +139,35 @@ class KafkaCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._end()
+
+    def servers(self, protocol: Protocol) -> str:
+        """Return ``127.0.0.1:port`` of each broker's listener for a protocol, separated by commas."""
+        return ",".join(f"127.0.0.1:{port}" for port in self._secured_ports[protocol])
+
+    def client_properties(self, protocol: Protocol, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:
+        """Return the properties of librdkafka with which a client reaches the listener of a protocol.
+
+        Args:
+            protocol: ``SSL`` asks clients for a certificate, the others for the password of the user ``ann``.
+            mechanism: of SASL: ``PLAIN``, ``SCRAM-SHA-256`` or ``SCRAM-SHA-512``.
+        """
+        tls = self._root / "tls"
+        properties: dict[str, str] = {"security.protocol": protocol}
+        if protocol != "SSL":
+            properties |= {
+                "sasl.mechanism": mechanism,
+                "sasl.username": _USER,
+                "sasl.password": self._password,
+            }
+        if protocol != "SASL_PLAINTEXT":
+            properties["ssl.ca.location"] = str(tls / "ca.pem")
+        if protocol == "SSL":
+            properties |= {
+                "ssl.certificate.location": str(tls / "client.pem"),
+                "ssl.key.location": str(tls / "client.key"),
+                "ssl.key.password": self._password,
+            }
+        return properties
 
     def start(self, broker: int = 1) -> None:
         """Start a broker that was killed or stopped, with the data that it has. Brokers count from 1."""
@@ -202,13 +247,21 @@ class KafkaCluster:
         least = 1 if replicas < 3 else 2
         port, controller = self._ports[broker - 1], self._controllers[broker - 1]
         voters = ",".join(f"{number}@127.0.0.1:{each}" for number, each in enumerate(self._controllers, 1))
+        listeners = ",".join(
+            [
+                f"PLAINTEXT://127.0.0.1:{port}",
+                *(f"{name}://127.0.0.1:{ports[broker - 1]}" for name, ports in self._secured_ports.items()),
+            ]
+        )
         properties: dict[str, object] = {
             "process.roles": "broker,controller",
             "node.id": broker,
             "controller.quorum.voters": voters,
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listeners": f"{listeners},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": listeners,
+            "listener.security.protocol.map": ",".join(
+                ["CONTROLLER:PLAINTEXT", *(f"{name}:{name}" for name in ("PLAINTEXT", *self._secured_ports))]
+            ),
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
             "log.dirs": self._directory(broker) / "data",
@@ -230,6 +283,7 @@ class KafkaCluster:
             # Tests and examples write records with timestamps of long ago, which brokers would delete.
             "log.retention.ms": -1,
             "log.cleaner.dedupe.buffer.size": 2 * 1024 * 1024,
+            **(self._security() if self._secured else {}),
             **self._properties,
         }
         directory = self._directory(broker)
@@ -238,11 +292,34 @@ class KafkaCluster:
         file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
         return file
 
+    def _security(self) -> dict[str, object]:
+        tls = self._root / "tls"
+        plain = "org.apache.kafka.common.security.plain.PlainLoginModule"
+        scram = "org.apache.kafka.common.security.scram.ScramLoginModule"
+        found: dict[str, object] = {
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": tls / "broker.pem",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": tls / "ca.pem",
+            "listener.name.ssl.ssl.client.auth": "required",
+        }
+        for listener in ("sasl_plaintext", "sasl_ssl"):
+            before = f"listener.name.{listener}"
+            found[f"{before}.plain.sasl.jaas.config"] = f'{plain} required user_{_USER}="{self._password}";'
+            for mechanism in _SCRAM:
+                found[f"{before}.{mechanism.lower()}.sasl.jaas.config"] = f"{scram} required;"
+        return found
+
     def _format(self, broker: int) -> None:
         if (self._directory(broker) / "data" / "meta.properties").exists():
             return
         features = [word for name, level in self._features.items() for word in ("--feature", f"{name}={level}")]
-        arguments = ["format", "-t", self._cluster_id, "-c", str(self._write(broker)), *features]
+        users = []
+        if self._secured:
+            for mechanism in _SCRAM:
+                users += ["--add-scram", f"{mechanism}=[name={_USER},password={self._password}]"]
+        arguments = ["format", "-t", self._cluster_id, "-c", str(self._write(broker)), *features, *users]
         done = subprocess.run(
             self._java("kafka.tools.StorageTool", *arguments),
             timeout=120,
@@ -313,6 +390,43 @@ def _fetched_jars() -> Path:
         with contextlib.suppress(OSError):  # another process was faster
             fetched.rename(jars)
     return jars
+
+
+def create_certificates(directory: Path, password: str) -> None:
+    """Create an authority, and certificates of it for a broker at 127.0.0.1 and for a client, as PEM files.
+
+    Args:
+        directory: created; gets ``ca.pem``, ``broker.pem`` (with its key), ``client.pem``, ``client.key``.
+        password: of ``client.key``.
+
+    Raises:
+        KafkaUnavailableError: openssl is missing.
+    """
+    if shutil.which("openssl") is None:
+        raise KafkaUnavailableError("certificates are made with openssl, which is not installed")
+    if (directory / "client.pem").exists():
+        return
+    directory.mkdir(parents=True)
+
+    def openssl(*arguments: str) -> None:
+        done = subprocess.run(
+            ["openssl", *arguments], cwd=directory, capture_output=True, text=True, timeout=60, check=False
+        )
+        if done.returncode:
+            raise RuntimeError(f"openssl {arguments[0]} has failed:\n{done.stderr[-2000:]}")
+
+    key = ["-newkey", "rsa:2048"]
+    openssl(
+        "req", "-x509", *key, "-nodes", "-keyout", "ca.key", "-out", "ca.pem", "-days", "30", "-subj", "/CN=ca"
+    )
+    (directory / "broker.ext").write_text("subjectAltName=IP:127.0.0.1\n")
+    (directory / "client.ext").write_text("extendedKeyUsage=clientAuth\n")
+    for name, how in (("broker", ["-nodes"]), ("client", ["-passout", f"pass:{password}"])):
+        openssl("req", *key, *how, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+        authority = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "30"]
+        openssl("x509", "-req", "-in", f"{name}.csr", *authority, "-extfile", f"{name}.ext", "-out", f"{name}.pem")
+    certificate = directory / "broker.pem"
+    certificate.write_text((directory / "broker.key").read_text() + certificate.read_text())
 
 
 def _check_java() -> None:

@@ -14,7 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from sluiceway.testing.kafka import KafkaCluster
 
-__all__ = ["SimulationRunner", "kafka_broker", "kafka_brokers", "simulation"]
+__all__ = ["SimulationRunner", "kafka_broker", "kafka_brokers", "kafka_secured_broker", "simulation"]
 
 _OPTION = "--simulation-seeds"
 
@@ -72,10 +72,18 @@ def kafka_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaClu
     yield from _cluster(tmp_path_factory, 3)
 
 
-def _cluster(tmp_path_factory: pytest.TempPathFactory, brokers: int) -> Iterator[KafkaCluster]:
+@pytest.fixture(scope="module")
+def kafka_secured_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """A broker that also listens with SASL and TLS, for the tests of a module."""
+    yield from _cluster(tmp_path_factory, 1, secured=True)
+
+
+def _cluster(
+    tmp_path_factory: pytest.TempPathFactory, brokers: int, *, secured: bool = False
+) -> Iterator[KafkaCluster]:
     from sluiceway.testing.kafka import KafkaCluster, KafkaUnavailableError
 
-    cluster = KafkaCluster(brokers, root=tmp_path_factory.mktemp("kafka"))
+    cluster = KafkaCluster(brokers, root=tmp_path_factory.mktemp("kafka"), secured=secured)
     try:
         cluster.__enter__()
     except KafkaUnavailableError as error:

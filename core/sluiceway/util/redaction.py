@@ -13,7 +13,7 @@ HIDDEN: Final = "***"
 
 _WORDS: Final = (
     "password|passwd|passphrase|pwd|secret|token|api[-_.]?key|access[-_.]?key(?:[-_.]?id)?|secret[-_.]?key|private[-_.]?key"
-    "|account[-_.]?key|client[-_.]?secret|credentials?|sas[-_.]?token|signature|authorization|sasl[-_.]?jaas[-_.]?config"
+    "|key[-_.]?pem|account[-_.]?key|client[-_.]?secret|credentials?|sas[-_.]?token|signature|authorization|sasl[-_.]?jaas[-_.]?config"
 )
 # scheme://user:password@host: the password goes up to the last @ before the path; a user alone may be a token. The
 # scheme is bounded: otherwise long texts take time that grows with their square.

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -42,14 +43,39 @@ def _with_connection(function: Callable[..., None]) -> Callable[..., None]:
         multiple=True,
         help="Property of the client, such as security.protocol=SASL_SSL; can be repeated.",
     )
+    @click.option(
+        "--properties-file",
+        "file",
+        metavar="FILE",
+        type=click.Path(exists=True, dir_okay=False),
+        help="File with such properties, one in a line; for passwords, which others see on a command line.",
+    )
     @click.option("--timeout", metavar="TIME", default="30s", show_default=True, help="Longest time of a request.")
     @wraps(function)
-    def wrapper(servers: str, properties: tuple[str, ...], timeout: str, **given: Any) -> None:
-        pairs = dict(each.partition("=")[::2] for each in properties)
+    def wrapper(servers: str, properties: tuple[str, ...], file: str | None, timeout: str, **given: Any) -> None:
+        pairs = {} if file is None else _from_file(Path(file))
+        pairs |= dict(_pair(each, "--property") for each in properties)
         with _coordinator(servers, pairs, timeout) as coordinator:
             function(coordinator=coordinator, **given)
 
     return wrapper
+
+
+def _from_file(file: Path) -> dict[str, str]:
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{file} cannot be read: {error}") from error
+    numbered = [(number, line.strip()) for number, line in enumerate(lines, 1)]
+    return dict(_pair(line, f"{file}, line {number}") for number, line in numbered if line and line[0] not in "#!")
+
+
+def _pair(text: str, where: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        # Not with its text: what is misplaced may be a password.
+        raise ConfigurationError(f"{where}: must be NAME=VALUE, such as security.protocol=SASL_SSL")
+    return name.strip(), value.strip()
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,9 +15,19 @@ from confluent_kafka.admin import AdminClient
 
 from sluiceway.config.options import duration_ms
 from sluiceway.errors import ConfigurationError, ConnectorError, SuppressRestartsError
-from sluiceway.util.redaction import redact_options
+from sluiceway_kafka._security import SECURITY_HINT
 
-__all__ = ["Connection", "PositionLostError", "check_duration", "connection_of", "describe_error", "failing_with"]
+__all__ = [
+    "Connection",
+    "PositionLostError",
+    "Refusal",
+    "check_duration",
+    "connection_of",
+    "describe_error",
+    "failing_with",
+    "is_refusal",
+    "refused",
+]
 
 _log: Final = logging.getLogger("sluiceway_kafka.client")
 
@@ -47,6 +58,9 @@ class PositionLostError(ConnectorError, SuppressRestartsError):
     """Records that were to be read, or were to be committed, are gone: no restart brings them back."""
 
 
+_REFUSALS: Final = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL)
+_PAUSE_S: Final = 0.1
+
 _CONSUMER_DEFAULTS: Final = {
     "fetch.error.backoff.ms": 100,
     # Pause before a partition with a full queue is fetched from again. With the client's default, a second, a
@@ -74,12 +88,6 @@ class Connection:
         """The time limit of requests, in seconds."""
         return self.timeout_ms / 1000
 
-    def shown(self) -> str:
-        """Return the connection as messages may show it."""
-        if not self.properties:
-            return self.servers
-        return f"{self.servers} with {redact_options(self.properties)}"
-
     def consumer(self, on_error: Callable[[KafkaError], None], **settings: Any) -> Consumer:
         """Make a consumer. It is never subscribed: partitions are assigned."""
         fixed = {
@@ -97,8 +105,32 @@ class Connection:
         return self._make(Producer, self.properties, fixed | settings)
 
     def admin(self) -> AdminClient:
-        """Make a client for requests about topics and offsets."""
-        return self._make(AdminClient, self.properties, {"error_cb": _log_error})
+        """Make a client for requests about topics and offsets, and wait until the cluster has answered it. Blocks.
+
+        Without the wait, wrong passwords and certificates would show as requests that take too long.
+
+        Raises:
+            ConfigurationError: a property cannot be used.
+            ConnectorError: the cluster refuses the client, or does not answer in time; says why.
+        """
+        refusal = Refusal()
+        admin: AdminClient = self._make(AdminClient, self.properties, {"error_cb": refusal})
+        deadline = time.monotonic() + self.timeout_s
+        answer = admin.describe_cluster(request_timeout=self.timeout_s)
+        while not answer.done():
+            admin.poll(_PAUSE_S)
+            if refusal.final is not None or time.monotonic() > deadline + _PAUSE_S:
+                break
+        if answer.done() and answer.exception() is None:
+            return admin
+        admin.poll(0)
+        if refusal.final is not None:
+            raise refused("log in", self, refusal.final)
+        reason = refusal.reason or (describe_error(answer.exception()) if answer.done() else "no answer")
+        raise ConnectorError(
+            f"no broker at {self.servers} has answered within {self.timeout_ms} ms: {reason}. Check the "
+            "addresses, that brokers are running, and security.protocol in properties"
+        )
 
     def _make(self, kind: Callable[..., Any], properties: Mapping[str, Any], fixed: Mapping[str, Any]) -> Any:
         try:
@@ -166,5 +198,35 @@ def failing_with(doing: str, connection: Connection) -> Iterator[None]:
         raise ConnectorError(f"cannot {doing} at {connection.servers}: {describe_error(error)}") from error
 
 
-def _log_error(error: KafkaError) -> None:
-    _log.debug("%s", describe_error(error))
+class Refusal:
+    """The newest reason for which brokers cannot be reached, taken as the ``error_cb`` of a client.
+
+    Attributes:
+        reason: what the client said; empty: nothing.
+        final: the event after which trying again is of no use: brokers refuse the credentials, or certificates do
+            not fit.
+    """
+
+    def __init__(self) -> None:
+        self.reason = ""
+        self.final: KafkaError | None = None
+
+    def __call__(self, error: KafkaError) -> None:
+        """Take an event of the client."""
+        _log.debug("%s", describe_error(error))
+        if self.reason and error.code() == KafkaError._ALL_BROKERS_DOWN:
+            return
+        self.reason = describe_error(error)
+        if self.final is None and is_refusal(error):
+            self.final = error
+
+
+def refused(doing: str, connection: Connection, error: KafkaError) -> ConnectorError:
+    """Return the error for an event of a client of which :func:`is_refusal` is true."""
+    return ConnectorError(f"cannot {doing} at {connection.servers}: {describe_error(error)}. {SECURITY_HINT}")
+
+
+def is_refusal(error: KafkaError) -> bool:
+    """Whether an event of a client says that brokers refuse it, or that it refuses their certificates."""
+    # A broker that wants another certificate says so after the handshake, when the client counts it as transport.
+    return error.code() in _REFUSALS or "ssl/tls alert" in (error.str() or "")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-import re
 import socket
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sluiceway.errors import ConfigurationError, ConnectorError
+from sluiceway.errors import ConnectorError
 from sluiceway_kafka._connection import Connection
+from sluiceway_kafka._security import SecurityContext, coordinator_arguments
 
 with warnings.catch_warnings():
     warnings.simplefilter(
@@ -20,6 +20,7 @@ with warnings.catch_warnings():
     )  # it reads its own files in a way that Python 3.11 deprecates
     from kafka import KafkaAdminClient
     from kafka.errors import KafkaError, TransactionalIdNotFoundError
+    from kafka.net.compat import KafkaNetClient
     from kafka.net.inet import KafkaNetSocket
     from kafka.protocol.metadata import CoordinatorType
     from kafka.protocol.producer import EndTxnRequest, InitProducerIdRequest
@@ -43,24 +44,7 @@ _NAMES: Final = {
 _MOVED: Final = (14, 15, 16)
 _CONCURRENT: Final = 51
 _PAUSE_S: Final = 0.02
-
-# How kafka-python calls properties of librdkafka.
-_PROPERTIES: Final = {
-    "security.protocol": "security_protocol",
-    "sasl.mechanism": "sasl_mechanism",
-    "sasl.mechanisms": "sasl_mechanism",
-    "sasl.username": "sasl_plain_username",
-    "sasl.password": "sasl_plain_password",
-    "sasl.kerberos.service.name": "sasl_kerberos_service_name",
-    "ssl.ca.location": "ssl_cafile",
-    "ssl.certificate.location": "ssl_certfile",
-    "ssl.key.location": "ssl_keyfile",
-    "ssl.key.password": "ssl_password",
-    "ssl.crl.location": "ssl_crlfile",
-}
-# Those of security that have no counterpart; all others are about data, and not needed here.
-_UNKNOWN: Final = re.compile(r"(sasl|ssl|security|enable\.ssl|enable\.sasl|oauth)\b")
-
+_HANDSHAKE_S: Final = 10.0
 
 _DIRECT: Final = "sluiceway-direct://"
 
@@ -108,18 +92,27 @@ class Coordinator:
     """A client for transactions. From any thread, one at a time. Close it.
 
     Raises:
-        ConfigurationError: a property has no counterpart in kafka-python.
-        ConnectorError: the cluster cannot be reached.
+        ConfigurationError: a property has no counterpart in kafka-python, or a certificate cannot be used.
+        ConnectorError: the cluster cannot be reached, or refuses the client.
     """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        configuration = _configuration(connection.properties)
         timeout_ms = connection.timeout_ms
-        # At DEBUG it writes its configuration into the log, passwords included.
-        quiet = logging.getLogger("kafka.admin.client")
-        if not any(isinstance(each, _NoConfiguration) for each in quiet.filters):
-            quiet.addFilter(_NoConfiguration())
+        arguments = coordinator_arguments(connection.properties)
+        # Says better than kafka-python why brokers cannot be reached, and before the time is over.
+        connection.admin()
+        _NoSecrets.install()
+        clients: list[KafkaNetClient] = []
+
+        def make_client(**configuration: Any) -> KafkaNetClient:
+            client = KafkaNetClient(**configuration)
+            clients.append(client)
+            context = configuration["ssl_context"]
+            if isinstance(context, SecurityContext):
+                context.call_later = lambda function: client._net.call_later(_HANDSHAKE_S, function)
+            return client
+
         try:
             self._admin = KafkaAdminClient(
                 bootstrap_servers=connection.servers.split(","),
@@ -127,9 +120,13 @@ class Coordinator:
                 bootstrap_timeout_ms=timeout_ms,
                 request_timeout_ms=timeout_ms,
                 proxy_url=_DIRECT,
-                **configuration,
+                kafka_client=make_client,
+                **arguments,
             )
         except (KafkaError, OSError, ValueError) as error:
+            for client in clients:  # its constructor leaves the thread running
+                client.close()
+                client._net.stop()
             raise ConnectorError(
                 f"cannot reach the transaction coordinators of {connection.servers}: {type(error).__name__}: "
                 f"{error}"
@@ -302,27 +299,22 @@ class Coordinator:
             time.sleep(_PAUSE_S)
 
 
-class _NoConfiguration(logging.Filter):
+class _NoSecrets(logging.Filter):
+    """Filter of what kafka-python logs at DEBUG with passwords: its configuration, and SASL messages."""
+
     def filter(self, record: logging.LogRecord) -> bool:
-        return "configuration" not in str(record.msg)
+        text = str(record.msg)
+        if "configuration" in text or "Send: " in text or "Recv: " in text:
+            return False
+        return "Sasl" not in record.getMessage() or record.levelno > logging.DEBUG
 
-
-def _configuration(properties: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in properties.items():
-        if name in _PROPERTIES:
-            found[_PROPERTIES[name]] = value.upper() if name == "security.protocol" else value
-        elif name == "enable.ssl.certificate.verification":
-            if str(value).lower() != "true":
-                raise ConfigurationError(f"{name}={value!r} cannot be used with transactions")
-        elif name == "ssl.endpoint.identification.algorithm":
-            found["ssl_check_hostname"] = str(value).lower() == "https"
-        elif _UNKNOWN.match(name):
-            raise ConfigurationError(
-                f"property {name!r} cannot be used with guarantee='exactly-once': transactions are committed by "
-                f"kafka-python, which takes {', '.join(sorted({*_PROPERTIES}))}"
-            )
-    return found
+    @classmethod
+    def install(cls) -> None:
+        """Add the filter to the loggers concerned, once."""
+        for name in ("kafka.admin.client", "kafka.net.connection", "kafka.protocol.parser"):
+            logger = logging.getLogger(name)
+            if not any(isinstance(each, cls) for each in logger.filters):
+                logger.addFilter(cls())
 
 
 def _name(code: int) -> str:

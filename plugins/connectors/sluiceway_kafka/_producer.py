@@ -14,7 +14,7 @@ from confluent_kafka import Message as Delivered
 from sluiceway.clock import Clock
 from sluiceway.connector import Wait
 from sluiceway.errors import ConnectorError
-from sluiceway_kafka._connection import Connection, describe_error
+from sluiceway_kafka._connection import Connection, describe_error, is_refusal, refused
 from sluiceway_kafka._encoders import Message
 
 __all__ = ["Flusher", "Outbox"]
@@ -136,7 +136,11 @@ class Outbox:
             self._wake()
 
     def _on_error(self, error: KafkaError) -> None:
-        if error.fatal() or error.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED):
+        if is_refusal(error):
+            if self.failure is None:
+                self.failure = refused("write", self._connection, error)
+            self._wake()
+        elif error.fatal():
             self.fail(KafkaException(error))
             self._wake()
         elif error.code() == KafkaError._ALL_BROKERS_DOWN:

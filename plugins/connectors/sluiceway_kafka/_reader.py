@@ -15,7 +15,14 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from sluiceway.connector import END_OF_INPUT, Poll, Reader, ReaderContext, Wait
 from sluiceway.elements import Batch
 from sluiceway.errors import ConnectorError
-from sluiceway_kafka._connection import Connection, PositionLostError, describe_error, failing_with
+from sluiceway_kafka._connection import (
+    Connection,
+    PositionLostError,
+    describe_error,
+    failing_with,
+    is_refusal,
+    refused,
+)
 from sluiceway_kafka._decoders import ArrowDecoder, Decoder
 from sluiceway_kafka._offsets import EARLIEST, Partition
 from sluiceway_kafka._records import record_of
@@ -578,7 +585,10 @@ class KafkaReader(Reader[Any]):
 
     def _on_error(self, error: KafkaError) -> None:
         """Take an event of the client that is about no partition, in whichever thread is inside the client."""
-        if error.fatal() or error.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED):
+        if is_refusal(error):
+            self._failure = refused("read", self._connection, error)
+            self._context.wake()
+        elif error.fatal():
             self._failure = ConnectorError(f"cannot read from {self._connection.servers}: {describe_error(error)}")
             self._context.wake()
         elif error.code() == KafkaError._ALL_BROKERS_DOWN:

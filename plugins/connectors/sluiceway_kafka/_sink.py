@@ -10,6 +10,7 @@ from sluiceway.connector import DeliveryGuarantee, Sink, SinkWriter, WriterConte
 from sluiceway.errors import ConfigurationError
 from sluiceway_kafka._connection import check_duration, connection_of
 from sluiceway_kafka._encoders import Headers, Serializer, encoder_of
+from sluiceway_kafka._security import check_properties
 from sluiceway_kafka._transactions import TransactionalWriter
 from sluiceway_kafka._writers import KafkaWriter
 
@@ -105,6 +106,7 @@ class KafkaSink(Sink[Any]):
                 )
             timeout = "15min" if transaction_timeout is None else transaction_timeout
             self._timeout_ms = check_duration("transaction_timeout", timeout, 1000)
+            check_properties(self._connection.properties)
         elif transactional_id_prefix is not None or transaction_timeout is not None:
             raise ConfigurationError(
                 "transactional_id_prefix= and transaction_timeout= go with guarantee='exactly-once'"

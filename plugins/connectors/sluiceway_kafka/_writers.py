@@ -42,7 +42,8 @@ class KafkaWriter(SinkWriter[Any]):
         self._flusher = Flusher(context.wake, context.clock)
 
     def open(self) -> None:
-        """Make the producer."""
+        """Make the producer, if brokers accept the client."""
+        self._connection.admin()
         self._outbox = Outbox(self._connection, self._settings, self._context.wake)
 
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:

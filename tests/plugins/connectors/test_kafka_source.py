@@ -283,7 +283,9 @@ def test_a_topic_that_is_not_there_is_named(kafka_topics: Any) -> None:
 
 def test_brokers_that_cannot_be_reached_are_named(refusing_port: int) -> None:
     source = KafkaSource(f"127.0.0.1:{refusing_port}", "orders", request_timeout="500ms")
-    with pytest.raises(ConnectorError, match=rf"at 127.0.0.1:{refusing_port}: .* No broker answered in 0\.5 s"):
+    with pytest.raises(
+        ConnectorError, match=rf"no broker at 127.0.0.1:{refusing_port} has answered within 500 ms: "
+    ):
         read(source)
 
 
