@@ -68,6 +68,7 @@ def combined_step(partitioner: PartitionerSpec, consumer: StreamNode, settings: 
         or consumer.skips_errors
         or step.allowed_lateness_ms
         or step.late_tag is not None
+        or step.contents is WindowContents.ELEMENTS
         or slices_of(step) is None
     ):
         return None

@@ -12,7 +12,7 @@ from sluiceway.operators.windows.slices import Slices
 from sluiceway.operators.windows.sliding import SlidingOperator
 from sluiceway.operators.windows.tumbling import TumblingOperator
 from sluiceway.operators.windows.wallclock import SlidingProcessingTimeOperator, TumblingProcessingTimeOperator
-from sluiceway.steps import WindowContents, WindowStep
+from sluiceway.steps import WindowStep
 from sluiceway.windows import (
     SlidingEventTimeWindows,
     SlidingProcessingTimeWindows,
@@ -29,7 +29,7 @@ _MANY_SLICES = 64
 def slices_of(step: WindowStep) -> Slices | None:
     """Return the slices in which the step's windows are kept, or None if they need the general operator."""
     assigner: Any = step.assigner
-    if step.contents is WindowContents.ELEMENTS or step.evictor is not None:
+    if step.evictor is not None:
         return None
     if may_ask_for_state(step.fn):
         return None  # slices have no current key while records are added and merged

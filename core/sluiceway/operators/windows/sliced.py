@@ -1,4 +1,4 @@
-"""Windows with a running reduction or aggregate, kept as one accumulator per key and slice.
+"""Windows in slices: one accumulator, or one list of records, per key and slice.
 
 A record costs one look-up, however many windows have it in them, and no timer: when time has come to the end of
 a window, the window is evaluated for all of its keys. The results are those of the general operator, in the
@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, NoReturn
 from sluiceway.elements import MAX_WATERMARK, Batch, Watermark
 from sluiceway.errors import StateError
 from sluiceway.functions import ReduceFunction
+from sluiceway.isolation import all_unchangeable
 from sluiceway.keygroups import stable_hash
 from sluiceway.operators.base import TimedOperator
 from sluiceway.operators.context import OperatorContext
@@ -23,6 +24,7 @@ from sluiceway.operators.results import check_results
 from sluiceway.operators.snapshot import OperatorSnapshot
 from sluiceway.operators.windows.calls import WindowCall, caller, clear_of, wants_context
 from sluiceway.operators.windows.contexts import FunctionContext, namespace_of
+from sluiceway.operators.windows.gathered import LISTED, appended
 from sluiceway.operators.windows.loops import slicing_loop
 from sluiceway.operators.windows.slice_types import END_OF_TIME, NEVER, Entries, Item, Partial
 from sluiceway.operators.windows.slices import Slices
@@ -74,13 +76,19 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         self._firing: Iterator[None] = iter(())
         self._held: Watermark | None = None
         aggregates = step.contents is WindowContents.AGGREGATED
+        self._elements = step.contents is WindowContents.ELEMENTS
+        # Whether windows may give out the records in the state, as none of them can be changed. Looked at once,
+        # when a record arrives, and not for each of its windows.
+        self._unchangeable = True
         # What a built-in function does is written out in the loop.
-        self._fold = fold_of(fn, aggregates=aggregates)
+        self._fold = LISTED if self._elements else fold_of(fn, aggregates=aggregates)
         self._merging = calling(merge_function(step))
         self._result = self._fold.result
         self._first: Callable[[], Any] | None = fn.create_accumulator if aggregates else None
         self._next: Callable[[Any, Any], Any]
-        if aggregates:
+        if self._elements:
+            self._first, self._next = list, appended
+        elif aggregates:
             self._next = fn.add
         else:
             self._next = fn.reduce if isinstance(fn, ReduceFunction) else fn
@@ -95,7 +103,8 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
     def open(self) -> None:
         """Bind the slices that are in the state."""
         super().open()
-        self._opened.open(self._window_fn, self.context, self.store)
+        if self._window_fn is not self._fn:
+            self._opened.open(self._window_fn, self.context, self.store)
         self._function_tables = WindowTables(self.store, "window")
         self._ctx = FunctionContext(self, self._function_tables)
         self._call = caller(self._window_fn, self._ctx, self._step.all_windows)
@@ -135,6 +144,8 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         """Add the records to their slices, or merge what their producer has combined."""
         batch = self._timed(batch)
         arithmetic, fold = self._arithmetic, self._fold
+        if self._elements and self._unchangeable and not (self.shares or all_unchangeable(batch.values)):
+            self._expect_changes()
         if batch.values and type(batch.values[0]) is Partial:
             keys, accumulators = map(list, zip(*batch.values, strict=True))
             batch = Batch(accumulators, batch.timestamps, keys)
@@ -151,6 +162,10 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         loop(self, batch.values, stamps, batch.keys, slices, place, self._key, fold.first, fold.add)
         if self._late[0]:
             self._give_late()
+
+    def _expect_changes(self) -> None:
+        """Give copies to window functions from now on."""
+        self._unchangeable = False
 
     def _timed(self, batch: Batch[Any]) -> Batch[Any]:
         """The batch with the time that its records' windows go by."""
@@ -244,10 +259,10 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         clear = None if self._lateness else self._clear
         out: list[Any] = []
         kind: type = list
-        extend = self.extend
+        extend, elements = self.extend, self._elements
         for key, result in results:
             store.current_key = key
-            returned = call(key, window, [result])
+            returned = call(key, window, result if elements else [result])
             if returned is not None:
                 if type(returned) is not kind:
                     kind = check_results(f"the window function of step {self.step_name!r}", returned)

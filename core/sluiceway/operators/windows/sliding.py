@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 from sluiceway.elements import MIN_WATERMARK
@@ -12,6 +12,7 @@ from sluiceway.isolation import all_unchangeable, copied
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.snapshot import OperatorSnapshot
 from sluiceway.operators.windows.accumulator_copy import merge_of_copies
+from sluiceway.operators.windows.gathered import GatheredWindow, appended, numbered, owned
 from sluiceway.operators.windows.running import RunningWindow
 from sluiceway.operators.windows.slice_types import NEVER, Entries, Item
 from sluiceway.operators.windows.sliced import BURST, SlicedWindowOperator
@@ -35,14 +36,19 @@ class SlidingOperator(SlicedWindowOperator):
     A window is merged from its slices, the older before the newer; a slice is made of its records in the order
     of their arrival. That is the same as adding record after record wherever the order of records makes no
     difference (sums of floats may be rounded in another way). The keys of a window come in no particular order.
+    A function of all elements is given them in the order of their arrival.
     """
 
     def __init__(self, context: OperatorContext, arithmetic: Slices) -> None:
         super().__init__(context, arithmetic)
-        merge = merge_function(self._step)
-        self._window = RunningWindow(self._slices, arithmetic.width, merge, None, self.step_name)
+        self._window: RunningWindow | GatheredWindow
+        if self._elements:
+            self._window = GatheredWindow(self._slices, arithmetic.width, self.step_name)
+        else:
+            merge = merge_function(self._step)
+            self._window = RunningWindow(self._slices, arithmetic.width, merge, None, self.step_name)
         # Only merge() is allowed to change what it is given.
-        self._may_share = True
+        self._may_share = not self._elements
         self._starts: list[int] = []
         # Windows that end by this are over.
         self._over = MIN_WATERMARK
@@ -72,14 +78,21 @@ class SlidingOperator(SlicedWindowOperator):
         entries = self._slices.get(start)
         if entries is None:
             entries = self._make(start)
+            if self._elements:
+                return entries
             self._close(start)
         self._check_sharing([self._add(entries, key, value)])
         self._window.touch(key)
         return None
 
+    def _expect_changes(self) -> None:
+        super()._expect_changes()
+        self._window.own = owned
+
     def _check_sharing(self, accumulators: Iterable[Any]) -> None:
         if self._may_share and not self.shares and not all_unchangeable(list(accumulators)):
             self._may_share = False
+            assert isinstance(self._window, RunningWindow)
             self._window.merge = merge_of_copies(self._window.merge)
             self._window.own = copied
 
@@ -100,8 +113,11 @@ class SlidingOperator(SlicedWindowOperator):
         while self._due_at <= until:
             end = self._due_at + 1
             last = arithmetic.number_of(end)
-            for number in [number for number in self._open if number < last]:
-                self._check_sharing(self._open.pop(number).values())
+            if (
+                not self._elements
+            ):  # slices of elements stay open, since nothing was made of them that has to change
+                for number in [number for number in self._open if number < last]:
+                    self._check_sharing(self._open.pop(number).values())
             yield from window.move_to(end - arithmetic.size, end)
             self._burst = (end, 0)
             for results in self._results(end):
@@ -163,9 +179,24 @@ class SlidingOperator(SlicedWindowOperator):
     def open(self) -> None:
         """Find out how far windows were evaluated already."""
         super().open()
+        if self._elements:
+            self._number_arrivals()
         self._evaluated = self.backend.table(EVALUATED_UP_TO).entries()
         self._ahead = dict(self._evaluated)
         self._evaluated.clear()
+
+    def _number_arrivals(self) -> None:
+        """Go on behind the arrival numbers in the state."""
+        highest, unchangeable = -1, True
+        for entries in self._slices.values():
+            for arrivals in entries.values():
+                highest = max(highest, arrivals[-1][0])
+                unchangeable = unchangeable and (self.shares or all_unchangeable(arrivals))
+        if not unchangeable:
+            self._expect_changes()
+        number = count(highest + 1).__next__
+        self._fold = numbered(number)
+        self._next = lambda value, held: appended((number(), value), held)
 
     def _find_table(self) -> StateTable:
         kept = self._found.table(windows(self._step))

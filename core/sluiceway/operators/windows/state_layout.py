@@ -16,6 +16,7 @@ from sluiceway.functions import AggregateFunction, ReduceFunction
 from sluiceway.isolation import copied
 from sluiceway.operators.snapshot import OperatorSnapshot
 from sluiceway.operators.timer_service import DUE, TIMERS, timers_in
+from sluiceway.operators.windows.gathered import Arrival, in_order
 from sluiceway.record_errors import MISSING
 from sluiceway.state import KeyedStateBackend, StateDescriptor, StateTable, ValueStateDescriptor
 from sluiceway.steps import WindowContents, WindowStep
@@ -202,6 +203,9 @@ class Kept:
             up_to = dict(marks.entries())
             marks.entries().clear()
         into = self._backend.table(windows(self._step))
+        if self._step.contents is WindowContents.ELEMENTS:
+            self._list_elements(kept, into, up_to)
+            return
         merge = merge_function(self._step)
         spans: Any = kept.namespaces()
         for start, end in sorted(spans):
@@ -214,6 +218,22 @@ class Kept:
                     before = entries.get(key, MISSING)
                     entries[key] = copied(later) if before is MISSING else merge(before, copied(later))
             kept.drop((start, end))
+
+    def _list_elements(self, kept: StateTable, into: StateTable, up_to: Mapping[Any, int]) -> None:
+        """Make lists of the records in windows from the arrivals in slices."""
+        found: dict[tuple[int, int], dict[Any, list[list[Arrival]]]] = {}
+        spans: Any = kept.namespaces()
+        for start, end in list(spans):
+            slice_ = dict(kept.entries((start, end)))
+            for window in self._windows_around(start, end):
+                for key, arrivals in slice_.items():
+                    if window[1] > up_to.get(key, MIN_WATERMARK):
+                        found.setdefault(window, {}).setdefault(key, []).append(arrivals)
+            kept.drop((start, end))
+        for window, keys in found.items():
+            entries = into.entries(window)
+            for key, parts in keys.items():
+                entries[key] = [*entries.get(key, ()), *in_order(parts)]
 
     def _windows_around(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """The windows that have a slice in them. Raises StateError if it lies across the border of one."""

@@ -7,9 +7,10 @@ from itertools import islice
 from typing import Any
 
 from sluiceway.elements import Batch
-from sluiceway.isolation import ATOMS
+from sluiceway.isolation import ATOMS, all_unchangeable
 from sluiceway.operators.context import OperatorContext
 from sluiceway.operators.snapshot import OperatorSnapshot
+from sluiceway.operators.windows.gathered import owned
 from sluiceway.operators.windows.slice_types import NEVER, Entries, Item
 from sluiceway.operators.windows.sliced import BURST, SlicedWindowOperator
 from sluiceway.operators.windows.slices import Slices
@@ -67,10 +68,8 @@ class TumblingOperator(SlicedWindowOperator):
         if entries is None:
             entries = self._make(start)
             self._keep(start)
-        accumulator = self._add(entries, key, value)
-        result = accumulator if self._result is None else self._result(accumulator)
-        result = self.isolate(result)
-        results = self._last_word([(key, result) if self._with_key else result], start + self._size)
+        made = self._made([(key, self._add(entries, key, value))], lambda key: None)
+        results = self._last_word(made, start + self._size)
         self._again[0].extend(results)
         self._again[1].extend([last] * len(results))
         return None
@@ -100,7 +99,7 @@ class TumblingOperator(SlicedWindowOperator):
             rest = iter(entries.items()) if not done else (item for item in entries.items() if item[0] not in done)
             given: list[Any] = []
             self._burst = (start, given)
-            while results := self._results(islice(rest, BURST), given.append):
+            while results := self._made(islice(rest, BURST), given.append):
                 self._emit(results, start + size)
                 yield
                 if self._taken:
@@ -130,6 +129,20 @@ class TumblingOperator(SlicedWindowOperator):
         entries, done = self._slices[start], self._done.get(start, set()).union(given)
         return ((key, entries[key]) for key in entries if key not in done)
 
+    def _made(self, items: Iterable[Item], note: Callable[[Any], None]) -> list[Any]:
+        return self._listed(items, note) if self._elements else self._results(items, note)
+
+    @record_loop
+    def _listed(self, items: Iterable[Item], note: Callable[[Any], None]) -> list[Item]:
+        """Return the keys with lists of their records; the keys are given to ``note``."""
+        unchangeable = self._unchangeable
+        out: list[Item] = []
+        for key, held in items:
+            values = held.copy()  # the window may be evaluated again
+            out.append((key, values if unchangeable else owned(values)))
+            note(key)
+        return out
+
     @record_loop
     def _results(self, items: Iterable[Item], note: Callable[[Any], None]) -> list[Any]:
         """The results for keys with their accumulators; the keys are given to ``note``."""
@@ -148,6 +161,10 @@ class TumblingOperator(SlicedWindowOperator):
     def open(self) -> None:
         """Find out which windows were evaluated already."""
         super().open()
+        if self._elements and not self.shares:
+            lists = (held for entries in self._slices.values() for held in entries.values())
+            if not all(map(all_unchangeable, lists)):
+                self._expect_changes()
         evaluated, timers = self._found.evaluated(), self._found.timers()
         self._evaluated = self.backend.table(EVALUATED)
         for start, entries in self._slices.items():

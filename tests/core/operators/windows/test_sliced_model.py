@@ -85,6 +85,8 @@ FINISHES: list[Finish] = [
     lambda windows: windows.reduce(lambda a, b: (a[0], a[1], f"{a[2]} {b[2]}")).map(
         lambda r: (r[0], tuple(sorted(int(n) for n in str(r[2]).split())))
     ),
+    # Not sorted: numbers ascend in the order of arrival, which elements keep.
+    lambda windows: windows.process(lambda key, window, elements: [tuple(r[2] for r in elements)]),
 ]
 
 
