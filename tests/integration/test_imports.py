@@ -20,6 +20,7 @@ HEAVY = {
     "logging",
     "multiprocessing",
     "numpy",
+    "opentelemetry",
     "pandas",
     "prometheus_client",
     "pyarrow",

@@ -10,18 +10,19 @@ import msgspec
 from sluiceway.metrics import JobMetrics
 from sluiceway.monitoring.diagnosis import Diagnosis, Finding
 
-__all__ = ["Loss", "losses", "why_lost"]
+__all__ = ["COUNTERS", "Loss", "losses", "why_lost"]
 
 LATE: Final = "late"
 DEAD_LETTER: Final = "dead letter"
 UNREADABLE: Final = "unreadable"
 
-_COUNTERS: Final[Mapping[str, str]] = {
+COUNTERS: Final[Mapping[str, str]] = {
     "numLateRecordsDropped": LATE,
     "deadLetters": DEAD_LETTER,
     "records_skipped": UNREADABLE,
     "lines_skipped": UNREADABLE,
 }
+"""Reason by name of the counter of a step."""
 _SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
     LATE: (
         "{records} {came} behind the watermark and {was} dropped by {step!r}: allow more out-of-orderness or "
@@ -60,7 +61,7 @@ def losses(metrics: JobMetrics) -> list[Loss]:
         Loss(step, task.vertex_id, task.subtask, reason, int(own[counter]))
         for task in metrics.subtasks
         for step, own in task.operators.items()
-        for counter, reason in _COUNTERS.items()
+        for counter, reason in COUNTERS.items()
         if own.get(counter)
     ]
 
