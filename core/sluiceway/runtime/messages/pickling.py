@@ -230,14 +230,16 @@ def _sendable(value: Any) -> Any:
 
 
 def _take_scripts_along() -> None:
-    """Have what is defined in modules that nobody can import, such as scripts, pickled by value."""
+    """Pickle by value what is defined in modules that no other process can import: scripts, wheels in sys.path."""
     # Each batch of results comes by here: look again only where there are others than the last time.
     modules = len(sys.modules), next(reversed(sys.modules))
     if _modules == [modules]:
         return
     _modules[:] = [modules]
     for module in list(sys.modules.values()):
-        if type(module) is ModuleType and module.__spec__ is None and module.__name__ not in _NOT_SHIPPED:
+        if type(module) is not ModuleType or module.__name__ in _NOT_SHIPPED:
+            continue
+        if module.__spec__ is None or str(getattr(module.__spec__.loader, "archive", "")).endswith(".whl"):
             cloudpickle.register_pickle_by_value(module)
 
 
