@@ -136,6 +136,11 @@ DIFFERS = {
     "GET /taskmanagers/{worker}/metrics": _METRICS,
     "GET /jobmanager/metrics": _METRICS,
     "GET /taskmanagers/{worker}/thread-dump": "Python's threads, also of a worker that is busy in a function",
+    "GET /jars": "404 without `--web-submit`, as the other paths of `/jars`; a program is a `.py` or a wheel",
+    "POST /jars/upload": "the first file of the form; at most 32 MiB",
+    "POST /jars/{file}/run": "`entryClass` is the name of the pipeline, for a wheel `package.module:NAME`; "
+    "`flinkConfiguration` has options of Sluiceway; `jobId` and modes other than `NO_CLAIM` are refused",
+    "GET /jars/{file}/plan": "needs the bearer token, or a page of this server, since it runs the program",
     "GET /jobmanager/environment": "the interpreter of the web server in place of a JVM",
 }
 """What differs from Flink's answer, beyond additional fields."""

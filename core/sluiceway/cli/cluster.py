@@ -22,7 +22,7 @@ from sluiceway.cli.processes import PROCESS_HEAD, process_row
 from sluiceway.cli.resume_hints import resumed
 from sluiceway.cli.tables import print_table
 from sluiceway.cli.target import load_pipeline
-from sluiceway.cli.web_options import options_of, refuse_without_web, web_options
+from sluiceway.cli.web_options import options_of, refuse_without_web, submit_option, web_options
 from sluiceway.config.settings import duration_ms, resolve
 from sluiceway.errors import ConfigurationError
 from sluiceway.monitoring.processes import JOB_MANAGER
@@ -108,6 +108,7 @@ def cluster() -> None:
     flag_value="",
     help="Serve the web interface of the cluster, and print its link. It ends with the cluster.",
 )
+@submit_option
 @web_options
 def start(
     slots: int,

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from sluiceway.cli import exitcodes
+from sluiceway.cli.habits import refused_option
 from sluiceway.cli.logs import metrics_on_stderr
 from sluiceway.cli.observation import Observation, observed
 from sluiceway.cli.options import Request, pipeline_command
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from sluiceway.engine import Engine, Job
 
 __all__ = ["run", "run_job"]
+
+_NO_SUBMIT: Final = "the pages of one job take no programs, those of a cluster do: sluiceway cluster start --web"
 
 
 @pipeline_command("run", "Run a pipeline.")
@@ -57,6 +60,7 @@ __all__ = ["run", "run_job"]
 @click.option("--web", is_flag=True, help="Serve pages about the job while it runs, and print their link.")
 @click.option("--web-stay", is_flag=True, help="Serve them after the job has ended, too, until Ctrl-C.")
 @web_options
+@refused_option("--web-submit", hint=_NO_SUBMIT)
 def run(
     request: Request,
     no_progress: bool,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sluiceway.cli.web_options import options_of, web_options
+from sluiceway.cli.web_options import options_of, submit_option, web_options
 from sluiceway.errors import ConfigurationError, ConnectorError
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ __all__ = ["web"]
     help="Show the jobs that have ended and left a record in DIR: that of 'run --history', or a job store.",
 )
 @click.option("--idle-timeout", metavar="TIME", help="End when nobody has looked for this time. Default: never.")
+@submit_option
 @web_options
 def web(history: str | None, idle_timeout: str | None, **given: Any) -> None:
     """Serve the web interface and the REST API of the running cluster until Ctrl-C or SIGTERM.
@@ -38,6 +39,8 @@ def web(history: str | None, idle_timeout: str | None, **given: Any) -> None:
     from sluiceway.config.settings import duration_ms
     from sluiceway.entrypoint.webserver import make_server
 
+    if history is not None and given["web_submit"]:
+        raise click.UsageError("--web-submit is for a running cluster: records of jobs take no programs")
     options = options_of(**given)
     if idle_timeout is not None:
         try:

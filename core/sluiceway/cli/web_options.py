@@ -12,7 +12,7 @@ import click
 if TYPE_CHECKING:
     from sluiceway.monitoring.web_server import WebOptions
 
-__all__ = ["options_of", "parse_address", "refuse_without_web", "web_options"]
+__all__ = ["options_of", "parse_address", "refuse_without_web", "submit_option", "web_options"]
 
 _PORT: Final = 8081
 _SHORTEST_TOKEN: Final = 16
@@ -51,6 +51,14 @@ _OPTIONS: Final = (
 )
 
 
+submit_option: Final = click.option(
+    "--web-submit",
+    is_flag=True,
+    help="Let the web interface submit programs: whoever has its token may then run code as this user.",
+)
+"""Option of a web server over a cluster."""
+
+
 def parse_address(text: str | None) -> tuple[str, int, bool]:
     """Return host, port, and True if the port was not given. Raises click.BadParameter."""
     if text is None:
@@ -70,10 +78,13 @@ def options_of(
     web_behind_proxy: bool,
     web_token_file: str | None,
     web_read_only: bool,
+    web_submit: bool = False,
 ) -> WebOptions:
     """Return the options of a web server, with the token of the file or a new one. Raises ConfigurationError."""
     from sluiceway.monitoring.web_server import WebOptions
 
+    if web_submit and web_read_only:
+        raise click.UsageError("--web-submit and --web-read-only contradict each other: give one")
     host, port, any_port = parse_address(web_address)
     return WebOptions(
         host=host,
@@ -85,6 +96,7 @@ def options_of(
         root_path=web_root_path,
         behind_proxy=web_behind_proxy,
         read_only=web_read_only,
+        submit=web_submit,
     )
 
 

@@ -24,6 +24,7 @@ class WebOptions:
         root_path: path prefix under which a proxy offers the server, such as ``/proxy/8081``.
         behind_proxy: a proxy does TLS and checks host names.
         read_only: refuse all operations that change a job.
+        submit: accept programs, and run them: whoever has the token may run code as this user.
         idle_s: :meth:`WebServer.serve` ends when nobody has asked for so many seconds; 0: it does not.
     """
 
@@ -36,6 +37,7 @@ class WebOptions:
     root_path: str = ""
     behind_proxy: bool = False
     read_only: bool = False
+    submit: bool = False
     idle_s: float = 0.0
 
 

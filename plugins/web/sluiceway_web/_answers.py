@@ -27,6 +27,11 @@ __all__ = [
     "ExceptionHistory",
     "Exceptions",
     "FlameGraph",
+    "Jar",
+    "JarEntry",
+    "JarRun",
+    "JarUploaded",
+    "Jars",
     "JobDetails",
     "JobIdStatus",
     "JobIds",
@@ -564,3 +569,40 @@ class FlameGraph(msgspec.Struct, omit_defaults=True):
     endTimestamp: int = 0  # noqa: N815
     data: FlameNode | None = None
     moments: int = 0
+
+
+class JarEntry(msgspec.Struct):
+    """Default entry class of a program: the name of its pipeline."""
+
+    name: str
+    description: str | None = None
+
+
+class Jar(msgspec.Struct):
+    """Uploaded program: a ``.py`` or a wheel."""
+
+    id: str
+    name: str
+    uploaded: int
+    entry: list[JarEntry]
+
+
+class Jars(msgspec.Struct):
+    """Answer to ``GET /jars``."""
+
+    address: str
+    files: list[Jar]
+
+
+class JarUploaded(msgspec.Struct):
+    """Answer to ``POST /jars/upload``. ``filename`` is the id of the program."""
+
+    filename: str
+    status: str
+
+
+class JarRun(msgspec.Struct):
+    """Answer to ``POST /jars/:file/run``."""
+
+    jobid: str
+    job: str

@@ -17,12 +17,13 @@ from starlette.staticfiles import StaticFiles
 
 from sluiceway.monitoring.monitor import Monitor
 from sluiceway.monitoring.web_server import WebOptions
-from sluiceway_web import _checkpoints, _cluster, _jobs, _live, _operations, _processes, _stacks, _vertices
+from sluiceway_web import _checkpoints, _cluster, _jars, _jobs, _live, _operations, _processes, _stacks, _vertices
 from sluiceway_web._context import Context
 from sluiceway_web._errors import RequestError, error_response
 from sluiceway_web._openapi import openapi
 from sluiceway_web._operations import Operations
 from sluiceway_web._process_figures import ProcessSampler
+from sluiceway_web._programs import Programs
 from sluiceway_web._sampler import Sampler
 from sluiceway_web._stacks import StackRecorder
 
@@ -38,6 +39,7 @@ API: Final[list[Route]] = [
     *_stacks.routes,
     *_checkpoints.routes,
     *_operations.routes,
+    *_jars.routes,
 ]
 """Routes of the REST API."""
 
@@ -70,6 +72,7 @@ def make_app(monitor: Monitor, options: WebOptions) -> Starlette:
     sampler = Sampler(monitor)
     stacks = StackRecorder(sampler)
     processes = ProcessSampler(sampler)
+    programs = Programs()
 
     @asynccontextmanager
     async def sampling(app: Starlette) -> AsyncIterator[None]:
@@ -82,6 +85,7 @@ def make_app(monitor: Monitor, options: WebOptions) -> Starlette:
                 await readings
             await stacks.close()
             await processes.close()
+            await programs.close()
 
     app = Starlette(
         routes=[
@@ -103,4 +107,5 @@ def make_app(monitor: Monitor, options: WebOptions) -> Starlette:
     app.state.stacks = stacks
     app.state.processes = processes
     app.state.operations = Operations()
+    app.state.programs = programs
     return app

@@ -23,7 +23,8 @@ _VERSION = "2.3.0-sluiceway"
 
 async def config(request: Request) -> a.WebConfig:
     """Return the settings of the dashboard."""
-    changes = not context_of(request).options.read_only
+    options = context_of(request).options
+    changes = not options.read_only
     local = time.localtime()
     return a.WebConfig(
         refresh_interval=2000,
@@ -32,7 +33,7 @@ async def config(request: Request) -> a.WebConfig:
         flink_version=_VERSION,
         flink_revision="",
         features={
-            "web-submit": False,
+            "web-submit": options.submit and changes,
             "web-cancel": changes,
             "web-rescale": False,
             "web-history": False,

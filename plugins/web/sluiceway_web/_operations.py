@@ -19,7 +19,7 @@ from sluiceway_web._context import context_of, get
 from sluiceway_web._errors import JsonResponse, RequestError
 from sluiceway_web._security import LONGEST_BODY
 
-__all__ = ["Operations", "routes"]
+__all__ = ["Operations", "body_of", "routes"]
 
 _KEPT: Final = 100
 _MOST_RUNNING: Final = 8
@@ -100,7 +100,8 @@ async def cancel(request: Request) -> Response:
     return JsonResponse({}, 202)
 
 
-async def _body(request: Request, kind: type[Any]) -> Any:
+async def body_of(request: Request, kind: type[Any]) -> Any:
+    """Return the body of a request, decoded. Raises RequestError."""
     body = b""
     async for part in request.stream():  # one in chunks has no length that could have been checked
         body += part
@@ -114,13 +115,13 @@ async def _body(request: Request, kind: type[Any]) -> Any:
 
 async def savepoint(request: Request) -> a.Triggered:
     """Take a savepoint."""
-    body: _SavepointRequest = await _body(request, _SavepointRequest)
+    body: _SavepointRequest = await body_of(request, _SavepointRequest)
     return await _start(request, body.target_directory or "", stop=body.cancel_job)
 
 
 async def checkpoint(request: Request) -> a.Triggered:
     """Take a checkpoint now."""
-    body: _CheckpointRequest = await _body(request, _CheckpointRequest)
+    body: _CheckpointRequest = await body_of(request, _CheckpointRequest)
     if body.checkpointType != "CONFIGURED":
         raise RequestError(400, f"checkpointType {body.checkpointType!r} is not supported: CONFIGURED is")
     job = await _job(request)
@@ -131,7 +132,7 @@ async def checkpoint(request: Request) -> a.Triggered:
 
 async def stop(request: Request) -> a.Triggered:
     """Take a savepoint, and end the job with it."""
-    body: _StopRequest = await _body(request, _StopRequest)
+    body: _StopRequest = await body_of(request, _StopRequest)
     if body.drain:
         raise RequestError(400, "drain is not supported here: sluiceway stop JOB ends the sources")
     return await _start(request, body.targetDirectory or "", stop=True)

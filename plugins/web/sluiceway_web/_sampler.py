@@ -104,6 +104,14 @@ class Sampler:
         self._watched = time.monotonic()
         return await self._read(PERIOD_S)
 
+    async def fresh(self) -> Reading:
+        """Return a reading that is taken now, after a change. Raises RequestError."""
+        if self._asking is not None and not self._asking.done():
+            with suppress(RequestError):
+                await asyncio.shield(self._asking)  # it may have begun before the change
+        self._reading = None
+        return await self.reading()
+
     async def describe(self, job: str) -> JobDescription:
         """Return the description of a job, no older than a period. Raises RequestError."""
         try:

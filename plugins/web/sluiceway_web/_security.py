@@ -17,10 +17,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sluiceway.monitoring.web_server import WebOptions
 from sluiceway_web._errors import error_response
 
-__all__ = ["HEADERS", "LONGEST_BODY", "Guard", "is_loopback"]
+__all__ = ["HEADERS", "LONGEST_BODY", "LONGEST_UPLOAD", "Guard", "is_loopback"]
 
 LONGEST_BODY: Final = 64 * 1024
 """Bytes of the body of a request."""
+LONGEST_UPLOAD: Final = 32 * 1024 * 1024
+"""Bytes of the body of an upload, where uploads are allowed."""
 _MOST_PER_S: Final = 200.0
 """Requests per second that are answered, for all clients together."""
 _BURST: Final = 400.0
@@ -117,14 +119,16 @@ class Guard:
             return error_response(
                 401, "The token is missing or wrong: open the printed link, or send Authorization: Bearer TOKEN."
             )
-        changes = method not in _READS or path.endswith("/yarn-cancel")
+        runs = path.startswith(("/jars/", "/v1/jars/"))  # GET .../plan runs a program
+        changes = method not in _READS or path.endswith("/yarn-cancel") or runs
         if changes and not bearer and not self._same_origin(headers):
             return error_response(403, "A request of another site may not change anything.")
         if changes and self._options.read_only:
             return error_response(403, "The web interface is read-only.")
+        longest = LONGEST_UPLOAD if self._options.submit and path.endswith("/jars/upload") else LONGEST_BODY
         length = headers.get("content-length", "0")
-        if not length.isascii() or not length.isdigit() or int(length[:20]) > LONGEST_BODY:
-            return error_response(413, f"The body of a request has at most {LONGEST_BODY} bytes.")
+        if not length.isascii() or not length.isdigit() or int(length[:20]) > longest:
+            return error_response(413, f"The body of a request has at most {longest} bytes.")
         return None
 
     def _within_rate(self) -> bool:

@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 from contextlib import suppress
+from importlib.util import find_spec
 from typing import Final
 
 import uvicorn
@@ -100,6 +101,8 @@ def _check(options: WebOptions) -> None:
     for path in filter(None, (options.certificate, options.key)):
         if not os.path.isfile(path):
             raise ConfigurationError(f"there is no file {path!r} with a TLS certificate or key")
+    if options.submit and find_spec("python_multipart") is None:
+        raise ConfigurationError('--web-submit needs python-multipart: pip install "sluiceway[web]"')
     if not options.token:
         raise ConfigurationError("the web interface needs a token")
     if is_loopback(options.host) or options.certificate or options.behind_proxy:

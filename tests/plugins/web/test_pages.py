@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +32,23 @@ pairs.rebalance().map(tuple).uid("tuples").key_by(lambda p: p[0] % 10).count().u
 """
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
+@contextmanager
+def browser() -> Iterator[Any]:
+    """Headless Chromium. Skips the test where there is none."""
     where = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if where is None:
         pytest.skip("Chromium is not installed (Debian: apt-get install chromium)")
     with playwright.sync_playwright() as driver:
         options = ["--no-sandbox", "--disable-dev-shm-usage"]
-        browser = driver.chromium.launch(executable_path=where, args=options)
-        yield browser
-        browser.close()
+        found = driver.chromium.launch(executable_path=where, args=options)
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with browser() as found:
+        yield found
 
 
 class Tab:

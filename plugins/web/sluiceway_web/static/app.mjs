@@ -12,11 +12,11 @@ function place() {
 
 function App() {
   const [at, go] = useState(place);
-  const [readOnly, set] = useState(true);
+  const [features, set] = useState({});
   useEffect(() => {
     const moved = () => go(place());
     window.addEventListener("hashchange", moved);
-    fetch("config").then((answer) => answer.json()).then((told) => set(!told.features?.["web-cancel"]), () => {});
+    fetch("config").then((answer) => answer.json()).then((told) => set(told.features ?? {}), () => {});
     return () => window.removeEventListener("hashchange", moved);
   }, []);
   const { data, error, lost } = useLive(at.page, at.job);
@@ -26,8 +26,8 @@ function App() {
       <span class="facts">${known ? new Date(known.now).toLocaleTimeString() : ""}</span></header>
     ${(error || lost) && html`<p class="lost" role="alert">${error ?? "The connection is lost: the job has ended, or its process is gone."} ${known ? "These are the last figures." : ""}</p>`}
     <main>${!known ? html`<p class="muted">${error ? "" : "Reading figures…"}</p>`
-      : at.page === "jobs" ? html`<${Jobs} page=${known} />`
-      : html`<${Job} page=${known} job=${at.job} tab=${at.tab} argument=${at.argument} readOnly=${readOnly} />`}</main>`;
+      : at.page === "jobs" ? html`<${Jobs} page=${known} canSubmit=${features["web-submit"]} />`
+      : html`<${Job} page=${known} job=${at.job} tab=${at.tab} argument=${at.argument} readOnly=${!features["web-cancel"]} />`}</main>`;
 }
 
 render(html`<${App} />`, document.getElementById("app"));

@@ -3,8 +3,9 @@
 import { html } from "./vendor/htm-preact.mjs";
 import { count, duration, time } from "./format.mjs";
 import { Sparkline, State, Table } from "./parts.mjs";
+import { Submit } from "./submit.mjs";
 
-export function Jobs({ page }) {
+export function Jobs({ page, canSubmit }) {
   const { jobs, cluster, now } = page;
   return html`<h1>Jobs</h1>
     <${Table} empty=${cluster.pid ? "No job has been submitted: sluiceway submit FILE." : "No job has left a record there: sluiceway run --history DIR FILE."}
@@ -20,6 +21,7 @@ export function Jobs({ page }) {
         j.restarts,
         html`<span class=${j.healthy === false ? "" : "muted"}>${j.summary ?? ""}</span>`,
       ])} />
+    ${canSubmit && html`<${Submit} />`}
     ${cluster.problems.map((p) => html`<p class="finding notice">${p}</p>`)}
     ${cluster.pid ? html`<${Processes} cluster=${cluster} />` : html`<p class="muted">These are the records of jobs that have ended, in ${cluster.job_store}.</p>`}`;
 }
