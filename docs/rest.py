@@ -130,6 +130,7 @@ DIFFERS = {
     f"GET {_VERTEX}/backpressure": "with `waitingRatio`: the task could work, but another one of its process runs",
     f"GET {_VERTEX}/flamegraph": "`from` and `to` (ms) choose the time; `{}` until there are samples, which are "
     "taken for as long as somebody asks",
+    f"GET {_VERTEX}/watermarks": "with `splits`: the event time of the splits of a source",
     f"GET {_VERTEX}/subtasks/{{subtask}}/attempts/{{attempt}}": "earlier attempts without metrics",
     "GET /taskmanagers": _FIGURES,
     "GET /taskmanagers/{worker}": _FIGURES,

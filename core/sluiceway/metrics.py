@@ -19,6 +19,8 @@ __all__ = [
     "JobMetrics",
     "MetricGroup",
     "MetricsReporter",
+    "SplitTime",
+    "SplitTimes",
     "SubtaskMetrics",
 ]
 
@@ -115,6 +117,47 @@ class MetricGroup(Hinting):
 
 
 @dataclass(frozen=True, slots=True)
+class SplitTime:
+    """Event time of one split of a source, such as a file or a partition.
+
+    Attributes:
+        split: id of the split, shortened.
+        watermark: in ms, or None before the first one.
+        idle: True if the split does not count for the watermark of its reader.
+        silent_s: seconds since its last record, or since it was assigned. Time in which the output was blocked
+            does not count.
+    """
+
+    split: str
+    watermark: int | None
+    idle: bool
+    silent_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SplitTimes:
+    """Event time of the splits of one reader: counts of all, and a few by name.
+
+    Attributes:
+        splits: number of splits.
+        idle: number of those that are idle.
+        without_watermark: number of those that are not idle and have no watermark yet.
+        median: of the watermarks of those that are not idle, in ms; None: no such split has one.
+        highest: the highest of these.
+        last_record_s: seconds since the last record of any split.
+        shown: splits that hold back the watermark most, then idle ones, longest silent first; at most 16.
+    """
+
+    splits: int
+    idle: int
+    without_watermark: int
+    median: int | None
+    highest: int | None
+    last_record_s: float
+    shown: tuple[SplitTime, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SubtaskMetrics:
     """One subtask at one moment. Counts are totals since the start, times are seconds.
 
@@ -142,6 +185,7 @@ class SubtaskMetrics:
         buffers_in_use: and those that they have: written, and not read by their consumers yet.
         worker: name of the worker process that it runs on; empty in one process.
         at_ms: when the figures were taken, in ms since the epoch. A worker sends its own every half a second.
+        splits: event time of the splits of a source that has a watermark strategy; None: there are none.
     """
 
     vertex: str
@@ -167,6 +211,7 @@ class SubtaskMetrics:
     buffers_in_use: int = 0
     worker: str = ""
     at_ms: int = 0
+    splits: SplitTimes | None = None
 
 
 @dataclass(frozen=True, slots=True)

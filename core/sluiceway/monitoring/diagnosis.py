@@ -16,8 +16,10 @@ import msgspec
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import SluicewayError
 from sluiceway.metrics import JobMetrics, SubtaskMetrics
+from sluiceway.monitoring.findings import Finding, age
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, SubtaskInfo, VertexInfo
 from sluiceway.monitoring.rates import SubtaskRates
+from sluiceway.monitoring.split_diagnosis import held_back_by_split, idle_splits
 from sluiceway.monitoring.stack_samples import StackSamples, hottest_function
 
 __all__ = ["Diagnosis", "Finding", "diagnose", "why_late", "why_slow", "with_function"]
@@ -37,26 +39,6 @@ SLOW_CHECKPOINT: Final = 0.8
 """Ratio of a checkpoint's duration to the interval from which it counts as slow."""
 _OF_ONE_TASK: Final = frozenset({"busy-task", "busy-source", "skew", "slow-consumer", "full-process"})
 _BARRIERS: Final = "waiting for barriers"
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """One fact about a job that explains something.
-
-    Attributes:
-        kind: machine-readable name, such as ``busy-task``.
-        text: one sentence for people.
-        severity: ``cause``, ``notice`` or ``ok``.
-        vertex: id of the job vertex, if the fact is about one.
-        subtask: index of the subtask, if it is about one.
-        worker: name of the worker process, if it is about one.
-    """
-
-    kind: str
-    text: str
-    severity: str = "cause"
-    vertex: int | None = None
-    subtask: int | None = None
-    worker: str = ""
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
@@ -271,7 +253,7 @@ def _slow_checkpoints(
     if pending is not None and every_s and (now_ms - pending.triggered_ms) / 1000 > max(every_s, 1.0):
         return Finding(
             "slow-checkpoint",
-            f"Checkpoint {pending.checkpoint} has been under way for {_age(now_ms - pending.triggered_ms)}, and "
+            f"Checkpoint {pending.checkpoint} has been under way for {age(now_ms - pending.triggered_ms)}, and "
             f"one is due every {every_s:.3g} s: {len(pending.subtasks)} subtasks have acknowledged it.",
         )
     done = [c for c in checkpoints if c.status == "completed" and c.duration_ms is not None and not c.savepoint]
@@ -347,44 +329,43 @@ def why_late(
         return Diagnosis([stopped])
     tasks = _by_vertex(description, rates)
     now_ms = max((r.metrics.at_ms for r in rates), default=0) if now_ms is None else now_ms
+    found = _why_late(description, tasks, rates, now_ms)
+    resting = [f for vertex, subtasks in tasks.values() if (f := idle_splits(vertex, subtasks)) is not None]
+    sources = [vertex.id for vertex, _ in tasks.values() if vertex.is_source]
+    idle = [f for f in resting if f.kind == "idle-source"]
+    if found.kind == "old-records" and len(idle) == len(sources):
+        # It is late since there are no records, and not since they are old.
+        lead = f"Event time stands still. {idle[0].text}"
+        return Diagnosis([msgspec.structs.replace(idle[0], text=lead), *idle[1:]])
+    return Diagnosis([found, *resting])
+
+
+def _why_late(description: JobDescription, tasks: _Tasks, rates: Sequence[SubtaskRates], now_ms: int) -> Finding:
+    found = _held_back(description, tasks, now_ms) or _delayed(description, tasks)
+    if found is not None:
+        return found
     makers = [task for task in tasks.values() if any(_mark(r) is not None for r in task[1])]
     if not makers:
-        return Diagnosis(
-            [Finding("no-watermarks", "No task has a watermark: the job does not use event time.", "ok")]
-        )
-    held = _held_back(description, tasks, now_ms)
-    if held is not None:
-        return Diagnosis([held])
-    behind = _delayed(description, tasks)
-    if behind is not None:
-        return Diagnosis([behind])
+        return Finding("no-watermarks", "No task has a watermark: the job does not use event time.", "ok")
     lowest = min((m for _, subtasks in makers for r in subtasks if (m := _mark(r)) is not None))
     if lowest >= MAX_WATERMARK:
-        return Diagnosis([Finding("ended", "All input has been read: the watermark is at its end.", "ok")])
+        return Finding("ended", "All input has been read: the watermark is at its end.", "ok")
     lag_ms = now_ms - lowest
     backlog = sum(r.metrics.user.get("pendingRecords", 0) for r in rates)
     if lag_ms >= LATE_MS and backlog:
-        return Diagnosis(
-            [
-                Finding(
-                    "backlog",
-                    f"Event time is {_age(lag_ms)} behind the clock because the sources have {backlog:,.0f} "
-                    "records still to read.",
-                )
-            ]
+        return Finding(
+            "backlog",
+            f"Event time is {age(lag_ms)} behind the clock because the sources have {backlog:,.0f} records "
+            "still to read.",
         )
     if lag_ms >= LATE_MS:
-        return Diagnosis(
-            [
-                Finding(
-                    "old-records",
-                    f"Event time is {_age(lag_ms)} behind the clock on all inputs alike: the records themselves "
-                    "are that old, or the bound of out-of-orderness is that long.",
-                    "notice",
-                )
-            ]
+        return Finding(
+            "old-records",
+            f"Event time is {age(lag_ms)} behind the clock on all inputs alike: the records themselves are that "
+            "old, or the bound of out-of-orderness is that long.",
+            "notice",
         )
-    return Diagnosis([Finding("ok", f"Event time is {_age(max(lag_ms, 0))} behind the clock.", "ok")])
+    return Finding("ok", f"Event time is {age(max(lag_ms, 0))} behind the clock.", "ok")
 
 
 def _mark(rate: SubtaskRates) -> int | None:
@@ -400,6 +381,8 @@ def _held_back(description: JobDescription, tasks: _Tasks, now_ms: int) -> Findi
         subtasks = tasks[vertex.id][1]
         if not vertex.is_source and not _makes_watermarks(vertex):
             continue
+        if vertex.is_source and (split := held_back_by_split(vertex, subtasks, LATE_MS, now_ms)) is not None:
+            return split
         known = [(m, r) for r in subtasks if (m := _mark(r)) is not None]
         unknown = [r for r in subtasks if _mark(r) is None]
         if unknown and known:
@@ -421,7 +404,7 @@ def _held_back(description: JobDescription, tasks: _Tasks, now_ms: int) -> Findi
             return Finding(
                 "held-back",
                 f"Event time is held back by subtask {slowest.metrics.subtask} of {vertex.name!r}{idle}: its "
-                f"watermark is {_age(int(usual - lowest))} behind that of the other subtasks.",
+                f"watermark is {age(int(usual - lowest))} behind that of the other subtasks.",
                 vertex=vertex.id,
                 subtask=slowest.metrics.subtask,
             )
@@ -443,16 +426,8 @@ def _delayed(description: JobDescription, tasks: _Tasks) -> Finding | None:
             name = tasks[edge.target][0].name
             return Finding(
                 "delayed",
-                f"{name!r} is {_age(min(before) - min(after))} of event time behind its producers: records wait "
+                f"{name!r} is {age(min(before) - min(after))} of event time behind its producers: records wait "
                 "in front of it. See why-slow.",
                 vertex=edge.target,
             )
     return None
-
-
-def _age(ms: int) -> str:
-    seconds = ms / 1000
-    for limit, divisor, unit in ((120, 1, "s"), (7_200, 60, "min"), (172_800, 3600, "h")):
-        if seconds < limit:
-            return f"{seconds / divisor:.3g} {unit}"
-    return f"{seconds / 86_400:,.0f} days"

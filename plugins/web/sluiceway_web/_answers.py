@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from sluiceway.metrics import SplitTimes
 from sluiceway.monitoring.processes import ProcessFigures
 from sluiceway.monitoring.stack_samples import FlameNode
 
@@ -58,6 +59,7 @@ __all__ = [
     "VertexDetails",
     "VertexInJob",
     "VertexTimes",
+    "WatermarkMetric",
     "WebConfig",
 ]
 
@@ -278,6 +280,12 @@ class Metric(msgspec.Struct, omit_defaults=True):
 
     id: str
     value: str | None = None
+
+
+class WatermarkMetric(Metric, omit_defaults=True):
+    """Watermark of a subtask. ``splits`` is an addition to Flink's."""
+
+    splits: SplitTimes | None = None
 
 
 class AggregatedMetric(msgspec.Struct):

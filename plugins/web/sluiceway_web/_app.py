@@ -17,7 +17,18 @@ from starlette.staticfiles import StaticFiles
 
 from sluiceway.monitoring.monitor import Monitor
 from sluiceway.monitoring.web_server import WebOptions
-from sluiceway_web import _checkpoints, _cluster, _jars, _jobs, _live, _operations, _processes, _stacks, _vertices
+from sluiceway_web import (
+    _checkpoints,
+    _cluster,
+    _jars,
+    _jobs,
+    _live,
+    _operations,
+    _processes,
+    _splits,
+    _stacks,
+    _vertices,
+)
 from sluiceway_web._context import Context
 from sluiceway_web._errors import RequestError, error_response
 from sluiceway_web._openapi import openapi
@@ -36,6 +47,7 @@ API: Final[list[Route]] = [
     *_processes.routes,
     *_jobs.routes,
     *_vertices.routes,
+    *_splits.routes,
     *_stacks.routes,
     *_checkpoints.routes,
     *_operations.routes,

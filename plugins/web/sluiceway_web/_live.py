@@ -16,6 +16,7 @@ from sluiceway.monitoring.diagnosis import diagnose, why_late
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, JobInfo
 from sluiceway.monitoring.losses import losses, why_lost
 from sluiceway.monitoring.rates import SubtaskRates
+from sluiceway.monitoring.split_diagnosis import source_splits
 from sluiceway_web._context import context_of
 from sluiceway_web._errors import RequestError, error_response
 from sluiceway_web._ids import vertex_id
@@ -165,6 +166,7 @@ def _vertex(
         },
         "watermark": min(marks, default=None),
         "input_watermark": min(entered, default=None),
+        "splits": msgspec.to_builtins(source_splits(own)) if vertex.is_source else None,
         "subtasks": [
             {
                 "subtask": r.metrics.subtask,

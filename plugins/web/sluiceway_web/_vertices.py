@@ -168,15 +168,16 @@ async def backpressure(request: Request) -> a.Backpressure:
     )
 
 
-async def watermarks(request: Request) -> list[a.Metric]:
-    """Return the input watermark of each subtask that has one."""
+async def watermarks(request: Request) -> list[a.WatermarkMetric]:
+    """Return the input watermark of each subtask that has one, and the event time of its splits."""
     asked = await vertex_request(request)
     found = []
     for rates in asked.rates:
         mark = rates.metrics.watermark
         mark = rates.metrics.output_watermark if mark is None else mark
         if mark is not None and mark > _MIN_WATERMARK:
-            found.append(a.Metric(f"{rates.metrics.subtask}.currentInputWatermark", str(mark)))
+            name = f"{rates.metrics.subtask}.currentInputWatermark"
+            found.append(a.WatermarkMetric(name, str(mark), splits=rates.metrics.splits))
     return found
 
 

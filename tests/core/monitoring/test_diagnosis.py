@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sluiceway.elements import MAX_WATERMARK
-from sluiceway.metrics import JobMetrics, SubtaskMetrics
+from sluiceway.metrics import JobMetrics, SplitTime, SplitTimes, SubtaskMetrics
 from sluiceway.monitoring.diagnosis import Finding, diagnose, why_late, why_slow
 from sluiceway.monitoring.infos import (
     CheckpointInfo,
@@ -210,3 +210,70 @@ def test_what_is_late_goes_first_where_nothing_is_slow() -> None:
     )
     every = diagnose(CHAIN, of(found), found)
     assert (every.findings[0].kind, every.healthy) == ("held-back", False)
+
+
+def splits(*told: tuple[str, int | None, bool, float], number: int | None = None) -> SplitTimes:
+    shown = tuple(SplitTime(*one) for one in told)
+    marks = sorted(s.watermark for s in shown if s.watermark is not None and not s.idle)
+    return SplitTimes(
+        splits=number or len(shown),
+        idle=sum(s.idle for s in shown),
+        without_watermark=sum(s.watermark is None and not s.idle for s in shown),
+        median=marks[len(marks) // 2] if marks else None,
+        highest=marks[-1] if marks else None,
+        last_record_s=min(s.silent_s for s in shown),
+        shown=shown,
+    )
+
+
+def test_the_split_that_holds_back_event_time_is_named() -> None:
+    others = [(f"p-{n}", NOW, False, 0.1) for n in range(3)]
+    behind = splits(("p-7", NOW - 60_000, False, 0.1), *others)
+    finding = late(rates(0, output_watermark=NOW - 60_000, splits=behind), rates(1))
+    assert (finding.kind, finding.vertex, finding.subtask, finding.split) == ("held-back", 0, 0, "p-7")
+    assert finding.text == (
+        "Event time is held back by split 'p-7' of 'a' (subtask 0): its watermark is 60 s behind that of the "
+        "other splits."
+    )
+    silent = splits(("p-7", NOW - 60_000, False, 59.0), *others)
+    assert "no record for 59 s" in late(rates(0, output_watermark=NOW - 60_000, splits=silent)).text
+    near = splits(("p-7", NOW - 2_000, False, 0.1), *others)
+    assert late(rates(0, output_watermark=NOW - 2_000, splits=near)).kind == "ok"
+
+
+def test_the_slowest_split_may_be_in_another_subtask() -> None:
+    fast = splits(("p-1", NOW, False, 0.1), ("p-2", NOW, False, 0.1))
+    slow_one = splits(("p-3", NOW - 60_000, False, 0.1))
+    finding = late(
+        rates(0, 0, output_watermark=NOW, splits=fast), rates(0, 1, output_watermark=NOW - 60_000, splits=slow_one)
+    )
+    assert (finding.kind, finding.subtask, finding.split) == ("held-back", 1, "p-3")
+
+
+def test_a_split_without_a_record_holds_back_event_time() -> None:
+    quiet = splits(("p-7", None, False, 30.0), ("p-1", NOW, False, 0.1))
+    finding = late(rates(0, splits=quiet), rates(1))
+    assert (finding.kind, finding.split) == ("no-watermark", "p-7")
+    assert "(with_idleness)" in finding.text
+    starting = splits(("p-7", None, False, 0.5), ("p-1", NOW, False, 0.1))
+    assert late(rates(0, splits=starting), rates(1)).severity == "ok"
+
+
+def test_idle_splits_are_told_and_hold_nothing_back() -> None:
+    some = splits(("p-1", NOW, False, 0.1), ("p-7", NOW - 3_600_000, True, 3600.0), number=1000)
+    found = why_late(CHAIN, of([r := rates(0, output_watermark=NOW, splits=some)]), [r], NOW)
+    assert [f.kind for f in found.findings] == ["ok", "idle-splits"]
+    assert found.healthy
+    assert found.findings[1].text == (
+        "1 of 1,000 splits of 'a' is idle and does not hold event time back: 'p-7' has given no record for 60 min."
+    )
+
+
+def test_an_idle_source_is_named_where_records_would_be_blamed() -> None:
+    every = splits(("p-1", NOW - 60_000, True, 60.0), ("p-7", None, True, 3600.0))
+    finding = late(rates(0, output_watermark=NOW - 60_000, splits=every))
+    assert (finding.kind, finding.severity) == ("idle-source", "notice")
+    assert finding.text == (
+        "Event time stands still. All 2 splits of 'a' are idle: the last record came 60 s ago, and the longest "
+        "silent one is 'p-7'."
+    )

@@ -464,3 +464,50 @@ def test_it_is_what_a_plain_model_says(
     assert marks == sorted(set(marks))
     statuses = [e for e in rig.out if isinstance(e, WatermarkStatus)]
     assert statuses == [IDLE if n % 2 == 0 else ACTIVE for n in range(len(statuses))]
+
+
+def test_splits_are_told_by_name_a_few_of_many() -> None:
+    """The number of splits makes what is told of them no larger; those that hold back come first."""
+    names = [f"p-{n:03}" for n in range(1000)]
+    rig = Rig(bounded().with_idleness(5000), *names)
+    assert rig.time.split_times() is not None
+    for n, name in enumerate(names[1:], 1):
+        rig.take(name, 100_000 + n)
+    rig.take("p-500", 7)
+    rig.clock.advance(1000)
+    found = rig.time.split_times()
+    assert found is not None
+    assert (found.splits, found.idle, found.without_watermark) == (1000, 0, 1)
+    assert (found.highest, found.median) == (100_998, 100_499)
+    assert [(s.split, s.watermark) for s in found.shown[:3]] == [
+        ("p-000", None),
+        ("p-001", 100_000),
+        ("p-002", 100_001),
+    ]
+    assert [s.silent_s for s in found.shown] == [1.0] * len(found.shown)
+    rig.clock.advance(3000)
+    rig.take("p-007", 200_000)
+    rig.wait(2000)
+    found = rig.time.split_times()
+    assert found is not None
+    assert (found.splits, found.idle, found.without_watermark, found.last_record_s) == (1000, 999, 0, 2.0)
+    assert [(s.split, s.idle, s.silent_s) for s in found.shown[:2]] == [
+        ("p-007", False, 2.0),
+        ("p-000", True, 6.0),
+    ]
+    assert len(found.shown) == 16
+    rig.time.remove(names)
+    assert rig.time.split_times() is None
+
+
+def test_a_long_name_of_a_split_keeps_its_end() -> None:
+    rig = Rig(bounded(), "x" * 500 + "part-7")
+    [split] = rig.time.split_times().shown  # type: ignore[union-attr]
+    assert len(split.split) == 200
+    assert split.split.endswith("part-7")
+
+
+def test_a_reader_that_does_not_say_has_no_splits() -> None:
+    rig = Rig(bounded())
+    rig.take(None, 5)
+    assert rig.time.split_times() is None

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from plugins.web.conftest import Page
 
+from sluiceway.monitoring.split_diagnosis import SourceSplits
 from sluiceway_web import _answers as a
 from sluiceway_web._app import API
 from sluiceway_web._openapi import document
@@ -66,7 +67,8 @@ OF_VERTEX: dict[str, Any] = {
     "/taskmanagers": dict[str, Any],
     "/backpressure": a.Backpressure,
     "/flamegraph?type=FULL": a.FlameGraph,
-    "/watermarks": list[a.Metric],
+    "/watermarks": list[a.WatermarkMetric],
+    "/splits": SourceSplits,
     "/metrics": list[a.Metric],
     "/metrics?get=0.numRecordsIn": list[a.Metric],
     "/accumulators": dict[str, Any],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -63,9 +64,7 @@ class JsonLinesReporter(MetricsReporter):
             "records_out": metrics.records_out,
             "restarts": metrics.restarts,
             "latency_ms": metrics.latency_ms,
-            "subtasks": [
-                {name: getattr(task, name) for name in type(task).__slots__} for task in metrics.subtasks
-            ],
+            "subtasks": list(metrics.subtasks),
         }
         # One write per line, so that whoever reads along never sees half a one.
         self._file.write(json.dumps(_plain(line), allow_nan=False, separators=(",", ":")) + "\n")
@@ -81,7 +80,9 @@ class JsonLinesReporter(MetricsReporter):
 def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if isinstance(value, list):
+    if is_dataclass(value):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, list | tuple):
         return [_plain(v) for v in value]
     if hasattr(value, "items"):
         return {str(k): _plain(v) for k, v in value.items()}

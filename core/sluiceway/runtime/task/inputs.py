@@ -26,6 +26,7 @@ from sluiceway.elements import (
 )
 from sluiceway.errors import ConnectorError
 from sluiceway.eventtime import WatermarkStrategy
+from sluiceway.metrics import SplitTimes
 from sluiceway.network.channel_state import Recording
 from sluiceway.network.input_gate import InputGate
 from sluiceway.runtime.task.source_watermarks import SourceTime
@@ -34,6 +35,8 @@ from sluiceway.runtime.task.watermark_alignment import AlignedReader
 __all__ = ["GateInput", "SourceInput", "TaskInput"]
 
 _NOTHING = Wait()
+_SECONDS_PER_SPLIT = 0.0005
+"""Age up to which a summary of the splits is good, for each split: looking at one takes about 1/1000 of that."""
 
 
 class TaskInput(ABC):
@@ -136,6 +139,10 @@ class TaskInput(ABC):
     def queued(self) -> int:
         """Elements that have come in and are not read."""
         return 0
+
+    def split_times(self) -> SplitTimes | None:
+        """Return the event time of a source's splits; None: there are none. From any thread."""
+        return None
 
     @abstractmethod
     def close(self) -> None:
@@ -291,6 +298,8 @@ class SourceInput(TaskInput):
         self._skips = skips
         self._time: SourceTime | None = None
         self._member: AlignedReader | None = None
+        self._split_times: SplitTimes | None = None
+        self._split_times_due = 0.0
         self._before_open: list[Callable[[Reader[Any]], None]] = []
         self._restored = restored
         self.paused = False
@@ -521,6 +530,15 @@ class SourceInput(TaskInput):
     def queued(self) -> int:
         """What was read and not sent."""
         return len(self._out)
+
+    def split_times(self) -> SplitTimes | None:
+        """Return the event time of the reader's splits, not older than half a millisecond for each of them."""
+        time, now = self._time, self._clock.monotonic()
+        if time is not None and now >= self._split_times_due:
+            found = self._split_times = time.split_times()
+            # Whoever asks often pays the same for many splits as for few: they are looked at less often.
+            self._split_times_due = now + (found.splits * _SECONDS_PER_SPLIT if found is not None else 0.0)
+        return self._split_times
 
     def snapshot(self, checkpoint_id: int = 0) -> tuple[Any, ...]:
         """The reader's splits with their positions, kept until the checkpoint completes; 0: no checkpoint."""

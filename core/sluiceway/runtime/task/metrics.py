@@ -81,6 +81,7 @@ def subtask_metrics(
         buffers=sum(p.buffers for p in partitions),
         buffers_in_use=sum(p.buffers_in_use for p in partitions),
         at_ms=now_ms,
+        splits=source.split_times(),
     )
 
 

@@ -9,7 +9,9 @@ from sluiceway.clock import Clock
 from sluiceway.config.settings import Settings
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Element, Rejected, Watermark, WatermarkStatus
 from sluiceway.eventtime import WatermarkStrategy
+from sluiceway.metrics import SplitTimes
 from sluiceway.operators import GeneratorWatch, Stamper, cut_batch
+from sluiceway.runtime.task.split_times import split_times
 
 __all__ = ["SourceTime"]
 
@@ -179,6 +181,16 @@ class SourceTime:
     def split_ids(self) -> frozenset[str]:
         """All splits that are known."""
         return frozenset(self._splits)
+
+    def split_times(self) -> SplitTimes | None:
+        """Return the event time of the splits; None: there are none, or the reader does not say. Any thread."""
+        if self._all is not None:
+            return None
+        now, paused = self._now(), self.paused
+        return split_times(
+            (split_id, split.watch.watermark, split.idle, 0 if split_id in paused else now - split.heard)
+            for split_id, split in list(self._splits.items())
+        )
 
     # ---- what the reader gives -------------------------------------------------------------------------------
 

@@ -1,9 +1,10 @@
 // Pages of one job: graph with diagnosis, event time, tasks, checkpoints, failures, configuration.
 
 import { html, useState } from "./vendor/htm-preact.mjs";
-import { UNKNOWN, bytes, count, duration, lag, percent, time, watermark } from "./format.mjs";
+import { bytes, count, duration, percent, time } from "./format.mjs";
 import { Flame } from "./flame.mjs";
 import { Graph } from "./graph.mjs";
+import { Late } from "./late.mjs";
 import { send } from "./live.mjs";
 import { Findings, Lines, Shares, State, Table } from "./parts.mjs";
 
@@ -66,21 +67,6 @@ function TaskTable({ page, job }) {
       html`<a href=${`#/job/${job}/task/${v.number}`}>${v.name}</a>`, html`<${State} state=${v.status} />`, v.parallelism,
       count(v.in_per_s), count(v.out_per_s), count(v.records_in), percent(v.busy), percent(v.blocked), percent(v.waiting), html`<${Shares} of=${v.shares} />`,
     ])} />`;
-}
-
-function Late({ page }) {
-  const series = page.vertices.filter((v) => v.source || v.watermark != null).map((v) => ({
-    name: v.name.slice(0, 30),
-    points: page.history.filter((p) => p[1] === v.number && p[5] != null).map((p) => [p[0], p[5]]),
-  })).filter((s) => s.points.length);
-  return html`<${Findings} findings=${page.late} />
-    <h2>Watermarks behind the clock</h2>
-    <${Lines} series=${series} unit=${duration} label="Lag of the watermarks of each task over the last minutes" />
-    <h2>Subtasks</h2>
-    <${Table} empty="No task has a watermark." head=${["Task", "#Subtask", "#Watermark", "#Behind the clock", "#In/s"]}
-      rows=${page.vertices.flatMap((v) => v.subtasks.filter((s) => s.watermark != null || v.source).map((s) => [
-        v.name, s.subtask, watermark(s.watermark), s.watermark == null ? UNKNOWN : lag(s.watermark, page.now), count(s.in_per_s),
-      ]))} />`;
 }
 
 function Lost({ page }) {
