@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
-from functools import partial
 from types import TracebackType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from sluiceway.api import DataStream, Pipeline
 from sluiceway.clock import VirtualClock
@@ -17,17 +16,9 @@ from sluiceway.errors import GraphError
 from sluiceway.functions import KeySelector, OutputTag
 from sluiceway.keygroups import KeyGroupRange, key_group, subtask_for_key_group
 from sluiceway.metrics import MetricGroup
-from sluiceway.operators import (
-    Operator,
-    OperatorContext,
-    OperatorSnapshot,
-    Output,
-    TimedOperator,
-    build_operators,
-    own_copy,
-)
+from sluiceway.operators import OperatorContext, OperatorSnapshot, Output
 from sluiceway.plugins import default_manager
-from sluiceway.runtime.failures.explanation import explain_failure
+from sluiceway.runtime.task.operator_chain import Blocked, OperatorChain
 from sluiceway.runtime.task.snapshot import JobSnapshot
 from sluiceway.state import StateBackend
 from sluiceway.steps import IterationHeadStep, SinkStep, SourceStep
@@ -36,6 +27,8 @@ from sluiceway.testing.script import EOF, TestSource
 from sluiceway.testing.virtual_loop import VirtualEventLoop
 
 __all__ = ["OperatorHarness"]
+
+T = TypeVar("T")
 
 
 class OperatorHarness:
@@ -152,9 +145,6 @@ class OperatorHarness:
 
     def finish(self) -> list[Any]:
         """End the input; what came out for it. Time goes on as far as something is under way.
-
-        Event time does not: the last watermark, which a bounded source sends at its end and which has all timers
-        fire, is for the test to feed before: ``process_watermark(MAX_WATERMARK)``.
 
         Event time does not: in a job the end of a bounded stream is the watermark ``MAX_WATERMARK`` first, so
         give that one to have windows and timers fire that still wait.
@@ -305,7 +295,7 @@ class _Tap:
 
 
 class _Subtask:
-    """The operators of one subtask."""
+    """Operator chain of one subtask, driven by the calls of the test instead of a task."""
 
     def __init__(
         self,
@@ -317,9 +307,7 @@ class _Subtask:
     ) -> None:
         self.max_parallelism = nodes[0].max_parallelism
         self._harness = harness
-        self._nodes = nodes
-        self._index = index
-        self._closed = False
+        self.chain = OperatorChain(" -> ".join(node.name for node in nodes), nodes, harness._edges, index)
 
         def context(node: StreamNode) -> OperatorContext:
             return OperatorContext(
@@ -336,91 +324,69 @@ class _Subtask:
 
         result = harness._result
         tag = None if result.tag is None else result.tag.name
-        outside = {result.source: [(tag, _Result(harness))]}
-        self.operators = build_operators([own_copy(n, index) for n in nodes], harness._edges, context, outside)
+        self.chain.build(context, {result.source: [(tag, _Result(harness))]}, copy=index > 0)
+        self.operators = self.chain.operators
         for operator in self.operators:
             operator.output = _Tap(operator.output, harness)
 
-    def open(self, restored: list[OperatorSnapshot]) -> None:
-        for operator in self.operators:
-            self._guard(operator, partial(operator.initialize, restored))
-        for operator in reversed(self.operators):
-            self._guard(operator, operator.open)
+    def open(self, restored: Sequence[OperatorSnapshot]) -> None:
+        self._guard(lambda: self.chain.open(restored))
         while self.settle() is not None:
             self._harness._wait()
 
     def process(self, port: int, batch: Batch[Any]) -> None:
-        self._check_open()
-        self._guard(self.operators[0], lambda: self.operators[0].receivers()[port](batch))
+        self._check_accepts()
+        self._guard(lambda: self.chain.process(batch, port))
         self.settle()
 
     def control(self, element: Element) -> None:
-        self._check_open()
-        self._guard(self.operators[0], lambda: self.operators[0].control(element))
+        self._check_accepts()
+        self._guard(lambda: self.chain.control(element))
         self.settle()
 
     def next_due(self, until: int) -> int | None:
-        """The first time up to ``until`` at which processing time makes something due."""
-        timed = [o.next_processing_time() for o in self.operators if isinstance(o, TimedOperator)]
-        timed.append(self._harness._event_loop.next_due())
-        return min((at for at in timed if at is not None and at <= until), default=None)
+        """Return the first time up to ``until`` at which processing time makes something due."""
+        times = (self.chain.next_timer(self._harness.clock), self._harness._event_loop.next_due())
+        return min((at for at in times if at is not None and at <= until), default=None)
 
-    def settle(self) -> Operator | None:
-        """Do what time has made due, as the task would between two elements; who can take no more, or None."""
+    def settle(self) -> Blocked | None:
+        """Do all work that is due, as the task would between two elements; return who accepts no input."""
         while True:
             self._harness._event_loop.run()
-            now_ms = self._harness.clock.now_ms()
-            for operator in reversed(self.operators):
-                if isinstance(operator, TimedOperator):
-                    if operator.has_work:
-                        self._guard(operator, operator.work)
-                        break
-                    due = operator.next_processing_time()
-                    if due is not None and due <= now_ms:
-                        self._guard(operator, partial(operator.on_processing_time, now_ms))
-                        break
-                if operator.blocked() is not None:
-                    return operator
-            else:
-                return None
+            state = self._guard(lambda: self.chain.poll(self._harness.clock.now_ms()))
+            if state is None or isinstance(state, Blocked):
+                return state
+            self._guard(state)
 
-    def _check_open(self) -> None:
-        full = self.settle()
-        assert full is None, (
-            f"step {full.step_name!r} can take no more until something that is under way has ended; a job would "
+    def _check_accepts(self) -> None:
+        assert self.settle() is None, (
+            f"step {self.chain.step!r} can take no more until something that is under way has ended; a job would "
             "give it nothing now: let time go on, with advance()"
         )
 
     def idle(self) -> None:
-        for operator in self.operators:
-            self._guard(operator, operator.idle)
+        self._guard(self.chain.flush)
 
     def finish(self) -> None:
-        for operator in self.operators:
-            while self.settle() is not None or operator.draining() is not None:
+        self.chain.start_finish()
+        while self.chain.finishing:
+            if self.settle() is not None or self._guard(self.chain.finish_next) is not None:
                 self._harness._wait()
-            self._guard(operator, operator.finish)
         self.settle()
 
     def snapshot(self) -> list[OperatorSnapshot]:
-        return [taken for operator in self.operators for taken in operator.snapshots()]
+        return self._guard(lambda: self.chain.snapshot(0))
 
     def close(self) -> None:
-        for operator in reversed(self.operators):
-            self._guard(operator, operator.close)
+        failure = self.chain.close()
+        if failure is not None:
+            raise failure
 
-    def _guard(self, operator: Operator, action: Callable[[], None]) -> None:
+    def _guard(self, action: Callable[[], T]) -> T:
         try:
-            action()
+            return action()
         except Exception as error:
-            chain = " -> ".join(node.name for node in self._nodes)
-            raise explain_failure(
-                error,
-                vertex=chain,
-                step=operator.step_name,
-                subtask=self._index,
-                parallelism=self._nodes[0].parallelism,
-            ) from error.__cause__
+            raise self.chain.explain(error) from error.__cause__
 
 
 def _graph_of(
