@@ -17,8 +17,6 @@ from sluiceway.clock import Clock, SystemClock
 from sluiceway.connector import (
     END_OF_INPUT,
     CommittingSinkWriter,
-    Enumerator,
-    EnumeratorContext,
     Reader,
     ReaderContext,
     Sink,
@@ -29,6 +27,7 @@ from sluiceway.connector import (
 )
 from sluiceway.elements import Batch
 from sluiceway.metrics import MetricGroup
+from sluiceway.runtime.source.enumerator_driver import EnumeratorDriver
 from sluiceway.testing._waits import Waker, wait_for
 
 __all__ = ["SinkDriver", "SourceDriver", "SourceSnapshot", "drive_sink", "drive_source"]
@@ -51,23 +50,18 @@ class SourceSnapshot:
         return [pickle.loads(reader) for reader in self.readers]
 
 
-class _Context(EnumeratorContext):
-    def __init__(self, driver: SourceDriver) -> None:
+class _Enumerating(EnumeratorDriver):
+    """Enumerator whose splits are pickled on their way to the readers of a :class:`SourceDriver`."""
+
+    def __init__(self, driver: SourceDriver, restored: Any) -> None:
+        super().__init__(driver.source, driver.parallelism, driver.clock, restored=restored)
         self._driver = driver
 
-    @property
-    def parallelism(self) -> int:
-        return self._driver.parallelism
-
-    @property
-    def clock(self) -> Clock:
-        return self._driver.clock
-
-    def assign(self, reader: int, splits: Sequence[Any]) -> None:
+    def deliver(self, reader: int, splits: Sequence[Any]) -> None:
         given = pickle.dumps(list(splits))
         self._driver._post(reader, lambda r: r.add_splits(pickle.loads(given)))
 
-    def no_more_splits(self, reader: int) -> None:
+    def deliver_end(self, reader: int) -> None:
         self._driver._post(reader, lambda r: r.no_more_splits())
 
     def wake(self, after_s: float = 0.0) -> None:
@@ -130,13 +124,9 @@ class SourceDriver:
         self._closed = False
         self._readers: list[Reader[Any] | None] = [None] * parallelism
         state = None if restored is None else pickle.loads(restored.enumerator)
+        self._driver = _Enumerating(self, state)
         try:
-            self.enumerator: Enumerator = source.create_enumerator(_Context(self), state)
-        except BaseException:
-            self._waker.close()
-            raise
-        try:
-            self.enumerator.start()
+            self._driver.start()
             for index in range(parallelism):
                 self._bring_up(index)
             if restored is not None:
@@ -197,14 +187,14 @@ class SourceDriver:
         names = [split.split_id for split in splits]
         assert all(isinstance(name, str) for name in names), f"split_id must be a str: {names}"
         assert len(set(names)) == len(names), f"two splits of one source have the same split_id: {names}"
-        return SourceSnapshot(pickle.dumps(self.enumerator.snapshot()), tuple(readers))
+        return SourceSnapshot(pickle.dumps(self._driver.snapshot()), tuple(readers))
 
     def fail_reader(self, index: int) -> None:
         """Close one reader as after a failure, give its splits back and bring up another in its place."""
         self._deliver()
         splits = pickle.loads(pickle.dumps(self._reader(index).snapshot()))
         self._close_reader(index)
-        self.enumerator.add_splits_back(splits, index)
+        self._driver.add_splits_back(splits, index)
         self._bring_up(index)
 
     def close(self) -> None:
@@ -215,7 +205,7 @@ class SourceDriver:
         errors: list[Exception] = []
         for close in (
             *(lambda i=i: self._close_reader(i) for i in range(self.parallelism)),
-            self.enumerator.close,
+            self._driver.close,
         ):
             try:
                 close()
@@ -234,14 +224,14 @@ class SourceDriver:
                 parallelism=self.parallelism,
                 clock=self.clock,
                 wake=lambda: self._waker.wake(index),
-                request_split=lambda: self._mail.append(lambda: self.enumerator.handle_split_request(index)),
+                request_split=lambda: self._mail.append(lambda: self._driver.request(index)),
                 metrics=self.metrics[index],
             )
         )
         self._readers[index] = reader
         self._waits[index] = None
         self._ended[index] = False
-        self.enumerator.add_reader(index)
+        self._driver.add_reader(index)
         reader.start()
 
     def _reader(self, index: int) -> Reader[Any]:
@@ -266,7 +256,7 @@ class SourceDriver:
         now = self.clock.monotonic()
         if any(at <= now for at in self._run_at):
             self._run_at = deque(at for at in self._run_at if at > now)
-            self.enumerator.run()
+            self._driver.run()
         while self._mail:
             self._mail.popleft()()
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sluiceway.clock import Clock
-from sluiceway.connector import Enumerator, EnumeratorContext, Source
-from sluiceway.errors import ConnectorError
+from sluiceway.connector import Source
+from sluiceway.runtime.source.enumerator_driver import EnumeratorDriver
 
 __all__ = ["SourceCoordinator"]
 
 
-class SourceCoordinator(EnumeratorContext):
+class SourceCoordinator(EnumeratorDriver):
     """Runs one source's enumerator and carries splits to its readers. Job master's thread, except :meth:`wake`.
 
     Which reader has which splits is in the readers' snapshots; the enumerator keeps those that nobody has.
@@ -38,14 +38,10 @@ class SourceCoordinator(EnumeratorContext):
         post: Callable[[Callable[[], None], float], object],
         restored: Any = None,
     ) -> None:
-        self._source = source
-        self._parallelism = parallelism
-        self._clock = clock
+        super().__init__(source, parallelism, clock, restored=restored)
         self._assign = assign
-        self._no_more = no_more
+        self._end = no_more
         self._post = post
-        self._restored = restored
-        self._enumerator: Enumerator | None = None
         self._readers: set[int] = set()
         # For readers that have not come up.
         self._early: dict[int, list[Any]] = {}
@@ -54,22 +50,7 @@ class SourceCoordinator(EnumeratorContext):
         self._assigned: dict[int, list[Any]] = {}
         self._sealed: dict[int, dict[int, list[Any]]] = {}
 
-    @property
-    def parallelism(self) -> int:
-        """Number of readers."""
-        return self._parallelism
-
-    @property
-    def clock(self) -> Clock:
-        """The runtime's clock."""
-        return self._clock
-
-    def start(self) -> None:
-        """Make and start the enumerator."""
-        self._enumerator = self._source.create_enumerator(self, self._restored)
-        self._enumerator.start()
-
-    def assign(self, reader: int, splits: Sequence[Any]) -> None:
+    def deliver(self, reader: int, splits: Sequence[Any]) -> None:
         """Carry splits to a reader, as soon as it has come up."""
         self._assigned.setdefault(reader, []).extend(splits)
         if reader in self._readers:
@@ -78,28 +59,28 @@ class SourceCoordinator(EnumeratorContext):
             # An enumerator that finds splits by itself does not know that a reader is about to begin anew.
             self._early.setdefault(reader, []).extend(splits)
 
-    def no_more_splits(self, reader: int) -> None:
+    def deliver_end(self, reader: int) -> None:
         """Tell a reader, as soon as it has come up."""
         if reader in self._readers:
-            self._no_more(reader)
+            self._end(reader)
         else:
             self._early_ends.add(reader)
 
     def wake(self, after_s: float = 0.0) -> None:
         """Run the enumerator soon. From any thread."""
-        self._post(self._run, after_s)
+        self._post(self.run, after_s)
 
     def reader_ready(self, reader: int) -> None:
         """A reader has come up."""
-        if self._enumerator is not None and reader not in self._readers:
+        if self.enumerator is not None and reader not in self._readers:
             self._readers.add(reader)
             early = self._early.pop(reader, None)
             if early is not None:
                 self._assign(reader, early)
             if reader in self._early_ends:
                 self._early_ends.discard(reader)
-                self._no_more(reader)
-            self._enumerator.add_reader(reader)
+                self._end(reader)
+            self.add_reader(reader)
 
     def reader_failed(self, reader: int) -> None:
         """A reader begins anew: what it was given since the last complete checkpoint is to be read again."""
@@ -107,31 +88,12 @@ class SourceCoordinator(EnumeratorContext):
         self._early_ends.discard(reader)
         self._early.pop(reader, None)  # which is among what it was given
         given = (*self._sealed.values(), self._assigned)
-        splits = [split for assigned in given for split in assigned.pop(reader, ())]
-        if self._enumerator is not None and splits:
-            self._enumerator.add_splits_back(splits, reader)
+        self.add_splits_back([split for assigned in given for split in assigned.pop(reader, ())], reader)
 
     def split_requested(self, reader: int) -> None:
         """A reader wants a split."""
         self.reader_ready(reader)
-        if self._enumerator is not None:
-            self._enumerator.handle_split_request(reader)
-
-    def snapshot(self) -> Any:
-        """The enumerator's state; None before it has started.
-
-        Raises:
-            ConnectorError: the enumerator says None, which would have it begin anew after a restore.
-        """
-        if self._enumerator is None:
-            return None
-        state = self._enumerator.snapshot()
-        if state is None:
-            raise ConnectorError(
-                f"the enumerator of {self._source.name} returned None from snapshot(), which stands for a job "
-                "that begins anew: return what is not handed out yet, as a list that may be empty"
-            )
-        return state
+        self.request(reader)
 
     def checkpoint(self, checkpoint_id: int) -> Any:
         """The enumerator's state for a checkpoint, in which the readers have what they were given until now.
@@ -147,13 +109,3 @@ class SourceCoordinator(EnumeratorContext):
     def checkpoint_completed(self, checkpoint_id: int) -> None:
         """What readers were given before that checkpoint is in it."""
         self._sealed = {id_: given for id_, given in self._sealed.items() if id_ > checkpoint_id}
-
-    def close(self) -> None:
-        """Close the enumerator, once."""
-        enumerator, self._enumerator = self._enumerator, None
-        if enumerator is not None:
-            enumerator.close()
-
-    def _run(self) -> None:
-        if self._enumerator is not None:
-            self._enumerator.run()

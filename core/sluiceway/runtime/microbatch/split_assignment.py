@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from sluiceway.clock import Clock, SystemClock
-from sluiceway.connector import Enumerator, EnumeratorContext, Source
-from sluiceway.errors import ConnectorError
+from sluiceway.connector import Source
+from sluiceway.runtime.source.enumerator_driver import EnumeratorDriver
 
 __all__ = ["Dealt", "DrivenEnumerator", "SplitsInTurn", "deal_splits", "plan_splits"]
 
 _LOOK_S: Final = 0.2
 
 
-class DrivenEnumerator(EnumeratorContext):
+class DrivenEnumerator(EnumeratorDriver):
     """The enumerator of one source, in the calling thread; only :meth:`wake` comes from others.
 
     A context manager, which closes the enumerator.
@@ -31,7 +31,6 @@ class DrivenEnumerator(EnumeratorContext):
         no_more: readers that an earlier one has told that there are no more splits.
 
     Attributes:
-        no_more: readers that were told so.
         unanswered: readers whose last request was not answered yet.
     """
 
@@ -44,13 +43,9 @@ class DrivenEnumerator(EnumeratorContext):
         restored: Any = None,
         no_more: Collection[int] = (),
     ) -> None:
-        self._source = source
-        self._parallelism = parallelism
-        self._clock = SystemClock() if clock is None else clock
-        self._restored = restored
-        self._enumerator: Enumerator | None = None
+        clock = SystemClock() if clock is None else clock
+        super().__init__(source, parallelism, clock, restored=restored, no_more=no_more)
         self._assigned: dict[int, list[Any]] = {}
-        self.no_more: set[int] = set(no_more)
         self.unanswered: set[int] = set()
         self._woken = threading.Condition()
         self._run_at: list[float] = []
@@ -62,29 +57,13 @@ class DrivenEnumerator(EnumeratorContext):
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    # ---- for the enumerator ----------------------------------------------------------------------------------
-
-    @property
-    def parallelism(self) -> int:
-        """Number of readers."""
-        return self._parallelism
-
-    @property
-    def clock(self) -> Clock:
-        """As given."""
-        return self._clock
-
-    def assign(self, reader: int, splits: Sequence[Any]) -> None:
+    def deliver(self, reader: int, splits: Sequence[Any]) -> None:
         """Keep them until they are taken."""
-        if splits:
-            self._check(reader)
-            self._assigned.setdefault(reader, []).extend(splits)
-            self.unanswered.discard(reader)
+        self._assigned.setdefault(reader, []).extend(splits)
+        self.unanswered.discard(reader)
 
-    def no_more_splits(self, reader: int) -> None:
-        """Note it."""
-        self._check(reader)
-        self.no_more.add(reader)
+    def deliver_end(self, reader: int) -> None:
+        """Note that its request was answered."""
         self.unanswered.discard(reader)
 
     def wake(self, after_s: float = 0.0) -> None:
@@ -93,16 +72,10 @@ class DrivenEnumerator(EnumeratorContext):
             self._run_at.append(self._clock.monotonic() + after_s)
             self._woken.notify()
 
-    # ---- for who drives it -----------------------------------------------------------------------------------
-
-    def start(self) -> None:
-        """Make and start the enumerator, and tell it of all readers that may still get splits."""
-        enumerator = self._enumerator = self._source.create_enumerator(self, self._restored)
+    def start(self, readers: Iterable[int] = ()) -> None:
+        """Create and start the enumerator, and add all readers that may still get splits."""
         try:
-            enumerator.start()
-            for reader in range(self._parallelism):
-                if reader not in self.no_more:
-                    enumerator.add_reader(reader)
+            super().start(reader for reader in range(self._parallelism) if reader not in self.no_more)
         except BaseException:
             self.close()
             raise
@@ -111,7 +84,7 @@ class DrivenEnumerator(EnumeratorContext):
         """A reader wants a split, unless it waits for one already or was told that there are no more."""
         if reader not in self.no_more and reader not in self.unanswered:
             self.unanswered.add(reader)
-            self._running().handle_split_request(reader)
+            super().request(reader)
 
     def step(self, timeout_s: float = 0.0) -> bool:
         """Run the enumerator if it has asked for that, waiting for it at most ``timeout_s``; whether it ran."""
@@ -126,7 +99,7 @@ class DrivenEnumerator(EnumeratorContext):
                 if now >= until:
                     return False
                 self._woken.wait(min([until, *self._run_at]) - now)
-        self._running().run()
+        self.run()
         return True
 
     def taken(self, reader: int) -> int:
@@ -145,44 +118,6 @@ class DrivenEnumerator(EnumeratorContext):
     def take_for(self, reader: int) -> list[Any]:
         """The same for one reader alone."""
         return self._assigned.pop(reader, [])
-
-    def snapshot(self) -> Any:
-        """What the enumerator has not handed out.
-
-        Raises:
-            ConnectorError: it says None, which would have it begin anew after a restore.
-        """
-        state = self._running().snapshot()
-        if state is None:
-            raise ConnectorError(
-                f"the enumerator of {self._source.name} returned None from snapshot(), which stands for a job "
-                "that begins anew: return what is not handed out yet, as a list that may be empty"
-            )
-        return state
-
-    def close(self) -> None:
-        """Close the enumerator, once."""
-        enumerator, self._enumerator = self._enumerator, None
-        if enumerator is not None:
-            enumerator.close()
-
-    # ---- inside ----------------------------------------------------------------------------------------------
-
-    def _running(self) -> Enumerator:
-        assert self._enumerator is not None, "the enumerator is not started, or closed"
-        return self._enumerator
-
-    def _check(self, reader: int) -> None:
-        if not 0 <= reader < self._parallelism:
-            raise ConnectorError(
-                f"the enumerator of {self._source.name} has something for reader {reader}; readers are numbered "
-                f"from 0 to {self._parallelism - 1}"
-            )
-        if reader in self.no_more:
-            raise ConnectorError(
-                f"the enumerator of {self._source.name} has something for reader {reader}, which it has told that "
-                "there are no more splits"
-            )
 
 
 @dataclass(frozen=True, slots=True)

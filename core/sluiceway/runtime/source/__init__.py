@@ -1,1 +1,1 @@
-"""Sources that need a thread of their own."""
+"""Sources with a thread of their own, and the driver of enumerators."""

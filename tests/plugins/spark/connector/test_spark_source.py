@@ -209,7 +209,7 @@ def test_a_table_that_has_changed_is_not_gone_on_with(spark: Any, tmp_path: Path
     source = SparkSource.path(table, staging=str(tmp_path / "staging"))
     with SourceDriver(source, limit=5) as driver:
         taken = len(driver.run(most=20))
-        driver.enumerator._complete = False  # type: ignore[attr-defined] - as it is while Spark computes
+        driver._driver.enumerator._complete = False  # type: ignore[attr-defined] - as it is while Spark computes
         at = driver.snapshot()
     with SourceDriver(source, restored=at) as again:
         assert len(again.run()) == 100 - taken

@@ -115,6 +115,6 @@ def test_a_source_that_is_closed_has_spark_stop(spark: Any, tmp_path: Path) -> N
     context = spark.sparkContext
     with SourceDriver(SparkSource.query(make, staging=str(tmp_path))) as driver:
         until(lambda: bool(context.statusTracker().getActiveStageIds()))
-        thread = driver.enumerator._thread  # type: ignore[attr-defined]
+        thread = driver._driver.enumerator._thread  # type: ignore[attr-defined]
     assert not thread.is_alive()
     until(lambda: not context.statusTracker().getActiveStageIds())
