@@ -233,7 +233,7 @@ class Instruments:
 
     def _instrument(self, name: str) -> str:
         """Return the instrument of a metric of a user's function; empty: there are too many."""
-        instrument = f"sluiceway.user.{_NO_NAME.sub('_', name)[:_LONGEST]}"
+        instrument = f"sluiceway.user.{_NO_NAME.sub('_', name)[:_LONGEST]}".lower()  # they know no case
         if instrument not in self._own:
             if len(self._own) >= _MOST_OWN:
                 return ""

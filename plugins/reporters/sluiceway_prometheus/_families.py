@@ -12,12 +12,17 @@ from prometheus_client.registry import Collector
 
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.metrics import JobMetrics, SubtaskMetrics
+from sluiceway.monitoring.losses import COUNTERS, DEAD_LETTER, LATE, UNREADABLE
 
 __all__ = ["JobCollector"]
 
 _SUBTASK: Final = ["task", "task_id", "subtask"]
 _NO_NAME: Final = re.compile(r"[^a-zA-Z0-9_]")
-_LATE: Final = "numLateRecordsDropped"
+_LOST: Final = {
+    LATE: ("late_records_dropped", "Records that came too late and were dropped."),
+    DEAD_LETTER: ("dead_letters", "Records that were put aside because a function raised."),
+    UNREADABLE: ("unreadable_records", "Records that a source could not read and skipped."),
+}
 
 _Read = Callable[[SubtaskMetrics], float | None]
 
@@ -72,6 +77,7 @@ class JobCollector(Collector):
         metrics = self.metrics
         if metrics is not None:
             yield from _of_job(metrics)
+            yield from _of_checkpoints(metrics)
             yield from _of_subtasks(metrics)
             yield from _of_operators(metrics)
 
@@ -105,6 +111,33 @@ def _of_job(metrics: JobMetrics) -> Iterator[Metric]:
     yield latency
 
 
+def _of_checkpoints(metrics: JobMetrics) -> Iterator[Metric]:
+    of_job, job = _job_labels(metrics)
+    figures = metrics.checkpoints
+    ended = CounterMetricFamily(
+        "sluiceway_job_checkpoints",
+        "Checkpoints and savepoints that were completed, or have failed.",
+        labels=[*of_job, "status"],
+    )
+    ended.add_metric([*job, "completed"], figures.completed)
+    ended.add_metric([*job, "failed"], figures.failed)
+    yield ended
+    taken = bool(figures.completed_ms)
+    for name, about, value, known in (
+        ("checkpoint_interval", "Time between two checkpoints.", figures.interval_ms / 1000, figures.interval_ms),
+        ("last_checkpoint_duration", "Time that the last one took.", figures.duration_ms / 1000, taken),
+        ("last_checkpoint_completed_timestamp", "When it was completed.", figures.completed_ms / 1000, taken),
+    ):
+        family = GaugeMetricFamily(f"sluiceway_job_{name}_seconds", about, labels=of_job)
+        if known:
+            family.add_metric(job, value)
+        yield family
+    size = GaugeMetricFamily("sluiceway_job_last_checkpoint_size_bytes", "State in the last one.", labels=of_job)
+    if taken:
+        size.add_metric(job, figures.size)
+    yield size
+
+
 def _quantile(label: str) -> str:
     """``0.99`` for ``p99``."""
     digits = label.removeprefix("p")
@@ -133,28 +166,44 @@ def _of_subtasks(metrics: JobMetrics) -> Iterator[Metric]:
 
 def _of_operators(metrics: JobMetrics) -> Iterator[Metric]:
     labels = [*_job_labels(metrics)[0], *_SUBTASK, "operator"]
-    late = CounterMetricFamily(
-        "sluiceway_operator_late_records_dropped", "Records that came too late and were dropped.", labels=labels
-    )
+    lost = {
+        reason: CounterMetricFamily(f"sluiceway_operator_{name}", about, labels=labels)
+        for reason, (name, about) in _LOST.items()
+    }
     own: dict[str, UnknownMetricFamily] = {}
     seen: set[tuple[str, ...]] = set()
     for task in metrics.subtasks:
         for operator, figures in task.operators.items():
             where = [*_labels(metrics, task), operator]
+            for reason, family in lost.items():
+                counters = [figures[name] for name, of in COUNTERS.items() if of == reason and name in figures]
+                if counters:
+                    family.add_metric(where, sum(counters))
             for name, value in figures.items():
-                if name == _LATE:
-                    late.add_metric(where, value)
-                    continue
-                plain = _NO_NAME.sub("_", name)
-                if (plain, *where) in seen:
-                    continue  # two names that differ in what Prometheus does not take: the first one counts
+                plain = _plain(name)
+                if name in COUNTERS or (plain, *where) in seen or (number := _number(value)) is None:
+                    continue  # of two names that differ in what Prometheus does not take the first one counts
                 seen.add((plain, *where))
                 if plain not in own:
                     about = "A metric of the pipeline's own functions."
                     own[plain] = UnknownMetricFamily(f"sluiceway_operator_{plain}", about, labels=labels)
-                own[plain].add_metric(where, value)
-    yield late
+                own[plain].add_metric(where, number)
+    yield from lost.values()
     yield from own.values()
+
+
+def _plain(name: str) -> str:
+    plain = _NO_NAME.sub("_", name)
+    reserved = {name for name, _ in _LOST.values()}
+    return f"own_{plain}" if plain.removesuffix("_total") in reserved else plain
+
+
+def _number(value: object) -> float | None:
+    """Return what a function has put into its metrics as a number; None if it is none."""
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def _labels(metrics: JobMetrics, task: SubtaskMetrics) -> list[str]:

@@ -7,7 +7,7 @@ from threading import Thread
 from typing import Final
 from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 
 from sluiceway.errors import ConfigurationError
 from sluiceway.metrics import JobMetrics, MetricsReporter
@@ -40,6 +40,7 @@ class PrometheusReporter(MetricsReporter):
         self._collector = JobCollector()
         self._registry = CollectorRegistry()
         self._registry.register(self._collector)
+        ProcessCollector(registry=self._registry)  # of this process: the job's, or its job manager's
         self._served: tuple[WSGIServer, Thread] | None = None
 
     def open(self, job_name: str) -> None:

@@ -19,7 +19,8 @@ from sluiceway.config.settings import resolve
 from sluiceway.connector.lib import DiscardSink
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import ConfigurationError
-from sluiceway.metrics import JobMetrics, SubtaskMetrics
+from sluiceway.metrics import CheckpointFigures, JobMetrics, MetricsReporter, SubtaskMetrics
+from sluiceway.testing.conformance.metrics_reporter import MetricsReporterConformance
 from sluiceway_prometheus._reporter import PrometheusReporter
 
 TASK = {"job": "wc", "task": "count", "task_id": "3", "subtask": "1"}
@@ -40,7 +41,16 @@ METRICS = JobMetrics(
             watermark=7_500,
             output_watermark=MAX_WATERMARK,
             watermark_lag_ms=31,
-            operators={"window": {"numLateRecordsDropped": 4}, 'a "b"': {"bad lines": 5, "bad_lines": 6}},
+            operators={
+                "window": {"numLateRecordsDropped": 4, "dead_letters": 8},
+                'a "b"': {
+                    "bad lines": 5,
+                    "bad_lines": 6,
+                    "deadLetters": 7,
+                    "records_skipped": 1,
+                    "lines_skipped": 2,
+                },
+            },
             vertex_id=3,
             attempt=2,
             bytes_in=1_000,
@@ -54,16 +64,23 @@ METRICS = JobMetrics(
     ),
     latency_ms={"print": {"p50": 0.5, "p99": 1.25}},
     restarts=2,
+    checkpoints=CheckpointFigures(500, 5, 3, completed_ms=1_700_000_000_500, duration_ms=250, size=1_024),
 )
 
 
 def read(port: int) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENT_S) as answer:
         text = answer.read().decode()
-    samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
+    families = [f for f in text_string_to_metric_families(text) if f.name.startswith("sluiceway_")]
+    samples = [s for family in families for s in family.samples]
     found = {(s.name, frozenset(s.labels.items())): s.value for s in samples}
     assert len(found) == len(samples)  # Prometheus refuses what is told twice
     return found
+
+
+class TestConformance(MetricsReporterConformance):
+    def make_reporter(self) -> MetricsReporter:
+        return PrometheusReporter(0)
 
 
 @pytest.fixture
@@ -115,7 +132,18 @@ def test_everything_is_told_by_job_task_operator_and_subtask(reporter: Prometheu
         "buffers_in_use": 5,
     }
     assert {name: value(f"task_{name}", **TASK) for name in told} == told
+    for status, number in (("completed", 5), ("failed", 3)):
+        assert value("job_checkpoints_total", job="wc", status=status) == number
+    assert value("job_checkpoint_interval_seconds", job="wc") == 0.5
+    assert value("job_last_checkpoint_duration_seconds", job="wc") == 0.25
+    assert value("job_last_checkpoint_size_bytes", job="wc") == 1_024
+    assert value("job_last_checkpoint_completed_timestamp_seconds", job="wc") == 1_700_000_000.5
     assert value("operator_late_records_dropped_total", **TASK, operator="window") == 4
+    assert value("operator_dead_letters_total", **TASK, operator='a "b"') == 7
+    assert value("operator_own_dead_letters", **TASK, operator="window") == 8, (
+        "a function's metric of the same name"
+    )
+    assert value("operator_unreadable_records_total", **TASK, operator='a "b"') == 3
     assert value("operator_bad_lines", **TASK, operator='a "b"') == 5
 
 
