@@ -10,34 +10,25 @@ SIGKILL, and the cluster is started again where its job manager was. At the end,
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import random
 import re
-import select
 import shutil
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import dedent
 from typing import Any, Final
 
+from benchmarks.clusterkills import ClusterKills
 from benchmarks.postgresql import programs, server
-from sluiceway.runtime.cluster.epoch_fence import EpochFence
 
 __all__ = ["Counted", "Soak", "main"]
 
 KEYS: Final = 5_000
 READERS: Final = 2
-JOB: Final = "soak-1"
 PIPELINE: Final = """
     import sluiceway as sw
     from sluiceway_files import FilesSink
@@ -101,132 +92,20 @@ class Counted:
         return self._seen.rstrip(b"\0") == other._seen.rstrip(b"\0")
 
 
-class Soak:
-    """One run.
+class Soak(ClusterKills):
+    """One run with files and a database.
 
     Args:
         place: a directory for all that it writes.
         url: of the database.
         rate: records per second.
         seed: of what is killed when.
-        say: told what happens.
     """
 
-    def __init__(self, place: Path, url: str, rate: int, seed: int, say: Any = print) -> None:
-        self.place = place
-        self.worker_kills = 0
-        self.manager_kills = 0
-        self.recoveries: list[float] = []
-        self.restarts = 0
-        self.checkpoints = 0
-        self.problems: list[str] = []
-        self._lots = random.Random(seed)
-        self._say = say
+    def __init__(self, place: Path, url: str, rate: int, seed: int) -> None:
+        pipeline = dedent(PIPELINE).format(keys=KEYS, readers=READERS, rate=rate, place=place, url=url)
+        super().__init__(place, "soak", pipeline, "rocksdb", seed)
         self._url = url
-        self._environment = {**os.environ, "SLUICEWAY_HOME": str(place / "state"), "TMPDIR": str(place)}
-        self._killed_at = 0.0
-        (place / "soak.py").write_text(
-            dedent(PIPELINE).format(keys=KEYS, readers=READERS, rate=rate, place=place, url=url)
-        )
-
-    def sluiceway(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """The command."""
-        return subprocess.run(
-            [sys.executable, "-m", "sluiceway", *arguments],
-            env=self._environment,
-            cwd=self.place,
-            capture_output=True,
-            text=True,
-            check=check,
-        )
-
-    def start(self) -> None:
-        """Start the cluster, or start it again."""
-        done = self.sluiceway("cluster", "start", "--workers", "2", "--slots", "2", check=False)
-        if done.returncode:
-            raise RuntimeError(done.stderr)
-        if done.stderr:
-            self.problems.append(done.stderr)
-
-    def run(self, seconds: float) -> None:
-        """Submit the job, kill for so long, and let it finish."""
-        self.start()
-        options = {
-            "--state-backend": "rocksdb",
-            "--checkpoint-interval": "1s",
-            "--checkpoints": str(self.place / "checkpoints"),
-            "--restart": "fixed-delay:100000:100ms",
-        }
-        submitted = self.sluiceway("submit", *(part for option in options.items() for part in option), "soak.py")
-        if submitted.stdout.strip() != JOB:
-            raise RuntimeError(f"{submitted.stdout}{submitted.stderr}")
-        until = time.monotonic() + seconds
-        pause = threading.Event()
-        self._wait_for_checkpoint(time.monotonic() + 120)
-        while (now := time.monotonic()) < until:
-            self._kill()
-            if self._lots.random() < 0.3:
-                pause.wait(self._lots.random())  # and again, before it has recovered
-                self._kill()
-            if self._wait_for_checkpoint(time.monotonic() + 120):
-                self.recoveries.append(time.monotonic() - self._killed_at)
-            else:
-                after = now - until + seconds
-                self.problems.append(f"no checkpoint within 120 s of a kill, {after:.0f} s after the start")
-                self._say(self.sluiceway("list", JOB, check=False).stdout)
-            pause.wait(self._lots.expovariate(1 / 2))
-        self.sluiceway("stop", JOB)
-        self._finish(pause)
-
-    def _finish(self, pause: threading.Event) -> None:
-        for _ in range(1200):
-            (job,) = json.loads(self.sluiceway("list", "--json").stdout)
-            if job["ended_ms"]:
-                break
-            pause.wait(0.1)
-        self.restarts = job["restarts"]
-        if job["status"] != "finished":
-            self.problems.append(f"the job is {job['status']}: {job['failure']}")
-        self.sluiceway("cluster", "stop")
-
-    # ---- kills ----------------------------------------------------------------------------------------------
-
-    def _status(self) -> dict[str, Any] | None:
-        done = self.sluiceway("cluster", "status", "--json", check=False)
-        return None if done.returncode else dict(json.loads(done.stdout))
-
-    def _kill(self) -> None:
-        told = self._status()
-        if told is None:
-            self.start()
-            return
-        workers = [worker["pid"] for worker in told["workers"]]
-        self._killed_at = time.monotonic()
-        if not workers or self._lots.random() < 0.3:
-            self.manager_kills += 1
-            _kill(told["pid"])
-            if self._lots.random() < 0.2:
-                for pid in workers:  # and all else
-                    self.worker_kills += 1
-                    _kill(pid)
-            self.start()
-        else:
-            self.worker_kills += 1
-            _kill(self._lots.choice(workers))
-
-    def _wait_for_checkpoint(self, until: float) -> bool:
-        """Until a new checkpoint is complete."""
-        pause = threading.Event()
-        before = _latest(self.place / "checkpoints")
-        while time.monotonic() < until:
-            latest = _latest(self.place / "checkpoints")
-            if latest > before + 1:  # the next one may have been on its way
-                self.checkpoints = latest
-                return True
-            pause.wait(0.1)
-        return False
-
-    # ---- counts ---------------------------------------------------------------------------------------------
 
     def in_files(self) -> Counted:
         """What is in the files."""
@@ -252,30 +131,10 @@ class Soak:
             counted.take(_first(rows))
         return counted
 
-    def left_over(self) -> list[str]:
-        """Processes and directories that should be gone."""
-        found = [f"directory {path.name}" for path in self.place.glob("sluiceway-*")]
-        return found + [f"process {pid}" for pid in EpochFence(self.place / "state" / "jobs" / "workers").alive()]
-
 
 def _first(rows: Iterable[Any]) -> Iterator[int]:
     for row in rows:
         yield row[0]
-
-
-def _kill(pid: int) -> None:
-    """End a process and wait until it has ended."""
-    with suppress(ProcessLookupError):
-        process = os.pidfd_open(pid)
-        try:
-            signal.pidfd_send_signal(process, signal.SIGKILL)
-            select.select([process], [], [], 30)
-        finally:
-            os.close(process)
-
-
-def _latest(checkpoints: Path) -> int:
-    return max((int(f.parent.name[4:]) for f in checkpoints.glob("*/chk-*/metadata.json")), default=0)
 
 
 def main(arguments: list[str] | None = None) -> int:
