@@ -25,6 +25,7 @@ __all__ = [
     "NoResourceAvailableError",
     "NotBuiltYetError",
     "PluginError",
+    "RescaleError",
     "SerializationError",
     "SluicewayError",
     "StateError",
@@ -112,6 +113,10 @@ class CheckpointError(SluicewayError):
 
 class CheckpointFailedError(CheckpointError):
     """A checkpoint was given up, and why; what the job goes on from stays the one before it."""
+
+
+class RescaleError(SluicewayError):
+    """A running job cannot get another parallelism: it was not stopped, or has gone back to the one it had."""
 
 
 class UnstableKeyError(SluicewayError, TypeError):

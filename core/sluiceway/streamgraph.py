@@ -60,6 +60,7 @@ class StreamNode:
         max_dead_letters: how many of them a subtask skips before it fails; None: any number.
         type_declared: whether the program has declared ``output_type``: records of another one are refused.
         max_parallelism_given: whether somebody chose ``max_parallelism``; if not, that of saved state goes before.
+        parallelism_given: whether the program chose ``parallelism``; if not, it follows that of the job.
     """
 
     id: int
@@ -79,6 +80,7 @@ class StreamNode:
     max_dead_letters: int | None = None
     max_parallelism_given: bool = True
     type_declared: bool = False
+    parallelism_given: bool = False
 
 
 @dataclass(frozen=True)

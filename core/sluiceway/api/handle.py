@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections.abc import Mapping
 from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from sluiceway.engine import Job, JobFailure, JobResult, JobStatus
-from sluiceway.errors import SluicewayError
+from sluiceway.errors import RescaleError, SluicewayError
 from sluiceway.metrics import JobMetrics
 from sluiceway.util.name_hints import Hinting
 from sluiceway.windows.durations import Duration, positive_milliseconds
 
 if TYPE_CHECKING:
     from sluiceway.monitoring.diagnosis import Diagnosis
+    from sluiceway.monitoring.infos import RescaleInfo
     from sluiceway.monitoring.stack_samples import StackSamples
 
 __all__ = ["JobHandle"]
@@ -133,6 +135,43 @@ class JobHandle(Hinting):
                 answer.set_exception(problem)
 
         self._job.checkpoint(done)
+        return await asyncio.wrap_future(answer)
+
+    async def rescale(
+        self, parallelism: int | None = None, *, steps: Mapping[str, int] | None = None
+    ) -> RescaleInfo:
+        """Change the parallelism while the job runs, and wait until it runs again.
+
+        The job takes a checkpoint, its tasks end, and begin anew from it with their state divided by key groups.
+        Its output is what it would have been without.
+
+        Args:
+            parallelism: of all steps for which the program chose none, as the option of a run; a source or sink
+                that cannot have as many subtasks gets as many as it can. None: they keep theirs.
+            steps: of single steps, by name or uid. The chain that a step runs in gets it as a whole.
+
+        Returns:
+            RescaleInfo: ``before`` and ``after`` have the parallelism by uid.
+
+        Raises:
+            RescaleError: the job has the parallelism that it had; says why.
+            NotBuiltYetError: the job's engine cannot do that.
+        """
+        answer: Future[RescaleInfo] = Future()
+
+        def done(info: RescaleInfo | None, problem: BaseException | None) -> None:
+            if not answer.set_running_or_notify_cancel():
+                return  # nobody waits any more
+            if info is not None:
+                answer.set_result(info)
+            elif isinstance(problem, RescaleError):
+                answer.set_exception(problem)
+            else:
+                answer.set_exception(RescaleError(f"not rescaled: {problem}"))
+
+        if parallelism is None and not steps:
+            raise RescaleError("nothing to change: give a parallelism, or steps with theirs")
+        self._job.rescale(parallelism, dict(steps or {}), done)
         return await asyncio.wrap_future(answer)
 
     async def savepoint(self, place: str | os.PathLike[str] | None = None) -> str:

@@ -39,6 +39,7 @@ COMMANDS: Final = {
     "flamegraph": "sluiceway.cli.flamegraph:flamegraph",
     "thread-dump": "sluiceway.cli.processes:thread_dump",
     "stop": "sluiceway.cli.cluster:stop_job",
+    "rescale": "sluiceway.cli.rescale:rescale",
     "config": "sluiceway.cli.config:config",
     "new": "sluiceway.cli.new:new",
     "version": "sluiceway.cli.version:version",

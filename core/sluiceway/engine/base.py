@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from traceback import format_exception
@@ -14,7 +14,7 @@ from sluiceway.config.settings import Settings
 from sluiceway.engine.capabilities import EVERYTHING, Capabilities
 from sluiceway.errors import NotBuiltYetError
 from sluiceway.metrics import JobMetrics, MetricsReporter
-from sluiceway.monitoring.infos import CheckpointInfo, JobDescription
+from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, RescaleInfo
 from sluiceway.monitoring.processes import ProcessReadings
 from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.partitioner import Partitioner
@@ -236,6 +236,28 @@ class Job(ABC):
             NotBuiltYetError: this engine cannot do that.
         """
         raise NotBuiltYetError(f"{type(self).__name__} takes no checkpoints on demand")
+
+    def rescale(
+        self,
+        parallelism: int | None,
+        steps: Mapping[str, int],
+        done: Callable[[RescaleInfo | None, BaseException | None], None],
+        accepted: Callable[[RescaleInfo], None] | None = None,
+    ) -> None:
+        """Ask for another parallelism while the job runs. From any thread.
+
+        Args:
+            parallelism: of all steps for which the program chose none; None: they keep theirs.
+            steps: of single steps, by name, uid, or id of the vertex.
+            done: called once, in any thread, and must not raise: with what was changed and None, or with None and
+                why the job has its old parallelism: RescaleError.
+            accepted: called before that, once nothing is in the way; not for a request that is refused.
+
+        Raises:
+            RescaleError: this job cannot be rescaled at all.
+            NotBuiltYetError: this engine cannot do that.
+        """
+        raise NotBuiltYetError(f"{type(self).__name__} cannot rescale a job that runs")
 
     def sample_stacks(
         self, seconds: float, rate: float, done: Callable[[list[StackSamples], list[str]], None]

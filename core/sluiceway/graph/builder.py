@@ -12,14 +12,13 @@ from sluiceway.connector.lib import DeadLetterSink
 from sluiceway.functions import DEAD_LETTERS, FunctionObject
 from sluiceway.graph.findings import Finding, Level, graph_error
 from sluiceway.graph.identity import derive_uids, step_name
-from sluiceway.graph.parallelism import MAX_PARALLELISM_LIMIT, default_max_parallelism
+from sluiceway.graph.parallelism import MAX_PARALLELISM_LIMIT, default_max_parallelism, subtask_limit
 from sluiceway.graph.transformations import InputRef, Transformation
 from sluiceway.steps import (
     IterationHeadStep,
     SinkStep,
     SourceStep,
     Step,
-    WindowStep,
 )
 from sluiceway.streamgraph import PartitionerSpec, StreamEdge, StreamGraph, StreamNode
 from sluiceway.types import is_known, union_of
@@ -292,13 +291,7 @@ class _Builder:
 
     def _choose_parallelism(self, t: Transformation) -> int:
         label = self._label(t)
-        limit, what = None, ""
-        if isinstance(t.step, SourceStep):
-            limit, what = t.step.source.max_readers, f"source {t.step.source.name} can be read by"
-        elif isinstance(t.step, SinkStep):
-            limit, what = t.step.sink.max_writers, f"sink {t.step.sink.name} can be written by"
-        elif isinstance(t.step, WindowStep) and t.step.all_windows:
-            limit, what = 1, "the windows of a stream without keys are kept by"
+        limit, what = subtask_limit(t.step)
         if t.parallelism is None:
             default = max(self._settings.parallelism, 1)
             if isinstance(t.step, SinkStep) and t.step.sink.follows_input:
@@ -414,6 +407,7 @@ class _Builder:
             skips_errors=self._skips(t),
             max_dead_letters=self._settings.max_dead_letters if t.skips_errors is None else t.max_dead_letters,
             max_parallelism_given=t.max_parallelism is not None or self._max_parallelism is not None,
+            parallelism_given=t.parallelism is not None,
         )
 
     def _skips(self, t: Transformation) -> bool:

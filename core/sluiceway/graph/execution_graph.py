@@ -26,12 +26,14 @@ class ExecutionVertex:
         past: the last few attempts before it, oldest first.
     """
 
-    def __init__(self, graph: ExecutionGraph, job_vertex: JobVertex, subtask: int, at_ms: int) -> None:
+    def __init__(
+        self, graph: ExecutionGraph, job_vertex: JobVertex, subtask: int, at_ms: int, attempt: int = 0
+    ) -> None:
         self._graph = graph
         self.job_vertex = job_vertex
         self.subtask = subtask
         self.past: list[Execution] = []
-        self.current = self._new_execution(0, at_ms)
+        self.current = self._new_execution(attempt, at_ms)
 
     @property
     def state(self) -> ExecutionState:
@@ -46,11 +48,20 @@ class ExecutionVertex:
         """
         if not self.current.state.ended:
             raise GraphError(f"{self!r} cannot be restarted before it has ended: cancel it first")
-        self.past.append(self.current)
+        self._remember([self.current])
         self.current = self._new_execution(self.current.attempt + 1, at_ms)
-        if len(self.past) > _PAST:
-            self._graph._forget(self.past.pop(0))
         return self.current
+
+    def _remember(self, ended: list[Execution]) -> None:
+        self.past += ended
+        while len(self.past) > _PAST:
+            self._graph._forget(self.past.pop(0))
+
+    def _adopt(self, earlier: ExecutionVertex) -> None:
+        """Take the attempts of the same subtask in an earlier graph of the job as those before the current one."""
+        attempts = [*earlier.past, earlier.current]
+        self._graph._executions.update((attempt.attempt_id, attempt) for attempt in attempts)
+        self._remember(attempts)
 
     def _new_execution(self, attempt: int, at_ms: int) -> Execution:
         return self._graph._register(self.job_vertex, self.subtask, attempt, at_ms)
@@ -67,10 +78,10 @@ class ExecutionJobVertex:
         subtasks: one per index.
     """
 
-    def __init__(self, graph: ExecutionGraph, job_vertex: JobVertex, at_ms: int) -> None:
+    def __init__(self, graph: ExecutionGraph, job_vertex: JobVertex, at_ms: int, attempt: int = 0) -> None:
         self.job_vertex = job_vertex
         self.subtasks = tuple(
-            ExecutionVertex(graph, job_vertex, index, at_ms) for index in range(job_vertex.parallelism)
+            ExecutionVertex(graph, job_vertex, index, at_ms, attempt) for index in range(job_vertex.parallelism)
         )
 
     @property
@@ -94,6 +105,8 @@ class ExecutionGraph:
         job_id: goes into the attempt ids, so that reports from another run of the same job are told apart.
         listener: called after every change of an execution's state.
         at_ms: now.
+        before: the graph of the same job at another parallelism, whose attempts have all ended; None: there is
+            none. Attempts are counted on from there, and the last of each subtask that is still there are known.
 
     Attributes:
         late_updates: how many updates were ignored because they came late, out of order, or for an attempt
@@ -107,15 +120,22 @@ class ExecutionGraph:
         job_id: str = "",
         listener: StateListener | None = None,
         at_ms: int = 0,
+        before: ExecutionGraph | None = None,
     ) -> None:
         self.job_graph = job_graph
         self.late_updates = 0
+        # One number for all: a subtask that was there before the one before must not have an attempt once more.
+        self._first_attempt = 0 if before is None else before._next_attempt()
         self._job_id = job_id or job_graph.job_name
         self._listener = listener
         self._vertices: dict[int, ExecutionJobVertex] = {}
         self._edges: dict[str, JobEdge] = {}
         self._executions: dict[str, Execution] = {}
         self.attach(job_graph.vertices, job_graph.edges, at_ms=at_ms)
+        for earlier in () if before is None else before.subtasks():
+            subtasks = self._vertices[earlier.job_vertex.id].subtasks
+            if earlier.subtask < len(subtasks):
+                subtasks[earlier.subtask]._adopt(earlier)
 
     # ---- what is in it ------------------------------------------------------------------------------------
 
@@ -131,7 +151,7 @@ class ExecutionGraph:
                     f"vertex id {vertex.id} is attached twice: as {self._vertices[vertex.id].name!r} and as"
                     f" {vertex.name!r}"
                 )
-            self._vertices[vertex.id] = ExecutionJobVertex(self, vertex, at_ms)
+            self._vertices[vertex.id] = ExecutionJobVertex(self, vertex, at_ms, self._first_attempt)
         for edge in edges:
             if edge.id in self._edges:
                 raise GraphError(f"result id {edge.id!r} is attached twice: every exchange needs its own")
@@ -166,6 +186,9 @@ class ExecutionGraph:
     def execution(self, attempt_id: str) -> Execution | None:
         """An attempt, current or one of the last few before it, or None."""
         return self._executions.get(attempt_id)
+
+    def _next_attempt(self) -> int:
+        return 1 + max((subtask.current.attempt for subtask in self.subtasks()), default=-1)
 
     def _register(self, vertex: JobVertex, subtask: int, attempt: int, at_ms: int) -> Execution:
         attempt_id = f"{self._job_id}/{vertex.id}/{subtask}/{attempt}"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["MAX_PARALLELISM_LIMIT", "default_max_parallelism"]
+from sluiceway.steps import SinkStep, SourceStep, Step, WindowStep
+
+__all__ = ["MAX_PARALLELISM_LIMIT", "default_max_parallelism", "subtask_limit"]
 
 MIN_DEFAULT_MAX_PARALLELISM: Final = 128
 MAX_PARALLELISM_LIMIT: Final = 32768
@@ -18,3 +20,14 @@ def default_max_parallelism(parallelism: int) -> int:
     wanted = parallelism + parallelism // 2
     rounded = 1 << max(wanted - 1, 0).bit_length()
     return min(max(rounded, MIN_DEFAULT_MAX_PARALLELISM), MAX_PARALLELISM_LIMIT)
+
+
+def subtask_limit(step: Step) -> tuple[int | None, str]:
+    """Return the highest parallelism that a step can have, None for any, and what limits it, for messages."""
+    if isinstance(step, SourceStep):
+        return step.source.max_readers, f"source {step.source.name} can be read by"
+    if isinstance(step, SinkStep):
+        return step.sink.max_writers, f"sink {step.sink.name} can be written by"
+    if isinstance(step, WindowStep) and step.all_windows:
+        return 1, "the windows of a stream without keys are kept by"
+    return None, ""

@@ -16,6 +16,7 @@ __all__ = [
     "JobDescription",
     "JobInfo",
     "OptionInfo",
+    "RescaleInfo",
     "StandbyInfo",
     "StepInfo",
     "SubtaskInfo",
@@ -108,6 +109,30 @@ class OptionInfo(msgspec.Struct, frozen=True):
     is_default: bool
 
 
+class RescaleInfo(msgspec.Struct, frozen=True):
+    """One change of the parallelism of a running job.
+
+    Attributes:
+        requested_ms: when it was asked for, ms since the epoch.
+        ended_ms: when all subtasks ran again, or when it was given up; 0: it is under way.
+        status: ``in_progress``, ``completed`` or ``failed``.
+        reason: why it was given up; then the job has the parallelism that it had before.
+        before: parallelism by the uid of a vertex.
+        after: parallelism that was asked for, likewise.
+        checkpoint: number of the checkpoint that the job went on from; 0: none was taken.
+        stopped_ms: for how long some subtasks did not run, ms.
+    """
+
+    requested_ms: int
+    ended_ms: int
+    status: str
+    reason: str
+    before: dict[str, int]
+    after: dict[str, int]
+    checkpoint: int = 0
+    stopped_ms: int = 0
+
+
 class JobDescription(msgspec.Struct, frozen=True):
     """Parts of a job that figures do not have.
 
@@ -118,6 +143,7 @@ class JobDescription(msgspec.Struct, frozen=True):
         options: of the run.
         checkpoint_interval_ms: time between two checkpoints; 0: none are taken.
         metrics: the last ones of a job that has ended; None while it runs.
+        rescales: the last changes of its parallelism, oldest first.
     """
 
     vertices: list[VertexInfo] = []
@@ -126,6 +152,7 @@ class JobDescription(msgspec.Struct, frozen=True):
     options: list[OptionInfo] = []
     checkpoint_interval_ms: int = 0
     metrics: JobMetrics | None = None
+    rescales: list[RescaleInfo] = []
 
 
 class WorkerInfo(msgspec.Struct, frozen=True):

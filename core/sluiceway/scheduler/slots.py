@@ -61,6 +61,16 @@ class SlotPool:
         self._offered[worker] = slots
         self._free[worker] = [Slot(worker, i) for i in range(slots)]
 
+    def extend(self, worker: str, slots: int) -> None:
+        """A worker that is there offers so many more slots.
+
+        Raises:
+            KeyError: there is no such worker.
+        """
+        first = self._offered[worker]
+        self._offered[worker] += slots
+        self._free[worker] += [Slot(worker, first + i) for i in range(slots)]
+
     def withdraw(self, worker: str) -> None:
         """A worker is gone, and its slots with it; freeing one of them later does nothing."""
         self._offered.pop(worker, None)
@@ -127,6 +137,41 @@ class SlotSharing:
         self._slots: dict[tuple[str, int], Slot] = {}
         self._holders: dict[tuple[str, int], set[int]] = {}
         self._before: dict[tuple[str, int], str] = {}
+        self._reserved: list[Slot] = []
+
+    @property
+    def held(self) -> int:
+        """How many slots the job has taken, the reserved ones included."""
+        return len(self._slots) + len(self._reserved)
+
+    def reserve(self, count: int) -> None:
+        """Take slots that no subtask gets before :meth:`release_all`.
+
+        Raises:
+            NoResourceAvailableError: there are not so many; none is taken.
+        """
+        purpose = f"job {self._job_graph.job_name!r}, at another parallelism,"
+        self._reserved += self._pool.allocate(count, purpose)
+
+    def release_reserved(self) -> None:
+        """Give back what was reserved."""
+        reserved, self._reserved = self._reserved, []
+        for slot in reserved:
+            self._pool.free(slot)
+
+    def release_all(self) -> None:
+        """Give everything back. Harmless twice."""
+        self.release_reserved()
+        slots, self._slots = self._slots, {}
+        self._holders.clear()
+        for slot in slots.values():
+            self._pool.free(slot)
+
+    def resized(self, job_graph: JobGraph) -> SlotSharing:
+        """Return the sharing of the same job at another parallelism, after this one has released everything."""
+        sharing = SlotSharing(job_graph, self._pool)
+        sharing._before = dict(self._before)
+        return sharing
 
     def allocate(self, subtasks: Iterable[tuple[int, int]]) -> dict[tuple[int, int], Slot]:
         """Give slots to subtasks, to all of them or to none: on the workers that they were on, where they can be.

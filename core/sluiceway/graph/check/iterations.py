@@ -8,7 +8,7 @@ from sluiceway.graph import JobGraph, JobVertex
 from sluiceway.steps import IterationHeadStep
 from sluiceway.streamgraph import StreamNode
 
-__all__ = ["check_checkpoints", "check_iterations", "check_savepoint"]
+__all__ = ["check_checkpoints", "check_iterations", "check_rescale", "check_savepoint"]
 
 
 def check_iterations(graph: JobGraph) -> None:
@@ -49,6 +49,16 @@ def check_savepoint(graph: JobGraph) -> None:
         raise GraphError(
             f"iteration {head.name!r}: savepoints of a job with a feedback loop are not supported, because the "
             "records that go round would not be in them"
+        )
+
+
+def check_rescale(graph: JobGraph) -> None:
+    """Refuse another parallelism for a job with a feedback loop. Raises GraphError, which names the iteration."""
+    head = _head(graph)
+    if head is not None:
+        raise GraphError(
+            f"iteration {head.name!r}: a job with a feedback loop cannot be rescaled, because the records that go "
+            "round would be lost"
         )
 
 

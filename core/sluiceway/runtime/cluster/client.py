@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from itertools import count
@@ -27,7 +27,7 @@ from sluiceway.config.settings import Settings
 from sluiceway.errors import ConfigurationError, ConnectorError, SluicewayError
 from sluiceway.graph import JobGraph
 from sluiceway.metrics import JobMetrics
-from sluiceway.monitoring.infos import CheckpointInfo, JobDescription
+from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, RescaleInfo
 from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.runtime.cluster.cluster_config import ClusterConfig
 from sluiceway.runtime.cluster.cluster_directory import (
@@ -64,8 +64,10 @@ from sluiceway.runtime.messages.clients import (
     DescribeJob,
     Done,
     JobDescribed,
+    JobRescaled,
     JobSampled,
     Refused,
+    RescaleJob,
     SampleJob,
     SavepointTaken,
     ShutDown,
@@ -462,6 +464,31 @@ class ClusterClient:
             raise SluicewayError(answer.reason)
         assert isinstance(answer, SavepointTaken)
         return answer.location
+
+    def rescale(
+        self,
+        job: str,
+        parallelism: int | None = None,
+        steps: Mapping[str, int] | None = None,
+        *,
+        wait: bool = True,
+    ) -> RescaleInfo:
+        """Change the parallelism of a job that runs; returns what was changed when it runs again.
+
+        Args:
+            job: its id.
+            parallelism: of all steps for which the program chose none; None: they keep theirs.
+            steps: of single steps, by name, uid, or id of the vertex.
+            wait: False: return as soon as nothing is in the way; the job's description tells how it goes.
+
+        Raises:
+            SluicewayError: the job has the parallelism that it had; says why.
+        """
+        answer = self._ask(RescaleJob(next(self._requests), job, parallelism or 0, dict(steps or {}), wait), None)
+        if isinstance(answer, Refused):
+            raise SluicewayError(answer.reason)
+        assert isinstance(answer, JobRescaled)
+        return answer.rescale
 
     def checkpoint(self, job: str) -> int:
         """Take a checkpoint of a job now; returns its number when it is complete.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from sluiceway.engine import Job, JobFailure, JobResult, JobStatus, Services
 from sluiceway.errors import ConfigurationError
 from sluiceway.graph import JobGraph, slots_required
 from sluiceway.metrics import JobMetrics
-from sluiceway.monitoring.infos import CheckpointInfo, JobDescription
+from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, RescaleInfo
 from sluiceway.monitoring.processes import ProcessReadings
 from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.runtime.cluster.cluster_directory import (
@@ -117,6 +117,7 @@ class ClusterJob(Job):
             heartbeat_timeout_s=self._settings.heartbeat_timeout_ms / 1000,
             network_buffers=self._settings.network_buffers,
             start=start,
+            slots_grow=True,
             platform=platform,
             logs=WorkerLogging(
                 "", self._settings.log_level or "warning", self._settings.log_format, told=self._host is not None
@@ -170,6 +171,19 @@ class ClusterJob(Job):
         """Ask for a savepoint. From any thread."""
         where = savepoint_place(place, self._settings.checkpoints)
         self._requests.ask(lambda master, answer: master.savepoint(where, stop, answer), done, "")
+
+    def rescale(
+        self,
+        parallelism: int | None,
+        steps: Mapping[str, int],
+        done: Callable[[RescaleInfo | None, BaseException | None], None],
+        accepted: Callable[[RescaleInfo], None] | None = None,
+    ) -> None:
+        """Change the parallelism. From any thread."""
+        nothing: RescaleInfo | None = None
+        self._requests.ask(
+            lambda master, answer: master.rescale(parallelism, steps, answer, accepted), done, nothing
+        )
 
     def checkpoint(self, done: Callable[[int, BaseException | None], None]) -> None:
         """Ask for a checkpoint. From any thread."""

@@ -17,8 +17,9 @@ from sluiceway.engine import JobStatus, Services
 from sluiceway.errors import NoResourceAvailableError, SluicewayError
 from sluiceway.graph import JobGraph, slots_required
 from sluiceway.graph.check.iterations import check_checkpoints
+from sluiceway.graph.rescaling import with_parallelism
 from sluiceway.metrics import JobMetrics, MetricsReporter
-from sluiceway.monitoring.infos import JobInfo
+from sluiceway.monitoring.infos import JobDescription, JobInfo, RescaleInfo
 from sluiceway.monitoring.job_history import EndedJob
 from sluiceway.runtime.cluster.cluster_config import ClusterConfig
 from sluiceway.runtime.cluster.connection import Connection
@@ -28,6 +29,7 @@ from sluiceway.runtime.cluster.job_records import JobManagerLostError, JobRecord
 from sluiceway.runtime.cluster.job_runner import JobRun
 from sluiceway.runtime.cluster.job_store import JobStore, StoredJob
 from sluiceway.runtime.cluster.process_requests import ProcessRequests
+from sluiceway.runtime.cluster.rescale_answers import RescaleAnswer
 from sluiceway.runtime.cluster.standbys import Standbys
 from sluiceway.runtime.jobmanager.job_description import told_error
 from sluiceway.runtime.jobmanager.job_metrics import Reporting
@@ -46,6 +48,7 @@ from sluiceway.runtime.messages.clients import (
     JobDescribed,
     JobSampled,
     Refused,
+    RescaleJob,
     SampleJob,
     SavepointTaken,
     ShutDown,
@@ -174,7 +177,7 @@ class Dispatcher(Handlers):
             self._manager.ended(run)
             # Of the job no more than that is kept: its program and its state may be large.
             info = self._info(job, run, self._clock.now_ms())
-            description = msgspec.structs.replace(run.describe(), metrics=run.metrics())
+            description = msgspec.structs.replace(self._described(job, run), metrics=run.metrics())
             self._records.remember(EndedJob(info, description, run.checkpoints(), _directory(run)))
             self._records.ended(info)
             self._close_reporting(job)
@@ -255,6 +258,7 @@ class Dispatcher(Handlers):
                         "restart strategy that lets it begin anew: submit it with --checkpoint-interval"
                     )
                 settings = self._records.settled(settings)
+                graph = with_parallelism(graph, stored.parallelism)
                 run = self._begin(stored.job, graph, settings, stored.checkpoints, stored.savepoint)
             except JobManagerLostError as error:
                 status = JobStatus.CANCELED if stored.wanted == "cancel" else JobStatus.FAILED
@@ -367,13 +371,28 @@ class Dispatcher(Handlers):
         if (run := self._running(message, client)) is not None:
             run.master.checkpoint(done)
 
+    @handles(RescaleJob)
+    def _rescale(self, message: RescaleJob, client: Connection) -> None:
+        run = self._running(message, client)
+        if run is None:
+            return
+        answer = RescaleAnswer(message, client.send)
+
+        def done(info: RescaleInfo | None, problem: BaseException | None) -> None:
+            self._records.rescaled(message.job, run)  # before anybody is told that it has another parallelism
+            answer.done(info, problem)
+
+        run.master.rescale(message.parallelism or None, message.steps, done, answer.accepted)
+
     def _running(
-        self, message: CancelJob | StopJob | TakeCheckpoint | TakeSavepoint | SampleJob, client: Connection
+        self,
+        message: CancelJob | RescaleJob | StopJob | TakeCheckpoint | TakeSavepoint | SampleJob,
+        client: Connection,
     ) -> JobRun | None:
         """Return the job that a request is about; None: it does not run, and the client was told."""
         run, request, job = self._manager.jobs.get(message.job), message.request, message.job
         if (
-            not isinstance(message, SampleJob | TakeCheckpoint)
+            not isinstance(message, RescaleJob | SampleJob | TakeCheckpoint)
             and message.again
             and (answer := self._done_before(message))
         ):
@@ -411,11 +430,16 @@ class Dispatcher(Handlers):
     def _describe(self, message: DescribeJob, client: Connection) -> None:
         run = self._manager.jobs.get(message.job)
         if run is not None:
-            client.send(JobDescribed(message.request, run.describe()))
+            client.send(JobDescribed(message.request, self._described(message.job, run)))
         elif (ended := self._records.find_ended(message.job)) is not None:
             client.send(JobDescribed(message.request, ended.description))
         else:
             client.send(Refused(message.request, f"there is no description of job {message.job!r}"))
+
+    def _described(self, job: str, run: JobRun) -> JobDescription:
+        """Describe a job, with what happened under earlier job managers."""
+        description = run.describe()
+        return msgspec.structs.replace(description, rescales=self._records.rescales(job, description.rescales))
 
     @handles(SampleJob)
     def _sample_stacks(self, message: SampleJob, client: Connection) -> None:

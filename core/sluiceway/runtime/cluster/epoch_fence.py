@@ -57,6 +57,11 @@ class EpochFence:
                     found.append(pid)
         return found
 
+    def worker_numbers(self) -> list[int]:
+        """The numbers of workers of earlier job managers that may live: of ``worker-7`` it is 7."""
+        names = (file.name.removesuffix(_SUFFIX) for file in self._directory.glob(f"*-worker-*{_SUFFIX}"))
+        return [int(number) for name in names if (number := name.rpartition("-")[2]).isdecimal()]
+
     def end(self, which: Collection[int]) -> None:
         """End those of them that still live."""
         for pid in filter(None, set(which).intersection(self.alive())):

@@ -10,8 +10,11 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace as structs_replace
+
 from sluiceway.config.settings import Settings
 from sluiceway.engine import Services
+from sluiceway.errors import NoResourceAvailableError
 from sluiceway.graph import JobGraph, slots_required
 from sluiceway.runtime.cluster.cluster_directory import worker_numbers
 from sluiceway.runtime.cluster.connection import BrokenProtocolError, Connection, ConnectionLostError
@@ -89,6 +92,7 @@ class JobManager(Handlers):
         on_client_gone: given each connection of theirs that is closed.
         logs: where and what the workers log.
         epoch: higher than that of any job manager of this cluster before; it leads all jobs in it.
+        slots_grow: whether workers offer more slots where a job needs them to be rescaled: all are for one job.
         fence: no job is begun while workers live that it knows of; None: there are none.
     """
 
@@ -110,6 +114,7 @@ class JobManager(Handlers):
         on_client_gone: Callable[[Connection], None] | None = None,
         logs: WorkerLogging | None = None,
         epoch: int = 1,
+        slots_grow: bool = False,
         fence: EpochFence | None = None,
     ) -> None:
         self._platform = platform or Platform()
@@ -123,14 +128,17 @@ class JobManager(Handlers):
         self._transport = transport
         self._slots_per_worker = slots_per_worker
         self._max_workers = max_workers
+        self._slots_grow = slots_grow
         self._network_buffers = network_buffers
         self._start_process = start
         self._on_client = on_client
         self._on_client_gone = on_client_gone
         self._logs = logs or WorkerLogging()
         self.epoch = epoch
-        # Behind those of a job manager before in the directory: what they have left there is in nobody's way.
-        self._names = count(max(worker_numbers(directory), default=0) + 1)
+        # Behind those of a job manager before: what they have left in the directory is in nobody's way, and those
+        # that live come here with their names, though they have nothing there while they look for it.
+        earlier = [*worker_numbers(directory), *([] if fence is None else fence.worker_numbers())]
+        self._names = count(max(earlier, default=0) + 1)
         self._waiting: list[JobRun] = []
         self._spread: JobRun | None = None
         self._failed_starts = 0
@@ -229,7 +237,7 @@ class JobManager(Handlers):
         if location is not None:
             storage = with_local_copies(self._services.checkpoint_storage(location), settings)
         temporary = None
-        if storage is None and settings.checkpoint_interval_ms:
+        if storage is None:
             name = re.sub(r"[^\w.-]+", "-", job).strip(".-") or "job"
             temporary = self._platform.temporary_storage(self._directory / "checkpoints" / f"{name}-{self.epoch}")
         recovered = None
@@ -260,6 +268,7 @@ class JobManager(Handlers):
             resources=self.resources,
             listener=self._services.listener,
             on_slots_wanted=lambda: self.loop.soon(self._start_what_can),
+            make_room=self._make_room,
             background=self._background,
             open_storage=self._services.checkpoint_storage,
             open_backend=self._services.state_backend,
@@ -314,6 +323,30 @@ class JobManager(Handlers):
                 return
             self._waiting.pop(0)
             run.start()
+
+    def _make_room(self, run: JobRun, lacking: int) -> None:
+        """Start workers for slots that a job needs to be rescaled; as far as there may be more.
+
+        Raises:
+            NoResourceAvailableError: there are not so many, and there will not be while other jobs run.
+        """
+        pool = self.resources.slots
+        most = self._max_workers * self._slots_per_worker
+        others = pool.total - pool.available - run.master.slots.held
+        short = run.master.slots.held + lacking - (most - others)
+        if short > 0 and not self._slots_grow:
+            taken = f", of which other jobs have taken {others}" if others else ""
+            raise NoResourceAvailableError(
+                f"job {run.job!r} needs {run.master.slots.held + lacking} slots for that parallelism, and this "
+                f"cluster has {most} ({self._max_workers} workers with {self._slots_per_worker} each){taken}"
+            )
+        if short > 0:
+            more = -(-short // self._max_workers)
+            self._slots_per_worker += more
+            for worker in self.resources.names():
+                self.resources.extend(worker, more)
+        if lacking > pool.available:
+            self.loop.soon(self._start_what_can)
 
     def _look_beyond(self, fence: EpochFence) -> None:
         """Workers of an earlier job manager end by themselves; what does not is ended."""
@@ -444,6 +477,8 @@ class JobManager(Handlers):
 
     @handles(Register)
     def _register(self, message: Register, connection: Connection) -> None:
+        if self._slots_grow and message.slots < self._slots_per_worker:  # it was started before they grew
+            message = structs_replace(message, slots=self._slots_per_worker)
         if message.slots != self._slots_per_worker and message.epoch == self.epoch:
             raise BrokenProtocolError(f"worker {message.worker!r:.80} offers {message.slots} slots")
         if message.epoch == self.epoch:

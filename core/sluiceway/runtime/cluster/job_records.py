@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from sluiceway.config.settings import Settings
 from sluiceway.engine import JobStatus
 from sluiceway.errors import SluicewayError
-from sluiceway.monitoring.infos import FailureInfo, JobInfo
+from sluiceway.graph import slots_required
+from sluiceway.graph.rescaling import parallelism_of
+from sluiceway.monitoring.infos import FailureInfo, JobInfo, RescaleInfo
 from sluiceway.monitoring.job_history import EndedJob, JobHistoryError
 from sluiceway.runtime.cluster.epoch_fence import EpochFence
 from sluiceway.runtime.cluster.job_runner import JobRun
@@ -44,6 +46,7 @@ class JobRecords:
         self._jobs: dict[str, StoredJob] = {}
         self._told: dict[str, JobInfo] = {}
         self._before: dict[str, tuple[int, list[FailureInfo]]] = {}
+        self._rescaled_before: dict[str, list[RescaleInfo]] = {}
         self._ended: dict[str, EndedJob] = {}
         self._last = 0
         self.went_on: list[str] = []
@@ -100,6 +103,7 @@ class JobRecords:
             stored.failures.append(_of_job(now_ms, lost, restarted=stored.needs_slots, delay_ms=0))
         del stored.failures[:-_FAILURES]
         self._before[stored.job] = stored.restarts, list(stored.failures)
+        self._rescaled_before[stored.job] = list(stored.rescales)
         self._write(stored)
 
     def lost(self, stored: StoredJob, status: JobStatus, now_ms: int, why: JobManagerLostError) -> None:
@@ -145,6 +149,22 @@ class JobRecords:
             stored.begun, stored.restarts = begun, restarts
             stored.failures = self.failures(job, run)
             self._write(stored)
+
+    def rescaled(self, job: str, run: JobRun) -> None:
+        """A job runs at another parallelism, or does not: the next job manager goes on with what is written here.
+
+        Checkpoints fit any parallelism. So it does no harm that the job may have begun at the new one already, and
+        what goes back to the old one has never been written.
+        """
+        stored = self._jobs[job]
+        stored.parallelism = parallelism_of(run.graph)
+        stored.needs_slots = sum(slots_required(run.graph).values())
+        stored.rescales = self.rescales(job, run.master.rescales)
+        self._write(stored)
+
+    def rescales(self, job: str, now: Sequence[RescaleInfo]) -> list[RescaleInfo]:
+        """The changes of the parallelism of a job, under earlier job managers too; of many, the last."""
+        return [*self._rescaled_before.get(job, ()), *now][-_FAILURES:]
 
     def wants(self, job: str, wanted: str) -> None:
         """Somebody wants a job to end. Raises OSError: it cannot be written down."""
@@ -244,6 +264,7 @@ class JobRecords:
             del self._told[job]
             self._ended.pop(job, None)
             self._before.pop(job, None)
+            self._rescaled_before.pop(job, None)
             if self._store is not None:
                 self._store.forget(stored)
 

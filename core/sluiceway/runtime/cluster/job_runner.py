@@ -72,6 +72,7 @@ class JobRun(Handlers):
         temporary: where they are kept then; None: in memory.
         restored: what the job begins with; None: at the beginning.
         recovered: what an earlier job manager has left of it; None: it is a new job.
+        make_room: has so many more slots be there for the job, or raises NoResourceAvailableError.
     """
 
     def __init__(
@@ -93,9 +94,9 @@ class JobRun(Handlers):
         temporary: CheckpointStorage | None = None,
         restored: JobSnapshot | None = None,
         recovered: Recovered | None = None,
+        make_room: Callable[[JobRun, int], None] = lambda run, lacking: None,
     ) -> None:
         self.job = job
-        self.graph = graph
         self.epoch = epoch
         self.settings = settings
         self.loop = loop
@@ -109,6 +110,7 @@ class JobRun(Handlers):
         self._started_at = 0.0
         self._ended_at: float | None = None
         place = "" if temporary is None else temporary.location
+        self._job_name = graph.job_name
         self.program = dump(Program(graph.job_name, settings, tuple(sys.path), place))
         seed = SystemRandom().getrandbits(32) if settings.seed is None else settings.seed
         keeper = checkpoint_store_of(storage, graph, job, clock, seed, background, recovered, temporary)
@@ -131,11 +133,17 @@ class JobRun(Handlers):
             before_deploying=self._prepare,
             kill=resources.kill,
             on_slots_wanted=on_slots_wanted,
+            make_room=lambda lacking: make_room(self, lacking),
         )
         self._readers = StateReads(job, epoch, graph, self.master, loop)
         if recovered is not None:
             completed = (checkpoint for checkpoint, _ in recovered.completed)
             self.master.checkpoints.coordinator.go_on(completed, recovered.next_id)
+
+    @property
+    def graph(self) -> JobGraph:
+        """The job at its present parallelism. From any thread."""
+        return self.master.graph
 
     @property
     def status(self) -> JobStatus:
@@ -168,8 +176,9 @@ class JobRun(Handlers):
         self._stacks.ask(seconds, rate, done)
 
     def give_up(self, why: BaseException) -> None:
-        """Fail it, whatever its restart strategy says."""
-        self.master.fail(why)
+        """Fail it, whatever its restart strategy says; if it only waits to be rescaled, it goes on as it is."""
+        if not self.master.give_up_rescale(why):
+            self.master.fail(why)
 
     def start(self) -> None:
         """Start it; enough slots are there."""
@@ -249,7 +258,7 @@ class JobRun(Handlers):
 
     def describe(self) -> JobDescription:
         """Return the job's graph, attempts and options. From any thread."""
-        return describe_job(self.graph, self.settings, self.master.executions)
+        return describe_job(self.graph, self.settings, self.master.executions, self.master.rescales)
 
     def checkpoints(self) -> list[CheckpointInfo]:
         """Return the last checkpoints, oldest first. From any thread."""
@@ -259,7 +268,7 @@ class JobRun(Handlers):
         """The figures that the workers have sent last. From any thread."""
         until = self._ended_at or self.clock.monotonic()
         return self._figures.metrics(
-            self.graph.job_name,
+            self._job_name,
             self.status.value,
             until - self._started_at if self._started_at else 0.0,
             self.master.executions,

@@ -26,6 +26,7 @@ from sluiceway.runtime.cluster.home import Known
 from sluiceway.runtime.cluster.job_infos import job_info
 from sluiceway.runtime.cluster.os_platform import Platform, Stream
 from sluiceway.runtime.cluster.process_requests import ProcessRequests
+from sluiceway.runtime.cluster.rescale_answers import RescaleAnswer
 from sluiceway.runtime.jobmanager.job_description import told_error
 from sluiceway.runtime.jobmanager.job_metrics import plain_metrics
 from sluiceway.runtime.logging.engine_log import WARNING, log
@@ -41,6 +42,7 @@ from sluiceway.runtime.messages.clients import (
     JobDescribed,
     JobSampled,
     Refused,
+    RescaleJob,
     SampleJob,
     SavepointTaken,
     Status,
@@ -230,6 +232,15 @@ class JobServer(Handlers):
 
         self._answer(message, client, lambda: self._job.checkpoint(done))
 
+    @handles(RescaleJob)
+    def _rescale(self, message: RescaleJob, client: Connection) -> None:
+        answer = RescaleAnswer(message, lambda told: self._loop.mail(lambda: client.send(told)))
+
+        def ask() -> None:
+            self._job.rescale(message.parallelism or None, message.steps, answer.done, answer.accepted)
+
+        self._answer(message, client, ask)
+
     @handles(TakeSavepoint)
     def _savepoint(self, message: TakeSavepoint, client: Connection) -> None:
         def done(location: str, problem: BaseException | None) -> None:
@@ -258,7 +269,16 @@ class JobServer(Handlers):
 
     def _answer(
         self,
-        message: (DescribeJob | AskCheckpoints | SampleJob | CancelJob | StopJob | TakeCheckpoint | TakeSavepoint),
+        message: (
+            DescribeJob
+            | AskCheckpoints
+            | SampleJob
+            | CancelJob
+            | RescaleJob
+            | StopJob
+            | TakeCheckpoint
+            | TakeSavepoint
+        ),
         client: Connection,
         action: Callable[[], Message | None],
     ) -> None:

@@ -24,7 +24,7 @@ import msgspec
 
 from sluiceway.election import LeaderElection, LeadershipLostError
 from sluiceway.errors import ConfigurationError, SluicewayError
-from sluiceway.monitoring.infos import FailureInfo, JobInfo
+from sluiceway.monitoring.infos import FailureInfo, JobInfo, RescaleInfo
 from sluiceway.monitoring.job_history import JobHistory
 from sluiceway.runtime.cluster.election import FileLeaderElection
 from sluiceway.util.durable_files import sync_directory, write_file
@@ -60,6 +60,8 @@ class StoredJob(msgspec.Struct, kw_only=True):
         key: the client's own for the submission, by which it finds the job when it asks again.
         restarts: how often it was begun anew.
         failures: what has gone wrong, oldest first.
+        parallelism: by uid of a vertex, that with which it goes on; empty: that of the program.
+        rescales: the last changes of it, oldest first.
         ended: what is to be told of it, if it has ended.
         version: of this form.
     """
@@ -79,6 +81,8 @@ class StoredJob(msgspec.Struct, kw_only=True):
     key: str = ""
     restarts: int = 0
     failures: list[FailureInfo] = []
+    parallelism: dict[str, int] = {}
+    rescales: list[RescaleInfo] = []
     ended: JobInfo | None = None
     version: int = _VERSION
 

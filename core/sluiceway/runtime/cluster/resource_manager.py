@@ -135,6 +135,11 @@ class ResourceManager:
         self.slots.offer(known.name, message.slots)
         self._on_registered(known.name)
 
+    def extend(self, worker: str, slots: int) -> None:
+        """A registered worker offers so many more slots."""
+        self._workers[worker].slots += slots
+        self.slots.extend(worker, slots)
+
     def adopt(self, connection: Connection, message: Register) -> None:
         """A worker has come that an earlier job manager had started."""
         if message.worker in self._workers or self._stopping:

@@ -121,6 +121,9 @@ class CheckpointCoordinator:
     when a task declines it, when it takes too long, and when it cannot be stored. A task's end by failure, too,
     ends what is pending, but that is no failure of the checkpoint.
 
+    Before the job goes on at another parallelism it takes a checkpoint with which all tasks end, as with the last
+    savepoint of a job. No other checkpoint begins before :meth:`start`.
+
     A savepoint is taken when it is asked for, with nothing else under way. It is no checkpoint to go on from after
     a failure, since whoever asked for it may delete it; that it fails is no failure of the job; and sinks commit
     nothing for it, unless the job ends with it.
@@ -165,6 +168,7 @@ class CheckpointCoordinator:
         self._asks: list[_Ask] = []
         self._stopped = True
         self._over = False
+        self._resized_after = 0
         self._forgotten = False
         self._earliest = 0.0
         self._interval: Scheduled | None = None
@@ -191,6 +195,15 @@ class CheckpointCoordinator:
         self._kept = list(completed)
         self._next_id = next_id
 
+    def resized(self) -> None:
+        """The job goes on from :attr:`latest` at another parallelism: there its subtasks are others than now."""
+        self._resized_after = 0 if self.latest is None else self.latest.checkpoint_id
+
+    def _known(self) -> Mapping[Subtask, TaskSnapshot]:
+        """Return what subtasks of the present parallelism have sent for the last checkpoint."""
+        latest = self.latest
+        return {} if latest is None or latest.checkpoint_id <= self._resized_after else latest.tasks
+
     # ---- when -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -199,12 +212,17 @@ class CheckpointCoordinator:
         if self._policy.interval_ms:
             self._call_at_interval(self._policy.interval_ms * self._random.random())
 
-    def stop(self) -> None:
-        """Take none any more. One that all have acknowledged is still completed."""
-        self._stopped = self._over = True
+    def pause(self) -> None:
+        """Begin none before :meth:`start` is called again. Requests wait."""
+        self._stopped = True
         for timer in (self._interval, self._asked):
             if timer is not None:
                 timer.cancel()
+
+    def stop(self) -> None:
+        """Take none any more. One that all have acknowledged is still completed."""
+        self.pause()
+        self._over = True
         for pending in list(self._pending.values()):
             if not pending.storing:
                 self._abort(pending, CheckpointFailedError("the job has ended"), counts=False)
@@ -278,7 +296,7 @@ class CheckpointCoordinator:
         if self._pending or who is None or not self._may_take(who):
             return
         request = self._next_request()
-        known = {} if self.latest is None else self.latest.tasks
+        known = self._known()
         finished = {where: known.get(where) or self._job.empty_final_snapshot(where) for where in who.finished}
         if None in finished.values():
             gone = "a task has finished, and its state is in no checkpoint: give the job a checkpoint-interval"
@@ -342,12 +360,11 @@ class CheckpointCoordinator:
             pending.request = request
             pending.savepoint = request.location(pending.id, pending.timestamp_ms)
         self._next_id += 1
-        latest = self.latest
         if finished is not None:
             pending.finished = finished
-        elif who.finished and latest is not None:
-            known = (where for where in who.finished if where in latest.tasks)
-            pending.finished = {where: latest.tasks[where].without_in_flight() for where in known}
+        elif who.finished:
+            known = self._known()
+            pending.finished = {w: known[w].without_in_flight() for w in who.finished if w in known}
         self._pending[pending.id] = pending
         self._answered[pending.id] = set()
         self._answered.pop(pending.id - _HISTORY, None)
@@ -357,7 +374,7 @@ class CheckpointCoordinator:
         except Exception as error:
             self._abort(pending, error, counts=True)
             return
-        stops = request is not None and request.stops
+        stops = request is not None and (request.stops or request.suspends)
         barrier = CheckpointBarrier(pending.id, pending.timestamp_ms, pending.savepoint, stops, aligned_ms)
         pending.expiry = self._later(lambda: self._time_is_up(pending), self._policy.timeout_ms / 1000)
         for attempt_id in who.first:
@@ -444,7 +461,7 @@ class CheckpointCoordinator:
             pending.storing = False
             self._abort(pending, problem, counts=True)
             return
-        if pending.request is not None:
+        if pending.request is not None and not pending.request.suspends:
             self._saved(pending, pending.request, checkpoint)
             return
         subsumed = CheckpointFailedError(f"checkpoint {pending.id} was complete before it")
@@ -458,12 +475,19 @@ class CheckpointCoordinator:
         self._kept.append(checkpoint)
         self._ended()
         record = self._record(pending, "completed")
+        request = pending.request
+        if request is not None:
+            self.pause()
         self._job.completed(checkpoint, record)
-        self._reminders.expect(pending.drained, pending.id, completed=True)
+        self._reminders.expect(
+            pending.drained if request is None else pending.attempts, pending.id, completed=True
+        )
         while len(self._kept) > self._policy.retained:
             self._job.discard(self._kept.pop(0))
         for ask in pending.asks:
             ask.answer(pending.id, None)
+        if request is not None:
+            request.done("", None)
         self.look()
 
     def _saved(self, pending: _Pending, request: SavepointRequest, checkpoint: CompletedCheckpoint) -> None:
@@ -501,7 +525,7 @@ class CheckpointCoordinator:
         for ask in pending.asks:
             ask.answer(0, cause)
         if pending.request is not None:
-            if pending.request.stops:
+            if pending.request.stops or pending.request.suspends:
                 self._reminders.expect(pending.attempts, pending.id, completed=False)
             pending.request.done("", cause)
         elif counts:

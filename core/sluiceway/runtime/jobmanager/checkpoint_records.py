@@ -120,15 +120,20 @@ class SavepointRequest:
         stops: whether the job is to end with it.
         done: called once, in the job master's thread: with the savepoint's path or URL and None, or with an
             empty one and with why there is none.
+        suspends: whether it is a checkpoint instead, for the job to go on from at once: it is stored where those
+            are, and sinks commit with it, but the tasks process nothing behind it and end. ``place`` is empty.
     """
 
     place: str
     job: str
     stops: bool
     done: Callable[[str, BaseException | None], None]
+    suspends: bool = False
 
     def location(self, checkpoint_id: int, timestamp_ms: int) -> str:
-        """Path or URL of the savepoint's own directory."""
+        """Path or URL of the savepoint's own directory; empty: it is a checkpoint."""
+        if self.suspends:
+            return ""
         return f"{self.place.rstrip('/')}/savepoint-{self.job}-{timestamp_ms}-{checkpoint_id}"
 
 

@@ -114,6 +114,10 @@ class StorageCheckpointStore(CompletedCheckpointStore):
         """One that an earlier job manager has completed."""
         self._metadata[metadata.checkpoint_id] = metadata
 
+    def use(self, graph: JobGraph) -> None:
+        """Write the parallelism of this graph into metadata from now on."""
+        self._graph = graph
+
     def keep(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
         """Write the metadata, which makes it complete."""
 
@@ -199,7 +203,8 @@ class StorageCheckpointStore(CompletedCheckpointStore):
         return self._written(snapshot)
 
     def _written(self, snapshot: TaskSnapshot) -> list[OperatorSnapshot]:
-        assert snapshot.entry is not None
+        if snapshot.entry is None:  # it stands for one that had no state, and nothing was written
+            return list(snapshot.operators)
         reader = StateReader(self._directory.storage, self._directory.directory(snapshot.checkpoint_id))
         return [reader.operator(operator) for operator in snapshot.entry.operators]
 
@@ -275,6 +280,10 @@ class SavepointCheckpointStore(CompletedCheckpointStore):
         self._clock = clock
         self._background = background
         self._checkpoints = checkpoints
+
+    def use(self, graph: JobGraph) -> None:
+        """Write the parallelism of this graph into metadata from now on."""
+        self._graph = graph
 
     def keep(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
         """Write the metadata, which makes it complete."""

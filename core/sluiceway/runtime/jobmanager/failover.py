@@ -40,6 +40,7 @@ class Failover:
     Attributes:
         history: what has gone wrong, oldest first; of many, the last ones.
         restarts: how often a region was restarted, or is about to be.
+        regions: the regions of the job.
         given_up: why there is no restart after the last failure, where that is to be told; else empty.
 
     Args:
@@ -83,9 +84,23 @@ class Failover:
         self._cancel = cancel
         self._restart = restart
         self._later = later
-        self._region_of = {v: region for region in pipelined_regions(executions) for v in region}
+        self.regions = pipelined_regions(executions)
+        self._region_of = {v: region for region in self.regions for v in region}
         self._due: dict[tuple[ExecutionVertex, ...], float] = {}
         self._timers: dict[tuple[ExecutionVertex, ...], Scheduled] = {}
+
+    def use(self, executions: ExecutionGraph) -> None:
+        """Watch the job at another parallelism from now on; nothing is being restarted."""
+        self.regions = pipelined_regions(executions)
+        self._region_of = {v: region for region in self.regions for v in region}
+
+    def note(self, vertex: ExecutionVertex | None, cause: BaseException) -> None:
+        """Remember a failure after which all begins anew without this strategy: the job is being rescaled."""
+        if vertex is None:
+            now_ms, restarted = self._clock.now_ms(), len(self._region_of)
+            self.history.append(JobFailure(now_ms, "", None, None, "", cause, restarted, 0))
+        else:
+            self._remember(vertex, cause, len(self._region_of), 0)
 
     @property
     def restarting(self) -> bool:

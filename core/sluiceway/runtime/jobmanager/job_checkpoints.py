@@ -13,7 +13,7 @@ from sluiceway.elements import CheckpointBarrier
 from sluiceway.engine import LifecycleListener
 from sluiceway.errors import CheckpointError, SluicewayError
 from sluiceway.functions import CheckpointedFunction
-from sluiceway.graph import ExecutionGraph, ExecutionState, ExecutionVertex
+from sluiceway.graph import ExecutionGraph, ExecutionState, ExecutionVertex, JobGraph
 from sluiceway.graph.check.iterations import check_savepoint
 from sluiceway.metrics import CheckpointFigures
 from sluiceway.operators import OperatorSnapshot
@@ -48,6 +48,9 @@ class CompletedCheckpointStore(Protocol):
 
     path: str
 
+    def use(self, graph: JobGraph) -> None:
+        """Keep those of the job at another parallelism from now on. None is being kept."""
+
     def keep(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
         """Keep one; calls ``stored`` in the job master's thread, with None or with why that was not possible."""
 
@@ -70,13 +73,16 @@ class CompletedCheckpointStore(Protocol):
         """The job has ended: nothing more will be complete."""
 
 
-class MemoryCheckpointStore:
+class MemoryCheckpointStore(CompletedCheckpointStore):
     """Keeps checkpoints where they are: in the memory of the job master, as long as that lives.
 
     For workers that share no file system with the job manager, and for jobs that take none.
     """
 
     path = ""
+
+    def use(self, graph: JobGraph) -> None:
+        """Nothing here depends on it."""
 
     def keep(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
         """It is there."""
@@ -191,6 +197,23 @@ class JobCheckpoints:
             request.done("", error)
         else:
             self.coordinator.savepoint(request)
+
+    def suspend(self, done: Callable[[int, BaseException | None], None]) -> None:
+        """Take a checkpoint with which all tasks end; ``done`` is given its number, or 0 and why there is none."""
+
+        def answer(location: str, problem: BaseException | None) -> None:
+            latest = self.coordinator.latest
+            done(0 if problem is not None or latest is None else latest.checkpoint_id, problem)
+
+        self.coordinator.savepoint(SavepointRequest("", self._job, False, answer, suspends=True))
+
+    def use(self, executions: ExecutionGraph) -> None:
+        """Take those of the job at another parallelism from now on; all tasks have ended."""
+        self._executions = executions
+        self.keeper.use(executions.job_graph)
+        if self._savepoints is not None:
+            self._savepoints.use(executions.job_graph)
+        self.coordinator.resized()
 
     def checkpoint(self, done: Callable[[int, BaseException | None], None]) -> None:
         """Take a checkpoint now; ``done`` is given its number, or 0 and why there is none."""

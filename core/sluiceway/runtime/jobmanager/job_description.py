@@ -17,6 +17,7 @@ from sluiceway.monitoring.infos import (
     FailureInfo,
     JobDescription,
     OptionInfo,
+    RescaleInfo,
     StepInfo,
     SubtaskInfo,
     VertexInfo,
@@ -28,7 +29,12 @@ from sluiceway.util.redaction import redact_option
 __all__ = ["checkpoint_infos", "describe_job", "failure_info", "told_error"]
 
 
-def describe_job(graph: JobGraph, settings: Settings, executions: ExecutionGraph | None) -> JobDescription:
+def describe_job(
+    graph: JobGraph,
+    settings: Settings,
+    executions: ExecutionGraph | None,
+    rescales: Iterable[RescaleInfo] = (),
+) -> JobDescription:
     """Return the description of a job. From any thread; ``executions`` is None before the job begins."""
     return JobDescription(
         vertices=[
@@ -57,6 +63,7 @@ def describe_job(graph: JobGraph, settings: Settings, executions: ExecutionGraph
         executions=[] if executions is None else _executions(executions),
         options=_options(settings),
         checkpoint_interval_ms=settings.checkpoint_interval_ms,
+        rescales=list(rescales),
     )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any, Final
@@ -13,8 +15,10 @@ import msgspec
 from sluiceway.clock import Clock
 from sluiceway.config.settings import Settings
 from sluiceway.engine import JobFailure, JobStatus, LifecycleListener
-from sluiceway.errors import CheckpointError, NoResourceAvailableError
+from sluiceway.errors import CheckpointError, NoResourceAvailableError, RescaleError
 from sluiceway.graph import Execution, ExecutionGraph, ExecutionState, ExecutionVertex, JobEdge, JobGraph
+from sluiceway.graph.check.iterations import check_rescale
+from sluiceway.monitoring.infos import RescaleInfo
 from sluiceway.network.channel_state import may_overtake
 from sluiceway.runtime.failures.explanation import add_note, contained
 from sluiceway.runtime.jobmanager.checkpoint_coordinator import SavepointRequest
@@ -25,9 +29,10 @@ from sluiceway.runtime.jobmanager.job_checkpoints import (
     MemoryCheckpointStore,
 )
 from sluiceway.runtime.jobmanager.job_events import JobEvents
+from sluiceway.runtime.jobmanager.rescaler import Rescaler
 from sluiceway.runtime.jobmanager.source_coordinator import SourceCoordinator
 from sluiceway.runtime.jobmanager.watermark_alignment import AlignmentCoordinator
-from sluiceway.runtime.logging.engine_log import DEBUG, INFO, log
+from sluiceway.runtime.logging.engine_log import DEBUG, INFO, WARNING, log
 from sluiceway.runtime.loop.tasklet import Scheduled
 from sluiceway.runtime.messages.base import Message, TaskMessage, TasksMessage
 from sluiceway.runtime.messages.handlers import Handlers, handles
@@ -84,6 +89,8 @@ class JobMaster(Handlers):
         kill: kills a worker, for a reason, that has not cancelled a task within the limit; None: none can be.
         on_slots_wanted: told when something that is to begin anew finds no slots.
         on_ended: told when the job has ended.
+        make_room: has so many more slots be there, now or soon, or raises NoResourceAvailableError.
+        on_resized: told the graph of the job at another parallelism, once it goes on with that.
     """
 
     def __init__(
@@ -106,6 +113,8 @@ class JobMaster(Handlers):
         kill: Callable[[str, str], None] | None = None,
         on_slots_wanted: Callable[[], None] = lambda: None,
         on_ended: Callable[[], None] = lambda: None,
+        make_room: Callable[[int], None] = lambda slots: None,
+        on_resized: Callable[[JobGraph], None] = lambda graph: None,
     ) -> None:
         self.graph = graph
         self._job = job
@@ -121,10 +130,12 @@ class JobMaster(Handlers):
         self._cancelling: dict[str, Scheduled] = {}  # by attempt, what happens if it does not end
         self._clock = clock
         self._listener = listener
-        self._slots = SlotSharing(graph, slots)
+        self.slots = SlotSharing(graph, slots)
         self._stopping = False
         self._on_slots_wanted = on_slots_wanted
         self._on_ended = on_ended
+        self.make_room = make_room
+        self._on_resized = on_resized
         self._seed = seed
         self._restored = restored
         self.events = JobEvents(graph, clock)
@@ -167,11 +178,17 @@ class JobMaster(Handlers):
             worker_of=lambda v: self._places.get((v.job_vertex.id, v.subtask), ""),
             job=self._name,
         )
+        self._rescaler = Rescaler(self, self._name, clock, post)
 
     @property
     def failures(self) -> tuple[JobFailure, ...]:
         """What has gone wrong so far, oldest first."""
         return tuple(self._failover.history)
+
+    @property
+    def rescales(self) -> tuple[RescaleInfo, ...]:
+        """The last changes of the parallelism, oldest first, with the one that is under way."""
+        return tuple(self._rescaler.history)
 
     @property
     def restarts(self) -> int:
@@ -194,9 +211,8 @@ class JobMaster(Handlers):
         if self.status is not JobStatus.CREATED:
             return
         self._set_status(JobStatus.RUNNING)
-        for vertex in self.graph.vertices:
-            if isinstance(vertex.head.step, SourceStep):
-                self._start_source(vertex.id, vertex.head.step, vertex.parallelism)
+        for vertex_id, coordinator in self._make_sources(self._restored).items():
+            self._guarded(vertex_id, coordinator.start)
         self._guard(self._allocate)
         self._guard(lambda: self._deploy(self._strategy.next()))
         self._guard(self.checkpoints.coordinator.start)
@@ -222,6 +238,20 @@ class JobMaster(Handlers):
     def checkpoint(self, done: Callable[[int, BaseException | None], None]) -> None:
         """Take a checkpoint now; ``done`` is given its number, or 0 and why there is none."""
         self.checkpoints.checkpoint(done)
+
+    def rescale(
+        self,
+        parallelism: int | None,
+        steps: Mapping[str, int],
+        done: Callable[[RescaleInfo | None, BaseException | None], None],
+        accepted: Callable[[RescaleInfo], None] | None = None,
+    ) -> None:
+        """Go on at another parallelism, as :meth:`.Rescaler.begin` tells."""
+        self._rescaler.begin(parallelism, steps, done, accepted)
+
+    def give_up_rescale(self, why: BaseException) -> bool:
+        """Give up a rescale that waits for slots; whether there was one, and nothing else waits for some."""
+        return self._rescaler.failed_to_wait(why) and not self._waiting_for_slots
 
     def _stop_source(self, vertex_id: int, attempt_id: str) -> None:
         if self._stopping and vertex_id in self._sources:
@@ -258,8 +288,8 @@ class JobMaster(Handlers):
         if state is ExecutionState.RUNNING:
             self._reader_ready(execution.vertex_id, execution.subtask)
             self._stop_source(execution.vertex_id, attempt_id)
-        if state.ended:
-            self._slots.release(execution.vertex_id, execution.subtask)
+        if state.ended and not self._rescaler.holds_slots:
+            self.slots.release(execution.vertex_id, execution.subtask)
         vertex = self.executions.subtask(execution.vertex_id, execution.subtask)
         if vertex.current is execution:
             self.checkpoints.changed(vertex)
@@ -275,6 +305,7 @@ class JobMaster(Handlers):
             return
         if state.ended and self.status is JobStatus.RUNNING:
             self._failover.ended(vertex)
+        self._rescaler.task_changed()
         if self.status is JobStatus.RUNNING and state is not ExecutionState.INITIALIZING:
             self._guard(lambda: self._deploy(self._strategy.next()))
         self._check_end()
@@ -287,6 +318,8 @@ class JobMaster(Handlers):
         if ended_with and self.status is JobStatus.RUNNING:
             add_note(cause, f"the job was about to end, with the savepoint {ended_with}, which is complete")
             self._fail(cause)
+        elif self.status is JobStatus.RUNNING and self._rescaler.failed(vertex, cause):
+            self._check_end()
         elif self.status is not JobStatus.RUNNING or not self._failover.failed(vertex, cause):
             self._fail(cause)
         self._forget_broken()
@@ -377,18 +410,19 @@ class JobMaster(Handlers):
         self._give_slots(self.executions.subtasks())
 
     def _give_slots(self, subtasks: Iterable[ExecutionVertex]) -> None:
-        slots = self._slots.allocate((v.job_vertex.id, v.subtask) for v in subtasks)
+        slots = self.slots.allocate((v.job_vertex.id, v.subtask) for v in subtasks)
         self._places.update((who, slot.worker) for who, slot in slots.items())
 
     # ---- beginning anew -------------------------------------------------------------------------------------
 
     @property
     def waits_for_slots(self) -> bool:
-        """Whether something that is to begin anew has found no slots."""
-        return bool(self._waiting_for_slots)
+        """Whether something that is to begin anew has found no slots, or a rescale has to wait for them."""
+        return bool(self._waiting_for_slots) or self._rescaler.waits_for_slots
 
     def slots_came(self) -> None:
         """There are more slots than there were: what waits for some may find them now."""
+        self._rescaler.slots_came()
         waiting, self._waiting_for_slots = self._waiting_for_slots, []
         for region in waiting:
             self._restart(region, asked=True)
@@ -516,12 +550,21 @@ class JobMaster(Handlers):
 
     # ---- sources --------------------------------------------------------------------------------------------
 
-    def _start_source(self, vertex_id: int, step: SourceStep, parallelism: int) -> None:
+    def _make_sources(self, restored: JobSnapshot | None) -> dict[int, SourceCoordinator]:
+        """Make the coordinators of all sources, not started. Returns them by id of their vertex."""
+        for vertex in self.graph.vertices:
+            if isinstance(vertex.head.step, SourceStep):
+                state = None if restored is None else restored.enumerators.get(vertex.uid)
+                self._sources[vertex.id] = self._make_source(
+                    vertex.id, vertex.head.step, vertex.parallelism, state
+                )
+        return self._sources
+
+    def _make_source(self, vertex_id: int, step: SourceStep, parallelism: int, restored: Any) -> SourceCoordinator:
         def attempt(reader: int) -> str:
             return self.executions.subtask(vertex_id, reader).current.attempt_id
 
-        uid = self.graph.vertex(vertex_id).uid
-        coordinator = SourceCoordinator(
+        return SourceCoordinator(
             step.source,
             parallelism,
             self._clock,
@@ -529,15 +572,16 @@ class JobMaster(Handlers):
                 AssignSplits(self._name, self._epoch, attempt(reader), Payload(list(splits)))
             ),
             no_more=lambda reader: self.send(NoMoreSplits(self._name, self._epoch, attempt(reader))),
-            restored=None if self._restored is None else self._restored.enumerators.get(uid),
+            restored=restored,
             post=lambda action, after_s: self._post(lambda: self._guarded(vertex_id, action), after_s),
         )
-        self._sources[vertex_id] = coordinator
-        self._guarded(vertex_id, coordinator.start)
 
     def _guarded(self, vertex_id: int, action: Callable[[], None]) -> None:
         """Run an enumerator's code; what it raises fails the job, with the source's name."""
-        self._guard(action, f"in the enumerator of source {self.graph.vertex(vertex_id).head.name!r}")
+        self._guard(action, self._enumerator_note(vertex_id))
+
+    def _enumerator_note(self, vertex_id: int) -> str:
+        return f"in the enumerator of source {self.graph.vertex(vertex_id).head.name!r}"
 
     def _guard(self, action: Callable[[], None], note: str | None = None) -> None:
         if self.status is not JobStatus.RUNNING:
@@ -548,11 +592,93 @@ class JobMaster(Handlers):
             error = contained(raised, "an enumerator")
             if note is not None:
                 add_note(error, note)
-            self._fail(error)
+            if self._rescaler.failed(None, error):
+                self._check_end()
+            else:
+                self._fail(error)
 
     def enumerator_snapshots(self) -> dict[str, Any]:
         """Per uid of a source, what its enumerator has not handed out."""
         return {self.graph.vertex(id_).uid: c.snapshot() for id_, c in self._sources.items()}
+
+    # ---- another parallelism, for the rescaler ----------------------------------------------------------------
+
+    def check_rescalable(self) -> None:
+        """Refuse a job that is ending or begins anew, or of which no checkpoint can be taken."""
+        if self._stopping:
+            raise RescaleError("the job ends: its sources were stopped")
+        if self._failover.restarting or self._waiting_for_slots or self._broken:
+            raise RescaleError("the job is being restarted after a failure: try again when it runs")
+        check_rescale(self.graph)
+
+    def suspend(self, done: Callable[[int, BaseException | None], None]) -> None:
+        """Take a checkpoint with which all tasks end."""
+        self.checkpoints.suspend(done)
+
+    def resize(self, graph: JobGraph) -> None:
+        """Make the subtasks and enumerators anew from the last checkpoint."""
+        snapshot = self.checkpoints.snapshot()  # first: nothing has changed if it cannot be read
+        restored = None if snapshot is None else replace(snapshot, enumerators=_copies(snapshot.enumerators))
+        error = self._close_sources()
+        if error is not None:
+            log(WARNING, "jobs", "an enumerator could not be closed", job=self._name, error=error)
+        self._sources.clear()
+        self._broken.clear()
+        self.slots.release_all()
+        self.slots = self.slots.resized(graph)
+        self.graph = graph
+        self.executions = ExecutionGraph(
+            graph, listener=self._state_changed, at_ms=self._clock.now_ms(), before=self.executions
+        )
+        self._strategy = scheduling_strategy(self._settings.scheduler, self.executions)
+        self._failover.use(self.executions)
+        self.checkpoints.use(self.executions)
+        self._on_resized(graph)
+        for vertex_id, coordinator in self._make_sources(restored).items():
+            try:
+                coordinator.start()
+            except BaseException as raised:
+                add_note(raised, self._enumerator_note(vertex_id))
+                raise
+
+    def begin_all(self) -> None:
+        """Take slots for all subtasks and deploy them."""
+        self._allocate()
+        self._deploy(self._strategy.next())
+
+    def begin_all_anew(self) -> None:
+        """Restart all regions as after a failure, as soon as there are slots."""
+        self.cancel_all()  # none was deployed
+        for region in self._failover.regions:
+            self._restart(region)
+
+    def cancel_all(self) -> None:
+        """Cancel all subtasks that have not ended."""
+        for vertex in self.executions.subtasks():
+            if not vertex.state.ended:
+                self._cancel_task(vertex)
+
+    def note_failure(self, vertex: ExecutionVertex | None, cause: BaseException) -> None:
+        """Remember a failure after which all subtasks begin anew."""
+        self._failover.note(vertex, cause)
+
+    def go_on(self) -> None:
+        """Release the slots of subtasks that have ended, and take checkpoints again."""
+        for vertex in self.executions.subtasks():
+            if vertex.state.ended:
+                self.slots.release(vertex.job_vertex.id, vertex.subtask)
+        self.checkpoints.coordinator.start()
+        self.checkpoints.coordinator.look()
+
+    def _close_sources(self) -> BaseException | None:
+        """Close all enumerators; returns the first error."""
+        first = None
+        for coordinator in self._sources.values():
+            try:
+                coordinator.close()
+            except BaseException as error:
+                first = first or contained(error, "an enumerator")
+        return first
 
     # ---- the end --------------------------------------------------------------------------------------------
 
@@ -573,8 +699,8 @@ class JobMaster(Handlers):
         if vertex.current.cancel(self._clock.now_ms()):
             if vertex.state is ExecutionState.CANCELING:
                 self._send_cancel(vertex.current.attempt_id)
-            else:  # it was never deployed
-                self._slots.release(vertex.job_vertex.id, vertex.subtask)
+            elif not self._rescaler.holds_slots:  # it was never deployed
+                self.slots.release(vertex.job_vertex.id, vertex.subtask)
 
     def _send_cancel(self, attempt_id: str) -> None:
         """Cancel an attempt; a worker that does not get round to it within the limit is killed."""
@@ -596,15 +722,12 @@ class JobMaster(Handlers):
         if self.status.ended or not all(v.state.ended for v in self.executions.subtasks()):
             return
         if self.status is JobStatus.RUNNING and (
-            self._failover.restarting or self._waiting_for_slots or self._broken
+            self._failover.restarting or self._waiting_for_slots or self._broken or self._rescaler.all_ended()
         ):
             return
-        for coordinator in self._sources.values():
-            try:
-                coordinator.close()
-            except BaseException as error:
-                if self.failure is None:
-                    self.failure = contained(error, "an enumerator")
+        error = self._close_sources()
+        if error is not None and self.failure is None:
+            self.failure = error
         if self.failure is not None:
             self._set_status(JobStatus.FAILED)
         elif self.status is JobStatus.CANCELLING:
@@ -617,7 +740,9 @@ class JobMaster(Handlers):
         log(INFO, "jobs", f"is {new.value}, was {old.value}", job=self._name)
         if new is not JobStatus.RUNNING:
             self.checkpoints.coordinator.stop()
+            self._rescaler.abandon(f"the job is {new.value}")
         if new.ended:
+            self.slots.release_all()
             for late in self._cancelling.values():
                 late.cancel()
             self._cancelling.clear()
@@ -635,3 +760,14 @@ class JobMaster(Handlers):
         self._listener.task_state_changed(
             self.graph.job_name, execution.vertex_name, execution.subtask, old.value, new.value
         )
+
+
+def _copies(states: Mapping[str, Any]) -> dict[str, Any]:
+    """Return copies of the states of enumerators, which change them: the job may have to go back to these."""
+    copies = {}
+    for uid, state in states.items():
+        try:
+            copies[uid] = deepcopy(state)
+        except Exception:  # objects of the program that cannot be copied, in one process
+            copies[uid] = state
+    return copies

@@ -121,11 +121,22 @@ class JobFigures:
             elapsed_s=elapsed_s,
             records_in=self._earlier_in + sum(f.metrics.records_in for f in figures if f.is_source),
             records_out=self._earlier_out + sum(f.records_to_sinks for f in figures),
-            subtasks=tuple(_with_state(f, executions, JobStatus(status).ended) for f in figures),
+            subtasks=tuple(
+                _with_state(f, executions, JobStatus(status).ended) for f in figures if _is_there(f, executions)
+            ),
             latency_ms=latency,
             restarts=restarts,
             checkpoints=checkpoints,
         )
+
+
+def _is_there(figures: TaskFigures, executions: ExecutionGraph | None) -> bool:
+    """Return False for a subtask that the job had at another parallelism, until there are figures of the next."""
+    which = figures.metrics
+    if executions is None:
+        return True
+    known = executions.execution(figures.attempt_id) is not None
+    return known and which.subtask < executions.vertex(which.vertex_id).job_vertex.parallelism
 
 
 def _with_state(figures: TaskFigures, executions: ExecutionGraph | None, over: bool) -> SubtaskMetrics:

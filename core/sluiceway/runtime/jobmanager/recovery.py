@@ -117,12 +117,15 @@ def _number(name: str) -> int:
 
 
 def _completed(metadata: CheckpointMetadata, graph: JobGraph) -> CompletedCheckpoint:
-    ids = {vertex.uid: vertex.id for vertex in graph.vertices}
+    # At another parallelism its subtasks are others than those of the job; nobody may take them for these.
+    now = {vertex.uid: vertex for vertex in graph.vertices}
+    ids = {v.uid: now[v.uid].id for v in metadata.vertices if now[v.uid].parallelism == v.parallelism}
     tasks = {
         (ids[vertex.uid], entry.index): TaskSnapshot(
             (), drained=entry.finished, checkpoint_id=metadata.checkpoint_id, entry=entry
         )
         for vertex in metadata.vertices
+        if vertex.uid in ids
         for entry in vertex.subtasks
     }
     return CompletedCheckpoint(metadata.checkpoint_id, metadata.triggered_ms, tasks, {})

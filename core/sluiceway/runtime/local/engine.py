@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from io import FileIO
@@ -16,11 +16,11 @@ import msgspec
 from sluiceway.config.settings import Settings
 from sluiceway.engine import Engine, Job, JobFailure, JobResult, JobStatus, Services
 from sluiceway.engine.capabilities import ONE_PROCESS, Capabilities, Feature, Unsupported
-from sluiceway.errors import StateError, choose
+from sluiceway.errors import RescaleError, StateError, choose
 from sluiceway.graph import JobGraph, build_job_graph, slots_required
 from sluiceway.graph.check.iterations import check_checkpoints, check_iterations
 from sluiceway.metrics import CheckpointFigures, JobMetrics, MetricsReporter
-from sluiceway.monitoring.infos import CheckpointInfo, JobDescription
+from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, RescaleInfo
 from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.network.partitioners import BUILT_IN
 from sluiceway.operators import own_copy
@@ -209,6 +209,25 @@ class LocalJob(Job):
         where = savepoint_place(place, self._settings.checkpoints)
         self._requests.ask(lambda master, answer: master.savepoint(where, stop, answer), done, "")
 
+    def rescale(
+        self,
+        parallelism: int | None,
+        steps: Mapping[str, int],
+        done: Callable[[RescaleInfo | None, BaseException | None], None],
+        accepted: Callable[[RescaleInfo], None] | None = None,
+    ) -> None:
+        """Change the parallelism. From any thread."""
+        if self._settings.restart == "none":
+            raise RescaleError(
+                "in one process a job can be rescaled only if it can be restarted, for which its functions are "
+                "copied before it begins: give it a checkpoint interval or a restart strategy, or run it with "
+                "workers"
+            )
+        nothing: RescaleInfo | None = None
+        self._requests.ask(
+            lambda master, answer: master.rescale(parallelism, steps, answer, accepted), done, nothing
+        )
+
     def checkpoint(self, done: Callable[[int, BaseException | None], None]) -> None:
         """Ask for a checkpoint. From any thread."""
         self._requests.ask(JobMaster.checkpoint, done, 0)
@@ -241,7 +260,10 @@ class LocalJob(Job):
 
     def describe(self) -> JobDescription:
         """Return the job's graph, attempts and options. From any thread."""
-        return describe_job(self._graph, self._settings, None if self._master is None else self._master.executions)
+        master = self._master
+        if master is None:
+            return describe_job(self._graph, self._settings, None)
+        return describe_job(self._graph, self._settings, master.executions, master.rescales)
 
     def checkpoints(self) -> list[CheckpointInfo]:
         """Return the last checkpoints, oldest first. From any thread."""
@@ -336,6 +358,8 @@ class LocalJob(Job):
                 keeper,
             ),
             on_ended=lambda: self.worker.wake(presence),
+            make_room=lambda lacking: slots.extend("local", max(0, lacking - slots.available)),
+            on_resized=self._resized,
         )
         interval_ms = self._settings.metrics_interval_ms
         self._reporting = Reporting(self._reporters, self._worker, clock, interval_ms, self.metrics)
@@ -413,11 +437,11 @@ class LocalJob(Job):
 
     def _to_tasks(self, worker: str, message: Message) -> None:
         """Send a message of the job master, by the loop's own mailbox, as it would be over a wire."""
-        assert self._tasks is not None
+        tasks = self._tasks_of_job()
         if isinstance(message, DeployTasks):
             own = Payload([self._own(deployment) for deployment in message.deployments.open()])
             message = msgspec.structs.replace(message, deployments=own)
-        self.worker.soon(partial(_dispatch, self._tasks, message))
+        self.worker.soon(partial(_dispatch, tasks, message))
 
     def _to_master(self, message: Message) -> None:
         """Send a message of a task, likewise."""
@@ -428,8 +452,24 @@ class LocalJob(Job):
         restored = tuple(map(with_own_objects, deployment.restored))
         if not deployment.attempt or self._unused is None:
             return replace(deployment, restored=restored)
-        nodes = tuple(own_copy(node, 1) for node in self._unused[deployment.vertex.id])
+        unused = (
+            replace(n, parallelism=deployment.vertex.parallelism) for n in self._unused[deployment.vertex.id]
+        )
+        nodes = tuple(own_copy(node, 1) for node in unused)
         return replace(deployment, restored=restored, vertex=replace(deployment.vertex, nodes=nodes))
+
+    def _resized(self, graph: JobGraph) -> None:
+        """The job goes on at another parallelism: tasks of subtasks that are not there any more are forgotten."""
+        self._graph = graph
+        for task in self.tasks:
+            d = task.deployment
+            if d.subtask >= graph.vertex(d.vertex.id).parallelism:
+                self._task_dropped(task)
+                self._tasks_of_job().drop(d.attempt_id)
+
+    def _tasks_of_job(self) -> TaskManager:
+        assert self._tasks is not None
+        return self._tasks
 
     def _task_dropped(self, task: Task) -> None:
         with self._figures_lock:

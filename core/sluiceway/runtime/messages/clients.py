@@ -7,7 +7,14 @@ from typing import ClassVar
 import msgspec
 
 from sluiceway.metrics import JobMetrics
-from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, JobInfo, StandbyInfo, WorkerInfo
+from sluiceway.monitoring.infos import (
+    CheckpointInfo,
+    JobDescription,
+    JobInfo,
+    RescaleInfo,
+    StandbyInfo,
+    WorkerInfo,
+)
 from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.runtime.messages.base import Answer, Request
 from sluiceway.runtime.messages.workers import FoundState
@@ -22,8 +29,10 @@ __all__ = [
     "DescribeJob",
     "Done",
     "JobDescribed",
+    "JobRescaled",
     "JobSampled",
     "Refused",
+    "RescaleJob",
     "SampleJob",
     "SavepointTaken",
     "ShutDown",
@@ -93,6 +102,26 @@ class CheckpointTaken(Answer, frozen=True):
     """Job manager to client: a checkpoint that was asked for is complete."""
 
     checkpoint: int
+
+
+class RescaleJob(Request, frozen=True):
+    """Client to job manager: change the parallelism of a job that runs.
+
+    ``parallelism`` is that of the steps for which the program chose none; 0: they keep theirs. ``steps`` is that
+    of single ones, by name, uid or id of a vertex. With ``wait`` the answer comes when the job runs again, else as
+    soon as nothing is in the way.
+    """
+
+    job: str
+    parallelism: int
+    steps: dict[str, int]
+    wait: bool = True
+
+
+class JobRescaled(Answer, frozen=True):
+    """Job manager to client: the answer to :class:`RescaleJob`."""
+
+    rescale: RescaleInfo
 
 
 class AskCheckpoints(Request, frozen=True):

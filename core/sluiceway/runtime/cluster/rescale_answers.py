@@ -1,0 +1,43 @@
+"""Answers to clients that have asked for another parallelism of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sluiceway.monitoring.infos import RescaleInfo
+from sluiceway.runtime.jobmanager.job_description import told_error
+from sluiceway.runtime.messages.base import Message
+from sluiceway.runtime.messages.clients import JobRescaled, Refused, RescaleJob
+
+__all__ = ["RescaleAnswer"]
+
+
+class RescaleAnswer:
+    """Sends one answer: at the end of the rescale, or as soon as it is accepted if the client does not wait.
+
+    Args:
+        message: the request.
+        send: sends the answer; called in the job master's thread.
+    """
+
+    def __init__(self, message: RescaleJob, send: Callable[[Message], None]) -> None:
+        self._message = message
+        self._send = send
+        self._answered = False
+
+    def accepted(self, info: RescaleInfo) -> None:
+        """Nothing is in the way."""
+        if not self._message.wait:
+            self._answer(JobRescaled(self._message.request, info))
+
+    def done(self, info: RescaleInfo | None, problem: BaseException | None) -> None:
+        """It is over."""
+        if info is not None:
+            self._answer(JobRescaled(self._message.request, info))
+        elif problem is not None:
+            self._answer(Refused(self._message.request, f"job {self._message.job!r}: {told_error(problem)}"))
+
+    def _answer(self, answer: Message) -> None:
+        if not self._answered:
+            self._answered = True
+            self._send(answer)

@@ -1,0 +1,371 @@
+"""Change of the parallelism of a running job, from the request to the last subtask that runs again."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Final, Protocol
+
+import msgspec
+
+from sluiceway.clock import Clock
+from sluiceway.engine import JobStatus
+from sluiceway.errors import CheckpointError, NoResourceAvailableError, RescaleError, SluicewayError
+from sluiceway.graph import ExecutionGraph, ExecutionState, ExecutionVertex, JobGraph, slots_required
+from sluiceway.graph.rescaling import parallelism_of, rescaled
+from sluiceway.monitoring.infos import RescaleInfo
+from sluiceway.runtime.failures.error_texts import describe
+from sluiceway.runtime.failures.explanation import contained
+from sluiceway.runtime.logging.engine_log import INFO, WARNING, log
+from sluiceway.runtime.loop.tasklet import Scheduled
+from sluiceway.scheduler import SlotSharing
+
+__all__ = ["RescalableJob", "Rescaler"]
+
+KEPT: Final = 16
+"""Rescales that are remembered, the last ones."""
+
+_SLOTS_S: Final = 60.0
+"""How long workers that are being started may take to offer the slots that are missing."""
+
+_READ_AGAIN_S: Final = 1.0
+_MOST_READS: Final = 60
+
+_UP: Final = frozenset({ExecutionState.RUNNING, ExecutionState.FINISHED})
+
+Done = Callable[[RescaleInfo | None, BaseException | None], None]
+
+
+class _Phase(Enum):
+    IDLE = "idle"
+    WAITING_FOR_SLOTS = "waiting for slots"
+    TAKING_CHECKPOINT = "taking a checkpoint"
+    ENDING_TASKS = "ending tasks"
+    RESTORING = "restoring"
+    RETURNING = "returning to the parallelism before"
+
+
+_SWITCHING: Final = frozenset({_Phase.ENDING_TASKS, _Phase.RESTORING, _Phase.RETURNING})
+
+
+class RescalableJob(Protocol):
+    """What a rescaler knows of the job, and does with it. Job master's thread."""
+
+    graph: JobGraph
+    executions: ExecutionGraph
+    status: JobStatus
+
+    @property
+    def slots(self) -> SlotSharing:
+        """The slots that the job has."""
+
+    def check_rescalable(self) -> None:
+        """Refuse a job that cannot be stopped now. Raises SluicewayError."""
+
+    def make_room(self, slots: int) -> None:
+        """Have so many more slots be there, now or soon. Raises NoResourceAvailableError: there cannot be."""
+
+    def suspend(self, done: Callable[[int, BaseException | None], None]) -> None:
+        """Take a checkpoint with which all tasks end; ``done`` is given its number, or 0 and why there is none."""
+
+    def resize(self, graph: JobGraph) -> None:
+        """Make the subtasks and enumerators of the job anew from the last checkpoint; all tasks have ended.
+
+        Raises:
+            CheckpointError: it cannot be read; nothing has changed.
+            BaseException: what an enumerator has raised.
+        """
+
+    def begin_all(self) -> None:
+        """Take slots for all subtasks and deploy them. Raises what is in the way."""
+
+    def begin_all_anew(self) -> None:
+        """Restart all regions as after a failure, as soon as there are slots."""
+
+    def cancel_all(self) -> None:
+        """Cancel all subtasks that have not ended."""
+
+    def note_failure(self, vertex: ExecutionVertex | None, cause: BaseException) -> None:
+        """Remember a failure after which all subtasks begin anew."""
+
+    def go_on(self) -> None:
+        """Release the slots of subtasks that have ended, and take checkpoints again."""
+
+    def fail(self, cause: BaseException) -> None:
+        """End the job with a failure."""
+
+
+class Rescaler:
+    """State machine of one rescale at a time. All calls in the job master's thread.
+
+    Nothing stops before the slots are reserved. Then a checkpoint is taken as a savepoint is that a job ends with:
+    what comes behind its barriers is not processed, and sinks commit with it. When all tasks have ended, the job
+    is deployed from that checkpoint at the new parallelism. A failure before all subtasks run there takes the job
+    back to the old parallelism, from the same checkpoint, whatever the restart strategy says. A failure after that
+    is one like any other.
+
+    Args:
+        job: the job.
+        name: its id, for the log.
+        clock: for time stamps.
+        post: has something called in this thread after a delay in seconds.
+
+    Attributes:
+        history: the last rescales, oldest first, with the one that is under way.
+    """
+
+    def __init__(
+        self,
+        job: RescalableJob,
+        name: str,
+        clock: Clock,
+        post: Callable[[Callable[[], None], float], Scheduled],
+    ) -> None:
+        self.history: deque[RescaleInfo] = deque(maxlen=KEPT)
+        self._job = job
+        self._name = name
+        self._clock = clock
+        self._post = post
+        self._phase = _Phase.IDLE
+        self._before = self._after = job.graph
+        self._done: Done | None = None
+        self._extra = 0
+        self._problem: BaseException | None = None
+        self._stopped_ms = 0
+        self._reads = 0
+        self._timer: Scheduled | None = None
+
+    @property
+    def holds_slots(self) -> bool:
+        """Whether subtasks that end keep their slots: those of the next attempts need them."""
+        return self._phase in _SWITCHING
+
+    @property
+    def waits_for_slots(self) -> bool:
+        """Whether slots are missing that have to come before anything is stopped."""
+        return self._phase is _Phase.WAITING_FOR_SLOTS
+
+    def begin(
+        self,
+        parallelism: int | None,
+        steps: Mapping[str, int],
+        done: Done,
+        accepted: Callable[[RescaleInfo], None] | None = None,
+    ) -> None:
+        """Rescale the job; arguments as for :func:`sluiceway.graph.rescaling.rescaled`.
+
+        Args:
+            parallelism: of the steps that follow the job's.
+            steps: of single steps.
+            done: called once, now or later: with what was done, or with why the job has its old parallelism.
+            accepted: called before, once nothing is in the way.
+        """
+        try:
+            self._check()
+            after = rescaled(self._job.graph, parallelism, steps)
+            info = self._info(parallelism_of(self._job.graph), parallelism_of(after))
+            if info.before == info.after:
+                if accepted is not None:
+                    accepted(info)
+                done(info, None)
+                return
+            extra = max(0, _slots(after) - self._job.slots.held)
+            if extra:
+                self._job.make_room(extra)
+        except SluicewayError as error:
+            done(None, error if isinstance(error, RescaleError) else RescaleError(f"not rescaled: {error}"))
+            return
+        self._before, self._after, self._done, self._extra = self._job.graph, after, done, extra
+        self._problem, self._stopped_ms, self._reads = None, 0, 0
+        self.history.append(info)
+        log(INFO, "jobs", f"is being rescaled: {_changes(info)}", job=self._name)
+        self._phase = _Phase.WAITING_FOR_SLOTS
+        self._timer = self._post(self._no_slots, _SLOTS_S)
+        if accepted is not None:
+            accepted(info)
+        self.slots_came()
+
+    def _check(self) -> None:
+        if self._phase is not _Phase.IDLE:
+            raise RescaleError(f"the job is being rescaled already ({self._phase.value}): try again when it runs")
+        if self._job.status is JobStatus.CREATED:
+            raise RescaleError("the job has not begun: it waits for slots")
+        if self._job.status is not JobStatus.RUNNING:
+            raise RescaleError(f"the job is {self._job.status.value}: only a job that runs can be rescaled")
+        self._job.check_rescalable()
+
+    def _info(self, before: dict[str, int], after: dict[str, int]) -> RescaleInfo:
+        now_ms = self._clock.now_ms()
+        if before == after:
+            return RescaleInfo(now_ms, now_ms, "completed", "", before, after)
+        return RescaleInfo(now_ms, 0, "in_progress", "", before, after)
+
+    # ---- slots ------------------------------------------------------------------------------------------------
+
+    def slots_came(self) -> None:
+        """There are more slots than there were."""
+        if self._phase is not _Phase.WAITING_FOR_SLOTS:
+            return
+        try:
+            self._job.slots.reserve(self._extra)
+        except NoResourceAvailableError:
+            return
+        self._stop_timer()
+        self._phase = _Phase.TAKING_CHECKPOINT
+        self._job.suspend(self._suspended)
+
+    def _no_slots(self) -> None:
+        self._timer = None
+        self._refuse(
+            RescaleError(f"{self._extra} more slots are needed, which were not free within {_SLOTS_S:g} s")
+        )
+
+    def failed_to_wait(self, why: BaseException) -> bool:
+        """Give up waiting for slots; whether this has waited."""
+        waited = self.waits_for_slots
+        if waited:
+            self._refuse(why)
+        return waited
+
+    # ---- the checkpoint ---------------------------------------------------------------------------------------
+
+    def _suspended(self, checkpoint_id: int, problem: BaseException | None) -> None:
+        if self._phase is not _Phase.TAKING_CHECKPOINT:
+            return  # the job is about to end
+        if problem is not None:
+            self._refuse(problem)
+            return
+        self._phase = _Phase.ENDING_TASKS
+        self._stopped_ms = self._clock.now_ms()
+        self.history[-1] = msgspec.structs.replace(self.history[-1], checkpoint=checkpoint_id)
+
+    def _refuse(self, problem: BaseException) -> None:
+        """Nothing was stopped: the job never noticed."""
+        self._job.slots.release_reserved()
+        self._end("failed", f"the job keeps its parallelism: {describe(problem)}")
+
+    # ---- from the one to the other ----------------------------------------------------------------------------
+
+    def all_ended(self) -> bool:
+        """All tasks have ended; whether they begin anew."""
+        if self._phase not in (_Phase.ENDING_TASKS, _Phase.RETURNING):
+            return False
+        if self._timer is None:
+            self._begin_anew()
+        return True
+
+    def _begin_anew(self) -> None:
+        self._timer = None
+        if self._phase is _Phase.ENDING_TASKS:
+            self._restore()
+        elif self._phase is _Phase.RETURNING:
+            self._return()
+
+    def _restore(self) -> None:
+        try:
+            self._phase = _Phase.RESTORING
+            self._job.resize(self._after)
+            self._job.begin_all()
+        except CheckpointError as error:
+            if self._job.graph is self._after:
+                self._not_begun(error)
+            else:
+                self._phase = _Phase.ENDING_TASKS
+                self._read_again(error)
+        except BaseException as raised:  # of users' enumerators
+            self._not_begun(contained(raised, "an enumerator"))
+
+    def _not_begun(self, error: BaseException) -> None:
+        self.failed(None, error)
+        if all(v.state.ended for v in self._job.executions.subtasks()):  # as a rule none was deployed
+            self._begin_anew()
+
+    def _return(self) -> None:
+        try:
+            self._job.resize(self._before)
+        except CheckpointError as error:
+            self._read_again(error)
+            return
+        except BaseException as raised:
+            self._job.fail(contained(raised, "an enumerator"))
+            return
+        assert self._problem is not None
+        problem = describe(self._problem)
+        why = f"the job could not go on at the new parallelism, and has the one before again: {problem}"
+        self._end("failed", why)
+        self._job.begin_all_anew()
+
+    def _read_again(self, error: CheckpointError) -> None:
+        """The storage may be there again later: no task runs, and there is nothing else to go on from."""
+        self._reads += 1
+        if self._reads > _MOST_READS:
+            self._job.fail(error)
+            return
+        log(WARNING, "jobs", f"is being rescaled, and waits for its checkpoint: {describe(error)}", job=self._name)
+        self._timer = self._post(self._begin_anew, _READ_AGAIN_S)
+
+    def task_changed(self) -> None:
+        """A subtask has come up, or has finished."""
+        if self._phase is _Phase.RESTORING and all(v.state in _UP for v in self._job.executions.subtasks()):
+            self._end("completed", "")
+
+    def failed(self, vertex: ExecutionVertex | None, cause: BaseException) -> bool:
+        """A subtask has failed, or with None anything else; whether all begins anew because of that."""
+        self.failed_to_wait(cause)
+        if self._phase not in _SWITCHING:
+            return False
+        if self._phase is _Phase.RESTORING:
+            self._phase, self._problem = _Phase.RETURNING, cause
+        self._job.note_failure(vertex, cause)
+        self._job.cancel_all()
+        return True
+
+    def abandon(self, why: str) -> None:
+        """The job is about to end."""
+        if self._phase is not _Phase.IDLE:
+            self._end("failed", why)
+
+    # ---- the end ----------------------------------------------------------------------------------------------
+
+    def _end(self, status: str, reason: str) -> None:
+        now_ms, switched = self._clock.now_ms(), self._phase in _SWITCHING
+        self._stop_timer()
+        self._phase = _Phase.IDLE
+        info = self.history[-1] = msgspec.structs.replace(
+            self.history[-1],
+            ended_ms=now_ms,
+            status=status,
+            reason=reason,
+            stopped_ms=max(0, now_ms - self._stopped_ms) if switched and self._stopped_ms else 0,
+        )
+        self._problem = None
+        if switched and self._job.status is JobStatus.RUNNING:
+            self._job.go_on()
+        level = INFO if status == "completed" else WARNING
+        log(
+            level,
+            "jobs",
+            f"was rescaled: {_changes(info)}" if not reason else f"was not rescaled: {reason}",
+            job=self._name,
+        )
+        done, self._done = self._done, None
+        if done is not None:
+            if reason:
+                done(None, RescaleError(reason))
+            else:
+                done(info, None)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _slots(graph: JobGraph) -> int:
+    return sum(slots_required(graph).values())
+
+
+def _changes(info: RescaleInfo) -> str:
+    changed = (uid for uid in info.after if info.after[uid] != info.before.get(uid))
+    return ", ".join(f"{uid!r} from {info.before.get(uid)} to {info.after[uid]}" for uid in changed)
