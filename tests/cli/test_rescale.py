@@ -95,6 +95,11 @@ def test_a_job_of_a_cluster(cluster: Any, place: Path) -> None:
     cluster.comes_to_be(second, "running")
     refused = cluster("rescale", job, "-p", "4")
     assert "and this cluster has 4 (2 workers with 2 each), of which other jobs have taken 1" in refused.stderr
+    # One that waits for slots begins with as many as it is given.
+    third = cluster("submit", "plain.py", "--parallelism", "3").stdout.strip()
+    cluster.comes_to_be(third, "waiting")
+    assert cluster("rescale", third, "-p", "1").returncode == 0
+    cluster.comes_to_be(third, "running")
     cluster("stop", job)
     cluster.ended(job)
     assert check_counts(place) > 1000

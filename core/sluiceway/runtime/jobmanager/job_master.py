@@ -625,21 +625,28 @@ class JobMaster(Handlers):
         self._sources.clear()
         self._broken.clear()
         self.slots.release_all()
-        self.slots = self.slots.resized(graph)
-        self.graph = graph
-        self.executions = ExecutionGraph(
-            graph, listener=self._state_changed, at_ms=self._clock.now_ms(), before=self.executions
-        )
-        self._strategy = scheduling_strategy(self._settings.scheduler, self.executions)
-        self._failover.use(self.executions)
-        self.checkpoints.use(self.executions)
-        self._on_resized(graph)
+        self._use(graph, self.executions)
         for vertex_id, coordinator in self._make_sources(restored).items():
             try:
                 coordinator.start()
             except BaseException as raised:
                 add_note(raised, self._enumerator_note(vertex_id))
                 raise
+
+    def resize_ahead(self, graph: JobGraph) -> None:
+        """Have the job begin with this parallelism; it has not begun."""
+        self._use(graph, None)
+        self._on_slots_wanted()  # there may be enough for it now
+
+    def _use(self, graph: JobGraph, before: ExecutionGraph | None) -> None:
+        self.graph = graph
+        self.slots = self.slots.resized(graph)
+        now_ms = self._clock.now_ms()
+        self.executions = ExecutionGraph(graph, listener=self._state_changed, at_ms=now_ms, before=before)
+        self._strategy = scheduling_strategy(self._settings.scheduler, self.executions)
+        self._failover.use(self.executions)
+        self.checkpoints.use(self.executions)
+        self._on_resized(graph)
 
     def begin_all(self) -> None:
         """Take slots for all subtasks and deploy them."""

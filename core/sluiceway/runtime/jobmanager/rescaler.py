@@ -77,6 +77,9 @@ class RescalableJob(Protocol):
             BaseException: what an enumerator has raised.
         """
 
+    def resize_ahead(self, graph: JobGraph) -> None:
+        """Have the job begin with this parallelism; it has not begun."""
+
     def begin_all(self) -> None:
         """Take slots for all subtasks and deploy them. Raises what is in the way."""
 
@@ -99,11 +102,11 @@ class RescalableJob(Protocol):
 class Rescaler:
     """State machine of one rescale at a time. All calls in the job master's thread.
 
-    Nothing stops before the slots are reserved. Then a checkpoint is taken as a savepoint is that a job ends with:
-    what comes behind its barriers is not processed, and sinks commit with it. When all tasks have ended, the job
-    is deployed from that checkpoint at the new parallelism. A failure before all subtasks run there takes the job
-    back to the old parallelism, from the same checkpoint, whatever the restart strategy says. A failure after that
-    is one like any other.
+    A job that waits to begin begins with the new parallelism. Of one that runs, nothing stops before the slots
+    are reserved. Then a checkpoint is taken as a savepoint is that a job ends with: what comes behind its barriers
+    is not processed, and sinks commit with it. When all tasks have ended, the job is deployed from that checkpoint
+    at the new parallelism. A failure before all subtasks run there takes the job back to the old parallelism, from
+    the same checkpoint, whatever the restart strategy says. A failure after that is one like any other.
 
     Args:
         job: the job.
@@ -176,6 +179,14 @@ class Rescaler:
         except SluicewayError as error:
             done(None, error if isinstance(error, RescaleError) else RescaleError(f"not rescaled: {error}"))
             return
+        if self._job.status is JobStatus.CREATED:
+            info = msgspec.structs.replace(info, status="completed", ended_ms=info.requested_ms)
+            self.history.append(info)
+            self._job.resize_ahead(after)
+            if accepted is not None:
+                accepted(info)
+            done(info, None)
+            return
         self._before, self._after, self._done, self._extra = self._job.graph, after, done, extra
         self._problem, self._stopped_ms, self._reads = None, 0, 0
         self.history.append(info)
@@ -189,9 +200,7 @@ class Rescaler:
     def _check(self) -> None:
         if self._phase is not _Phase.IDLE:
             raise RescaleError(f"the job is being rescaled already ({self._phase.value}): try again when it runs")
-        if self._job.status is JobStatus.CREATED:
-            raise RescaleError("the job has not begun: it waits for slots")
-        if self._job.status is not JobStatus.RUNNING:
+        if self._job.status not in (JobStatus.CREATED, JobStatus.RUNNING):
             raise RescaleError(f"the job is {self._job.status.value}: only a job that runs can be rescaled")
         self._job.check_rescalable()
 
