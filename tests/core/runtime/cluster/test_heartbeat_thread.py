@@ -43,7 +43,7 @@ def test_a_loop_that_does_not_turn_is_told_of_once_and_the_process_counts_as_ali
         assert ours.recv(1) == b"."
     told = capfd.readouterr().err
     assert told.count("worker-1 has been in one call for") == 1
-    assert "test_guard.py" in told, "it says where"
+    assert "test_heartbeat_thread.py" in told, "it says where"
     mails[-1]()  # the loop turns again
     for _ in range(12):
         ours.recv(1)

@@ -346,7 +346,7 @@ class TestTypes:
         program.sink(program.map(program.source(numbers(None, globals()["Order"]), uid="in"), fn=take))
         message = only(program).message
         assert "elsewhere.Order" in message
-        assert "test_check.Order" in message
+        assert "test_pipeline.Order" in message
 
     def test_what_a_filter_may_have_narrowed_is_left_alone(self, program: Any, numbers: Any) -> None:
         for given_type in (Cat | None, Animal):

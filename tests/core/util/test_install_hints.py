@@ -70,7 +70,7 @@ def test_the_pip_of_this_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 
 def test_messages_about_extras_all_go_by_it() -> None:
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     for folder in ("core", "plugins"):
         for file in (root / folder).rglob("*.py"):
             if file.name != "install_hints.py" and "templates" not in file.parts:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import patience
 import pytest
-from cli.conftest import Cluster
 from click.testing import CliRunner
+from core.cli.conftest import Cluster
 
 from sluiceway.cli.app import app
 
