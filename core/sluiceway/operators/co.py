@@ -1,7 +1,8 @@
-"""Functions of two connected streams at work: co-map, co-flat-map and co-process, keyed and not."""
+"""Operators of functions of two connected streams: co-map, co-flat-map and co-process, keyed and not."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -21,7 +22,7 @@ __all__ = ["CoProcessOperator", "KeyedCoProcessOperator", "make_co_operator"]
 
 
 def make_co_operator(context: OperatorContext) -> Operator:
-    """The operator of a connected step: one with keyed state if both inputs are keyed."""
+    """Return the operator of a connected step: one with keyed state if both inputs are keyed."""
     step = context.node.step
     if isinstance(step, CoMapStep):
         return KeyedCoMapOperator(context) if step.keyed else CoMapOperator(context)
@@ -31,9 +32,9 @@ def make_co_operator(context: OperatorContext) -> Operator:
 
 
 class _ConnectedOperator(TwoInputOperator):
-    """Base of all here: what is called for the records of each input.
+    """Base of the operators of connected streams: the functions for the records of each input.
 
-    Where records on which a function raises are skipped, the loops are others: those called careful.
+    Where records on which a function raises are skipped, other loops run: those called careful.
     """
 
     _dead: DeadLetters
@@ -47,8 +48,14 @@ class _ConnectedOperator(TwoInputOperator):
         self._call2: Callable[..., Any] = second
 
     def _reading(self, port: int) -> None:
-        """A loop over records of that input begins."""
+        """Note the input whose records the next loop processes."""
         self._dead.input = port
+
+    def _emit(self, results: Results, batch: Batch[Any]) -> None:
+        """Emit the results of a batch, and the dead letters of it."""
+        if results.values:
+            self.output.emit(results.batch(stamped=batch.timestamps is not None))
+        self._dead.give(self.output)
 
 
 def _called(fn: Any, method: str | None) -> Callable[..., Any]:
@@ -60,7 +67,7 @@ def _called(fn: Any, method: str | None) -> Callable[..., Any]:
 
 
 class CoMapOperator(_ConnectedOperator, FunctionOperator):
-    """One record out for each one of either input."""
+    """Operator that emits one record for each record of either input."""
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
@@ -82,9 +89,7 @@ class CoMapOperator(_ConnectedOperator, FunctionOperator):
             return
         results = Results()
         self._careful_loop(lambda value: (call(value),), batch, results)
-        if results.values:
-            self.output.emit(results.batch(stamped=batch.timestamps is not None))
-        self._dead.give(self.output)
+        self._emit(results, batch)
 
     @record_loop
     def _loop(self, call: Callable[[Any], Any], values: list[Any]) -> list[Any]:
@@ -114,7 +119,21 @@ class CoMapOperator(_ConnectedOperator, FunctionOperator):
 
 
 class _KeyedConnectedOperator(_ConnectedOperator, KeyedOperator):
-    """Base of those with state per key: the careful loop, where each record gives an iterable of results."""
+    """Base of map and flat map with state per key, which differ in :meth:`_map`."""
+
+    def process1(self, batch: Batch[Any]) -> None:
+        """Call the function for a batch of the first input."""
+        self._reading(0)
+        self._map(self._call1, self._key, batch)
+
+    def process2(self, batch: Batch[Any]) -> None:
+        """Call the function for a batch of the second input."""
+        self._reading(1)
+        self._map(self._call2, self._key2, batch)
+
+    @abstractmethod
+    def _map(self, call: Callable[[Any], Any], key_of: Callable[[Any], Any], batch: Batch[Any]) -> None:
+        """Call the function for each record of a batch and emit the results."""
 
     def _key_of(self, value: Any) -> Any:
         return (self._key2 if self._dead.input else self._key)(value)
@@ -127,9 +146,7 @@ class _KeyedConnectedOperator(_ConnectedOperator, KeyedOperator):
             self._careful_loop(call, key_of, batch, results)
         finally:
             self.store.clear_current_key()
-        if results.values:
-            self.output.emit(results.batch(stamped=batch.timestamps is not None))
-        self._dead.give(self.output)
+        self._emit(results, batch)
 
     @record_loop
     def _careful_loop(
@@ -159,17 +176,7 @@ class _KeyedConnectedOperator(_ConnectedOperator, KeyedOperator):
 
 
 class KeyedCoMapOperator(_KeyedConnectedOperator):
-    """The same, with state per key."""
-
-    def process1(self, batch: Batch[Any]) -> None:
-        """Map a batch of the first input."""
-        self._reading(0)
-        self._map(self._call1, self._key, batch)
-
-    def process2(self, batch: Batch[Any]) -> None:
-        """Map a batch of the second input."""
-        self._reading(1)
-        self._map(self._call2, self._key2, batch)
+    """Operator that emits one record for each record of either input, with state per key."""
 
     def _map(self, call: Callable[[Any], Any], key_of: Callable[[Any], Any], batch: Batch[Any]) -> None:
         if self._dead.skipping:
@@ -199,7 +206,7 @@ class KeyedCoMapOperator(_KeyedConnectedOperator):
 
 
 class CoFlatMapOperator(CoMapOperator):
-    """Any number of records out for each one of either input."""
+    """Operator that emits any number of records for each record of either input."""
 
     def _map(self, call: Callable[[Any], Iterable[Any]], batch: Batch[Any]) -> None:
         results = Results()
@@ -207,9 +214,7 @@ class CoFlatMapOperator(CoMapOperator):
             self._careful_loop(call, batch, results)
         else:
             self._flat_loop(call, batch, results)
-        if results.values:
-            self.output.emit(results.batch(stamped=batch.timestamps is not None))
-        self._dead.give(self.output)
+        self._emit(results, batch)
 
     @record_loop
     def _flat_loop(self, call: Callable[[Any], Iterable[Any]], batch: Batch[Any], results: Results) -> None:
@@ -223,17 +228,7 @@ class CoFlatMapOperator(CoMapOperator):
 
 
 class KeyedCoFlatMapOperator(_KeyedConnectedOperator):
-    """The same, with state per key."""
-
-    def process1(self, batch: Batch[Any]) -> None:
-        """Map a batch of the first input."""
-        self._reading(0)
-        self._map(self._call1, self._key, batch)
-
-    def process2(self, batch: Batch[Any]) -> None:
-        """Map a batch of the second input."""
-        self._reading(1)
-        self._map(self._call2, self._key2, batch)
+    """Operator that emits any number of records for each record of either input, with state per key."""
 
     def _map(self, call: Callable[[Any], Iterable[Any]], key_of: Callable[[Any], Any], batch: Batch[Any]) -> None:
         if self._dead.skipping:
@@ -244,8 +239,7 @@ class KeyedCoFlatMapOperator(_KeyedConnectedOperator):
             self._loop(call, key_of, batch, results)
         finally:
             self.store.clear_current_key()
-        if results.values:
-            self.output.emit(results.batch(stamped=batch.timestamps is not None))
+        self._emit(results, batch)
 
     @record_loop
     def _loop(
@@ -271,7 +265,7 @@ class KeyedCoFlatMapOperator(_KeyedConnectedOperator):
 
 
 class CoProcessOperator(_ConnectedOperator, FunctionOperator, ProcessingOperator):
-    """Runs a process function of two streams."""
+    """Operator of process functions of two streams."""
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
@@ -289,7 +283,7 @@ class CoProcessOperator(_ConnectedOperator, FunctionOperator, ProcessingOperator
 
 
 class KeyedCoProcessOperator(_ConnectedOperator, KeyedProcessingOperator):
-    """Runs a process function of two keyed streams, its state and timers bound to the record's key."""
+    """Operator of process functions of two keyed streams, with state and timers bound to the record's key."""
 
     def _key_of(self, value: Any) -> Any:
         return (self._key2 if self._dead.input else self._key)(value)
