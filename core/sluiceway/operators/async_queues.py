@@ -1,4 +1,4 @@
-"""The records under way in an asynchronous step, with the control elements between them."""
+"""Queues of records under way in an asynchronous step, with the control elements between them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Entry", "OrderedQueue", "Queue", "UnorderedQueue"]
 
 
 class Entry:
-    """A record under way.
+    """Record under way.
 
     Attributes:
         value: the record.
@@ -40,58 +40,58 @@ class Entry:
 
 
 class Queue(ABC):
-    """Decides when the results of a record may go on."""
+    """Queue that decides when the results of a record may be emitted."""
 
     @abstractmethod
     def put(self, entry: Entry) -> None:
-        """A record comes in."""
+        """Add a record."""
 
     @abstractmethod
     def put_control(self, element: Element) -> None:
-        """A control element comes in: no record passes it, in either direction."""
+        """Add a control element, which no record passes in either direction."""
 
     @abstractmethod
     def done(self, entry: Entry) -> None:
-        """A record has its result."""
+        """Note that a record has its result."""
 
     @abstractmethod
     def take(self) -> tuple[list[Entry], Element | None]:
-        """What may go on: records, and the control element behind them, if it is its turn."""
+        """Return results that may be emitted, and the control element behind them if its turn has come."""
 
     @property
     @abstractmethod
     def has_ready(self) -> bool:
-        """Whether there is something to take."""
+        """True if :meth:`take` would return something."""
 
     @abstractmethod
     def entries(self) -> Iterator[Entry]:
-        """The records that were not taken."""
+        """Records that were not taken."""
 
     @abstractmethod
     def __len__(self) -> int:
-        """How many records and control elements were not taken."""
+        """Return the number of records and control elements that were not taken."""
 
 
 class OrderedQueue(Queue):
-    """Results go on in the order of the records."""
+    """Queue that emits results in the order of the records."""
 
     def __init__(self) -> None:
         self._items: deque[Entry | Element] = deque()
 
     def put(self, entry: Entry) -> None:
-        """To the end."""
+        """Append a record."""
         self._items.append(entry)
 
     def put_control(self, element: Element) -> None:
-        """To the end."""
+        """Append a control element."""
         self._items.append(element)
 
     def done(self, entry: Entry) -> None:
-        """Mark it."""
+        """Mark the record as done."""
         entry.done = True
 
     def take(self) -> tuple[list[Entry], Element | None]:
-        """What is done at the head."""
+        """Return what is done at the head."""
         items = self._items
         gone: list[Entry] = []
         while items:
@@ -107,14 +107,14 @@ class OrderedQueue(Queue):
 
     @property
     def has_ready(self) -> bool:
-        """Whether the head may go."""
+        """True if the head is done."""
         if not self._items:
             return False
         first = self._items[0]
         return not isinstance(first, Entry) or first.done
 
     def entries(self) -> Iterator[Entry]:
-        """In order."""
+        """Records in their order."""
         return (item for item in self._items if isinstance(item, Entry))
 
     def __len__(self) -> int:
@@ -122,7 +122,7 @@ class OrderedQueue(Queue):
 
 
 class _Segment:
-    """The records between two control elements."""
+    """Records between two control elements."""
 
     __slots__ = ("done", "end", "waiting")
 
@@ -133,13 +133,13 @@ class _Segment:
 
 
 class UnorderedQueue(Queue):
-    """Results go on as they come, as far as no control element lies between."""
+    """Queue that emits results as they complete, but never past a control element."""
 
     def __init__(self) -> None:
         self._segments: deque[_Segment] = deque([_Segment()])
 
     def put(self, entry: Entry) -> None:
-        """Into the last segment."""
+        """Append a record to the last segment."""
         entry.segment = segment = self._segments[-1]
         segment.waiting[entry] = None
 
@@ -149,14 +149,14 @@ class UnorderedQueue(Queue):
         self._segments.append(_Segment())
 
     def done(self, entry: Entry) -> None:
-        """It may go when its segment is the first."""
+        """Release the record as soon as its segment is the first."""
         entry.done = True
         segment = entry.segment
         del segment.waiting[entry]
         segment.done.append(entry)
 
     def take(self) -> tuple[list[Entry], Element | None]:
-        """What is done in the first segment, and its end if nothing else waits in it."""
+        """Return what is done in the first segment, and its end if no record of it is under way."""
         first = self._segments[0]
         gone, first.done = first.done, []
         if first.waiting or first.end is None:
@@ -166,12 +166,12 @@ class UnorderedQueue(Queue):
 
     @property
     def has_ready(self) -> bool:
-        """Whether the first segment has something."""
+        """True if the first segment has a record that is done."""
         first = self._segments[0]
         return bool(first.done) or (not first.waiting and first.end is not None)
 
     def entries(self) -> Iterator[Entry]:
-        """Segment by segment."""
+        """Records, segment by segment."""
         for segment in self._segments:
             yield from segment.done
             yield from segment.waiting

@@ -1,7 +1,7 @@
-"""Coroutines, many of them under way at a time, whose results come out in order or as they come.
+"""Operator of asynchronous functions: many coroutines at a time, with results in order or as they complete.
 
-The operator decides what is called when; the calls themselves are made in the worker's event loop, and what
-has ended comes back in batches. A record is under way from its first call until its results are emitted.
+The operator decides which call is made when. The worker's event loop makes the calls and returns in batches those
+that have ended. A record is under way from its first call until its results are emitted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OPEN: Final = "open"
 
 
 class _Expiry:
-    """Names the call of ``timeout`` for a record."""
+    """Token for the call of ``timeout`` for a record."""
 
     __slots__ = ("entry",)
 
@@ -44,7 +44,7 @@ class _Expiry:
 
 
 class _Failed:
-    """In place of the results of a record that is skipped. It waits for its turn: until then it is under way."""
+    """Stand-in for the results of a record that is skipped; it keeps the record's turn."""
 
     __slots__ = ("error",)
 
@@ -53,7 +53,7 @@ class _Failed:
 
 
 class AsyncOperator(TimedOperator):
-    """Calls a coroutine function for each record."""
+    """Operator that calls a coroutine function for each record."""
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
@@ -106,7 +106,7 @@ class AsyncOperator(TimedOperator):
             calls.close(self._fn.close if opened and isinstance(self._fn, AsyncFunction) else None)
 
     def snapshot(self) -> OperatorSnapshot:
-        """The records that are under way: they are taken again after a restore."""
+        """Return the records under way, which are processed again after a restore."""
         pending = tuple((entry.value, entry.timestamp) for entry in self._queue.entries())
         return OperatorSnapshot(self.context.node.uid, pending=pending)
 
@@ -119,7 +119,7 @@ class AsyncOperator(TimedOperator):
         self._start()
 
     def control(self, element: Element) -> None:
-        """Control elements keep their place among the records; barriers need not: what they pass is state."""
+        """Queue a control element among the records; barriers pass, as the records are in the snapshot."""
         if isinstance(element, CheckpointBarrier | CancelCheckpointMarker):
             self.output.control(element)
             return
@@ -129,13 +129,13 @@ class AsyncOperator(TimedOperator):
         self._drain()
 
     def blocked(self) -> Wait | None:
-        """Until there is room for a record, and the function is open."""
+        """Return what to wait for while the queue is full or the function is not open."""
         if self._opening or self._active >= self._capacity:
             return _UNTIL_WOKEN
         return None
 
     def draining(self) -> Wait | None:
-        """Until nothing is under way."""
+        """Return what to wait for while records are under way."""
         return _UNTIL_WOKEN if self._opening or self._queue else None
 
     def _accept(self, records: Iterable[tuple[Any, int | None]]) -> None:
@@ -173,7 +173,7 @@ class AsyncOperator(TimedOperator):
 
     @property
     def has_work(self) -> bool:  # type: ignore[override]
-        """Whether calls have ended, or results can go on."""
+        """True if calls have ended, or results can be emitted."""
         return self._more or (self._calls is not None and self._calls.ready)
 
     def work(self) -> None:
@@ -318,7 +318,7 @@ class AsyncOperator(TimedOperator):
         return True
 
     def next_processing_time(self) -> int | None:
-        """The next deadline, or the next further attempt."""
+        """Return the time of the next deadline or retry."""
         deadlines, retries = self._deadlines, self._retries
         while deadlines and deadlines[0].done:
             deadlines.popleft()

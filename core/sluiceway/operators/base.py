@@ -1,4 +1,4 @@
-"""What every operator is: a step of a chain that takes elements and gives them on."""
+"""Base classes of operators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Operator", "Output", "TimedOperator"]
 
 
 class Output(Protocol):
-    """Where an operator's elements go."""
+    """Receiver of an operator's elements."""
 
     def emit(self, batch: Batch[Any]) -> None:
         """Take a batch of the main output."""
@@ -38,20 +38,20 @@ def _as_it_is(value: Any, holders: int = 0) -> Any:
 
 
 class Operator(ABC):
-    """A step at work in one subtask. From the task's thread only.
+    """Base of operators: one step, or several fused ones, in one subtask. From the task's thread only.
 
     Call order: :meth:`initialize`, :meth:`open`, then :meth:`process`, :meth:`control` and
-    :meth:`snapshots`; at the end :meth:`finish`; :meth:`close` once in any case. While :meth:`blocked` says to
-    wait, neither this operator nor one before it in the chain is given anything.
+    :meth:`snapshots`; at the end :meth:`finish`; :meth:`close` once in any case. While :meth:`blocked` returns a
+    wait, neither this operator nor one before it in the chain receives an element.
 
     Args:
-        context: what the task gives.
+        context: context of the operator.
 
     Attributes:
-        shares: whether records are handed on as they are, as the option ``object-reuse`` wants it.
-        trusts: whether records are handed on as they are because the type hint of the step's results promises that
-            they cannot be changed.
-        extend: ``extend(out, returned)`` adds what a user's function has returned to a list of results.
+        shares: True if records are passed on without a copy because of the option ``object-reuse``.
+        trusts: True if records are passed on without a copy because the type hint of the step's results promises
+            that they cannot be changed.
+        extend: ``extend(out, returned)`` appends to a list of results what a user's function has returned.
         isolate: ``isolate(value, holders)`` makes a result of a value that a user's function has returned: see
             :func:`sluiceway.isolation.isolated`.
     """
@@ -74,28 +74,28 @@ class Operator(ABC):
         self.isolate = _as_it_is if free else isolated
 
     def distrust(self) -> None:
-        """Isolate records from now on: their type hint has promised what does not hold."""
+        """Copy records from now on, as one did not match the type hint that promised an immutable type."""
         self.trusts = False
         self._hand_over(free=False)
 
     @property
     def contexts(self) -> Sequence[OperatorContext]:
-        """Those of the steps at work here: one, but for steps that were made into one loop."""
+        """Contexts of the steps in this operator: one, or several for fused steps."""
         return (self.context,)
 
     def checkpointed(self, context: OperatorContext) -> Iterable[object]:
-        """What the user gave to a step that may have operator state; looked at after :meth:`initialize_state`."""
+        """Return the user's objects of a step that may have operator state; after :meth:`initialize_state`."""
         return context.node.step.functions
 
     def runtime_context(self, context: OperatorContext) -> RuntimeContext:
-        """What the functions of a step are given."""
+        """Return the runtime context for the functions of a step."""
         return OperatorRuntimeContext(context, getattr(self, "store", None))
 
     def initialize(self, restored: Sequence[OperatorSnapshot]) -> None:
-        """Make all state, that of the operator and then that of its functions.
+        """Initialise the state of the operator, then that of its functions.
 
         Args:
-            restored: the snapshots of all earlier subtasks, in order; those of other steps are left alone.
+            restored: the snapshots of all earlier subtasks, in order; those of other steps are ignored.
         """
         self.initialize_state([s for s in restored if s.uid == self.context.node.uid])
         for context in self.contexts:
@@ -123,7 +123,7 @@ class Operator(ABC):
         """Take a batch and emit what it gives rise to."""
 
     def receivers(self) -> Sequence[Callable[[Batch[Any]], None]]:
-        """What takes the batches of each input, by port."""
+        """Return the functions that process batches, by input port."""
         return (self.process,)
 
     def control(self, element: Element) -> None:
@@ -137,7 +137,7 @@ class Operator(ABC):
         self.output.control(element)
 
     def advance(self, watermark: Watermark) -> None:
-        """Event time has come to :attr:`current_watermark`: do what is due, then pass the watermark on."""
+        """Process what is due at :attr:`current_watermark`, then emit the watermark."""
         self.output.control(watermark)
 
     def record_latency(self, marker: LatencyMarker) -> None:
@@ -146,37 +146,37 @@ class Operator(ABC):
         self.context.metrics.histogram("latency").observe(elapsed)
 
     def blocked(self) -> Wait | None:
-        """What to wait for before the next batch, or None. Only operators with an outside have any."""
+        """Return what to wait for before the next batch, or None. For operators with external systems."""
         return None
 
     def pending_before_snapshot(self) -> Wait | None:
-        """What to wait for, after :meth:`before_barrier`, before state may be taken, or None."""
+        """Return what to wait for between :meth:`before_barrier` and :meth:`snapshots`, or None."""
         return None
 
     def idle(self) -> None:
-        """Input has run dry for now: hand on what was held for company."""
+        """Flush buffered output: the input has run dry for now."""
 
     def draining(self) -> Wait | None:
-        """The input has ended: what to wait for before :meth:`finish`, or None."""
+        """Return what to wait for between the end of the input and :meth:`finish`, or None."""
         return None
 
     def finish(self) -> None:
-        """No more records: emit what is held."""
+        """Emit what is buffered: no record follows."""
 
     @property
     def has_state(self) -> bool:
-        """Whether there is anything in its snapshots, the positions of a source's reader apart."""
+        """True if snapshots hold state other than the positions of a source's reader."""
         held = any(states.held for states in self._function_states.values())
         return held or (self.context.node.step.stateful and not isinstance(self.context.node.step, SourceStep))
 
     def before_barrier(self) -> None:
-        """A checkpoint is about to be taken: hand to the outside what is held for it. May come several times."""
+        """Flush to external systems before a checkpoint. May be called several times."""
 
     def snapshots(self, checkpoint_id: int = 0) -> list[OperatorSnapshot]:
-        """All state as of now, one for each of the :attr:`contexts`.
+        """Return the state as of now, one snapshot for each of the :attr:`contexts`.
 
         Args:
-            checkpoint_id: what it is taken for; 0: no checkpoint of a coordinator's.
+            checkpoint_id: the checkpoint; 0: no checkpoint of a coordinator.
         """
         self.checkpoint_id = checkpoint_id
         for states in self._function_states.values():
@@ -188,39 +188,39 @@ class Operator(ABC):
         ]
 
     def snapshot(self) -> OperatorSnapshot:
-        """The operator's own state as of now."""
+        """Return the operator's own state as of now."""
         return OperatorSnapshot(self.context.node.uid)
 
     def checkpoint_completed(self, checkpoint_id: int) -> None:
-        """A checkpoint that this operator has taken part in is complete."""
+        """Notify the functions of the completion of a checkpoint that includes this operator."""
         for states in self._function_states.values():
             states.completed(checkpoint_id)
 
     def checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """A checkpoint was given up; this operator may have taken part or not."""
+        """Notify the functions of an aborted checkpoint, whether or not this operator took part."""
         for states in self._function_states.values():
             states.aborted(checkpoint_id)
 
     def kept_time(self) -> Any:
-        """What it makes event time from, and no checkpoint has: for who goes on at once elsewhere. Maybe None."""
+        """Return the state of event time that no checkpoint has, for a successor in a live migration; or None."""
         return None
 
     def go_on_in_time(self, kept: Any) -> None:
-        """Go on with what :meth:`kept_time` has given, after :meth:`open`."""
+        """Restore what :meth:`kept_time` has returned, after :meth:`open`."""
 
     def close(self) -> None:
         """Close the user's function and free what was opened."""
 
 
 class TimedOperator(Operator):
-    """An operator for which time matters: it has timers, or something to do now and then.
+    """Base of operators with timers or periodic work.
 
-    What is due is done a part at a time, so that a burst of timers gives way to mails and to checkpoints. While
-    :attr:`has_work` is true, the task calls :meth:`work` and gives the operator nothing else.
+    Work is done a part at a time, so that a burst of timers does not delay mails and checkpoints. While
+    :attr:`has_work` is true, the task calls :meth:`work` and passes no element to the operator.
 
     Attributes:
-        has_work: whether a part is left.
-        interruptible: whether its snapshot is right while a part is left: then a checkpoint need not wait.
+        has_work: True while a part is left.
+        interruptible: True if a snapshot is correct while a part is left: then a checkpoint need not wait.
     """
 
     has_work: bool = False
@@ -230,8 +230,8 @@ class TimedOperator(Operator):
         """Do a part of what is left; clear :attr:`has_work` with the last one."""
 
     def next_processing_time(self) -> int | None:
-        """When to be called next, in ms since the epoch; None: not at all."""
+        """Return the time of the next call, in ms since the epoch; None: no call is due."""
         return None
 
     def on_processing_time(self, now_ms: int) -> None:
-        """The wall clock has come to :meth:`next_processing_time`, or passed it."""
+        """Process what is due; the clock has reached :meth:`next_processing_time`."""

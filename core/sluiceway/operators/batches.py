@@ -30,7 +30,7 @@ _STABLE: Final = frozenset({str, bytes, int, bool, float, type(None)})
 
 
 class _Context(BatchProcessFunction.Context):
-    """What a function is told; one object for all batches."""
+    """Context of a batch function; one object for all batches."""
 
     def __init__(self, operator: Operator) -> None:
         self._operator = operator
@@ -65,7 +65,7 @@ class _Context(BatchProcessFunction.Context):
             self._operator.output.side(name, batch)
 
     def returned(self, given: Any) -> Batch[Any] | None:
-        """The batch of what the function returned."""
+        """Return the batch of what the function returned."""
         if given is None:
             return None
         values: list[Any] | None = None
@@ -75,7 +75,7 @@ class _Context(BatchProcessFunction.Context):
         return self.batch_of(given if values is None else values, "returned", isolated=values is not None)
 
     def batch_of(self, given: Any, what: str, *, isolated: bool = False) -> Batch[Any]:
-        """The batch of what the function gave; timestamps are those of the records where it gave none."""
+        """Return a batch of results, with the timestamps of the records where the function set none."""
         said = f"the batch function of step {self._operator.step_name!r} {what}"
         if isinstance(given, Batch):
             values, timestamps = self._records(given.values), given.timestamps
@@ -103,7 +103,7 @@ class _Context(BatchProcessFunction.Context):
 
 
 class BatchProcessOperator(FunctionOperator):
-    """Runs a process function of batches on a stream without keys."""
+    """Operator of process functions of batches on a stream without keys."""
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
@@ -126,7 +126,7 @@ class BatchProcessOperator(FunctionOperator):
 
 
 class _KeyedContext(_Context, KeyedBatchProcessFunction.Context):
-    """What a function is told of a batch with keys."""
+    """Context of a keyed batch function."""
 
     def __init__(self, operator: KeyedBatchProcessOperator) -> None:
         super().__init__(operator)
@@ -159,7 +159,7 @@ class _KeyedContext(_Context, KeyedBatchProcessFunction.Context):
 
 
 class KeyedBatchProcessOperator(KeyedProcessOperator):
-    """Runs a keyed process function of batches. Timers fire one by one, as for other functions."""
+    """Operator of keyed process functions of batches. Timers fire one by one, as for other functions."""
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
@@ -205,7 +205,7 @@ class KeyedBatchProcessOperator(KeyedProcessOperator):
 
     @record_loop
     def _find_fault(self, values: list[Any]) -> None:
-        """Fail again, where the record can be seen."""
+        """Repeat the failing computation record by record, so that the error names the record."""
         key_of = self._key
         for value in values:
             key_of(value)

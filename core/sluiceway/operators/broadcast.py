@@ -1,4 +1,4 @@
-"""Process functions of a stream and a broadcast one, with the state that every subtask has a copy of."""
+"""Operators of process functions of a stream and a broadcast stream, with a copy of the state in every subtask."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = ["make_broadcast_operator"]
 
 
 def make_broadcast_operator(context: OperatorContext) -> Operator:
-    """The operator of a broadcast step: one with keyed state if the first input is keyed."""
+    """Return the operator of a broadcast step: one with keyed state if the first input is keyed."""
     keyed = context.node.step.keyed
     return KeyedBroadcastProcessOperator(context) if keyed else BroadcastProcessOperator(context)
 
@@ -48,7 +48,7 @@ def make_broadcast_operator(context: OperatorContext) -> Operator:
 
 
 class _Look:
-    """What looking things up is for readers and writers alike."""
+    """Read access to one broadcast state, for readers and writers alike."""
 
     _entries: dict[Any, Any]
 
@@ -78,7 +78,7 @@ class _Look:
 
 
 class _Reader(_Look, ReadOnlyBroadcastState[Any, Any]):
-    """One state, for looking things up; says what is wrong with writing to it."""
+    """Broadcast state that refuses writes with an error."""
 
     def __init__(self, name: str, entries: dict[Any, Any]) -> None:
         self._name = name
@@ -98,7 +98,7 @@ class _Reader(_Look, ReadOnlyBroadcastState[Any, Any]):
 
 
 class _Writer(_Look, BroadcastState[Any, Any]):
-    """One state, for broadcast records."""
+    """Broadcast state that may be written, for broadcast records."""
 
     def __init__(self, states: _States, reader: _Reader, check: EntryCheck | None) -> None:
         self._states = states
@@ -142,10 +142,10 @@ class _Writer(_Look, BroadcastState[Any, Any]):
 
 
 class _States:
-    """The broadcast states of one subtask.
+    """Broadcast states of one subtask.
 
     Attributes:
-        writable: whether a broadcast record is being processed.
+        writable: True while a broadcast record is processed.
     """
 
     def __init__(self, context: OperatorContext) -> None:
@@ -171,7 +171,7 @@ class _States:
         return self._writers[self._checked(descriptor)]
 
     def snapshot(self) -> dict[str, dict[Any, Any]]:
-        """A copy that later changes do not show in."""
+        """Return a copy that later changes do not affect."""
         copied = {}
         for name, entries in self._entries.items():
             try:
@@ -199,7 +199,7 @@ class _States:
         }
 
     def _checked(self, descriptor: MapStateDescriptor) -> str:
-        """The name of a state that there is. Raises StateError."""
+        """Return the name of a declared state. Raises StateError."""
         step = self._context.node.name
         if not isinstance(descriptor, MapStateDescriptor):
             raise StateError(
@@ -230,7 +230,7 @@ class _ReadingContext(
     KeyedBroadcastProcessFunction.ReadOnlyContext,
     BroadcastProcessFunction.ReadOnlyContext,
 ):
-    """For records of the stream, and for timers."""
+    """Context for records of the stream, and for timers."""
 
     def __init__(self, operator: Operator, states: _States, timers: TimerService | None = None) -> None:
         super().__init__(operator, timers)
@@ -241,7 +241,7 @@ class _ReadingContext(
 
 
 class _WritingContext(ProcessContext, KeyedBroadcastProcessFunction.Context):
-    """For broadcast records."""
+    """Context for broadcast records."""
 
     def __init__(self, operator: Operator, states: _States) -> None:
         super().__init__(operator)
@@ -295,7 +295,7 @@ def _handle(store: KeyedStateStore, descriptor: StateDescriptor) -> Any:
 
 
 class _Broadcasting(ProcessingOperator):
-    """Base of the broadcast operators: the state, and what is done with broadcast records."""
+    """Base of the broadcast operators: the state, and the processing of broadcast records."""
 
     _call2: Called
 
@@ -312,7 +312,7 @@ class _Broadcasting(ProcessingOperator):
     def process2(self, batch: Batch[Any]) -> None:
         """Call the function for each broadcast record, which has no key.
 
-        None is skipped, or the copies of the state would come apart.
+        None is skipped, as the copies of the state would differ then.
         """
         self._states.writable = True
         skipping, self._dead.skipping = self._dead.skipping, False
@@ -323,12 +323,12 @@ class _Broadcasting(ProcessingOperator):
             self._dead.skipping = skipping
 
     def snapshot(self) -> OperatorSnapshot:
-        """With a copy of the broadcast state."""
+        """Return the state, with a copy of the broadcast state."""
         return replace(super().snapshot(), broadcast=self._states.snapshot())
 
 
 class BroadcastProcessOperator(_Broadcasting, CoProcessOperator):
-    """Runs a broadcast process function on a stream without keys."""
+    """Operator of broadcast process functions on a stream without keys."""
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
@@ -336,7 +336,7 @@ class BroadcastProcessOperator(_Broadcasting, CoProcessOperator):
 
 
 class KeyedBroadcastProcessOperator(_Broadcasting, KeyedCoProcessOperator):
-    """Runs a keyed broadcast process function, its keyed state and timers bound to the record's key."""
+    """Operator of keyed broadcast process functions, with state and timers bound to the record's key."""
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)

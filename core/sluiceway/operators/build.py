@@ -1,4 +1,4 @@
-"""From the steps of a chain to operators that are wired to one another."""
+"""Construction of operators from the steps of a chain."""
 
 from __future__ import annotations
 
@@ -84,22 +84,22 @@ def _maker(place: str) -> Callable[[OperatorContext], Operator]:
 
 
 class EdgeOutput(Protocol):
-    """An edge that leaves the chain."""
+    """Edge that leaves the chain."""
 
     def emit(self, batch: Batch[Any]) -> None:
         """Take a batch."""
 
     @property
     def control(self) -> Callable[[Element], None]:
-        """Takes a control element."""
+        """Send a control element."""
 
 
 class Fanout:
-    """An output with any number of receivers per tag.
+    """Output with any number of receivers per tag.
 
     Args:
-        operator: whose output it is.
-        check: of the values of the main output, against a declared type; None: nothing is declared.
+        operator: the operator whose output it is.
+        check: check of the values of the main output against a declared type; None: no type is declared.
     """
 
     def __init__(self, operator: Operator, check: Callable[[Iterable[Any]], None] | None = None) -> None:
@@ -110,7 +110,7 @@ class Fanout:
         self.controls: list[Callable[[Element], None]] = []
 
     def emit(self, batch: Batch[Any]) -> None:
-        """To all receivers of the main output; each has the records to itself."""
+        """Send a batch to all receivers of the main output; each owns its records."""
         operator = self._operator
         if self._check is not None:
             self._check(batch.values)
@@ -123,7 +123,7 @@ class Fanout:
             self._to_each(self.main, batch, free=operator.shares or operator.trusts)
 
     def side(self, tag: str, batch: Batch[Any]) -> None:
-        """To all receivers of a side output; dropped if there is none."""
+        """Send a batch to all receivers of a side output; drop it if there is none."""
         self._to_each(self.sides.get(tag, ()), batch, free=self._operator.shares)
 
     def _to_each(
@@ -140,7 +140,7 @@ class Fanout:
             receive(batch)
 
     def control(self, element: Element) -> None:
-        """To everybody once."""
+        """Send a control element to every receiver once."""
         for receive in self.controls:
             receive(element)
 
@@ -152,7 +152,7 @@ class Fanout:
 
 
 def own_copy(node: StreamNode, subtask: int) -> StreamNode:
-    """The node for one subtask of several: function objects must not be shared between subtasks.
+    """Return the node for one subtask of several, as subtasks must not share function objects.
 
     Subtask 0 keeps the user's own objects, so that a pipeline at parallelism 1 works on what the user holds.
 
@@ -185,7 +185,7 @@ def build_operators(
     context: Callable[[StreamNode], OperatorContext],
     outside: Mapping[int, Sequence[tuple[str | None, EdgeOutput]]],
 ) -> list[Operator]:
-    """Make the operators of a chain, head first, wired to one another and to the outside.
+    """Create the operators of a chain, head first, connected to one another and to the outputs.
 
     Args:
         nodes: the chained nodes in topological order.
@@ -226,14 +226,14 @@ def build_operators(
 
 
 def _output_name(tag: str | None, node: StreamNode, group: Sequence[StreamNode]) -> str | None:
-    """What an operator calls an output of one of its steps."""
+    """Return the name by which an operator knows an output of one of its steps."""
     return dead_letter_output(node, group[-1]) if tag == DEAD_LETTERS.name else tag
 
 
 def _groups(
     nodes: Sequence[StreamNode], edges: Sequence[StreamEdge], outside: Mapping[int, Any]
 ) -> Iterator[list[StreamNode]]:
-    """Runs of record-wise nodes with nothing but dead letters branching off in between; others by themselves."""
+    """Return runs of record-wise nodes from which only dead letters branch off, and others by themselves."""
     by_id = {n.id: n for n in nodes}
     taken: set[int] = set()
     for node in nodes:

@@ -1,4 +1,4 @@
-"""Calls that are made beside the task, in an event loop: what an operator sees of them."""
+"""Contract of calls that an event loop makes beside the task."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["Call", "CallCancelledError", "Calls", "Ended"]
 
 
 class Call(NamedTuple):
-    """A call to make.
+    """Call to make.
 
     Attributes:
-        token: what the operator knows the call by; one call at a time has it.
-        function: called in the event loop; what it returns is awaited if it can be.
-        argument: what it is called with.
+        token: identifies the call; one call at a time has it.
+        function: called in the event loop; what it returns is awaited if it is awaitable.
+        argument: argument of the call.
     """
 
     token: Any
@@ -24,14 +24,14 @@ class Call(NamedTuple):
 
 
 class CallCancelledError(Exception):
-    """The call was cancelled, by :meth:`Calls.cancel` or by somebody else."""
+    """The call was cancelled, by :meth:`Calls.cancel` or by other code."""
 
 
 class Ended(NamedTuple):
-    """A call that has ended.
+    """Call that has ended.
 
     Attributes:
-        token: the call's.
+        token: identifies the call.
         result: what it returned, if ``error`` is None.
         error: what it raised.
     """
@@ -42,7 +42,7 @@ class Ended(NamedTuple):
 
 
 class Calls(ABC):
-    """The calls of one operator. From the task's thread only."""
+    """Calls of one operator. From the task's thread only."""
 
     @abstractmethod
     def start(self, calls: Iterable[Call]) -> None:
@@ -55,11 +55,11 @@ class Calls(ABC):
     @property
     @abstractmethod
     def ready(self) -> bool:
-        """Whether calls have ended that were not taken."""
+        """True if calls have ended that were not taken."""
 
     @abstractmethod
     def take(self) -> list[Ended]:
-        """The calls that have ended since the last time."""
+        """Return the calls that have ended since the last time."""
 
     @abstractmethod
     def close(self, last: Callable[[], Awaitable[None]] | None = None) -> None:

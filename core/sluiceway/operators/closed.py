@@ -1,4 +1,4 @@
-"""Functions that keep nothing, or change nothing, as far as can be known without running them."""
+"""Analysis of functions that neither keep nor change their arguments, without running them."""
 
 from __future__ import annotations
 

@@ -85,9 +85,9 @@ class Combiner:
     """Partial results on one edge, by slice and key.
 
     Args:
-        step: the window step that the edge leads to.
-        key_of: from a record to its key.
-        route: from a key to the index of its consumer; raises what the partitioner would raise.
+        step: the window step at the consumer's end of the edge.
+        key_of: returns a record's key.
+        route: returns the index of a key's consumer; raises what the partitioner would raise.
         consumers: number of consumers.
     """
 
@@ -110,11 +110,11 @@ class Combiner:
 
     @property
     def full(self) -> bool:
-        """Whether no more partial results should wait."""
+        """True if no more partial results should be held."""
         return self._waiting >= _MOST
 
     def stop(self) -> None:
-        """Combine nothing from now on."""
+        """Combine no further records."""
         self._off = True
 
     def rests(self, records: int) -> bool:
@@ -131,7 +131,7 @@ class Combiner:
 
         Args:
             batch: the records.
-            watermark: the last one that came before them, in ms.
+            watermark: the last watermark before them, in ms.
         """
         stamps = batch.timestamps
         if stamps is None:
@@ -184,7 +184,7 @@ class Combiner:
     # ---- inside ------------------------------------------------------------------------------------------------
 
     def _add_to(self, start: int, values: list[Any]) -> int | None:
-        """Fold records into a slice; the index of the first that cannot be, or None."""
+        """Fold records into a slice; return the index of the first that cannot be folded, or None."""
         part = self._parts.get(start)
         if part is None:
             part = self._parts[start] = ({}, [])
@@ -211,11 +211,11 @@ class Combiner:
 
 
 class _UnfitError(Exception):
-    """A value that cannot be merged exactly."""
+    """A value cannot be merged exactly."""
 
 
 def _fold_of(step: WindowStep) -> tuple[_Fold, Callable[[list[Any]], list[Any]]]:
-    """The loop over records, and what makes the accumulators of the step of what it keeps."""
+    """Return the loop over records, and the function that makes the step's accumulators of its result."""
     fn: Any = step.fn
     combines = getattr(fn, "combines", None)
     if combines is None:
@@ -309,17 +309,17 @@ def _merging(fn: Any, aggregates: bool) -> _Fold:
 
 
 class CombiningPartition(ResultPartition):
-    """A result partition that combines records before they are sent.
+    """Result partition that combines records before they are sent.
 
-    Partial results, and a watermark that has come behind them, wait while the task has more to do, for 50 ms at
+    Partial results, and a watermark behind them, are held while the task has more to do, for 50 ms at
     most, whatever the buffer timeout is.
 
     Args:
         partitioner: set up for this subtask.
         senders: one per consumer.
         buffer_timeout_ms: as for :class:`ResultPartition`.
-        full: likewise.
-        step: the window step at the other end.
+        full: as for :class:`ResultPartition`.
+        step: the window step at the consumer's end of the edge.
     """
 
     def __init__(
@@ -336,11 +336,11 @@ class CombiningPartition(ResultPartition):
         self._held: Watermark | None = None
 
     def waiting(self) -> int:
-        """Consumers for whom anything waits."""
+        """Consumers for which output is held."""
         return len(self._senders) if len(self._combiner) or self._held is not None else super().waiting()
 
     def emit(self, batch: Batch[Any], now: float) -> None:
-        """Combine a batch with what waits; send what cannot be combined."""
+        """Combine a batch with the partial results; send what cannot be combined."""
         combiner = self._combiner
         if combiner.rests(len(batch.values)):
             if len(combiner):
@@ -357,7 +357,7 @@ class CombiningPartition(ResultPartition):
             self._due = now + _LONGEST_S
 
     def idle(self) -> None:
-        """The task has nothing more to do, so that no more records come to be combined."""
+        """Send the partial results: the task has nothing to do, so no record follows that could be combined."""
         if len(self._combiner):
             self._release()
         super().idle()

@@ -1,4 +1,4 @@
-"""Context of an operator: what the task gives to it."""
+"""Context of an operator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _no_event_loop(wake: Callable[[], None]) -> Calls:
 
 @dataclass(frozen=True, slots=True)
 class OperatorContext:
-    """What the task gives to an operator.
+    """Context that the task passes to an operator.
 
     Attributes:
         node: the step in the stream graph.
@@ -32,12 +32,12 @@ class OperatorContext:
         attempt: number of the attempt.
         key_groups: the key groups of this subtask.
         clock: the runtime's clock.
-        state_backend: makes the keyed backend, if the operator wants one.
-        wake: has the task run again soon; from any thread.
+        state_backend: makes the keyed backend, if the operator has keyed state.
+        wake: schedules the task soon; from any thread.
         settings: the options of the run.
-        backpressured_s: for how many seconds so far the task could not go on because its output was blocked.
+        backpressured_s: returns the seconds so far for which the task was blocked by its output.
         metrics: the operator's metrics.
-        calls: begins to make calls in the worker's event loop; it is given what to call when some have ended.
+        calls: opens calls in the worker's event loop; its argument is called when some have ended.
     """
 
     node: StreamNode

@@ -1,4 +1,4 @@
-"""Skipping records on which a function raises: what is kept of them, and how many there may be."""
+"""Skipping of records on which a function raises: their dead letters, and the limit of their number."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _NOT_SKIPPED: Final = (StateError, NotBuiltYetError, MemoryError)
 
 
 class DeadLetters:
-    """What a step does with records on which its function raises, in one subtask.
+    """Handling of records on which a step's function raises, in one subtask.
 
-    Loops call :meth:`take` from an ``except`` clause, which costs nothing until there is something to catch.
+    Loops call :meth:`take` from an ``except`` clause, which costs nothing until an exception is raised.
 
     Args:
-        context: the step's.
-        output: name of the side output that the letters go to.
+        context: context of the step.
+        output: name of the side output of the letters.
 
     Attributes:
-        skipping: whether records are skipped.
-        input: the input of the step that a loop is about.
+        skipping: True if records are skipped.
+        input: the input that the current loop reads.
     """
 
     def __init__(self, context: OperatorContext, output: str = DEAD_LETTERS.name) -> None:
@@ -81,7 +81,7 @@ class DeadLetters:
         )
 
     def give(self, output: Output) -> None:
-        """Emit what was taken since the last time."""
+        """Emit the letters taken since the last call."""
         if self._waiting:
             letters, self._waiting = self._waiting, []
             stamps = [letter.timestamp for letter in letters if letter.timestamp is not None]
@@ -89,18 +89,18 @@ class DeadLetters:
 
 
 def dead_letter_output(node: StreamNode, last: StreamNode) -> str:
-    """Name of the side output for dead letters of a step, of the operator that runs it, up to ``last``."""
+    """Return the name of a step's side output for dead letters in the operator that ends with ``last``."""
     return DEAD_LETTERS.name if node is last else f"{DEAD_LETTERS.name} of {node.id}"
 
 
 def without(items: list[Any], dropped: list[int]) -> list[Any]:
-    """A list without what is at some indices."""
+    """Return a list without the items at some indices."""
     gone = set(dropped)
     return [item for index, item in enumerate(items) if index not in gone]
 
 
 def _is_ours(frame: FrameType) -> bool:
-    """Whether it is one of the engine's, which say nothing to those whose function has raised."""
+    """Return whether a frame is one of the engine, which does not help a user whose function has raised."""
     module: str = frame.f_globals.get("__name__", "sluiceway.")  # generated loops have none
     return module.startswith("sluiceway.")
 

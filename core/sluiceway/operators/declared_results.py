@@ -1,4 +1,4 @@
-"""Check of a step's records against the type that the program has declared for them with ``returns()``."""
+"""Check of a step's records against the type that the program has declared with ``returns()``."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["check_of_results"]
 
 
 def check_of_results(node: StreamNode) -> Callable[[Iterable[Any]], None] | None:
-    """Return the check of the values of a batch, which raises DeclaredTypeError; None if nothing is declared.
+    """Return the check of the values of a batch, which raises DeclaredTypeError; None if no type is declared.
 
-    It goes by the classes of the records, so that a batch of one class costs one look at each.
+    It tests the classes of the records, so that a batch of one class costs one lookup per record.
     """
     declared = node.output_type
     conforms = conformity(declared, parts=False) if node.type_declared else None

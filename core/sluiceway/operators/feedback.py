@@ -1,13 +1,13 @@
-"""The head of an iteration: lets records in, lets them come back, and knows when none is left in the loop.
+"""Head of an iteration: admits records and feedback, and detects when the loop is empty.
 
-After its inputs have ended, a head sends a probe round the loop behind the last record. The probe is sent on
-by a task when all its channels have delivered it, so it comes back after every record that was before it. If
-no record came back in the meantime, nothing was left for this head. Records may wander from one head to
-another on their way, one head a round, so a head is done after as many quiet rounds as there are heads; a
-probe carries the lowest number of quiet rounds of all heads that it passed.
+After its inputs have ended, a head sends a probe round the loop behind the last record. A task forwards the probe
+when all its channels have delivered it, so it returns after every record that was before it. If no record returned
+in the meantime, none was left for this head. Records may move from one head to another on their way, one head a
+round, so a head is done after as many quiet rounds as there are heads; a probe carries the lowest number of quiet
+rounds of all heads that it passed.
 
-The end of time is let in when the loop is empty for the first time: no record of a bounded input is late on its
-way round. What it makes timers and windows give may come back again, so the same quiet is waited for once more.
+The last watermark is admitted when the loop is empty for the first time: no record of a bounded input is late on
+its way round. What timers and windows emit for it may return again, so the same quiet is awaited once more.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["IterationHeadOperator"]
 
 
 class IterationHeadOperator(Operator):
-    """Passes records on until the loop is known to be empty."""
+    """Operator that passes records on until the loop is empty."""
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
@@ -41,7 +41,7 @@ class IterationHeadOperator(Operator):
         self.output.emit(Batch(batch.values, batch.timestamps))
 
     def inputs_ended(self) -> None:
-        """No record comes from outside any more: start to probe."""
+        """Start to probe: no record from outside follows."""
         self._probing = True
         self._send(0)
 
@@ -70,7 +70,7 @@ class IterationHeadOperator(Operator):
 
     @record_loop
     def refuse(self, batch: Batch[Any]) -> NoReturn:
-        """Records come back though the loop has ended. Raises StateError."""
+        """Raise StateError: a record has returned though the loop has ended."""
         value = batch.values[0]  # noqa: F841 (for the message, by its name)
         raise StateError(
             f"iteration {self.step_name!r} got a record back after its end: when the input of a loop has ended "

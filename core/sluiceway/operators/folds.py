@@ -32,7 +32,7 @@ NAMES: Final[dict[str, Any]] = {
 
 
 class Text(NamedTuple):
-    """Python text for one key and a record ``value``.
+    """Python source for one key and a record ``value``.
 
     Attributes:
         first: an expression for the accumulator of the key's first record.
@@ -44,7 +44,7 @@ class Text(NamedTuple):
 
 
 class Fold(NamedTuple):
-    """Text of a function, and the objects that it refers to.
+    """Source of a function, and the objects that it refers to.
 
     Attributes:
         text: of the function.
@@ -64,7 +64,7 @@ class Fold(NamedTuple):
 
 
 class Folding(ABC):
-    """A built-in function that can be written out in a loop."""
+    """Built-in function that can be inlined in a loop."""
 
     @abstractmethod
     def fold(self) -> Fold:

@@ -23,7 +23,7 @@ _FEWEST_PARTS: Final = 2
 
 
 class FusedOperator(Operator):
-    """Runs neighbouring record-wise steps as one.
+    """Operator that runs neighbouring record-wise steps in one loop.
 
     Args:
         contexts: one per step, in order.
@@ -67,13 +67,13 @@ class FusedOperator(Operator):
         self._plain = self._stamped = None
 
     def distrust(self) -> None:
-        """Isolate records from now on."""
+        """Copy records from now on."""
         super().distrust()
         self._guard()
 
     @property
     def contexts(self) -> Sequence[OperatorContext]:
-        """Those of all steps in the loop."""
+        """Contexts of all steps in the loop."""
         return self._contexts
 
     def open(self) -> None:

@@ -34,7 +34,7 @@ _Call: TypeAlias = tuple[int, str | None]
 
 
 class _Loop:
-    """Source text of a loop, and which of its lines belongs to which step and value.
+    """Source text of a loop, with the step and value of each line.
 
     ``out.append(...)`` is written out because Python makes a special case of it: it costs less than the call
     of a bound ``append``. What a map returns has no variable where the next map's function names it: then the call

@@ -1,4 +1,4 @@
-"""Running reductions and aggregates per key, at the speed of a loop over a dict."""
+"""Operators of running reductions and aggregates per key, at the speed of a loop over a dict."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = ["KeyedAggregateOperator", "KeyedCountOperator", "KeyedOperator", "Key
 class KeyedOperator(Operator):
     """Base of the operators with state per key.
 
-    Keys come with the batch where the sender had to compute them, else they are computed here.
+    Keys arrive with the batch where the sender had to compute them; otherwise they are computed here.
     """
 
     store: KeyedStateStore
@@ -57,7 +57,7 @@ class KeyedOperator(Operator):
 
     @property
     def backend(self) -> NotedBackend:
-        """The keyed backend, once the state is initialised."""
+        """Keyed backend. Raises StateError before the state is initialised."""
         if self._backend is None:
             raise StateError(f"step {self.step_name!r} has no state yet")
         return self._backend
@@ -106,13 +106,13 @@ class KeyedOperator(Operator):
         return self._dead.take(error, value, timestamp, key)
 
     def _key_of(self, value: Any) -> Any:
-        """The key of a record of the input that is being read."""
+        """Return the key of a record of the input that is being read."""
         return self._key(value)
 
     def _looking_ahead(
         self, batch: Batch[Any], table: StateTable, entries: MutableMapping[Any, Any]
     ) -> tuple[list[Any] | None, MutableMapping[Any, Any]]:
-        """The keys of a batch, where they have come with it or are of use, and the mapping to work on."""
+        """Return the keys of a batch, or None to compute them one by one, and the mapping to work on."""
         if table.reads_ahead:
             key_of = self._key
             # What fails here fails again in the loop, which knows at which record.
@@ -156,7 +156,7 @@ class KeyedOperator(Operator):
                 return skipped
 
     def _emit_results(self, batch: Batch[Any], out: list[Any], skipped: list[int]) -> None:
-        """A result for each record of the batch but those at the skipped indices, which are dead letters."""
+        """Emit a result for each record but those at the skipped indices, and the dead letters of these."""
         stamps = batch.timestamps
         if skipped and stamps is not None:
             stamps = without(stamps, skipped)
@@ -165,7 +165,7 @@ class KeyedOperator(Operator):
         self._dead.give(self.output)
 
     def snapshot(self) -> OperatorSnapshot:
-        """All keyed state as of now."""
+        """Return all keyed state as of now."""
         self.store.before_snapshot()
         return OperatorSnapshot(self.context.node.uid, keyed=self.backend.snapshot())
 
@@ -179,7 +179,7 @@ class KeyedOperator(Operator):
 
 
 class _RunningOperator(KeyedOperator):
-    """Base of those that keep one result per key.
+    """Base of the operators that keep one result per key.
 
     The loops set the current key, which costs time, only for a function that may have state of its own.
     """
@@ -213,12 +213,12 @@ class _RunningOperator(KeyedOperator):
     def _looking_ahead(
         self, batch: Batch[Any], table: StateTable, entries: MutableMapping[Any, Any]
     ) -> tuple[list[Any] | None, MutableMapping[Any, Any]]:
-        """None as the keys where the loop is to compute them one by one, and thereby set the current key."""
+        """Return no keys if the loop has to compute them one by one to set the current key."""
         return (None, entries) if self._sets_key else super()._looking_ahead(batch, table, entries)
 
 
 class KeyedReduceOperator(_RunningOperator):
-    """``state = reduce(state, value)``; emits the new state for every record."""
+    """Operator of ``state = reduce(state, value)``; emits the new state for every record."""
 
     _own = "reduce"
 
@@ -232,7 +232,7 @@ class KeyedReduceOperator(_RunningOperator):
 
     @property
     def _free(self) -> bool:
-        """Whether results go out of the loop as they are in the state."""
+        """True if results leave the loop without a copy of what the state holds."""
         return self.shares or self.trusts or self._looks_later
 
     def process(self, batch: Batch[Any]) -> None:
@@ -291,7 +291,7 @@ class KeyedReduceOperator(_RunningOperator):
 
 
 class KeyedAggregateOperator(_RunningOperator):
-    """``state = add(value, state)``; emits the result, or key and result, for every record."""
+    """Operator of ``state = add(value, state)``; emits the result, or key and result, for every record."""
 
     _own = "aggregate"
 
@@ -380,7 +380,7 @@ class KeyedAggregateOperator(_RunningOperator):
 
 
 class KeyedCountOperator(KeyedAggregateOperator):
-    """Counts, as :class:`KeyedAggregateOperator` would with a function that does, and calls none."""
+    """Operator that counts without calling a function, with the state of :class:`KeyedAggregateOperator`."""
 
     def process(self, batch: Batch[Any]) -> None:
         """Count the batch, record by record."""

@@ -1,4 +1,4 @@
-"""map, flat_map and filter of a keyed stream, for function objects that may have state per key."""
+"""Operators of map, flat_map and filter on a keyed stream, for function objects that may have state per key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["KeyedRecordOperator"]
 
 
 class KeyedRecordOperator(KeyedOperator):
-    """Calls the function for each record while its state is that of the record's key."""
+    """Operator that calls the function for each record with the record's key as the current one."""
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)

@@ -1,4 +1,4 @@
-"""Lists of operator state, as snapshots have them."""
+"""Lists of operator state in snapshots."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ListMode", "ListSnapshot"]
 
 
 class ListMode(Enum):
-    """Who gets a list's elements when a job is restored."""
+    """Distribution of a list's elements when a job is restored."""
 
     SPLIT = "list"
     """Each element goes to one subtask."""

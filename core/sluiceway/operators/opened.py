@@ -1,4 +1,4 @@
-"""The function objects of an operator that were opened, to be closed once."""
+"""Function objects of an operator that were opened, to be closed once."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["Opened", "may_ask_for_state"]
 
 
 def may_ask_for_state(function: object) -> bool:
-    """Whether a function object has an ``open()`` of its own: only there can it ask for state per key."""
+    """Return whether a function object overrides ``open()``: only there can it ask for state per key."""
     return isinstance(function, Function) and type(function).open is not Function.open
 
 
 class _Life:
-    """A function object and its step, which is named if opening or closing it fails."""
+    """Function object and its step, which an error in opening or closing names."""
 
     def __init__(self, function: Function, context: OperatorContext, store: KeyedStateStore | None) -> None:
         self.step_name = context.node.name
@@ -34,14 +34,14 @@ class _Life:
 
 
 class Opened(list[_Life]):
-    """Those that were opened and not closed again; false if there are none."""
+    """Function objects that were opened and not closed again; false if there are none."""
 
     def open(self, function: object, context: OperatorContext, store: KeyedStateStore | None = None) -> None:
-        """Open a function if it is one of the objects that want that.
+        """Open a function if it is an object with a life cycle.
 
         Args:
-            function: the step's.
-            context: that of the step.
+            function: the step's function.
+            context: context of the step.
             store: its keyed state, or None where it is not keyed.
         """
         if isinstance(function, Function):

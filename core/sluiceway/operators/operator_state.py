@@ -1,4 +1,4 @@
-"""Operator state: the lists of a subtask, what a snapshot keeps of them, and how they are dealt out anew."""
+"""Operator state: the lists of a subtask, their snapshots, and their redistribution."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _RAW: Final = (ListMode.RAW, ListMode.RAW_KEYED)
 
 
 def share_of_lists(old: Iterable[ListSnapshot], subtask: int, parallelism: int) -> list[ListSnapshot]:
-    """What a subtask gets of the lists of all earlier subtasks.
+    """Return a subtask's share of the lists of all earlier subtasks.
 
-    With the same parallelism as before, each has its own again; else elements are dealt out in turn.
+    With the same parallelism as before, each subtask has its own again; otherwise elements are dealt out in turn.
 
     Args:
         old: the lists of all earlier subtasks.
         subtask: index of the subtask.
-        parallelism: how many there are now.
+        parallelism: the number of subtasks now.
     """
     by_name: dict[tuple[str, bool], list[ListSnapshot]] = {}
     for kept in sorted(old, key=lambda kept: kept.subtask):
@@ -58,7 +58,7 @@ def share_of_lists(old: Iterable[ListSnapshot], subtask: int, parallelism: int) 
 
 
 class _ListHandle(ListState[Any]):
-    """A plain list."""
+    """List state over a plain list."""
 
     def __init__(self, values: list[Any], check: Check | None) -> None:
         self.values = values
@@ -88,13 +88,13 @@ class _ListHandle(ListState[Any]):
 
 
 class SubtaskLists(OperatorStateStore):
-    """The lists of one step in one subtask.
+    """Lists of one step in one subtask.
 
     Args:
         operator: uid of the step, for messages.
         subtask: index of the subtask.
-        parallelism: the step's.
-        restored: its share of what was saved.
+        parallelism: parallelism of the step.
+        restored: the subtask's share of the saved lists.
     """
 
     def __init__(
@@ -107,15 +107,15 @@ class SubtaskLists(OperatorStateStore):
         self._lists: dict[str, tuple[ListMode, ListStateDescriptor, _ListHandle]] = {}
 
     def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
-        """A list that is split."""
+        """Return a list whose elements are split among the subtasks on restore."""
         return self._list(descriptor, ListMode.SPLIT)
 
     def get_union_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
-        """A list that everybody gets."""
+        """Return a list that every subtask receives in full on restore."""
         return self._list(descriptor, ListMode.UNION)
 
     def snapshot(self) -> tuple[ListSnapshot, ...]:
-        """All lists as of now, the elements serialized."""
+        """Return all lists as of now, with serialized elements."""
         taken = []
         for mode, descriptor, handle in self._lists.values():
             empty = self._empty(descriptor, mode)
@@ -232,16 +232,16 @@ class _InitializationContext(FunctionInitializationContext):
 
 
 class FunctionStates:
-    """The operator state of one step in one subtask, and the user's objects that have it.
+    """Operator state of one step in one subtask, and the user's objects that have it.
 
     Args:
         operator: uid of the step.
         subtask: index of the subtask.
-        parallelism: the step's.
-        objects: the user's objects; those that are no CheckpointedFunction are left alone.
-        runtime: what they are given for keyed state.
-        restored: what the job goes on from, of all earlier subtasks of this and maybe other steps.
-        key_groups: of the subtask; None: the step has no keys.
+        parallelism: parallelism of the step.
+        objects: the user's objects; those that are no CheckpointedFunction are ignored.
+        runtime: their access to keyed state.
+        restored: the snapshots of all earlier subtasks, of this and perhaps other steps.
+        key_groups: key groups of the subtask; None: the step has no keys.
     """
 
     def __init__(
@@ -271,12 +271,12 @@ class FunctionStates:
 
     @property
     def held(self) -> bool:
-        """Whether any object takes part."""
+        """True if any object has operator state."""
         return bool(self._objects)
 
     @record_loop  # so that a message names this step and no other one in the chain
     def initialize(self) -> None:
-        """Have the objects take over their state."""
+        """Have the objects restore their state."""
         for function in self._objects:
             function.initialize_state(self._context)
 
@@ -291,16 +291,16 @@ class FunctionStates:
 
     @record_loop
     def completed(self, checkpoint_id: int) -> None:
-        """Tell the objects that want to know."""
+        """Notify the objects that listen to checkpoints."""
         for listener in self._listeners:
             listener.notify_checkpoint_complete(checkpoint_id)
 
     @record_loop
     def aborted(self, checkpoint_id: int) -> None:
-        """Tell the objects that want to know."""
+        """Notify the objects that listen to checkpoints."""
         for listener in self._listeners:
             listener.notify_checkpoint_aborted(checkpoint_id)
 
     def snapshot(self) -> tuple[ListSnapshot, ...]:
-        """The lists as of now, and what was written of raw state."""
+        """Return the lists as of now, and the raw state written for the snapshot."""
         return (*self._lists.snapshot(), *self._raw.snapshot())

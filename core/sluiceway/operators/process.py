@@ -1,4 +1,4 @@
-"""Process functions, keyed and not, with side outputs."""
+"""Operators of process functions, keyed and not, with side outputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["KeyedProcessOperator", "ProcessOperator"]
 
 
 class ProcessOperator(FunctionOperator, ProcessingOperator):
-    """Runs a process function on a stream without keys."""
+    """Operator of process functions on a stream without keys."""
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
@@ -27,7 +27,7 @@ class ProcessOperator(FunctionOperator, ProcessingOperator):
 
 
 class KeyedProcessOperator(KeyedProcessingOperator):
-    """Runs a keyed process function, its state bound to the record's key."""
+    """Operator of keyed process functions, with state bound to the record's key."""
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)

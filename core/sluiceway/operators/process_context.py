@@ -1,4 +1,4 @@
-"""What every kind of process function is given, and what is made of its results."""
+"""Context of process functions, and their results."""
 
 # ruff: noqa: D102 - the methods are those of the contract, documented in sluiceway.functions
 
@@ -19,14 +19,14 @@ Sides: TypeAlias = dict[str, tuple[list[Any], list[int | None]]]
 
 
 class ProcessContext(KeyedProcessFunction.OnTimerContext):
-    """What process functions are told; one object for all records, the loop sets what changes.
+    """Context of process functions; one object for all records, whose attributes the loop sets.
 
     Attributes:
         stamp: the event time of the record or timer, or None.
-        fires_at: when a timer of processing time was set to fire; None for records and other timers.
-        key: its key.
-        domain: which time the timer went by.
-        sides: what was emitted to side outputs since the last :meth:`emit_sides`.
+        fires_at: the time for which a processing-time timer was set; None for records and other timers.
+        key: the key of the record or timer.
+        domain: the time domain of the timer.
+        sides: records emitted to side outputs since the last :meth:`emit_sides`.
     """
 
     def __init__(self, operator: Operator, timers: TimerService | None = None) -> None:
@@ -78,7 +78,7 @@ class ProcessContext(KeyedProcessFunction.OnTimerContext):
 
 
 class Results:
-    """Collects what a process function gave, with the timestamp of the record that it was given."""
+    """Results of a process function, each with the timestamp of its record."""
 
     __slots__ = ("stamps", "values")
 

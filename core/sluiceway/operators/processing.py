@@ -1,4 +1,4 @@
-"""Calling process functions, whatever their inputs: for records without keys, for keyed ones, and for timers."""
+"""Calls of process functions: for records without keys, for keyed ones, and for timers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class FunctionOperator(Operator):
 class ProcessingOperator(Operator):
     """Base of the operators that call process functions, for records without a key.
 
-    Where records on which the function raises are skipped, the loops are others, which can take back what the
+    Where records on which the function raises are skipped, other loops run, which can take back what the
     function has emitted for such a record.
     """
 
@@ -130,7 +130,7 @@ class ProcessingOperator(Operator):
 
 
 def _keep(ctx: ProcessContext, kept: Sides) -> None:
-    """The record was processed: so keep what its function has emitted to side outputs."""
+    """Keep what the function has emitted to side outputs: its record was processed without an error."""
     sides, ctx.sides = ctx.sides, {}
     for name, (values, stamps) in sides.items():
         to = kept.setdefault(name, ([], []))
@@ -259,4 +259,4 @@ class KeyedProcessingOperator(ProcessingOperator, TimedKeyedOperator):
 
 
 def _nothing(timestamp: int, ctx: ProcessContext) -> None:
-    """Stands in where a function has no ``on_timer``."""
+    """Do nothing; for functions without ``on_timer``."""

@@ -1,4 +1,4 @@
-"""Raw state: bytes that functions write and read themselves, dealt out anew by chunk or by key group."""
+"""Raw state: bytes that functions write and read themselves, redistributed by chunk or by key group."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class RawStates:
         return RawKeyedState(self._operator, self.key_groups)
 
     def restored_chunks(self) -> list[bytes]:
-        """What functions of earlier subtasks have written, as far as it is this subtask's."""
+        """Return the chunks that functions of earlier subtasks have written, this subtask's share."""
         self._known.add(ListMode.RAW)
         return [_CHUNKS.loads(e) for kept in self._restored if kept.mode is ListMode.RAW for e in kept.elements]
 
     def restored_streams(self) -> dict[int, bytes]:
-        """By own key group, what a function has written. Raises StateError in a step without keys."""
+        """Return by own key group what a function has written. Raises StateError in a step without keys."""
         if self.key_groups is None:
             raise StateError(
                 f"step {self._operator!r} has no keys, and so no raw keyed state: use raw_operator_state, or put "
@@ -74,12 +74,12 @@ class RawStates:
         return dict(sorted(found))
 
     def begin(self) -> None:
-        """A snapshot is about to be taken: functions write all of it anew."""
+        """Begin a snapshot, for which functions write all their raw state again."""
         self.chunks = RawOperatorState(())
         self.streams = self._new_streams()
 
     def snapshot(self) -> list[ListSnapshot]:
-        """What was written since :meth:`begin`."""
+        """Return what was written since :meth:`begin`."""
         written = {
             ListMode.RAW: tuple(map(_CHUNKS.dumps, self.chunks.chunks)),
             ListMode.RAW_KEYED: tuple(

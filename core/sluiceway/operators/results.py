@@ -1,4 +1,4 @@
-"""What a function gives for a record: any number of results, and nothing that only looks like that."""
+"""Checks of the results that a function returns for a record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["check_results", "is_one_record"]
 
 
 def check_results(what: str, returned: Any) -> type:
-    """Whether what a function returned is an iterable of results. Loops ask when the type is a new one.
+    """Return the type of what a function returned if it is an iterable of results. Once per type.
 
     Args:
         what: that function, for the message.
@@ -38,7 +38,7 @@ def check_results(what: str, returned: Any) -> type:
 
 
 def is_one_record(given: Any) -> bool:
-    """Whether it is a record that happens to be iterable: a text, a dict, a NamedTuple, a pydantic model."""
+    """Return whether a value is one record that happens to be iterable: a text, a dict, a NamedTuple, a model."""
     if isinstance(given, tuple):
         return hasattr(given, "_fields")
     return isinstance(given, str | bytes | bytearray | Mapping) or hasattr(type(given), "__pydantic_fields__")

@@ -1,4 +1,4 @@
-"""The runtime context that user functions see."""
+"""Runtime context of user functions."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ __all__ = ["OperatorRuntimeContext"]
 
 
 class OperatorRuntimeContext(RuntimeContext):
-    """A view of an operator's context for the user's function.
+    """View of an operator's context for the user's function.
 
     Args:
-        context: the operator's.
+        context: the operator's context.
         store: its keyed state, or None where the step is not keyed.
     """
 
@@ -40,57 +40,57 @@ class OperatorRuntimeContext(RuntimeContext):
 
     @property
     def job_name(self) -> str:
-        """The pipeline's name."""
+        """Name of the pipeline."""
         return self._context.job_name
 
     @property
     def operator_name(self) -> str:
-        """The step's name."""
+        """Name of the step."""
         return self._context.node.name
 
     @property
     def index_of_this_subtask(self) -> int:
-        """From 0 to parallelism - 1."""
+        """Index of the subtask, from 0 to parallelism - 1."""
         return self._context.subtask
 
     @property
     def number_of_parallel_subtasks(self) -> int:
-        """The step's parallelism."""
+        """Parallelism of the step."""
         return self._context.node.parallelism
 
     @property
     def max_number_of_parallel_subtasks(self) -> int:
-        """The step's max parallelism."""
+        """Max parallelism of the step."""
         return self._context.node.max_parallelism
 
     @property
     def attempt_number(self) -> int:
-        """0 for the first run of the subtask."""
+        """Number of the attempt; 0 for the first run of the subtask."""
         return self._context.attempt
 
     @property
     def metrics(self) -> MetricGroup:
-        """The function's own metrics."""
+        """Metrics of the function."""
         return self._context.metrics
 
     def get_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        """Keyed value state."""
+        """Return keyed value state."""
         return self._keyed(descriptor).value_state(descriptor)
 
     def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
-        """Keyed list state."""
+        """Return keyed list state."""
         return self._keyed(descriptor).list_state(descriptor)
 
     def get_map_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
-        """Keyed map state."""
+        """Return keyed map state."""
         return self._keyed(descriptor).map_state(descriptor)
 
     def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
-        """Keyed reducing state."""
+        """Return keyed reducing state."""
         return self._keyed(descriptor).reducing_state(descriptor)
 
     def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
-        """Keyed aggregating state."""
+        """Return keyed aggregating state."""
         return self._keyed(descriptor).aggregating_state(descriptor)
 
     def _keyed(self, descriptor: StateDescriptor) -> KeyedStateStore:

@@ -1,4 +1,4 @@
-"""The sink at the end of a chain."""
+"""Operator of the sink at the end of a chain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["SinkOperator"]
 
 
 class SinkOperator(Operator):
-    """Drives a sink writer by its protocol: nothing is written while it is blocked."""
+    """Operator that drives a sink writer by its protocol: it writes nothing while the writer is blocked."""
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
@@ -54,11 +54,11 @@ class SinkOperator(Operator):
 
     @property
     def commits(self) -> bool:
-        """Whether the writer, once there is one, makes its output visible in two phases."""
+        """True if the writer, once created, makes its output visible in two phases."""
         return isinstance(self._writer, CommittingSinkWriter)
 
     def checkpointed(self, context: OperatorContext) -> Iterable[object]:
-        """The writer."""
+        """Return the writer."""
         return (self._writer,)
 
     def open(self) -> None:
@@ -78,14 +78,14 @@ class SinkOperator(Operator):
         self._writer.write(batch.values, batch.timestamps)
 
     def control(self, element: Element) -> None:
-        """Markers end here, and watermarks."""
+        """Drop watermarks and markers, which end here."""
         if type(element) is Watermark:
             self.current_watermark = element.timestamp
         elif type(element) is LatencyMarker:
             self.record_latency(element)
 
     def blocked(self) -> Wait | None:
-        """What the writer waits for."""
+        """Return what the writer waits for."""
         return None if self._writer is None else self._writer.blocked()
 
     def idle(self) -> None:
@@ -100,14 +100,14 @@ class SinkOperator(Operator):
         self.idle()
 
     def pending_before_snapshot(self) -> Wait | None:
-        """Until the outside has all that was written. A writer that can take no more may have nothing itself."""
+        """Return what to wait for until the external system has all that was written."""
         settles = self._dirty or self._flushing or isinstance(self._writer, CommittingSinkWriter)
         wait = self.blocked() if settles else None
         self._flushing = wait is not None and self._flushing
         return wait
 
     def snapshot(self) -> OperatorSnapshot:
-        """With what commits the output that is ready, that of earlier checkpoints included."""
+        """Return the committables of the output that is ready, with those of earlier checkpoints."""
         writer, uid = self._writer, self.context.node.uid
         if not isinstance(writer, CommittingSinkWriter):
             return OperatorSnapshot(uid)
@@ -128,7 +128,7 @@ class SinkOperator(Operator):
             del self._ready[id_]
 
     def finish(self) -> None:
-        """Hand everything on to the outside. Where no checkpoint follows, all of it is committed."""
+        """Flush everything to the external system, and commit it where no checkpoint follows."""
         assert self._writer is not None
         self._dirty = False
         self._writer.finish()

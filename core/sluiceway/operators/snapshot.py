@@ -1,4 +1,4 @@
-"""Snapshot of an operator, as checkpoints hold it."""
+"""Snapshot of an operator."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ __all__ = ["OperatorSnapshot"]
 @persisted("OperatorSnapshot")
 @dataclass(frozen=True, slots=True)
 class OperatorSnapshot:
-    """What an operator keeps for a checkpoint.
+    """State of an operator in a checkpoint.
 
     Attributes:
         uid: uid of the operator.
         keyed: its keyed state, or None.
         splits: for a source: the splits of its reader, with positions.
         lists: the operator state of its functions.
-        broadcast: the broadcast state, by name, of which every subtask has the same; None where there is none.
-        pending: records that were taken and not given on, each with its timestamp, to be taken again.
-        committables: what commits the output that this and earlier checkpoints have made ready.
+        broadcast: the broadcast state by name, the same in every subtask; None where there is none.
+        pending: received records without results yet, each with its timestamp, to be processed again.
+        committables: commit the output that this and earlier checkpoints have made ready.
         subtask: index of the subtask.
-        parallelism: how many subtasks there were.
-        drained: whether the input had ended and all of it was processed.
+        parallelism: the number of subtasks.
+        drained: True if the input had ended and all of it was processed.
     """
 
     uid: str

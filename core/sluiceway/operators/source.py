@@ -1,4 +1,4 @@
-"""The first step of a chain that reads a source: what the reader gave goes on as it is."""
+"""First step of a chain that reads a source."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["SourceOperator"]
 
 
 class SourceOperator(Operator):
-    """Stands for the source in its chain; the task does the reading."""
+    """Operator that passes on the batches of a source's reader, which the task polls."""
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)

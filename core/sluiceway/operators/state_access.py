@@ -1,4 +1,4 @@
-"""State that was saved of a step and that its function asks for no more: found out when a job begins with it."""
+"""Detection of saved state that a step's function no longer asks for."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ OF_FUNCTIONS: Final = frozenset(
 def check_claimed(
     context: OperatorContext, saved: Sequence[KeyedSnapshot], declared: Collection[str], own: Collection[str]
 ) -> None:
-    """After a function was opened for the first time: refuse to leave behind what nothing asks for.
+    """Refuse to leave behind state that the function has not asked for when it was first opened.
 
     Args:
-        context: of the step.
+        context: context of the step.
         saved: its keyed state.
-        declared: the states that were declared.
+        declared: the names of the states that were declared.
         own: the tables of the operator itself.
 
     Raises:
@@ -48,7 +48,7 @@ def check_claimed(
 
 
 def unclaimed(state: str, uid: str) -> str:
-    """What is said of a state that a function asks for no more."""
+    """Return the message about a state that a function no longer asks for."""
     return (
         f"state {state!r} of step {uid!r} would be lost: its function does not ask for it any more. Declare it, "
         "give the step another uid if it is another one, or leave the state behind with allow-dropped-state"

@@ -16,9 +16,9 @@ __all__ = ["may_yield_tags", "splitting", "take_tagged"]
 
 
 def may_yield_tags(*functions: object) -> bool:
-    """Whether one of these functions, or what they call or hold, has anything to do with an OutputTag.
+    """Return whether a function of several, or what it calls or holds, refers to an OutputTag.
 
-    Only the results of those that have are looked through, so that others do not pay for it.
+    Only the results of such functions are searched for tags.
     """
     seen: set[int] = set()
     return any(_mentions(function, seen) for function in functions)
@@ -63,7 +63,7 @@ _MANY: Final = 5000
 
 
 def _of_function(function: FunctionType) -> Iterator[Any]:
-    """What a function refers to: globals, attributes of modules, variables of functions around it, defaults."""
+    """Return what a function refers to: globals, attributes of modules, enclosing variables, defaults."""
     names = {*_names(function.__code__)}
     if "OutputTag" in names:
         yield OutputTag
@@ -111,7 +111,7 @@ def take_tagged(results: Results, sides: Sides, *, stamped: bool) -> None:
 
 
 def splitting(call: Callable[..., Any], output: Callable[[OutputTag[Any], Any], None]) -> Callable[..., Any]:
-    """``call``, whose pairs of tag and record go to ``output``; for functions that are not called per record."""
+    """Return ``call`` with its pairs of tag and record sent to ``output``; for functions not called per record."""
 
     def split(*args: Any) -> Any:
         returned = call(*args)

@@ -35,10 +35,10 @@ DUE: Final = ValueStateDescriptor("watermark at which timers were firing", int)
 class TimedKeyedOperator(KeyedOperator, TimedOperator):
     """Base of the keyed operators with timers.
 
-    Timers live in queues beside the state; a snapshot writes them into a table of their own, by key, so that
-    they are dealt out with the key groups.
+    Timers are in queues beside the state; a snapshot writes them into a table of their own, by key, so that
+    they are redistributed with the key groups.
 
-    A snapshot may be taken while a watermark's timers are firing. Who goes on from it fires the others before
+    A snapshot may be taken while a watermark's timers fire. A job restored from it fires the others before
     anything else, and forgets the watermark then, as every restore does.
     """
 
@@ -87,7 +87,7 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
             self.current_watermark = MIN_WATERMARK
 
     def next_processing_time(self) -> int | None:
-        """The earliest processing-time timer."""
+        """Return the time of the earliest processing-time timer."""
         return self.processing_timers.next_timestamp()
 
     def on_processing_time(self, now_ms: int) -> None:
@@ -95,7 +95,7 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
         self.fire(TimeDomain.PROCESSING_TIME, islice(self.processing_timers.due(now_ms), BURST))
 
     def finish(self) -> None:
-        """The input has ended: fire the processing-time timers that wait, a part at a time, and none set anew."""
+        """Fire the processing-time timers set before the end of the input, a part at a time."""
         self._last.extend(sorted(self.processing_timers.timers(), key=lambda timer: timer[0]))
         if self._last:
             self.has_work = True
@@ -139,7 +139,7 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
             self.has_work = True
 
     def snapshot(self) -> OperatorSnapshot:
-        """All keyed state, with the timers."""
+        """Return all keyed state, with the timers."""
         event, processing = self.event_timers.copy(), self.processing_timers.copy()
         taken = [self.backend.table(TIMERS).set_aside(lambda: _by_key(event, processing))]
         if self.has_work:
@@ -154,7 +154,7 @@ class TimedKeyedOperator(KeyedOperator, TimedOperator):
 
 
 def _by_key(event: Iterable[Timer], processing: Iterable[Timer]) -> dict[Any, Any]:
-    """Timers as the state keeps them."""
+    """Return timers in the form of the state."""
     kept: dict[Any, Any] = {}
     several: dict[Any, list[tuple[bool, int, Hashable]]] = {}
     for is_event, timers in ((True, event), (False, processing)):
@@ -174,7 +174,7 @@ def _by_key(event: Iterable[Timer], processing: Iterable[Timer]) -> dict[Any, An
 
 
 def timers_in(kept: Sequence[Any]) -> Iterable[tuple[bool, int, Hashable]]:
-    """The timers of a key, (is event time, timestamp, namespace), as the state keeps them.
+    """Return the timers of a key, as (is event time, timestamp, namespace), from the form of the state.
 
     That is a list of them; or, where none has a namespace, one tuple: is event time, timestamp, and so on.
     """
@@ -184,10 +184,10 @@ def timers_in(kept: Sequence[Any]) -> Iterable[tuple[bool, int, Hashable]]:
 
 
 class KeyedTimerService(TimerService):
-    """The timer service that users see: timers of the store's current key.
+    """Timer service of user functions, for timers of the store's current key.
 
     Args:
-        operator: whose timers.
+        operator: the operator with the timers.
         namespace: the namespace of the timers.
     """
 
@@ -197,11 +197,11 @@ class KeyedTimerService(TimerService):
         self._register_event_timer = operator.event_timers.register
 
     def current_processing_time(self) -> int:
-        """The runtime's clock."""
+        """Return the runtime's clock."""
         return self._operator.context.clock.now_ms()
 
     def current_watermark(self) -> int:
-        """The operator's watermark."""
+        """Return the operator's watermark."""
         return self._operator.current_watermark
 
     def register_event_time_timer(self, timestamp: Instant) -> None:

@@ -1,4 +1,4 @@
-"""Timers: what is to happen when time comes to a point. Pure; the operator says how far time has come.
+"""Timers of one operator. Pure; the operator says how far time has come.
 
 A timer is a timestamp, a key and a namespace; registering it twice is registering it once. Timers fire in the
 order of their timestamps, those of one timestamp in the order in which they were registered.
@@ -22,11 +22,11 @@ _by_timestamp: Final = itemgetter(0)
 
 
 class TimerQueue:
-    """The timers of one time domain of one operator in one subtask. From the task's thread only.
+    """Timers of one time domain of one operator in one subtask. From the task's thread only.
 
-    A calendar queue (R. Brown, CACM 31(10), 1988) with buckets of 1,024 ms: far timers lie unsorted in the
+    A calendar queue (R. Brown, CACM 31(10), 1988) with buckets of 1,024 ms: far timers are unsorted in the
     bucket of their time, where adding one costs a dict entry. The nearest bucket is sorted when its turn
-    comes; timers that are added to it after that go to a small heap beside it.
+    comes; timers that are added to it after that are in a small heap beside it.
     """
 
     __slots__ = ("_buckets", "_ids", "_late", "_live", "_near_id", "_order", "_sorted")
@@ -68,19 +68,19 @@ class TimerQueue:
         return timers.pop(timer, self) is None
 
     def next_timestamp(self) -> int | None:
-        """The earliest timestamp that has a timer, or None."""
+        """Return the earliest timestamp that has a timer, or None."""
         timer = self._head()
         return None if timer is None else timer[0]
 
     def is_due(self, until: int) -> bool:
-        """Whether a timer has a timestamp of at most ``until``. Does not look further than that."""
+        """Return whether a timer has a timestamp of at most ``until``, without looking further than that."""
         timer = self._head(until)
         return timer is not None and timer[0] <= until
 
     def due(self, until: int) -> Iterator[Timer]:
-        """Take out and yield timers with a timestamp of at most ``until``, in order.
+        """Remove and yield timers with a timestamp of at most ``until``, in order.
 
-        Timers that are registered or deleted meanwhile are respected. A caller may stop at any time, and go on
+        Timers that are registered or deleted meanwhile are respected. A caller may stop at any time, and continue
         with another call.
         """
         live, near, late = self._live, self._sorted, self._late
@@ -101,17 +101,17 @@ class TimerQueue:
             yield head
 
     def timers(self) -> Iterator[Timer]:
-        """All timers, in no particular order."""
+        """Return all timers, in no particular order."""
         yield from self._live
         for bucket in self._buckets.values():
             yield from bucket
 
     def copy(self) -> list[Timer]:
-        """All timers, in no particular order; it takes little time."""
+        """Return a copy of all timers, in no particular order; it takes little time."""
         return [*self._live, *chain.from_iterable(self._buckets.values())]
 
     def _head(self, until: int | None = None) -> Timer | None:
-        """The first timer, which stays; buckets that begin after ``until`` are left alone."""
+        """Return the first timer without removing it; buckets that begin after ``until`` are not sorted."""
         live, near, late = self._live, self._sorted, self._late
         while True:
             while near and near[-1] not in live:

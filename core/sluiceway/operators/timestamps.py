@@ -1,4 +1,4 @@
-"""Timestamps and watermarks in the middle of a stream."""
+"""Operator of timestamps and watermarks in the middle of a stream."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ __all__ = ["TimestampsOperator"]
 
 
 class TimestampsOperator(TimedOperator):
-    """Assigns timestamps and makes watermarks; those that come in end here, but for the one at the end of time.
+    """Operator that assigns timestamps and emits watermarks in place of those it receives, but for the last one.
 
-    The generator is asked at the watermark interval, and already earlier when a full batch of records has come
-    since it was asked last: event time then keeps up with input that is read as fast as it can be.
+    The generator is asked at the watermark interval, and earlier when a full batch of records has come
+    since the last time: event time then keeps up with input that is read as fast as possible.
     """
 
     def __init__(self, context: OperatorContext) -> None:
@@ -76,7 +76,7 @@ class TimestampsOperator(TimedOperator):
             self._set_active(not self._watch.idle)
 
     def control(self, element: Element) -> None:
-        """Watermarks and statuses of others end here, but for the last watermark; the rest goes on."""
+        """Drop watermarks and statuses from upstream, but for the last watermark; pass on the rest."""
         if type(element) is Watermark:
             if element.timestamp == MAX_WATERMARK:
                 self._rise(MAX_WATERMARK)
@@ -86,17 +86,17 @@ class TimestampsOperator(TimedOperator):
             self._emit(element)
 
     def finish(self) -> None:
-        """The input has ended: the generator has its last say."""
+        """Ask the generator for the last time: the input has ended."""
         self._ask()
 
     def kept_time(self) -> Any:
-        """The generator, what was said, and for how long it was quiet."""
+        """Return the generator, what it has emitted last, and for how long the input was dry."""
         since = self._quiet_since
         quiet_ms = None if since is None else self.context.clock.now_ms() - since
         return self._watch.kept(), self.current_watermark, self._active, self._timed_out, quiet_ms
 
     def go_on_in_time(self, kept: Any) -> None:
-        """Say again what was said last."""
+        """Restore the generator and emit again what was emitted last."""
         watch, self.current_watermark, self._active, self._timed_out, quiet_ms = kept
         if quiet_ms is not None:
             self._quiet_since = self.context.clock.now_ms() - quiet_ms
@@ -123,11 +123,11 @@ class TimestampsOperator(TimedOperator):
 
     @property
     def idle_at(self) -> int | None:
-        """When the input will have been dry for too long, ms since the epoch; None: that is not to be seen."""
+        """Return when a dry input becomes idle, ms since the epoch; None: it does not."""
         return self._look_at
 
     def next_processing_time(self) -> int | None:
-        """When to ask the generator, or to look whether the input is still dry."""
+        """Return when to ask the generator, or to check whether the input is still dry."""
         if self._ask_at is None or self._look_at is None:
             return self._ask_at if self._look_at is None else self._look_at
         return min(self._ask_at, self._look_at)
@@ -140,7 +140,7 @@ class TimestampsOperator(TimedOperator):
             self._ask()
 
     def idle(self) -> None:
-        """The input is dry: after a time the stream is idle. Time for which output was blocked does not count."""
+        """Note that the input is dry; after a time it is idle. Time of blocked output does not count."""
         if self._idleness_ms is None or self._timed_out:
             return
         clock = self.context.clock

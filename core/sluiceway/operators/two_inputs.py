@@ -1,4 +1,4 @@
-"""What operators with two inputs have in common: a receiver per input."""
+"""Base of operators with two inputs: a receiver per input."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["TwoInputOperator"]
 class TwoInputOperator(Operator):
     """Base of the operators with two inputs; put it before a keyed one among the bases.
 
-    Control elements come merged: the watermark is the minimum of both inputs. A keyed one has the key of its
-    first input in ``_key`` and that of its second in ``_key2``; either may be None.
+    Control elements arrive merged: the watermark is the minimum of both inputs. A keyed one has the key function
+    of its first input in ``_key`` and that of its second in ``_key2``; either may be None.
     """
 
     def __init__(self, context: OperatorContext) -> None:
@@ -35,9 +35,9 @@ class TwoInputOperator(Operator):
         """Take a batch of the second input and emit what it gives rise to."""
 
     def process(self, batch: Batch[Any]) -> None:
-        """The first input's."""
+        """Process a batch of the first input."""
         self.process1(batch)
 
     def receivers(self) -> Sequence[Callable[[Batch[Any]], None]]:
-        """One per input."""
+        """Return the functions of both inputs."""
         return (self.process1, self.process2)

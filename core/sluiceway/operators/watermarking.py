@@ -1,4 +1,4 @@
-"""Timestamps and watermarks, batch by batch: what a source and a step in the middle of a stream share."""
+"""Timestamps and watermarks of batches, for sources and for steps in the middle of a stream."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PASSIVE: Final = (BoundedOutOfOrderness, NoWatermarks)
 
 
 def _are_times(batch: Batch[Any]) -> bool:
-    """Whether the timestamps are times for certain: sum and span cost less than to look at the type of each."""
+    """Return whether all timestamps are certainly times; sum and span cost less than a test of each type."""
     try:
         lowest, highest = batch.span()
         return type(sum(batch.timestamps)) is int and lowest > 1 and highest <= MAX_WATERMARK  # type: ignore[arg-type]
@@ -39,7 +39,7 @@ def _are_times(batch: Batch[Any]) -> bool:
 
 
 class Skipping(Protocol):
-    """Takes records on which an assigner raises."""
+    """Receiver of records on which an assigner raises."""
 
     skipping: bool
 
@@ -48,12 +48,12 @@ class Skipping(Protocol):
 
 
 class Stamper:
-    """Gives the records of a batch their event times.
+    """Event times of the records of a batch.
 
     Args:
-        strategy: whose assigner it runs.
+        strategy: the strategy with the assigner.
         step: name of the step, for messages.
-        dead: takes records on which the assigner raises, where the step skips them.
+        dead: receives records on which the assigner raises, where the step skips them.
     """
 
     def __init__(self, strategy: WatermarkStrategy[Any], step: str, dead: Skipping | None = None) -> None:
@@ -132,7 +132,7 @@ class Stamper:
 
     @record_loop
     def _carefully(self, batch: Batch[Any], dead: Skipping) -> Batch[Any]:
-        """Stamp record by record: those on which the assigner raises are left out."""
+        """Stamp record by record, without those on which the assigner raises."""
         assign, extract, before, keys = self._assign, self._extract, batch.timestamps, batch.keys
         stamps: list[int] = []
         skipped: list[int] = []
@@ -173,7 +173,7 @@ class Stamper:
 
 
 def warn_of_seconds(who: str) -> None:
-    """Warn of timestamps that look like seconds: once per text and process, as Python's filters have it."""
+    """Warn of timestamps that look like seconds: once per text and process, as Python's filters do."""
     warnings.warn(
         f"{who} timestamps that are likely to be in seconds: as milliseconds since the epoch they are in early "
         "1970. Multiply them by 1000",
@@ -183,7 +183,7 @@ def warn_of_seconds(who: str) -> None:
 
 
 class _Said(WatermarkOutput):
-    """What a generator has said so far."""
+    """Output of a generator so far."""
 
     def __init__(self, step: str) -> None:
         self.watermark = MIN_WATERMARK
@@ -217,14 +217,14 @@ class _Said(WatermarkOutput):
 
 
 class GeneratorWatch:
-    """One watermark generator, and what it has said: of a split, or of a subtask.
+    """Watermark generator of a split or a subtask, and its output so far.
 
     Args:
         strategy: makes the generator.
         step: name of the step, for messages.
 
     Attributes:
-        passive: whether it has news only after records.
+        passive: True if the generator emits only after records.
 
     Raises:
         FunctionContractError: the strategy makes no generator.
@@ -254,27 +254,27 @@ class GeneratorWatch:
 
     @property
     def watermark(self) -> int:
-        """The highest watermark so far, in ms."""
+        """Highest watermark so far, in ms."""
         return self._said.watermark
 
     @property
     def idle(self) -> bool:
-        """Whether the generator has said that there is nothing to wait for."""
+        """True if the generator has marked its output idle."""
         return self._said.idle
 
     def kept(self) -> tuple[Any, ...]:
-        """The generator and what it has said, for :meth:`go_on` in another process."""
+        """Generator and its output, for :meth:`go_on` in another process."""
         return self._generator, self._said.watermark, self._said.idle
 
     def go_on(self, kept: tuple[Any, ...]) -> None:
-        """Go on with the generator of an earlier one."""
+        """Restore the generator of an earlier watch."""
         self._generator, self._said.watermark, self._said.idle = kept
 
     def observe(self, batch: Batch[Any]) -> Sequence[tuple[int, int]]:
-        """Show a batch to the generator.
+        """Pass a batch to the generator.
 
         Returns:
-            where the watermark rose: after how many of the records, and to what.
+            the rises of the watermark: after how many of the records, and to what.
 
         Raises:
             FunctionContractError: the records have no timestamps.
@@ -317,7 +317,7 @@ class GeneratorWatch:
 
 
 def cut_batch(batch: Batch[Any], start: int, end: int | None) -> Batch[Any]:
-    """The records from ``start`` up to ``end``."""
+    """Return the records from ``start`` up to ``end``."""
     part = slice(start, end)
     return Batch(
         batch.values[part],

@@ -1,4 +1,4 @@
-"""Joins of two keyed streams."""
+"""Operators that join two keyed streams."""
 
 from sluiceway.operators.joins.asof import AsOfJoinOperator
 from sluiceway.operators.joins.interval import IntervalJoinOperator

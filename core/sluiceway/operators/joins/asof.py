@@ -1,8 +1,8 @@
-"""The as-of join: each left record with the latest right record of its key, as of the left one's event time.
+"""As-of join: each left record with the latest right record of its key, as of the left one's event time.
 
-Left records wait until the watermark has come to them, for no earlier right record can come after that. Of the
-right records, the versions of a key, only those are kept that a left record still to come may ask for: the
-latest one as of the watermark and those after it.
+Left records wait until the watermark has reached them, as no earlier right record can arrive after that. Of the
+right records, the versions of a key, those are kept that a later left record may ask for: the latest one as of
+the watermark and those after it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _MANY: Final = 4096
 
 
 class AsOfJoinOperator(TimedKeyedOperator):
-    """Port 0 is the left input, port 1 the right one.
+    """Operator of the as-of join: port 0 is the left input, port 1 the right one.
 
-    A key has a timer at the earliest moment at which there is something to do for it: a left record to join, or
+    A key has a timer at the earliest moment at which it needs work: a left record to join, or
     a version to forget. Which of the two it is shows when it fires.
     """
 
@@ -55,7 +55,7 @@ class AsOfJoinOperator(TimedKeyedOperator):
         self._versions = self.backend.table(ValueStateDescriptor("as-of join right")).entries()
 
     def receivers(self) -> Sequence[Callable[[Batch[Any]], None]]:
-        """Left, right."""
+        """Return the functions for the left and the right input."""
         return self.process, self._take_right
 
     # ---- what comes in ---------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class AsOfJoinOperator(TimedKeyedOperator):
             self._register_versions(key, right_run)
 
     def _superseded(self, run: Run) -> int:
-        """How many versions nobody can ask for any more."""
+        """Return the number of versions that no later record can ask for."""
         watermark = self.current_watermark
         count = 0
         if run[0][0] <= watermark:
@@ -153,7 +153,7 @@ class AsOfJoinOperator(TimedKeyedOperator):
         return count
 
     def _register_versions(self, key: Any, run: Run) -> None:
-        """Come back when the first version can be forgotten: superseded, or too old."""
+        """Set a timer for the moment when the first version is superseded or too old."""
         if len(run) > 1:
             self.event_timers.register(run[1][0], key, VOID_NAMESPACE)
         if run and self._tolerance is not None:

@@ -1,4 +1,4 @@
-"""What the joins of two keyed streams have in common: keys and timestamps by input, results, late records."""
+"""Common parts of the joins of two keyed streams: keys and timestamps by input, results, late records."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def insert(run: Run, timestamp: int, value: Any) -> int:
 
 
 class Results:
-    """Collects what goes out, with its timestamps."""
+    """Results with their timestamps."""
 
     __slots__ = ("stamps", "values")
 
@@ -71,7 +71,7 @@ class Results:
 
 
 class Late:
-    """Records of one input that came too late: to a side output, or dropped and counted."""
+    """Late records of one input: sent to a side output, or dropped and counted."""
 
     def __init__(self, operator: Operator, tag: OutputTag[Any] | None) -> None:
         self._operator = operator
@@ -99,7 +99,7 @@ class Late:
 
 
 class Pair(NamedTuple):
-    """How notes on an error show what the function was called with."""
+    """Arguments of the user's function as notes on an error show them."""
 
     left: Any
     right: Any
@@ -124,20 +124,20 @@ def _read_pair(frame: FrameType, line: int, called: FrameType | None) -> Fault:
 
 
 def check_joined(step: str, returned: Any) -> type:
-    """Whether what a function gave for a pair can be taken as results; its type. Raises FunctionContractError."""
+    """Return the type of what a function gave for a pair, if it is valid. Raises FunctionContractError."""
     return check_results(f"for a pair, the function of step {step!r}", returned)
 
 
 class Lender:
-    """Calls the user's function of a join with what the state keeps: with copies as soon as that can be changed.
+    """Calls of a join's function with what the state holds: with copies if that can be changed.
 
     Args:
-        call: the function; left, right, and any number of other arguments.
-        shares: whether the function is given what is kept, in any case.
+        call: the function; its arguments are left, right, and any number of others.
+        shares: True if the function is given what the state holds in any case.
 
     Attributes:
-        call: what to call.
-        isolates: whether results may be what the function keeps.
+        call: the function to call.
+        isolates: True if results may be objects that the function keeps.
     """
 
     def __init__(self, call: Callable[..., Any], *, shares: bool) -> None:
@@ -164,10 +164,10 @@ class Lender:
 
 
 class InputKey:
-    """From the batches of one input to keys and timestamps.
+    """Keys and timestamps of the batches of one input.
 
     Args:
-        operator: for messages.
+        operator: name of the step, for messages.
         side: ``left`` or ``right``.
         key: computes a record's key.
     """
@@ -178,7 +178,7 @@ class InputKey:
         self._key = key.get_key if isinstance(key, KeySelector) else key
 
     def keys(self, batch: Batch[Any]) -> Sequence[Any]:
-        """One key per record. They are checked; those that came with the batch were by its sender."""
+        """Return one key per record, checked; keys that came with the batch were checked by its sender."""
         return self._computed(batch.values) if batch.keys is None else batch.keys
 
     @record_loop
@@ -195,7 +195,7 @@ class InputKey:
         return keys
 
     def stamps(self, batch: Batch[Any]) -> Sequence[int]:
-        """One timestamp per record. Raises StateError if they have none."""
+        """Return one timestamp per record. Raises StateError if the batch has none."""
         if batch.timestamps is None:
             raise StateError(
                 f"step {self.step_name!r} goes by event time, but the records of its {self._side} input have no "

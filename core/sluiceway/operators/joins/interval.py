@@ -33,13 +33,13 @@ _Join: TypeAlias = Callable[[Any, Any, int, Run, Results], None]
 
 
 class _Side:
-    """The records of one input that wait for records of the other.
+    """Records of one input that wait for records of the other.
 
     Args:
-        table: where they lie.
-        width: of a slice, in ms.
-        lower: how far a match may be from a record of this side, at least, in ms.
-        upper: at most.
+        table: holds the records.
+        width: width of a slice, in ms.
+        lower: the lower bound of the distance of a match from a record of this side, in ms.
+        upper: the upper bound.
     """
 
     def __init__(self, table: StateTable, width: int, lower: int, upper: int) -> None:
@@ -56,7 +56,7 @@ class _Side:
         self._take_over()
 
     def slice(self, number: int) -> MutableMapping[Any, Run]:
-        """The records from ``number * width`` on, by key."""
+        """Return the records from ``number * width`` on, by key."""
         entries = self.slices.get(number)
         if entries is None:
             entries = self.slices[number] = self._table.entries((self._width, number))
@@ -64,7 +64,7 @@ class _Side:
         return entries
 
     def between(self, first: int, last: int) -> list[Callable[[Any], Run | None]]:
-        """The look-ups by key of the slices that there are, from ``first`` to ``last``."""
+        """Return the look-ups by key of the existing slices from ``first`` to ``last``."""
         slices = self.slices
         if last - first < len(slices):
             return [slices[number].get for number in range(first, last + 1) if number in slices]
@@ -96,7 +96,7 @@ class _Side:
 
 
 class IntervalJoinOperator(KeyedOperator):
-    """Joins two inputs: port 0 is the left one, port 1 the right one."""
+    """Operator of the interval join: port 0 is the left input, port 1 the right one."""
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
@@ -121,7 +121,7 @@ class IntervalJoinOperator(KeyedOperator):
         self._sides = _Side(left, self._width, lower, upper), _Side(right, self._width, -upper, -lower)
 
     def receivers(self) -> Sequence[Callable[[Batch[Any]], None]]:
-        """Left, right."""
+        """Return the functions for the left and the right input."""
         return self.process, self._process_second
 
     def process(self, batch: Batch[Any]) -> None:
@@ -193,10 +193,9 @@ class IntervalJoinOperator(KeyedOperator):
                     join(key, value, timestamp, found, results)
 
     def _meet_at_watermark(self, key: Any, value: Any, port: int, low: int, high: int, results: Results) -> int:
-        """A record at the very watermark: what that has ended is not there for it, though not dropped yet.
+        """Return the first timestamp at which a record at the very watermark may look for matches.
 
-        Returns:
-            from which timestamp on it may look for matches.
+        Records that the watermark has ended do not match, though they are not dropped yet.
         """
         mine, others, watermark = self._sides[port], self._sides[1 - port], self.current_watermark
         if others.kept == 0 and low <= watermark and key in others.fresh:
@@ -264,7 +263,7 @@ class IntervalJoinOperator(KeyedOperator):
 
 
 class _Context(ProcessJoinFunction.Context):
-    """One object for all pairs; the loop sets what changes."""
+    """Context of the join function; one object for all pairs, whose attributes the loop sets."""
 
     def __init__(self) -> None:
         self.left = 0
@@ -289,7 +288,7 @@ class _Context(ProcessJoinFunction.Context):
 
 
 def _callable(fn: Any) -> Callable[..., Any]:
-    """What to call for a pair: with a context where there can be many results."""
+    """Return the function to call for a pair: with a context where it can have many results."""
     if isinstance(fn, ProcessJoinFunction):
         return fn.process_element
     if isinstance(fn, FlatJoinFunction):

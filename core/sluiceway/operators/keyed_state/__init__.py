@@ -1,4 +1,4 @@
-"""The five kinds of keyed state, built once over the tables of any state backend."""
+"""Handles of the five kinds of keyed state, over the tables of any state backend."""
 
 from sluiceway.operators.keyed_state.handles import BulkState
 from sluiceway.operators.keyed_state.store import KeyedStateStore

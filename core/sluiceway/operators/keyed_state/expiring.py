@@ -1,4 +1,4 @@
-"""Handles over tables whose values expire: each value stands in a pair with the time it was last touched."""
+"""Handles over tables with a time to live: each value is in a pair with the time of its last access."""
 
 # ruff: noqa: D102 - the methods are those of the contract, documented in sluiceway.state
 
@@ -24,19 +24,19 @@ _LOOK: Final = 64
 
 
 class Expiry:
-    """The time to live of one table: what has expired, and when to look for more of it.
+    """Time to live of one table: what has expired, and when to clean up.
 
     Args:
-        descriptor: of the state; it has a time to live.
-        table: where it is kept.
+        descriptor: descriptor of the state, with a time to live.
+        table: holds the state.
         clock: the runtime's clock.
 
     Attributes:
-        ttl: in ms.
-        on_read: whether reading is touching.
-        returns_expired: whether a read gives what has expired and is still there.
-        full_snapshot: whether a snapshot is to have nothing that has expired.
-        now_ms: the runtime's clock.
+        ttl: time to live in ms.
+        on_read: True if reading renews the time to live.
+        returns_expired: True if a read returns what has expired and was not removed yet.
+        full_snapshot: True if snapshots must not hold what has expired.
+        now_ms: returns the runtime's clock.
     """
 
     __slots__ = (
@@ -74,7 +74,7 @@ class Expiry:
         self._oldest = _EVER
 
     def accessed(self) -> int:
-        """The state is being accessed: do a part of the cleanup now and then. Returns the time, ms."""
+        """Note an access, do a part of the cleanup now and then, and return the time, ms."""
         now = self.now_ms()
         if now >= self._due:
             self._owed += self._size
@@ -84,11 +84,11 @@ class Expiry:
         return now
 
     def since(self, now: int) -> int:
-        """What was touched after this, ms, can be seen."""
+        """Return the time, ms, after which entries must have been accessed to be visible."""
         return _EVER if self.returns_expired else now - self.ttl
 
     def read_all(self, entries: MutableMapping[Any, Any]) -> list[tuple[Any, Any]]:
-        """What there is to see in a mapping to pairs. Counts as reading it, so what has expired is removed."""
+        """Return the visible entries of a mapping to pairs; a read, so what has expired is removed."""
         now = self.accessed()
         held = list(entries.items())
         for key, (touched, value) in held:
@@ -120,7 +120,7 @@ class Expiry:
             self._walk = self._keys()
 
     def _keys(self) -> Iterator[tuple[MutableMapping[Any, Any], Any]]:
-        """Every key, with the mapping that it is in; for a map state, what the mapping has is the entries."""
+        """Yield every key with the mapping that holds it; for a map state, the keys are those of its entries."""
         table = self._table
         for namespace in table.namespaces():
             keys = list(table.keys(namespace))
@@ -160,7 +160,7 @@ class Expiry:
 
 
 class ExpiringEntries(MutableMapping[Any, Any]):
-    """The values of a VALUE table of pairs, as if it had the values alone, and only those that are alive.
+    """View of a VALUE table of pairs as a mapping to the values that have not expired.
 
     Getting an entry that has expired removes it.
     """

@@ -1,6 +1,6 @@
-"""The five kinds of state over a table. Each handle belongs to one namespace and follows the current key.
+"""Handles of the five kinds of state over a table. Each belongs to one namespace and follows the current key.
 
-Only the lookup of the key stands in a ``try``: an error of the user's own function goes its way untouched.
+Only the lookup of the key is in a ``try``: errors of the user's own function pass unchanged.
 """
 
 # ruff: noqa: D102 - the methods are those of the contract, documented in sluiceway.state
@@ -41,23 +41,23 @@ MISSING: Final[Any] = object()
 
 
 class BulkState:
-    """A handle whose state can be seen for all keys at once."""
+    """Handle whose state can be accessed for all keys at once."""
 
     __slots__ = ()
 
     _store: CurrentKey
 
     def belongs_to(self, store: CurrentKey) -> bool:
-        """Whether it is a handle of this store's."""
+        """Return whether the handle was made by a store."""
         return self._store is store
 
     def bulk(self) -> MutableMapping[Any, Any] | Mapping[Any, MutableMapping[Any, Any]]:
-        """From key to value, live; for a map state, from key to the live mapping of the key."""
+        """Return the live mapping from key to value; for a map state, from key to the live mapping of the key."""
         raise NotImplementedError
 
 
 class _EntryHandle(BulkState):
-    """What the four kinds over a VALUE table have in common."""
+    """Base of the four kinds over a VALUE table."""
 
     __slots__ = ("_check", "_entries", "_name", "_store")
 
@@ -92,7 +92,7 @@ class _EntryHandle(BulkState):
 
 
 class TableValueState(_EntryHandle, ValueState[Any]):
-    """Value state."""
+    """Handle of value state."""
 
     __slots__ = ("_default",)
 
@@ -126,7 +126,7 @@ class TableValueState(_EntryHandle, ValueState[Any]):
 
 
 class ValueStateWithDefault(TableValueState):
-    """Value state whose default can be changed in place: each key is given a copy, and has it if it changes it."""
+    """Handle of value state with a mutable default: each key gets a copy, which is stored if it is changed."""
 
     __slots__ = ("_namespace",)
 
@@ -167,7 +167,7 @@ class ValueStateWithDefault(TableValueState):
 
 
 class TableListState(_EntryHandle, ListState[Any]):
-    """List state: a list as the key's value. No list is kept where it would be empty."""
+    """Handle of list state: a list as the key's value. An empty list is not stored."""
 
     __slots__ = ()
 
@@ -217,7 +217,7 @@ class TableListState(_EntryHandle, ListState[Any]):
 
 
 class _Mappings(Mapping[Any, MutableMapping[Any, Any]]):
-    """The mappings of all keys of a MAP table in one namespace; every key has one, if an empty one."""
+    """Mappings of all keys of a MAP table in one namespace; every key has one, if an empty one."""
 
     __slots__ = ("_namespace", "_table")
 
@@ -239,7 +239,7 @@ class _Mappings(Mapping[Any, MutableMapping[Any, Any]]):
 
 
 class TableMapState(BulkState, MapState[Any, Any]):
-    """Map state: the mapping of the current key, found once for all calls with the same key object."""
+    """Handle of map state: the mapping of the current key, looked up once per key object."""
 
     __slots__ = ("_check", "_checked", "_last_key", "_last_mapping", "_name", "_namespace", "_store", "_table")
 
@@ -323,7 +323,7 @@ class TableMapState(BulkState, MapState[Any, Any]):
 
 
 class TableReducingState(_EntryHandle, ReducingState[Any]):
-    """Reducing state."""
+    """Handle of reducing state."""
 
     __slots__ = ("_reduce",)
 
@@ -355,7 +355,7 @@ class TableReducingState(_EntryHandle, ReducingState[Any]):
 
 
 class TableAggregatingState(_EntryHandle, AggregatingState[Any, Any]):
-    """Aggregating state."""
+    """Handle of aggregating state."""
 
     __slots__ = ("_aggregate",)
 

@@ -1,9 +1,9 @@
-"""Values that can be changed in place, over backends that do not keep the objects themselves.
+"""Handles of values that may be changed in place, over backends that do not store the objects themselves.
 
-A function may change what state has given it, and the change is kept without ``update()``. Where a table keeps
-objects, as on the heap, nothing has to be done for that. Elsewhere the objects that were handed out are *lent*: a
-second read gives the same object, and at the end of the batch each is assigned to the table again. Whether it was
-changed is not looked into: that would cost as much as the assignment.
+A function may change an object that state has returned, and the change is kept without ``update()``. Where a table
+stores objects, as on the heap, that needs no support. Elsewhere the returned objects are *lent*: a second read
+returns the same object, and at the end of the batch each is assigned to the table again. Whether it was changed is
+not checked, as that would cost as much as the assignment.
 
 Values that cannot be changed are never lent; where the declared type promises that, the table itself is used.
 """
@@ -34,18 +34,18 @@ def must_lend(descriptor: StateDescriptor, table: StateTable) -> bool:
 
 
 class LentEntries(MutableMapping[Any, Any]):
-    """A mapping of a table that gives out the same object until the end of the batch.
+    """Mapping of a table that returns the same object until the end of the batch.
 
-    It has nothing of its own, so any number of them over one mapping agree.
+    It holds no state of its own, so any number of them over one mapping agree.
 
     Args:
         entries: the table's mapping.
-        lent: what is lent of the whole table, by place.
-        place: of the mapping: the namespace, and for a MAP table the key.
+        lent: the lent objects of the whole table, by place.
+        place: place of the mapping: the namespace, and for a MAP table the key.
 
     Attributes:
         stored: the table's mapping.
-        lent: as above.
+        lent: the lent objects of the whole table.
     """
 
     __slots__ = ("_get", "_place", "lent", "stored")
@@ -62,7 +62,7 @@ class LentEntries(MutableMapping[Any, Any]):
         self._place = place
 
     def peek(self, key: Any, default: Any) -> Any:
-        """Return the value, to be looked at or assigned again by the caller, who does not give it to anybody."""
+        """Return the value for the caller alone, who looks at it or assigns it again."""
         if self.lent and (mine := self.lent.get(self._place)) is not None:
             found = mine.get(key, MISSING)
             if found is not MISSING:
@@ -70,7 +70,7 @@ class LentEntries(MutableMapping[Any, Any]):
         return self.stored.get(key, default)
 
     def assign(self, key: Any, value: Any, *, lent: bool) -> None:
-        """Set a value, which somebody else may have in his hands if it is ``lent``."""
+        """Set a value; with ``lent``, other code may hold it and change it."""
         self.stored[key] = value
         if lent:
             self.lend(key, value)
@@ -78,7 +78,7 @@ class LentEntries(MutableMapping[Any, Any]):
             mine.pop(key, None)
 
     def lend(self, key: Any, value: Any) -> Any:
-        """Note that somebody has the value in his hands now. Returns it."""
+        """Note that other code holds the value and may change it. Return the value."""
         mine = self.lent.get(self._place)
         if mine is None:
             mine = self.lent[self._place] = {}
@@ -104,7 +104,7 @@ class LentEntries(MutableMapping[Any, Any]):
         self.note(key, value)
 
     def note(self, key: Any, value: Any) -> None:
-        """Note that the value was assigned, by somebody who may have it in his hands."""
+        """Note that a value was assigned by code that may still hold it."""
         if type(value) not in ATOMS and not unchangeable(value):
             self.lend(key, value)
         elif self.lent:
@@ -176,14 +176,14 @@ class _Values(ValuesView[Any]):
 
 
 class LendingTable(StateTable):
-    """A table whose mappings lend.
+    """Table whose mappings lend.
 
     Args:
-        table: of the backend.
-        is_map: whether it is a MAP table.
+        table: table of the backend.
+        is_map: True for a MAP table.
 
     Attributes:
-        lent: by place (see :class:`LentEntries`), what was handed out since the last :meth:`settle`.
+        lent: by place (see :class:`LentEntries`), the objects returned since the last :meth:`settle`.
     """
 
     def __init__(self, table: StateTable, *, is_map: bool) -> None:
@@ -227,7 +227,7 @@ class LendingTable(StateTable):
 
 
 class LentValueState(TableValueState):
-    """Value state that goes by the table's own mapping as long as nothing is lent and nothing has to be."""
+    """Value state that reads the table's own mapping as long as no object is lent or has to be."""
 
     __slots__ = ("_get", "_lending", "_lent", "_stored")
 
@@ -264,7 +264,7 @@ class LentValueState(TableValueState):
 
 
 class LentListState(TableListState):
-    """List state that lends a list only if its elements can be changed, for the list itself is not handed out."""
+    """List state that lends a list only if its elements can be changed; the list itself is never returned."""
 
     __slots__ = ("_lending",)
 

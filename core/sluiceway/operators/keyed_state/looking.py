@@ -1,4 +1,4 @@
-"""A look at the state of one key, from outside of the functions that use it."""
+"""Queries of the state of one key, from outside of the functions that use it."""
 
 # ruff: noqa: D102 - the methods of the backend are those of the contract
 
@@ -34,12 +34,12 @@ _NAMESPACES: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What one key has in one namespace, as snapshots have it.
+    """State of one key in one namespace, in the form of snapshots.
 
     Attributes:
         namespace: written by :data:`KEY_SERIALIZER`.
-        key: the same.
-        values: by the serializer of the table; one, or of a MAP table one for each entry.
+        key: written by :data:`KEY_SERIALIZER`.
+        values: written by the serializer of the table; one, or of a MAP table one for each entry.
     """
 
     namespace: bytes
@@ -86,10 +86,10 @@ def missing_key(text: str, state: str, uid: str, keys: Iterable[Any]) -> StateEr
 
 
 class NotedBackend(KeyedStateBackend):
-    """A backend that notes the descriptors of its tables, so that these can be looked into from outside.
+    """Backend that notes the descriptors of its tables, so that they can be queried.
 
     Args:
-        backend: which keeps the state.
+        backend: holds the state.
     """
 
     def __init__(self, backend: KeyedStateBackend) -> None:

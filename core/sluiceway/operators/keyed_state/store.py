@@ -1,4 +1,4 @@
-"""Where an operator gets its keyed state from, and where it says whose state that is."""
+"""Store of an operator's keyed state, which makes the handles of functions."""
 
 from __future__ import annotations
 
@@ -53,21 +53,21 @@ D = TypeVar("D", bound=StateDescriptor)
 
 
 class KeyedStateStore(CurrentKey):
-    """Makes state handles over a backend's tables, all bound to one current key.
+    """Store that makes state handles over a backend's tables, all bound to one current key.
 
-    Used only from the task's thread. An operator sets :attr:`current_key` before each record that it hands to
+    Used only from the task's thread. An operator sets :attr:`current_key` before each record that it passes to
     a user's function, and calls :meth:`clear_current_key` when no record is being processed any more.
 
     A handle checks that a key has a stable hash when the key gets state for the first time. An operator that
     writes to a table's entries by itself does the same with :func:`sluiceway.keygroups.check_key`, where its
-    lookup has missed. Such a table has no time to live, which is an affair of the handles alone.
+    lookup has missed. Such a table has no time to live, which only handles support.
 
-    A value that was handed out may be changed in place until :meth:`clear_current_key`, and the change is kept, on
-    every backend (see :mod:`sluiceway.operators.keyed_state.lending`).
+    A value that a handle has returned may be changed in place until :meth:`clear_current_key`, and the change is
+    kept on every backend (see :mod:`sluiceway.operators.keyed_state.lending`).
 
     Args:
-        backend: where the state is kept.
-        clock: the runtime's clock, by which state expires; None: there will be none that does.
+        backend: holds the state.
+        clock: the runtime's clock, for times to live; None: no state has one.
     """
 
     __slots__ = (
@@ -96,13 +96,13 @@ class KeyedStateStore(CurrentKey):
 
     @property
     def declared(self) -> Set[str]:
-        """The names of the states that were asked for."""
+        """Names of the states that were asked for."""
         return self._declared.keys()
 
     def clear_current_key(self) -> None:
-        """From now on there is no current key; using a handle is an error. Harmless a second time.
+        """Clear the current key, after which using a handle is an error. Harmless a second time.
 
-        What was handed out is settled, unless an error is on its way: it must not be hidden by another one.
+        Settles what was lent, unless an exception is being raised, which another one must not hide.
         """
         if hasattr(self, "current_key"):
             del self.current_key
@@ -110,10 +110,10 @@ class KeyedStateStore(CurrentKey):
             self.settle()
 
     def settle(self) -> None:
-        """Write what was handed out and may have been changed in place. Harmless a second time.
+        """Write what was returned and may have been changed in place. Harmless a second time.
 
         Raises:
-            SerializationError: a value cannot be written any more.
+            SerializationError: a value can no longer be serialized.
         """
         if self.defaults:
             self._settle_defaults()
@@ -122,11 +122,11 @@ class KeyedStateStore(CurrentKey):
                 table.settle()
 
     def table(self, descriptor: StateDescriptor) -> StateTable:
-        """The table of a state that was declared, for more handles like those that are made here."""
+        """Return the table of a declared state, for more handles like those made here."""
         return self._tables[descriptor.name]
 
     def before_snapshot(self) -> None:
-        """Settle, and clean up where a time to live says that snapshots have nothing that has expired."""
+        """Settle, and remove expired state where snapshots must not hold it."""
         self.settle()
         for expiry in self._expiring.values():
             if expiry.full_snapshot:
@@ -137,7 +137,7 @@ class KeyedStateStore(CurrentKey):
     def value_state(
         self, descriptor: ValueStateDescriptor, namespace: Hashable = VOID_NAMESPACE
     ) -> ValueState[Any]:
-        """A handle for one value per key, in a namespace."""
+        """Return a handle for one value per key, in a namespace."""
         table = self._table(descriptor, ValueStateDescriptor)
         entries, check = self._entries(table, descriptor, namespace), self.check(descriptor)
         if unchangeable(descriptor.default):
@@ -151,7 +151,7 @@ class KeyedStateStore(CurrentKey):
         return ValueStateWithDefault(self, descriptor.name, entries, check, descriptor.default, namespace)
 
     def list_state(self, descriptor: ListStateDescriptor, namespace: Hashable = VOID_NAMESPACE) -> ListState[Any]:
-        """A handle for a list per key, in a namespace."""
+        """Return a handle for a list per key, in a namespace."""
         table, check = self._table(descriptor, ListStateDescriptor), self.check(descriptor)
         if (expiry := self._expiring.get(descriptor.name)) is not None:
             return ExpiringListState(self, descriptor.name, table.entries(namespace), check, expiry)
@@ -163,7 +163,7 @@ class KeyedStateStore(CurrentKey):
     def map_state(
         self, descriptor: MapStateDescriptor, namespace: Hashable = VOID_NAMESPACE
     ) -> MapState[Any, Any]:
-        """A handle for a mapping per key, in a namespace."""
+        """Return a handle for a mapping per key, in a namespace."""
         table = self._table(descriptor, MapStateDescriptor)
         if descriptor.name not in self._entry_checks:
             self._entry_checks[descriptor.name] = entry_check_of(descriptor)
@@ -175,7 +175,7 @@ class KeyedStateStore(CurrentKey):
     def reducing_state(
         self, descriptor: ReducingStateDescriptor, namespace: Hashable = VOID_NAMESPACE
     ) -> ReducingState[Any]:
-        """A handle for a reduced value per key, in a namespace."""
+        """Return a handle for a reduced value per key, in a namespace."""
         table = self._table(descriptor, ReducingStateDescriptor)
         reduce: Any = descriptor.reduce
         if isinstance(reduce, ReduceFunction):
@@ -187,7 +187,7 @@ class KeyedStateStore(CurrentKey):
     def aggregating_state(
         self, descriptor: AggregatingStateDescriptor, namespace: Hashable = VOID_NAMESPACE
     ) -> AggregatingState[Any, Any]:
-        """A handle for an accumulator per key, in a namespace."""
+        """Return a handle for an accumulator per key, in a namespace."""
         table = self._table(descriptor, AggregatingStateDescriptor)
         _never_opened(descriptor, descriptor.aggregate)
         entries = self._entries(table, descriptor, namespace)

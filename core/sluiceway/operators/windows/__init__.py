@@ -1,1 +1,1 @@
-"""Windows at work."""
+"""Operators of windows."""

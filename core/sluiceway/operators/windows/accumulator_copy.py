@@ -1,4 +1,4 @@
-"""Accumulators that several windows share must not be changed by a user's ``merge()`` in one of them."""
+"""Copies of accumulators that several windows share, which a user's ``merge()`` must not change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Assigners of the users' own: what they give is looked at."""
+"""Checks of what users' own window assigners return."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Assign: TypeAlias = Callable[[Any, int, AssignerContext], Sequence[Window]]
 
 
 def assign_by(assigner: WindowAssigner, step: str) -> Assign:
-    """The method ``assign``, which raises FunctionContractError for what is no sequence of windows.
+    """Return the assigner's method ``assign``, raising FunctionContractError for what is no sequence of windows.
 
     Args:
-        assigner: whose method; one of the package's own is trusted.
+        assigner: the assigner; one of the package's own is trusted.
         step: name of the step, for messages.
     """
     if type(assigner).__module__.startswith("sluiceway.windows."):

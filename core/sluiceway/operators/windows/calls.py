@@ -1,4 +1,4 @@
-"""How window functions of any kind are called."""
+"""Calls of window functions of any kind."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ WindowCall: TypeAlias = Callable[[Any, Window, list[Any]], Any]
 
 
 def wants_context(function: object) -> bool:
-    """Whether it is given more than a key, a window and elements."""
+    """Return whether a window function takes more than a key, a window and elements."""
     return isinstance(function, ProcessWindowFunction | ProcessAllWindowFunction)
 
 
 def clear_of(function: object) -> Callable[[Any], None] | None:
-    """What is called with the context when a window is over; None where that would do nothing."""
+    """Return the function to call with the context when a window is over; None if it would do nothing."""
     for kind in (ProcessWindowFunction, ProcessAllWindowFunction):
         if isinstance(function, kind) and type(function).clear is not kind.clear:
             return function.clear
@@ -35,12 +35,12 @@ def clear_of(function: object) -> Callable[[Any], None] | None:
 
 
 def caller(function: Any, ctx: WindowContext | None, all_windows: bool) -> WindowCall | None:
-    """How to call a window function; None where there is none.
+    """Return the function that calls a window function; None without one.
 
     Args:
-        function: of any kind.
-        ctx: for one that wants it.
-        all_windows: whether it is one for streams without keys.
+        function: a window function of any kind.
+        ctx: context for a function that takes one.
+        all_windows: True for a function of a stream without keys.
     """
     if function is None:
         return None

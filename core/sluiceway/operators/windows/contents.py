@@ -1,4 +1,4 @@
-"""What a window keeps of a key's records, and what an evaluation makes of it."""
+"""Contents of windows: what is stored of a key's records, and what an evaluation makes of it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _kept(entries: Entries, key: Any) -> Any:
 
 
 class Contents(ABC):
-    """Works on the entries of a window: one per key that has records in it."""
+    """Operations on the entries of a window: one per key that has records in it."""
 
     @abstractmethod
     def add(self, entries: Entries, key: Any, value: Any, timestamp: int) -> bool:
@@ -38,7 +38,7 @@ class Contents(ABC):
 
     @abstractmethod
     def fold(self) -> Fold:
-        """What adding a record to those of its key does."""
+        """Add a record to those of its key."""
 
     @abstractmethod
     def merge(self, entries: Entries, key: Any, other: Any) -> None:
@@ -46,14 +46,14 @@ class Contents(ABC):
 
     @abstractmethod
     def evaluate(self, kept: Any, window: Window) -> list[Any]:
-        """What the window function is given for what the window keeps; one result where there is none."""
+        """Return the argument of the window function for what is stored; the result where there is no function."""
 
     def after(self, entries: Entries, key: Any, window: Window) -> None:
-        """The window was evaluated for a key."""
+        """Update what is stored after an evaluation for a key."""
 
 
 class _Reduced(Contents):
-    """One record, into which the others are reduced."""
+    """Contents of one record, into which the others are reduced."""
 
     def __init__(self, function: Any) -> None:
         self._fold = fold_of(function, aggregates=False)
@@ -83,7 +83,7 @@ class _Reduced(Contents):
 
 
 class _Aggregated(Contents):
-    """An accumulator."""
+    """Contents of an accumulator."""
 
     def __init__(self, function: AggregateFunction[Any, Any, Any]) -> None:
         self._fold = fold_of(function, aggregates=True)
@@ -113,7 +113,7 @@ class _Aggregated(Contents):
 
 
 class _Elements(Contents):
-    """All records, in the order in which they came."""
+    """Contents of all records, in the order of their arrival."""
 
     def fold(self) -> Fold:
         return Fold(Text("[value]", "held.append(value)\n"), None)
@@ -137,7 +137,7 @@ class _Elements(Contents):
 
 
 class _Evicted(_Elements):
-    """All records with their timestamps, some of which are taken out."""
+    """Contents of all records with their timestamps, from which the evictor removes some."""
 
     def __init__(
         self, evictor: Evictor, context: EvictorContext, conclude: Callable[[list[Any]], list[Any]]
@@ -176,7 +176,7 @@ class _Evicted(_Elements):
 
 
 def contents_for(step: WindowStep, context: EvictorContext) -> Contents:
-    """The contents of a step's windows."""
+    """Return the contents of a step's windows."""
     fn: Any = step.fn
     if step.contents is WindowContents.REDUCED:
         reduce: Callable[[Any, Any], Any] = fn.reduce if isinstance(fn, ReduceFunction) else fn

@@ -1,4 +1,4 @@
-"""What assigners, triggers, evictors and window functions are told. One object each, for all keys and windows."""
+"""Contexts of assigners, triggers, evictors and window functions. One object each, for all keys and windows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = ["FunctionContext", "Times", "TriggerAccess", "namespace_of"]
 
 
 def namespace_of(window: Window) -> Hashable:
-    """What state goes by: plain tuples, which snapshots keep small."""
+    """Return the namespace of a window's state: a plain tuple, which snapshots keep small."""
     return window[:] if isinstance(window, TimeWindow) else ()
 
 
@@ -58,7 +58,7 @@ def _ms(timestamp: Instant) -> int:
 
 
 class Times(AssignerContext, EvictorContext):
-    """How far time has come."""
+    """Context of assigners and evictors: times, and state of the key."""
 
     def __init__(self, operator: KeyedOperator) -> None:
         self._operator = operator
@@ -69,41 +69,46 @@ class Times(AssignerContext, EvictorContext):
         return BoundState(store, WindowTables(store, "assigner"))
 
     def get_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        """Value state of the key."""
+        """Return value state of the key."""
         return self._state.get_state(descriptor)
 
     def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
-        """List state of the key."""
+        """Return list state of the key."""
         return self._state.get_list_state(descriptor)
 
     def get_map_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
-        """Map state of the key."""
+        """Return map state of the key."""
         return self._state.get_map_state(descriptor)
 
     def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
-        """Reducing state of the key."""
+        """Return reducing state of the key."""
         return self._state.get_reducing_state(descriptor)
 
     def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
-        """Aggregating state of the key."""
+        """Return aggregating state of the key."""
         return self._state.get_aggregating_state(descriptor)
 
     def current_watermark(self) -> int:
-        """The operator's watermark."""
+        """Return the operator's watermark."""
         return self._operator.current_watermark
 
     def current_processing_time(self) -> int:
-        """The runtime's clock."""
+        """Return the runtime's clock."""
         return self._operator.context.clock.now_ms()
 
 
 class TriggerAccess(TriggerContext):
-    """What a trigger can do.
+    """Context of triggers.
+
+    Args:
+        operator: the window operator.
+        tables: tables of the trigger's state.
+        ends_at: ``ends_at(window, event_time=...)`` returns when a window is over, if it ends by that time.
 
     Attributes:
-        current_key: the key that it is asked about.
-        window: the window that it is asked about.
-        merged: while windows merge, those that go into ``window``.
+        current_key: the key in question.
+        window: the window in question.
+        merged: while windows merge, those that merge into ``window``.
     """
 
     def __init__(
@@ -118,16 +123,16 @@ class TriggerAccess(TriggerContext):
 
     @property
     def key(self) -> Hashable:
-        """The key."""
+        """Key in question."""
         key: Hashable = self.current_key
         return key
 
     def current_watermark(self) -> int:
-        """The operator's watermark."""
+        """Return the operator's watermark."""
         return self._operator.current_watermark
 
     def current_processing_time(self) -> int:
-        """The runtime's clock."""
+        """Return the runtime's clock."""
         return self._operator.context.clock.now_ms()
 
     def register_event_time_timer(self, timestamp: Instant) -> None:
@@ -139,35 +144,35 @@ class TriggerAccess(TriggerContext):
         self._operator.processing_timers.register(_ms(timestamp), self.current_key, self.window)
 
     def delete_event_time_timer(self, timestamp: Instant) -> None:
-        """Take an event-time timer back; that with which the window will end stays."""
+        """Delete an event-time timer, but not the one with which the window ends."""
         timestamp = _ms(timestamp)
         if timestamp != self._ends_at(self.window, event_time=True):
             self._operator.event_timers.delete(timestamp, self.current_key, self.window)
 
     def delete_processing_time_timer(self, timestamp: Instant) -> None:
-        """Take a processing-time timer back; that with which the window will end stays."""
+        """Delete a processing-time timer, but not the one with which the window ends."""
         timestamp = _ms(timestamp)
         if timestamp != self._ends_at(self.window, event_time=False):
             self._operator.processing_timers.delete(timestamp, self.current_key, self.window)
 
     def get_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        """State of the key and the window."""
+        """Return value state of the key and the window."""
         return self._tables.value_state(descriptor, namespace_of(self.window))
 
     def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
-        """Reducing state of the key and the window."""
+        """Return reducing state of the key and the window."""
         return self._tables.reducing_state(descriptor, namespace_of(self.window))
 
     def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
-        """List state of the key and the window."""
+        """Return list state of the key and the window."""
         return self._tables.list_state(descriptor, namespace_of(self.window))
 
     def get_map_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
-        """Map state of the key and the window."""
+        """Return map state of the key and the window."""
         return self._tables.map_state(descriptor, namespace_of(self.window))
 
     def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
-        """Aggregating state of the key and the window."""
+        """Return aggregating state of the key and the window."""
         return self._tables.aggregating_state(descriptor, namespace_of(self.window))
 
     def merge_state(self, descriptor: StateDescriptor) -> None:
@@ -178,11 +183,11 @@ class TriggerAccess(TriggerContext):
 
 
 class FunctionContext(WindowContext):
-    """What a window function is told.
+    """Context of window functions.
 
     Attributes:
         current_window: the window that is evaluated or cleared.
-        sides: what went to side outputs and was not emitted yet: by name, records and their timestamps.
+        sides: what was sent to side outputs and not emitted yet: by name, records and their timestamps.
     """
 
     def __init__(self, operator: KeyedOperator, tables: WindowTables | None) -> None:
@@ -193,25 +198,25 @@ class FunctionContext(WindowContext):
         self.sides: dict[str, tuple[list[Any], list[int]]] = {}
 
     def window(self) -> Window:
-        """The window."""
+        """Return the window."""
         return self.current_window
 
     def current_processing_time(self) -> int:
-        """The runtime's clock."""
+        """Return the runtime's clock."""
         return self._operator.context.clock.now_ms()
 
     def current_watermark(self) -> int:
-        """The operator's watermark."""
+        """Return the operator's watermark."""
         return self._operator.current_watermark
 
     def window_state(self) -> WindowState:
-        """State of the key and the window."""
+        """Return the state of the key and the window."""
         if self._tables is None:
             raise refuse_state_of_merging_windows(self._operator.step_name)
         return BoundState(self._operator.store, self._tables, namespace_of(self.current_window))
 
     def global_state(self) -> WindowState:
-        """State of the key."""
+        """Return the state of the key."""
         return self._global_state
 
     def output(self, tag: OutputTag[Any], value: Any) -> None:

@@ -1,4 +1,4 @@
-"""Which operator runs which windows."""
+"""Choice of the operator for a window step."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def slices_of(step: WindowStep) -> Slices | None:
 
 
 def sliced_operator(context: OperatorContext) -> SlicedWindowOperator | None:
-    """The operator that keeps the step's windows in slices, or None if they need the general one."""
+    """Return the operator that stores the step's windows in slices, or None if they need the general one."""
     step = context.node.step
     assert isinstance(step, WindowStep)
     slices = slices_of(step)

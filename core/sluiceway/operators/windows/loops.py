@@ -1,8 +1,8 @@
-"""The loop that puts records into slices, generated for what is asked of it, so that nothing is paid for the rest.
+"""Generated loop that adds records to slices.
 
 It is one loop in several forms: keys come with the batch or are computed, slices are counted from the epoch or
-from an offset, a function adds records or the text of a built-in one does. Measured, each question that is not
-asked for every record makes the step some percent faster.
+from an offset, a function adds records or the text of a built-in one does. Measured, each test left out of the
+loop makes the step some percent faster.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def slicing_loop(
     text: Text,
     slices: Literal["any", "one", "two", "few"] = "any",
 ) -> Callable[..., None]:
-    """The loop for slices of one width.
+    """Return the loop for slices of one width.
 
     Args:
         width: how long a slice is, in ms.

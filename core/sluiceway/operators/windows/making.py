@@ -1,4 +1,4 @@
-"""From a window step to the operator that runs it."""
+"""Construction of the operator of a window step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["make_window_operator"]
 
 
 def make_window_operator(context: OperatorContext) -> Operator:
-    """The operator for a window step: in slices where that can be, else the general one."""
+    """Return the operator for a window step: in slices where possible, else the general one."""
     step = context.node.step
     assert isinstance(step, WindowStep)
     if isinstance(step.assigner, MergingWindowAssigner):

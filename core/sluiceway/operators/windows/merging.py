@@ -1,4 +1,4 @@
-"""Windows that grow together, as sessions do."""
+"""Operator of windows that merge, as sessions do."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["MergingWindowOperator"]
 
 
 class MergingWindowOperator(WindowOperator):
-    """Windows of a merging assigner.
+    """Operator of windows of a merging assigner.
 
-    What a window has stays where it was put first: when windows merge, the earliest of them keeps its place,
-    and the contents of the others are added there. Which window has its contents where is in a table by key.
+    The contents of a window stay where they were first stored: when windows merge, the earliest of them keeps its
+    place, and the contents of the others are added there. A table by key maps windows to places.
 
-    With the default trigger a window has one timer, under the name of its place, that stays where it is when
-    the window grows, unless there is allowed lateness: when it fires, it is set to what comes next.
+    With the default trigger a window has one timer, under the name of its place, that is not moved when
+    the window grows, unless there is allowed lateness: when it fires, it is set to the next time.
     """
 
     def __init__(self, context: OperatorContext) -> None:
@@ -155,7 +155,7 @@ class MergingWindowOperator(WindowOperator):
         return self._merge([*known, new])
 
     def _move(self, key: Any, result: TimeWindow, olds: list[Held]) -> None:
-        """Several windows have become ``result``, or one has changed its size."""
+        """Move the contents of windows that have become ``result``, or of one whose size has changed."""
         if self._event_time and self.cleanup_time(result) <= self.current_watermark:
             raise FunctionContractError(
                 f"{type(self._assigner).__name__} of step {self.step_name!r} merged windows of key {key!r:.60} to "
@@ -175,7 +175,7 @@ class MergingWindowOperator(WindowOperator):
             self._release(place, others)
 
     def _move_timer(self, key: Any, old: TimeWindow, result: TimeWindow, place: TimeWindow) -> None:
-        """With the default trigger: have ``result`` evaluated, which has taken the place of ``old``."""
+        """Set the timer of ``result``, which has replaced ``old``, with the default trigger."""
         if self._lateness:
             # The old one may have been evaluated, and wait for its cleanup time; a restore forgets watermarks.
             self.event_timers.delete(old.max_timestamp, key, place)
@@ -229,7 +229,7 @@ class MergingWindowOperator(WindowOperator):
     def _on_only_timer(
         self, timestamp: int, key: Any, window: TimeWindow, place: TimeWindow, entries: Entries
     ) -> bool:
-        """With the default trigger: evaluate, and set the timer to what comes next. Whether the window is over."""
+        """Evaluate and set the next timer, with the default trigger; return whether the window is over."""
         last, cleanup = window.max_timestamp, self.cleanup_time(window)
         if timestamp == last:
             self._evaluate(key, window, entries)

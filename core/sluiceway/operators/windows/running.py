@@ -1,4 +1,4 @@
-"""One accumulator per key for a window that slides over slices, without merging all slices at every step."""
+"""Accumulators per key of a window that slides over slices, without merging all slices at every step."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ _PART: Final = 16_384
 
 
 class RunningWindow:
-    """What a sliding window holds, key by key, as it moves on.
+    """Contents of a sliding window, key by key, as it moves on.
 
     Two stacks (K. Tangwongsan, M. Hirzel, S. Schneider, "Low-Latency Sliding-Window Aggregation in Worst-Case
     Constant Time", DEBS 2017, section 2), turned over for all keys at once. The *front* is the older part of
     the window: for each key the accumulators from the window's start to the turning point in one, and beneath
-    it the same for every later start, so that nothing is merged when a slice leaves. The *back* is what came
-    in since, in one accumulator per key. Once the front is used up, the whole window is made into a new one.
-    So an accumulator is merged when its slice comes in, when the stacks are turned over, and once per window,
+    it the same for every later start, so that nothing is merged when a slice leaves. The *back* is what was
+    added since, in one accumulator per key. Once the front is used up, the whole window is made into a new one.
+    So an accumulator is merged when its slice is added, when the stacks are turned over, and once per window,
     however many slices a window has.
 
-    All of it is derived from the slices and could be made from them anew at any time.
+    All of it is derived from the slices and could be made from them again at any time.
 
     Args:
         slices: the slices by their start, each a mapping from key to accumulator; read, never changed.
-        width: how long a slice is, in ms.
-        merge: ``merge(older, newer)``; must leave both as they were.
-        own: makes a copy of an accumulator that is given out; None: there is no need.
-        step_name: the step, for messages.
+        width: length of a slice, in ms.
+        merge: ``merge(older, newer)``; must not change either.
+        own: copies an accumulator for a function; None: no copy is needed.
+        step_name: name of the step, for messages.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class RunningWindow:
         self._stale: set[Any] = set()
 
     def touch(self, key: Any) -> None:
-        """A slice that may have come in already has changed for a key."""
+        """Note that a slice, which may be part of the window already, has changed for a key."""
         self._stale.add(key)
 
     def move_to(self, start: int, end: int) -> Iterator[None]:
@@ -87,7 +87,7 @@ class RunningWindow:
         self._stale.clear()
 
     def __iter__(self) -> Iterator[Any]:
-        """The window's keys, in the order of :meth:`results`."""
+        """Iterate over the window's keys, in the order of :meth:`results`."""
         yield from self._front
         yield from self._alone
 
@@ -99,13 +99,13 @@ class RunningWindow:
         *,
         with_key: bool = False,
     ) -> Iterator[list[Any]]:
-        """The results of the window, at most ``size`` at a time.
+        """Yield the results of the window, at most ``size`` at a time.
 
         Args:
-            result: makes a result of an accumulator; None: that is the result.
-            size: how many at a time.
+            result: makes a result of an accumulator; None: the accumulator is the result.
+            size: the number of results at a time.
             wanted: leaves out keys for which it is false.
-            with_key: whether to give pairs of key and result.
+            with_key: True for pairs of key and result.
         """
         back = self._back
         alone = ((key, back[key]) for key in self._alone)
@@ -179,7 +179,7 @@ class RunningWindow:
         return out
 
     def _make_anew(self, key: Any) -> None:
-        """Both stacks of one key, from the slices."""
+        """Return both stacks of one key, made from the slices."""
         self._front.pop(key, None)
         self._back.pop(key, None)
         self._alone.pop(key, None)

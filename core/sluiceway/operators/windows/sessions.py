@@ -1,4 +1,4 @@
-"""Sessions with the default trigger: what records change most is worked on outside of the state tables."""
+"""Operator of sessions with the default trigger, which works on what changes most outside of the state tables."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _session_loop(text: Text, *, with_keys: bool, dynamic: bool) -> Callable[...
 
 
 def works_on_sessions(step: WindowStep) -> bool:
-    """Whether :class:`SessionWindowOperator` is for a step."""
+    """Return whether :class:`SessionWindowOperator` is for a step."""
     trigger = step.trigger or step.assigner.default_trigger()
     return (
         type(step.assigner) is EventTimeSessionWindows
@@ -74,9 +74,9 @@ def works_on_sessions(step: WindowStep) -> bool:
 
 
 class SessionWindowOperator(MergingWindowOperator):
-    """Sessions of event time with the default trigger and without allowed lateness.
+    """Operator of sessions of event time with the default trigger and without allowed lateness.
 
-    The only session of a key is kept at hand, as a list that its records change in place: its start, end, contents
+    The only session of a key is held as a list that its records change in place: its start, end, contents
     and place, and whether the tables have it, in whatever state. It is written to the tables when another session
     of the key begins, and before a snapshot; a session that ends before that is never in them.
     """
@@ -98,7 +98,7 @@ class SessionWindowOperator(MergingWindowOperator):
             self._settle_all()
 
     def _begin(self, key: Any, value: Any, timestamp: int, end: int) -> list[Any] | None:
-        """The session at hand that a record goes on with; None: the record is seen to."""
+        """Return the held session that a record extends; None: the record is processed already."""
         self.store.current_key = key
         if key in self._sessions:
             self._settle(key)
@@ -157,6 +157,6 @@ class SessionWindowOperator(MergingWindowOperator):
     # ---- state ------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> OperatorSnapshot:
-        """All windows, also those at hand."""
+        """Return the state of all windows, with those that are held."""
         self._settle_all()
         return super().snapshot()

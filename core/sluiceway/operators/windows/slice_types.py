@@ -1,4 +1,4 @@
-"""What the operators that keep windows in slices speak of."""
+"""Types of the operators that store windows in slices."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Item: TypeAlias = tuple[Any, Any]
 
 
 class Partial(NamedTuple):
-    """What a producer has made of some records of one key and one slice.
+    """Partial result that a producer has made of some records of one key and one slice.
 
     Attributes:
-        key: theirs.
-        accumulator: of these records alone.
+        key: key of the records.
+        accumulator: accumulator of these records alone.
     """
 
     key: Any

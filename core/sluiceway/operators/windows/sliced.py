@@ -1,6 +1,6 @@
-"""Windows in slices: one accumulator, or one list of records, per key and slice.
+"""Base of windows in slices: one accumulator, or one list of records, per key and slice.
 
-A record costs one look-up, however many windows have it in them, and no timer: when time has come to the end of
+A record costs one look-up, however many windows it belongs to, and no timer: when time has reached the end of
 a window, the window is evaluated for all of its keys. The results are those of the general operator, in the
 order of the windows' ends.
 """
@@ -45,10 +45,10 @@ _FEW: Final = 64
 
 
 class SlicedWindowOperator(KeyedOperator, TimedOperator):
-    """What tumbling and sliding windows have in common: records on their way into slices, and bursts.
+    """Base of tumbling and sliding windows: the assignment of records to slices, and evaluation in parts.
 
     Args:
-        context: what the task gives.
+        context: context of the operator.
         slices: the windows' arithmetic.
     """
 
@@ -123,7 +123,7 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
 
     @abstractmethod
     def _find_table(self) -> StateTable:
-        """The table of slices."""
+        """Return the table of slices."""
 
     def _make(self, start: int) -> Entries:
         entries = self._table.entries((start, start + self._arithmetic.width))
@@ -168,13 +168,13 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         self._unchangeable = False
 
     def _timed(self, batch: Batch[Any]) -> Batch[Any]:
-        """The batch with the time that its records' windows go by."""
+        """Return the batch with the times that assign its records to windows."""
         if batch.timestamps is None:
             raise StateError(without_timestamps(repr(self.step_name)))
         return batch
 
     def _where(self, batch: Batch[Any]) -> tuple[Literal["any", "one", "two", "few"], Any]:
-        """In which open slices the records lie: where they are few, much can be left out of the loop."""
+        """Return the open slices that the records belong to: for few slices the loop is shorter."""
         low, high = batch.span()
         arithmetic = self._arithmetic
         first, last = arithmetic.number_of(low), arithmetic.number_of(high)
@@ -193,7 +193,7 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
 
     @abstractmethod
     def _place(self, start: int, key: Any, value: Any, timestamp: int) -> Entries | None:
-        """The slice for a record that belongs into none of the open ones; None: the record is seen to."""
+        """Return the slice for a record outside the open ones; None: the record is processed already."""
 
     def _give_late(self) -> None:
         late, self._late = self._late, ([], [])
@@ -221,7 +221,7 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
 
     @abstractmethod
     def _due(self, until: int) -> bool:
-        """Whether :meth:`_fire` has anything to do."""
+        """Return whether :meth:`_fire` has work."""
 
     def advance(self, watermark: Watermark) -> None:
         """Evaluate what is due, a part at a time; the watermark goes on behind the last of it."""
@@ -244,7 +244,7 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
             self.output.control(held)
 
     def _last_word(self, results: list[Any], end: int) -> list[Any]:
-        """What the window function, if there is one, makes of pairs of key and result."""
+        """Return what the window function, if there is one, makes of pairs of key and result."""
         if self._call is None:
             return results
         try:
@@ -272,7 +272,7 @@ class SlicedWindowOperator(KeyedOperator, TimedOperator):
         return out
 
     def _end(self, end: int, keys: Iterable[Any]) -> None:
-        """The window with that end is over for good, for its ``keys``: let go of what its function has of it."""
+        """Release what the function has of a window that is over for good, for its ``keys``."""
         if not wants_context(self._window_fn):
             return
         window = self._ctx.current_window = TimeWindow(end - self._arithmetic.size, end)

@@ -1,4 +1,4 @@
-"""Sliding windows: a slice belongs to several, and they share what was made of it."""
+"""Operator of sliding windows: a slice belongs to several, and they share what was made of it."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ __all__ = ["SlidingOperator"]
 
 
 class SlidingOperator(SlicedWindowOperator):
-    """Sliding windows of event time, without allowed lateness.
+    """Operator of sliding windows of event time, without allowed lateness.
 
     A window is merged from its slices, the older before the newer; a slice is made of its records in the order
     of their arrival. That is the same as adding record after record wherever the order of records makes no
-    difference (sums of floats may be rounded in another way). The keys of a window come in no particular order.
-    A function of all elements is given them in the order of their arrival.
+    difference (sums of floats may be rounded in another way). The keys of a window are in no particular order.
+    A function of all elements receives them in the order of their arrival.
     """
 
     def __init__(self, context: OperatorContext, arithmetic: Slices) -> None:
@@ -99,7 +99,7 @@ class SlidingOperator(SlicedWindowOperator):
     # ---- time -------------------------------------------------------------------------------------------------
 
     def _next_end(self, start: int) -> int:
-        """The end of the first window that has the slice in it and is not over."""
+        """Return the end of the first window that includes the slice and is not over."""
         return max(self._arithmetic.first_end(start), self._arithmetic.next_end(self._over))
 
     def _due(self, until: int) -> bool:
@@ -133,7 +133,7 @@ class SlidingOperator(SlicedWindowOperator):
         self._over = until + 1
 
     def _results(self, end: int) -> Iterator[list[Any]]:
-        """The results of a window, a part at a time."""
+        """Yield the results of a window, a part at a time."""
         wanted = self._wanted(end)
         if end not in self._inherited:
             yield from self._window.results(self._result, BURST, wanted, with_key=self._with_key)
@@ -150,7 +150,7 @@ class SlidingOperator(SlicedWindowOperator):
 
     @record_loop
     def _with_inherited(self, items: Iterable[Item], before: Entries) -> list[Any]:
-        """The results for keys whose accumulators may have begun before the restore."""
+        """Yield the results for keys whose accumulators may have begun before the restore."""
         merge, result, with_key = self._window.merge, self._result, self._with_key
         out: list[Any] = []
         for key, accumulator in items:
@@ -186,7 +186,7 @@ class SlidingOperator(SlicedWindowOperator):
         self._evaluated.clear()
 
     def _number_arrivals(self) -> None:
-        """Go on behind the arrival numbers in the state."""
+        """Continue behind the arrival numbers in the state."""
         highest, unchangeable = -1, True
         for entries in self._slices.values():
             for arrivals in entries.values():
@@ -205,7 +205,7 @@ class SlidingOperator(SlicedWindowOperator):
         return self.backend.table(slices(self._step))
 
     def _inherit(self, kept: StateTable) -> None:
-        """Go on with windows that were kept one by one: what comes from now on is put into slices."""
+        """Take over windows that were stored one by one; later records are added to slices."""
         self._inherited_table = kept
         evaluated, timers = self._found.evaluated(), self._found.timers()
         size, slide, offset = self._arithmetic.size, self._arithmetic.slide, self._arithmetic.offset
@@ -221,7 +221,7 @@ class SlidingOperator(SlicedWindowOperator):
         self._due_at = self._next_inherited()
 
     def snapshot(self) -> OperatorSnapshot:
-        """All slices, and how far each key's windows are evaluated."""
+        """Return all slices, and how far each key's windows are evaluated."""
         evaluated = {}
         if self._over != MIN_WATERMARK:
             evaluated = dict.fromkeys((key for entries in self._slices.values() for key in entries), self._over)

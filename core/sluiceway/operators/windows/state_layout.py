@@ -1,8 +1,8 @@
-"""What a window step keeps in its state, and how one operator goes on from what another one has kept.
+"""Layout of a window step's state, and the takeover of the state of another operator.
 
-Which operator runs a step depends on its trigger, its evictor, its allowed lateness and its functions. So after
-one of these was changed, a snapshot may come to an operator other than the one that took it. It takes over what
-it can make its own, and refuses the rest: no window is lost without a word.
+The operator of a step depends on its trigger, its evictor, its allowed lateness and its functions. So after
+one of these was changed, a snapshot may reach an operator other than the one that took it. It takes over what
+it can, and refuses the rest: no window is lost silently.
 """
 
 from __future__ import annotations
@@ -64,23 +64,23 @@ def _kind(step: WindowStep) -> str:
 
 
 def windows(step: WindowStep) -> ValueStateDescriptor:
-    """The table of windows: by start and end, what each key has in it."""
+    """Return the table of windows: by start and end, the contents of each key."""
     return ValueStateDescriptor(f"windows: {_kind(step)}")
 
 
 def slices(step: WindowStep) -> ValueStateDescriptor:
-    """The table of slices: by start and end, what each key has in it."""
+    """Return the table of slices: by start and end, the contents of each key."""
     return ValueStateDescriptor(f"slices: {_kind(step)}")
 
 
 def takes_over(step: WindowStep, state: str) -> bool:
-    """Whether a window step can go on with a state of an earlier version of it, by the name of the state."""
+    """Return whether a window step can take over a state of an earlier version of it, by the state's name."""
     others = {f"{what}: {kind}" for kind in _KINDS if kind != _kind(step) for what in ("windows", "slices")}
     return state not in others
 
 
 def merge_function(step: WindowStep) -> Callable[[Any, Any], Any]:
-    """``merge(older, newer)`` of what windows keep."""
+    """Return ``merge(older, newer)`` of the contents of windows."""
     fn: Any = step.fn
     if isinstance(fn, AggregateFunction):
         return fn.merge
@@ -94,13 +94,13 @@ def evaluated_before(
     marked: set[Any],
     timers: Mapping[tuple[Any, Hashable], list[int]] | None,
 ) -> set[Any]:
-    """The keys of a window for which it was evaluated before the snapshot.
+    """Return the keys of a window for which it was evaluated before the snapshot.
 
     Args:
-        keys: those that have anything in it.
+        keys: the keys with contents.
         window: its start and end.
-        marked: those for which tumbling windows in slices say so.
-        timers: those of the general operator, which has one for what it has not evaluated; None: it was another.
+        marked: the keys that tumbling windows in slices have marked as evaluated.
+        timers: timers of the general operator, one for each key that is not evaluated; None: another operator.
     """
     if timers is None:
         return marked
@@ -108,7 +108,7 @@ def evaluated_before(
 
 
 class Kept:
-    """What snapshots have of a window step.
+    """Snapshots of a window step.
 
     Args:
         step: the step as it is now.
@@ -129,20 +129,20 @@ class Kept:
         return bool(self._names)
 
     def table(self, descriptor: StateDescriptor) -> StateTable | None:
-        """A table, if the snapshots have one of that name with anything in it."""
+        """Return a table, if the snapshots have one of that name with entries."""
         if descriptor.name not in self._names:
             return None
         table = self._backend.table(descriptor)
         return None if next(table.namespaces(), MISSING) is MISSING else table
 
     def check(self, *, merging: bool) -> None:
-        """Look for what the step cannot go on from.
+        """Refuse what the step cannot take over.
 
         Args:
-            merging: whether its windows merge.
+            merging: True if its windows merge.
 
         Raises:
-            IncompatibleStateError: windows keep something else now, or windows that merge have become others, or
+            IncompatibleStateError: windows have other contents now, or windows that merge have become others, or
                 the reverse.
         """
         now = _kind(self._step)
@@ -165,7 +165,7 @@ class Kept:
         )
 
     def evaluated(self) -> dict[Hashable, set[Any]]:
-        """Which windows were evaluated already for which keys, as tumbling windows in slices say it; taken out."""
+        """Remove and return which windows tumbling windows in slices have evaluated for which keys."""
         table = self.table(EVALUATED)
         if table is None:
             return {}
@@ -175,7 +175,7 @@ class Kept:
         return found
 
     def timers(self) -> dict[tuple[Any, Hashable], list[int]] | None:
-        """The timers that the general operator has set: by key and window, their timestamps; taken out.
+        """Remove and return the timestamps of the timers of the general operator, by key and window.
 
         None where another operator has taken the snapshot.
         """
@@ -236,7 +236,7 @@ class Kept:
                 entries[key] = [*entries.get(key, ()), *in_order(parts)]
 
     def _windows_around(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """The windows that have a slice in them. Raises StateError if it lies across the border of one."""
+        """Return the windows that include a slice. Raises StateError if it crosses the border of one."""
         assigner: Any = self._step.assigner
         size: int | None = getattr(assigner, "size_ms", None)
         if size is None:

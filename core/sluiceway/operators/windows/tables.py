@@ -1,4 +1,4 @@
-"""State of a key in a window: what triggers remember, and the state per window of window functions."""
+"""State of a key in a window, for triggers and window functions."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ __all__ = ["BoundState", "WindowTables"]
 
 
 class WindowTables:
-    """Tables whose namespaces are windows, under names that do not get in the way of the functions' own state.
+    """Tables whose namespaces are windows, under names that cannot clash with the functions' own state.
 
     Args:
-        store: whose current key the handles follow.
-        owner: what the names begin with.
+        store: the store whose current key the handles follow.
+        owner: prefix of the names.
     """
 
     def __init__(self, store: KeyedStateStore, owner: str) -> None:
@@ -45,7 +45,7 @@ class WindowTables:
         self._known: dict[str, tuple[StateDescriptor, Any, StateTable, Callable[[Any, Any], Any] | None]] = {}
 
     def value_state(self, descriptor: ValueStateDescriptor, namespace: Hashable) -> ValueState[Any]:
-        """A handle for one value per key and window."""
+        """Return a handle for one value per key and window."""
         named, table, _ = self._table(descriptor, self._store.value_state)
         if named.expires or not unchangeable(named.default):
             return self._store.value_state(named, namespace)
@@ -53,7 +53,7 @@ class WindowTables:
         return TableValueState(self._store, named.name, table.entries(namespace), check, named.default)
 
     def reducing_state(self, descriptor: ReducingStateDescriptor, namespace: Hashable) -> ReducingState[Any]:
-        """A handle for a reduced value per key and window."""
+        """Return a handle for a reduced value per key and window."""
         named, table, reduce = self._table(descriptor, self._store.reducing_state)
         if named.expires or reduce is None:
             return self._store.reducing_state(named, namespace)
@@ -61,22 +61,22 @@ class WindowTables:
         return TableReducingState(self._store, named.name, table.entries(namespace), check, reduce)
 
     def list_state(self, descriptor: ListStateDescriptor, namespace: Hashable) -> ListState[Any]:
-        """A handle for a list per key and window."""
+        """Return a handle for a list per key and window."""
         return self._store.list_state(self._table(descriptor, self._store.list_state)[0], namespace)
 
     def map_state(self, descriptor: MapStateDescriptor, namespace: Hashable) -> MapState[Any, Any]:
-        """A handle for a mapping per key and window."""
+        """Return a handle for a mapping per key and window."""
         return self._store.map_state(self._table(descriptor, self._store.map_state)[0], namespace)
 
     def aggregating_state(
         self, descriptor: AggregatingStateDescriptor, namespace: Hashable
     ) -> AggregatingState[Any, Any]:
-        """A handle for an accumulator per key and window."""
+        """Return a handle for an accumulator per key and window."""
         named = self._table(descriptor, self._store.aggregating_state)[0]
         return self._store.aggregating_state(named, namespace)
 
     def merge(self, descriptor: StateDescriptor, target: Hashable, sources: Iterable[Hashable]) -> None:
-        """Merge what the current key has in ``sources`` into what it has in ``target``.
+        """Merge the current key's state in ``sources`` into its state in ``target``.
 
         Raises:
             StateError: it cannot be merged: value state, or an aggregate function without ``merge``.
@@ -127,11 +127,11 @@ class WindowTables:
                 into[key] = accumulator
 
     def release(self, namespace: Hashable, *, all_keys_done: bool) -> None:
-        """Drop the window where no key has anything in it.
+        """Drop the window where no key has state in it.
 
         Args:
             namespace: the window.
-            all_keys_done: whether no key has records in it. Only then it is worth asking tables of mappings.
+            all_keys_done: True if no key has records in it. Only then are tables of mappings worth asking.
         """
         for _, named, table, _ in self._known.values():
             if not isinstance(named, MapStateDescriptor):
@@ -157,11 +157,11 @@ class WindowTables:
 
 
 class BoundState(WindowState):
-    """State as a window function sees it.
+    """State of a key, or of a key and a window, for a window function.
 
     Args:
-        tables: None for what belongs to the key alone.
-        store: the operator's.
+        store: the operator's store.
+        tables: tables of windows; None for state of the key alone.
         namespace: the window.
     """
 
@@ -173,38 +173,38 @@ class BoundState(WindowState):
         self._namespace = namespace
 
     def get_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        """One value."""
+        """Return value state."""
         if self._tables is None:
             return self._store.value_state(descriptor)
         return self._tables.value_state(descriptor, self._namespace)
 
     def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
-        """A list."""
+        """Return list state."""
         if self._tables is None:
             return self._store.list_state(descriptor)
         return self._tables.list_state(descriptor, self._namespace)
 
     def get_map_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
-        """A mapping."""
+        """Return map state."""
         if self._tables is None:
             return self._store.map_state(descriptor)
         return self._tables.map_state(descriptor, self._namespace)
 
     def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
-        """One value, into which others are reduced."""
+        """Return reducing state."""
         if self._tables is None:
             return self._store.reducing_state(descriptor)
         return self._tables.reducing_state(descriptor, self._namespace)
 
     def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
-        """An accumulator with a result."""
+        """Return aggregating state."""
         if self._tables is None:
             return self._store.aggregating_state(descriptor)
         return self._tables.aggregating_state(descriptor, self._namespace)
 
 
 def refuse_state_of_merging_windows(step: str) -> StateError:
-    """The error for asking for state per window where windows merge."""
+    """Return the error for the use of state per window where windows merge."""
     return StateError(
         f"step {step!r} asks for window_state(), but its windows merge, and there is no telling whose state "
         "that would be then: use global_state()"

@@ -1,4 +1,4 @@
-"""Tumbling windows: a slice is a window."""
+"""Operator of tumbling windows: a slice is a window."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = ["TumblingOperator"]
 
 
 class TumblingOperator(SlicedWindowOperator):
-    """Tumbling windows of event time, with or without allowed lateness.
+    """Operator of tumbling windows of event time, with or without allowed lateness.
 
-    The keys of a window come in the order of their first records.
+    The keys of a window are in the order of their first records.
     """
 
     def __init__(self, context: OperatorContext, slices: Slices) -> None:
@@ -79,7 +79,7 @@ class TumblingOperator(SlicedWindowOperator):
         self._kept.add(start)
 
     def _expect_again(self, batch: Batch[Any]) -> None:
-        """A record has come for a key whose window was evaluated before the restore: evaluate it once more."""
+        """Schedule another evaluation for a key whose window was evaluated before the restore."""
         assert batch.timestamps is not None
         keys = batch.keys or map(self._key, batch.values)
         for key, timestamp in zip(keys, batch.timestamps, strict=True):
@@ -121,9 +121,9 @@ class TumblingOperator(SlicedWindowOperator):
         self._due_at = min(dues, default=NEVER)
 
     def _looked_up(self, start: int, given: Iterable[Any]) -> Iterator[Item]:
-        """What is still to be evaluated of a window, each value looked up when its turn comes.
+        """Yield what is left to evaluate of a window, each value looked up when its turn comes.
 
-        Keys may come in another order than before, as a backend has them at hand: that many of them are done
+        Keys may be in another order than before, as a backend returns them: the number of evaluated keys
         would not say which.
         """
         entries, done = self._slices[start], self._done.get(start, set()).union(given)
@@ -145,7 +145,7 @@ class TumblingOperator(SlicedWindowOperator):
 
     @record_loop
     def _results(self, items: Iterable[Item], note: Callable[[Any], None]) -> list[Any]:
-        """The results for keys with their accumulators; the keys are given to ``note``."""
+        """Yield the results for keys with their accumulators; pass the keys to ``note``."""
         result, with_key, atoms, isolate = self._result, self._with_key, ATOMS, self.isolate
         out: list[Any] = []
         for key, accumulator in items:
@@ -181,7 +181,7 @@ class TumblingOperator(SlicedWindowOperator):
         return self.backend.table(windows(self._step))
 
     def snapshot(self) -> OperatorSnapshot:
-        """All windows, and for which keys they are evaluated."""
+        """Return all windows, and the keys for which they are evaluated."""
         evaluated: list[tuple[int, Iterable[Any]]] = [(start, self._slices[start]) for start in self._kept]
         evaluated += self._done.items()
         if self._burst is not None:

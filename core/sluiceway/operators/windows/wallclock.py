@@ -1,4 +1,4 @@
-"""Windows in slices that go by the wall clock."""
+"""Operators of windows in slices of processing time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["SlidingProcessingTimeOperator", "TumblingProcessingTimeOperator"]
 
 
 class _ByProcessingTime(SlicedWindowOperator):
-    """No record is late. Windows that are not over when the input ends are evaluated then."""
+    """Base of windows of processing time: no record is late, and the end of input evaluates what is open."""
 
     _now = MIN_WATERMARK
 
@@ -27,11 +27,11 @@ class _ByProcessingTime(SlicedWindowOperator):
         return self._make(start)
 
     def advance(self, watermark: Watermark) -> None:
-        """It says nothing of processing time."""
+        """Pass the watermark on, which does not affect processing time."""
         self.output.control(watermark)
 
     def next_processing_time(self) -> int | None:
-        """The ms after the last one of the earliest window."""
+        """Return the time after the last ms of the earliest window."""
         return None if self._due_at == NEVER else self._due_at + 1
 
     def on_processing_time(self, now_ms: int) -> None:
@@ -42,14 +42,14 @@ class _ByProcessingTime(SlicedWindowOperator):
         self.work()
 
     def finish(self) -> None:
-        """The input has ended: evaluate all that wait."""
+        """Evaluate all open windows: the input has ended."""
         for _ in self._fire(MAX_WATERMARK):
             pass
 
 
 class TumblingProcessingTimeOperator(_ByProcessingTime, TumblingOperator):
-    """Tumbling windows of processing time."""
+    """Operator of tumbling windows of processing time."""
 
 
 class SlidingProcessingTimeOperator(_ByProcessingTime, SlidingOperator):
-    """Sliding windows of processing time."""
+    """Operator of sliding windows of processing time."""

@@ -1,4 +1,4 @@
-"""Windows of any kind, with any trigger and evictor: state per key and window, timers for what is to happen."""
+"""General window operator: any assigner, trigger and evictor; state per key and window, and timers."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ PURGE, FIRE_AND_PURGE = TriggerResult.PURGE, TriggerResult.FIRE_AND_PURGE
 
 
 class WindowOperator(TimedKeyedOperator):
-    """Windows that do not merge.
+    """Operator of windows that do not merge.
 
-    What a window keeps is in a table whose namespaces are the windows. A key's window ends by a timer at its
+    The contents of a window are in a table whose namespaces are the windows. A key's window ends by a timer at its
     cleanup time, which is also that of its trigger where there is no allowed lateness.
     """
 
@@ -87,7 +87,7 @@ class WindowOperator(TimedKeyedOperator):
             self._go_on()
 
     def _go_on(self) -> None:
-        """See that every window in the state has its timers, whatever trigger and lateness it had before."""
+        """Set the timers of every window in the state, whatever its trigger and lateness were before."""
         evaluated = self._found.evaluated()
         queue = self.event_timers if self._event_time else self.processing_timers
         set_before = timers_of(queue)
@@ -144,7 +144,7 @@ class WindowOperator(TimedKeyedOperator):
 
     @record_loop
     def _plain_loop(self, values: list[Any], stamps: list[int], given: list[Any] | None) -> None:
-        """With the default trigger: a record that is not late is added, and that is all."""
+        """Add the records that are not late, with the default trigger."""
         key_of, store, times, assign = self._key, self.store, self._times, self._assign
         add, opened, watermark, lateness = (
             self._contents.add,
@@ -180,7 +180,7 @@ class WindowOperator(TimedKeyedOperator):
         self._added(key, value, timestamp, window, entries, first)
 
     def _added(self, key: Any, value: Any, timestamp: int, window: Window, entries: Entries, first: bool) -> None:
-        """A record was added: ask the trigger; a key's first record in a window sets the timer for its end."""
+        """Ask the trigger about an added record; the first of a key in a window sets the timer for its end."""
         if not self._plain:
             access = self._access
             access.current_key, access.window = key, window
@@ -211,7 +211,7 @@ class WindowOperator(TimedKeyedOperator):
         return entries
 
     def cleanup_time(self, window: Window) -> int:
-        """When a window is over for good; MAX_WATERMARK: never."""
+        """Return when a window is over for good; MAX_WATERMARK: never."""
         last = window.max_timestamp
         if not self._event_time:
             return last
@@ -219,7 +219,7 @@ class WindowOperator(TimedKeyedOperator):
         return last if last < MAX_WATERMARK else MAX_WATERMARK
 
     def ends_at(self, window: Window, *, event_time: bool) -> int | None:
-        """When a window is over for good, if it goes by that time."""
+        """Return when a window is over for good, if it ends by that time domain."""
         return self.cleanup_time(window) if event_time is self._event_time else None
 
     def _register_cleanup(self, key: Any, window: Window) -> None:
@@ -268,7 +268,7 @@ class WindowOperator(TimedKeyedOperator):
         self.extend(self._values, returned)  # a generator runs here
 
     def _clear(self, key: Any, window: Window, entries: Entries) -> None:
-        """The window is over for a key, which the trigger has just been asked about."""
+        """Clear a window that is over for a key, about which the trigger was just asked."""
         entries.pop(key, None)
         if not self._plain:
             self._trigger.clear(window, self._access)
@@ -290,7 +290,7 @@ class WindowOperator(TimedKeyedOperator):
     # ---- time -------------------------------------------------------------------------------------------------
 
     def next_processing_time(self) -> int | None:
-        """The ms after the earliest timer: a window's last ms has to be over before the window is."""
+        """Return the time after the earliest timer: a window's last ms has to be over before the window is."""
         first = super().next_processing_time()
         return None if first is None else first + 1
 
@@ -345,7 +345,7 @@ class WindowOperator(TimedKeyedOperator):
 
 
 def timers_of(queue: TimerQueue) -> dict[tuple[Any, Hashable], list[int]]:
-    """The timers of a queue: by key and window, their timestamps."""
+    """Return the timestamps of the timers of a queue, by key and window."""
     found: dict[tuple[Any, Hashable], list[int]] = {}
     for timestamp, key, namespace in queue.timers():
         found.setdefault((key, _window(namespace)), []).append(timestamp)
@@ -353,7 +353,7 @@ def timers_of(queue: TimerQueue) -> dict[tuple[Any, Hashable], list[int]]:
 
 
 def _window(namespace: Any) -> Window:
-    """The window of a timer, or of a namespace; snapshots may make plain tuples of it."""
+    """Return the window of a timer, or of a namespace; snapshots may make plain tuples of it."""
     if type(namespace) is TimeWindow or namespace is GLOBAL_WINDOW:
         return namespace
     return TimeWindow(*namespace) if namespace and isinstance(namespace, tuple) else GLOBAL_WINDOW
