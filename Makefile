@@ -14,7 +14,7 @@ ARGS ?=
 PYTEST := $(BIN)/python -m pytest --numprocesses auto
 ELSEWHERE := not slow and not soak and not kafka and not spark
 
-.PHONY: help demo demo-spark kafka test test-docs test-kafka test-all lint format bench bench-readme docs clean
+.PHONY: help demo demo-spark kafka test test-docs test-kafka test-all lint format bench bench-readme screenshot docs clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ bench: $(VENV)/.dev ## measure, and print one table
 
 bench-readme: $(VENV)/.dev ## measure on a quiet machine, and put the tables into README.md
 	$(BIN)/python -m benchmarks --readme README.md $(ARGS)
+
+screenshot: $(VENV)/.dev ## take the pictures of the web interface in docs/assets again, with Chromium
+	$(BIN)/python docs/screenshot.py $(ARGS)
 
 docs: $(VENV)/.docs ## build the documentation into site/
 	$(BIN)/mkdocs build --strict $(ARGS)

@@ -24,6 +24,7 @@ TARGETS = [
     "format",
     "bench",
     "bench-readme",
+    "screenshot",
     "docs",
     "clean",
     "help",
