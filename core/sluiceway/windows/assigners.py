@@ -1,4 +1,4 @@
-"""Tumbling, sliding and global windows."""
+"""Window assigners: tumbling, sliding and global windows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
 
 
 class _Tumbling(WindowAssigner):
-    """Windows of one size, end to end, of either time."""
+    """Base of tumbling windows, of either time."""
 
     def __init__(self, size: Duration, offset: Duration = 0) -> None:
         name = type(self).__name__
@@ -36,7 +36,7 @@ class _Tumbling(WindowAssigner):
 
     @classmethod
     def of(cls, size: Duration, offset: Duration = 0) -> Self:
-        """The same as the class itself."""
+        """Return a new assigner; Flink's name for the constructor."""
         return cls(size, offset)
 
     def _at(self, timestamp: int) -> list[Window]:
@@ -52,10 +52,10 @@ class _Tumbling(WindowAssigner):
 
 
 class TumblingEventTimeWindows(_Tumbling):
-    """Windows of one size in event time, end to end.
+    """Assigner of windows of one size in event time, end to end.
 
     Args:
-        size: how long a window is.
+        size: length of a window.
         offset: windows begin at multiples of ``size`` since the epoch (UTC) plus this, which may be negative:
             days of a place 8 hours ahead of UTC have ``size="1d", offset="-8h"``.
 
@@ -68,34 +68,33 @@ class TumblingEventTimeWindows(_Tumbling):
     """
 
     def assign(self, value: Any, timestamp: int, context: AssignerContext) -> Sequence[Window]:
-        """The one window that ``timestamp`` is in."""
+        """Return the window that includes ``timestamp``."""
         return self._at(timestamp)
 
     def default_trigger(self) -> Trigger:
-        """Fires when the watermark passes the end."""
+        """Return a trigger that fires when the watermark passes the end."""
         return EventTimeTrigger()
 
 
 class TumblingProcessingTimeWindows(_Tumbling):
-    """Windows of one size by the wall clock, end to end.
+    """Assigner of windows of one size in processing time, end to end.
 
-    The same as :class:`TumblingEventTimeWindows`, by the clock of the machine at the moment when a record
-    comes to the step.
+    Like :class:`TumblingEventTimeWindows`, by the machine's clock at the moment when a record arrives at the step.
     """
 
     event_time: ClassVar[bool] = False
 
     def assign(self, value: Any, timestamp: int, context: AssignerContext) -> Sequence[Window]:
-        """The one window that it is now."""
+        """Return the window that includes the current time."""
         return self._at(context.current_processing_time())
 
     def default_trigger(self) -> Trigger:
-        """Fires when the wall clock passes the end."""
+        """Return a trigger that fires when the clock passes the end."""
         return ProcessingTimeTrigger()
 
 
 class _Sliding(WindowAssigner):
-    """Windows of one size that begin at regular intervals, of either time."""
+    """Base of sliding windows, of either time."""
 
     def __init__(self, size: Duration, slide: Duration, offset: Duration = 0) -> None:
         name = type(self).__name__
@@ -110,7 +109,7 @@ class _Sliding(WindowAssigner):
 
     @classmethod
     def of(cls, size: Duration, slide: Duration, offset: Duration = 0) -> Self:
-        """The same as the class itself."""
+        """Return a new assigner; Flink's name for the constructor."""
         return cls(size, slide, offset)
 
     def _at(self, timestamp: int) -> list[Window]:
@@ -124,13 +123,13 @@ class _Sliding(WindowAssigner):
 
 
 class SlidingEventTimeWindows(_Sliding):
-    """Windows of one size in event time that begin at regular intervals and may overlap.
+    """Assigner of windows of one size in event time that begin at regular intervals and may overlap.
 
     A ``slide`` longer than the ``size`` leaves gaps; records in them belong to no window.
 
     Args:
-        size: how long a window is.
-        slide: how long after one window the next one begins.
+        size: length of a window.
+        slide: time from the start of one window to that of the next.
         offset: windows begin at multiples of ``slide`` since the epoch (UTC) plus this, which may be negative.
 
     Attributes:
@@ -143,34 +142,33 @@ class SlidingEventTimeWindows(_Sliding):
     """
 
     def assign(self, value: Any, timestamp: int, context: AssignerContext) -> Sequence[Window]:
-        """Every window that ``timestamp`` is in, the latest first."""
+        """Return every window that includes ``timestamp``, the latest first."""
         return self._at(timestamp)
 
     def default_trigger(self) -> Trigger:
-        """Fires when the watermark passes the end."""
+        """Return a trigger that fires when the watermark passes the end."""
         return EventTimeTrigger()
 
 
 class SlidingProcessingTimeWindows(_Sliding):
-    """Windows of one size by the wall clock that begin at regular intervals and may overlap.
+    """Assigner of windows of one size in processing time that begin at regular intervals and may overlap.
 
-    The same as :class:`SlidingEventTimeWindows`, by the clock of the machine at the moment when a record
-    comes to the step.
+    Like :class:`SlidingEventTimeWindows`, by the machine's clock at the moment when a record arrives at the step.
     """
 
     event_time: ClassVar[bool] = False
 
     def assign(self, value: Any, timestamp: int, context: AssignerContext) -> Sequence[Window]:
-        """Every window that it is now, the latest first."""
+        """Return every window that includes the current time, the latest first."""
         return self._at(context.current_processing_time())
 
     def default_trigger(self) -> Trigger:
-        """Fires when the wall clock passes the end."""
+        """Return a trigger that fires when the clock passes the end."""
         return ProcessingTimeTrigger()
 
 
 class GlobalWindows(WindowAssigner):
-    """One window for everything, which never ends: it is evaluated when a trigger of yours says so."""
+    """Assigner of one window for all records, which never ends: only a trigger of yours has it evaluated."""
 
     event_time: ClassVar[bool] = False
 
@@ -179,22 +177,22 @@ class GlobalWindows(WindowAssigner):
 
     @classmethod
     def create(cls) -> Self:
-        """The same as the class itself."""
+        """Return a new assigner; Flink's name for the constructor."""
         return cls()
 
     @classmethod
     def create_with_end_of_stream_trigger(cls) -> Self:
-        """The same, evaluated once, when the input has ended."""
+        """Return an assigner whose window is evaluated once, at the end of the input."""
         windows = cls()
         windows._trigger = EventTimeTrigger()
         return windows
 
     def assign(self, value: Any, timestamp: int, context: AssignerContext) -> Sequence[Window]:
-        """The one there is."""
+        """Return the global window."""
         return _GLOBAL
 
     def default_trigger(self) -> Trigger:
-        """Never fires, unless the end of the stream was asked for."""
+        """Return a trigger that never fires, or only at the end of the stream if that was asked for."""
         return self._trigger
 
     def __repr__(self) -> str:

@@ -1,8 +1,7 @@
-"""Windows: how a stream is cut into finite parts, when a part is evaluated, and what it keeps.
+"""Contracts of windows: assigners, triggers and evictors.
 
-The contracts behind ``window()``: assigners say to which windows a record belongs, triggers when a window is
-evaluated, evictors what is taken out of it before or after that. The built-in ones are in
-:mod:`sluiceway.windows`.
+An assigner decides to which windows a record belongs, a trigger when a window is evaluated, an evictor which
+records are removed from it before or after that. The built-in ones are in :mod:`sluiceway.windows`.
 """
 
 from __future__ import annotations
@@ -55,34 +54,34 @@ V = TypeVar("V")
 
 @persisted("TimeWindow")
 class TimeWindow(NamedTuple):
-    """Event or processing time from ``start`` (inclusive) to ``end`` (exclusive), in ms since the epoch."""
+    """Window of event or processing time from ``start`` (inclusive) to ``end`` (exclusive), ms since the epoch."""
 
     start: int
     end: int
 
     @property
     def max_timestamp(self) -> int:
-        """The last ms that belongs to it, and the timestamp of its results."""
+        """Last ms of the window, and the timestamp of its results."""
         last = self.end - 1
         return last if last < MAX_WATERMARK else MAX_WATERMARK
 
     def intersects(self, other: TimeWindow) -> bool:
-        """Whether they overlap or touch."""
+        """Return whether two windows overlap or touch."""
         return self.start <= other.end and other.start <= self.end
 
     def cover(self, other: TimeWindow) -> TimeWindow:
-        """The smallest window that has both in it."""
+        """Return the smallest window that includes both."""
         return TimeWindow(min(self.start, other.start), max(self.end, other.end))
 
 
 @persisted("GlobalWindow")
 @dataclass(frozen=True, slots=True)
 class GlobalWindow:
-    """The one window that has everything in it."""
+    """Window of all records."""
 
     @property
     def max_timestamp(self) -> int:
-        """The end of time."""
+        """Largest timestamp."""
         return MAX_WATERMARK
 
 
@@ -92,13 +91,13 @@ Window: TypeAlias = TimeWindow | GlobalWindow
 
 
 class TriggerResult(Flag):
-    """What a trigger wants done.
+    """Decision of a trigger.
 
     Attributes:
-        CONTINUE: nothing.
-        FIRE: evaluate the window; it keeps what it has.
-        PURGE: forget the records, without evaluating them. Timers and state of the trigger stay.
-        FIRE_AND_PURGE: evaluate the window, then forget the records.
+        CONTINUE: do nothing.
+        FIRE: evaluate the window, and keep its contents.
+        PURGE: drop the records, without evaluating them. Timers and state of the trigger stay.
+        FIRE_AND_PURGE: evaluate the window, then drop the records.
     """
 
     CONTINUE = 0
@@ -108,34 +107,34 @@ class TriggerResult(Flag):
 
 
 class AssignerContext(ABC):
-    """What an assigner may know, and the state that it may have for the key of the record.
+    """Context of an assigner: the time, and state for the key of the record.
 
-    State belongs to the key, not to a window; it is in checkpoints. It is under names of its own, which may be
-    those of other state of the step. Nothing removes it but the assigner, or a time to live.
+    State belongs to the key, not to a window; it is in checkpoints. It has names of its own, which may be
+    those of other state of the step. Only the assigner, or a time to live, removes it.
     """
 
     @abstractmethod
     def current_processing_time(self) -> int:
-        """Wall-clock time in ms."""
+        """Return the current time in ms."""
 
     def get_state(self, descriptor: ValueStateDescriptor[T]) -> ValueState[T]:
-        """Value state of the key. Raises StateError where there is none, as in a test without an operator."""
+        """Return value state of the key. Raises StateError without an operator, as in a test."""
         raise _no_state()
 
     def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
-        """List state of the key."""
+        """Return list state of the key."""
         raise _no_state()
 
     def get_map_state(self, descriptor: MapStateDescriptor[K, T]) -> MapState[K, T]:
-        """Map state of the key."""
+        """Return map state of the key."""
         raise _no_state()
 
     def get_reducing_state(self, descriptor: ReducingStateDescriptor[T]) -> ReducingState[T]:
-        """Reducing state of the key."""
+        """Return reducing state of the key."""
         raise _no_state()
 
     def get_aggregating_state(self, descriptor: AggregatingStateDescriptor[T, V]) -> AggregatingState[T, V]:
-        """Aggregating state of the key."""
+        """Return aggregating state of the key."""
         raise _no_state()
 
 
@@ -144,41 +143,41 @@ def _no_state() -> StateError:
 
 
 class WindowAssigner(ABC):
-    """Says to which windows a record belongs: a description, picklable.
+    """Description, picklable, of the windows to which a record belongs.
 
     Attributes:
-        event_time: whether windows are of event time: every record must have a timestamp, and those that come
-            too late are not let in. Other windows end by the wall clock, or not at all.
+        event_time: True for windows of event time: every record must have a timestamp, and late records
+            are dropped or sent to a side output. Other windows end by the clock, or not at all.
     """
 
     event_time: ClassVar[bool] = True
 
     @abstractmethod
     def assign(self, value: Any, timestamp: int, context: AssignerContext) -> Sequence[Window]:
-        """The windows of a record; none if it belongs to none.
+        """Return the windows of a record; none if it belongs to none.
 
         Args:
             value: the record.
-            timestamp: its event time in ms; where it has none, the wall clock's time at its arrival.
-            context: what else may be known.
+            timestamp: its event time in ms; where it has none, the clock's time at its arrival.
+            context: the time, and state of the key.
         """
 
     @abstractmethod
     def default_trigger(self) -> Trigger:
-        """The trigger that is used where the user names none."""
+        """Return the trigger for windows without one of the user's."""
 
 
 class MergingWindowAssigner(WindowAssigner):
-    """An assigner whose windows grow together, as sessions do. They are all of type :class:`TimeWindow`."""
+    """Assigner of windows that merge, as sessions do. They are all of type :class:`TimeWindow`."""
 
     def merge(self, windows: Sequence[TimeWindow]) -> Sequence[tuple[TimeWindow, Sequence[TimeWindow]]]:
-        """Which windows of a key become one; unless overridden, those that overlap or touch.
+        """Return which windows of a key merge; unless overridden, those that overlap or touch.
 
         Args:
-            windows: those that the key has, and a new one, all different.
+            windows: the windows of the key, and a new one, all different.
 
         Returns:
-            pairs of a merged window and the two or more that go into it.
+            pairs of a merged window and the two or more windows that it replaces.
         """
         merged: list[tuple[TimeWindow, list[TimeWindow]]] = []
         for window in sorted(windows):
@@ -191,20 +190,20 @@ class MergingWindowAssigner(WindowAssigner):
 
 
 class TriggerContext(Hinting, ABC):
-    """What a trigger can do, for the key and the window that it is asked about."""
+    """Context of a trigger, for one key and one window."""
 
     @property
     @abstractmethod
     def key(self) -> Hashable:
-        """The key."""
+        """Key of the window."""
 
     @abstractmethod
     def current_watermark(self) -> int:
-        """Event time, in ms."""
+        """Return the watermark, in ms."""
 
     @abstractmethod
     def current_processing_time(self) -> int:
-        """Wall-clock time in ms."""
+        """Return the current time in ms."""
 
     @abstractmethod
     def register_event_time_timer(self, timestamp: Instant) -> None:
@@ -224,36 +223,36 @@ class TriggerContext(Hinting, ABC):
 
     @abstractmethod
     def get_state(self, descriptor: ValueStateDescriptor[T]) -> ValueState[T]:
-        """State of this key and window."""
+        """Return value state of this key and window."""
 
     @abstractmethod
     def get_reducing_state(self, descriptor: ReducingStateDescriptor[T]) -> ReducingState[T]:
-        """Reducing state of this key and window."""
+        """Return reducing state of this key and window."""
 
     @abstractmethod
     def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
-        """List state of this key and window."""
+        """Return list state of this key and window."""
 
     @abstractmethod
     def get_map_state(self, descriptor: MapStateDescriptor[K, T]) -> MapState[K, T]:
-        """Map state of this key and window."""
+        """Return map state of this key and window."""
 
     @abstractmethod
     def get_aggregating_state(self, descriptor: AggregatingStateDescriptor[T, V]) -> AggregatingState[T, V]:
-        """Aggregating state of this key and window."""
+        """Return aggregating state of this key and window."""
 
     @abstractmethod
     def merge_state(self, descriptor: StateDescriptor) -> None:
-        """In :meth:`Trigger.on_merge`: merge the state of the merged windows into that of the result.
+        """Merge the state of the merged windows into that of the result. For :meth:`Trigger.on_merge`.
 
         Values of reducing state are reduced, accumulators merged, lists appended to each other; of
-        entries of maps under one key, that of the latest window is left.
+        entries of maps under one key, that of the latest window stays.
 
         Args:
             descriptor: of any kind but a ValueStateDescriptor, whose values cannot be merged.
 
         Raises:
-            StateError: called from elsewhere, or with a ValueStateDescriptor.
+            StateError: called outside of ``on_merge``, or with a ValueStateDescriptor.
         """
 
     def merge_reducing_state(self, descriptor: ReducingStateDescriptor) -> None:
@@ -262,7 +261,7 @@ class TriggerContext(Hinting, ABC):
 
 
 class Trigger(ABC):
-    """Decides when a window is evaluated: a description, picklable; its memory is in the context's state.
+    """Description, picklable, of when a window is evaluated; its memory is in the context's state.
 
     One object serves all keys and windows. Per key and window, :meth:`on_element` is called for each record
     after it was added, the two timer methods for timers that it registered and when the window's time is
@@ -271,71 +270,71 @@ class Trigger(ABC):
 
     @abstractmethod
     def on_element(self, value: Any, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """A record was added to the window."""
+        """Decide after a record was added to the window."""
 
     @abstractmethod
     def on_event_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """An event-time timer of the window has fired."""
+        """Decide when an event-time timer of the window fires."""
 
     @abstractmethod
     def on_processing_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """A processing-time timer of the window has fired."""
+        """Decide when a processing-time timer of the window fires."""
 
     @property
     def can_merge(self) -> bool:
-        """Whether :meth:`on_merge` works."""
+        """Return whether :meth:`on_merge` is implemented."""
         return False
 
     def on_merge(self, window: Window, context: TriggerContext) -> None:
-        """Several windows have become ``window``: move what the trigger knows of them.
+        """Move the trigger's state of several windows that have merged into ``window``.
 
-        The context is that of the result. Timers of the windows that went into it are no more: register those
+        The context is that of the result. Timers of the windows that it replaces are deleted: register those
         of ``window``. :meth:`clear` is called for each of those windows after this.
         """
         raise NotImplementedError(f"{type(self).__name__} cannot be used with windows that merge: no on_merge()")
 
     @abstractmethod
     def clear(self, window: Window, context: TriggerContext) -> None:
-        """The window is gone: forget timers and state."""
+        """Delete timers and state of a window that is over."""
 
 
 class Timestamped(NamedTuple, Generic[T]):
-    """A record in a window's list, with its timestamp in ms."""
+    """Record in a window's list, with its timestamp in ms."""
 
     value: T
     timestamp: int
 
 
 class EvictorContext(ABC):
-    """What an evictor may know."""
+    """Context of an evictor."""
 
     @abstractmethod
     def current_watermark(self) -> int:
-        """Event time, in ms."""
+        """Return the watermark, in ms."""
 
     @abstractmethod
     def current_processing_time(self) -> int:
-        """Wall-clock time in ms."""
+        """Return the current time in ms."""
 
 
 class Evictor(ABC):
-    """Takes records out of a window when it is evaluated: a description, picklable.
+    """Description, picklable, of the records that are removed from a window when it is evaluated.
 
-    A window with an evictor keeps every record, with its timestamp: its event time, or, where it has none,
-    the wall clock's time at its arrival.
+    A window with an evictor stores every record, with its timestamp: its event time, or, where it has none,
+    the clock's time at its arrival.
     """
 
     @abstractmethod
     def evict_before(
         self, elements: list[Timestamped[Any]], window: Window, context: EvictorContext
     ) -> list[Timestamped[Any]]:
-        """What is left of ``elements`` (in order of arrival): that is given to the window's function.
+        """Return the part of ``elements`` (in order of arrival) that the window's function receives.
 
-        The other records are forgotten for good.
+        The other records are removed from the window.
         """
 
     def evict_after(
         self, elements: list[Timestamped[Any]], window: Window, context: EvictorContext
     ) -> list[Timestamped[Any]]:
-        """What the window keeps after its function has run: all of ``elements`` unless overridden."""
+        """Return the part of ``elements`` that stays after the window's function has run; default: all."""
         return elements

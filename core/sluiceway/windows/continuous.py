@@ -1,4 +1,4 @@
-"""Triggers that fire again and again while a window is open."""
+"""Triggers that fire periodically while a window is open."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONTINUE, FIRE = TriggerResult.CONTINUE, TriggerResult.FIRE
 
 
 class _Continuous(Trigger):
-    """What both have in common: the next time to fire, in state."""
+    """Base of both triggers: the next time to fire, in state."""
 
     _NEXT = ReducingStateDescriptor("next firing", int, min)
 
@@ -25,11 +25,11 @@ class _Continuous(Trigger):
 
     @property
     def can_merge(self) -> bool:
-        """Yes."""
+        """Return True."""
         return True
 
     def on_merge(self, window: Window, context: TriggerContext) -> None:
-        """The earliest of all that were next."""
+        """Keep the earliest next firing of all merged windows."""
         context.merge_reducing_state(self._NEXT)
         at = context.get_reducing_state(self._NEXT).get()
         if at is not None:
@@ -44,7 +44,7 @@ class _Continuous(Trigger):
             state.clear()
 
     def _start(self, now: int, window: Window, context: TriggerContext) -> None:
-        """See to it that there is a next firing: at multiples of the interval since the epoch."""
+        """Register the next firing, at multiples of the interval since the epoch, if there is none."""
         if context.get_reducing_state(self._NEXT).get() is None:
             self._go_on(now - now % self.interval_ms, window, context)
 
@@ -68,19 +68,19 @@ class _Continuous(Trigger):
 
 
 class ContinuousEventTimeTrigger(_Continuous):
-    """Fires each time the watermark has gone on by an interval, and when it passes the end of the window.
+    """Trigger that fires when the watermark has advanced by an interval, and when it passes the window's end.
 
     Args:
-        interval: how long. Firings are at its multiples since the epoch, from the first record on.
+        interval: time between firings, which are at its multiples since the epoch, from the first record on.
     """
 
     @classmethod
     def of(cls, interval: Duration) -> ContinuousEventTimeTrigger:
-        """The same as the class itself."""
+        """Return a new trigger; Flink's name for the constructor."""
         return cls(interval)
 
     def on_element(self, value: Any, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """At once if the end has been passed already."""
+        """Fire at once if the watermark has passed the end already."""
         if window.max_timestamp <= context.current_watermark():
             return FIRE
         context.register_event_time_timer(window.max_timestamp)
@@ -88,7 +88,7 @@ class ContinuousEventTimeTrigger(_Continuous):
         return CONTINUE
 
     def on_event_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """At the next firing and at the end."""
+        """Fire at the next firing and at the end."""
         if timestamp == window.max_timestamp:
             return FIRE
         if context.get_reducing_state(self._NEXT).get() != timestamp:
@@ -97,7 +97,7 @@ class ContinuousEventTimeTrigger(_Continuous):
         return FIRE
 
     def on_processing_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """Not by the wall clock."""
+        """Do nothing."""
         return CONTINUE
 
     def clear(self, window: Window, context: TriggerContext) -> None:
@@ -113,29 +113,29 @@ class ContinuousEventTimeTrigger(_Continuous):
 
 
 class ContinuousProcessingTimeTrigger(_Continuous):
-    """Fires each time the wall clock has gone on by an interval while the window is there.
+    """Trigger that fires each time the clock has advanced by an interval while the window is open.
 
     Args:
-        interval: how long. Firings are at its multiples since the epoch, from the first record on; the last
-            one of a processing-time window is at its end.
+        interval: time between firings, which are at its multiples since the epoch, from the first record on; the
+            last one of a processing-time window is at its end.
     """
 
     @classmethod
     def of(cls, interval: Duration) -> ContinuousProcessingTimeTrigger:
-        """The same as the class itself."""
+        """Return a new trigger; Flink's name for the constructor."""
         return cls(interval)
 
     def on_element(self, value: Any, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """Not for a record."""
+        """Register the next firing."""
         self._start(context.current_processing_time(), window, context)
         return CONTINUE
 
     def on_event_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """Not by the watermark."""
+        """Do nothing."""
         return CONTINUE
 
     def on_processing_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """At the next firing."""
+        """Fire at the next firing."""
         if context.get_reducing_state(self._NEXT).get() != timestamp:
             return CONTINUE
         self._go_on(timestamp, window, context)

@@ -1,4 +1,4 @@
-"""Durations as users give them to assigners, triggers and evictors."""
+"""Durations in the arguments of assigners, triggers and evictors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
 
 
 def milliseconds(what: str, value: Duration) -> int:
-    """``value`` in ms, not negative. Raises ConfigurationError that begins with ``what``."""
+    """Return ``value`` in ms, not negative. Raises ConfigurationError that begins with ``what``."""
     try:
         return duration_ms(value)
     except (TypeError, ValueError) as error:
@@ -25,7 +25,7 @@ def milliseconds(what: str, value: Duration) -> int:
 
 
 def positive_milliseconds(what: str, value: Duration) -> int:
-    """``value`` in ms, at least 1. Raises ConfigurationError that begins with ``what``."""
+    """Return ``value`` in ms, at least 1. Raises ConfigurationError that begins with ``what``."""
     ms = milliseconds(what, value)
     if ms == 0:
         raise ConfigurationError(f"{what}: must be longer than 0 ms")
@@ -33,7 +33,7 @@ def positive_milliseconds(what: str, value: Duration) -> int:
 
 
 def offset_milliseconds(what: str, value: Duration) -> int:
-    """``value`` in ms, of either sign. Raises ConfigurationError that begins with ``what``."""
+    """Return ``value`` in ms, of either sign. Raises ConfigurationError that begins with ``what``."""
     if isinstance(value, str) and value.strip().startswith("-"):
         return -milliseconds(what, value.strip()[1:])
     if isinstance(value, timedelta):
@@ -44,7 +44,7 @@ def offset_milliseconds(what: str, value: Duration) -> int:
 
 
 def shown(ms: int) -> str:
-    """A duration for a message or a plan, in the largest unit that fits."""
+    """Return a duration for a message or a plan, in the largest unit that fits."""
     for unit, size in _UNITS:
         if ms and ms % size == 0:
             return f"{ms // size}{unit}"

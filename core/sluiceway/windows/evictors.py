@@ -1,4 +1,4 @@
-"""Evictors: what is taken out of a window when it is evaluated."""
+"""Built-in evictors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["CountEvictor", "DeltaEvictor", "TimeEvictor"]
 
 
 class _Evictor(Evictor):
-    """Takes out before or after the window's function."""
+    """Base of evictors that remove records before or after the window's function."""
 
     def __init__(self, do_evict_after: bool) -> None:
         self.do_evict_after = do_evict_after
@@ -22,13 +22,13 @@ class _Evictor(Evictor):
     def evict_before(
         self, elements: list[Timestamped[Any]], window: Window, context: EvictorContext
     ) -> list[Timestamped[Any]]:
-        """What the window's function is given."""
+        """Return the records for the window's function."""
         return elements if self.do_evict_after else self._left(elements)
 
     def evict_after(
         self, elements: list[Timestamped[Any]], window: Window, context: EvictorContext
     ) -> list[Timestamped[Any]]:
-        """What the window keeps."""
+        """Return the records that stay in the window."""
         return self._left(elements) if self.do_evict_after else elements
 
     @abstractmethod
@@ -40,11 +40,11 @@ class _Evictor(Evictor):
 
 
 class CountEvictor(_Evictor):
-    """Leaves the records that came last.
+    """Evictor that keeps the latest records.
 
     Args:
-        max_count: how many.
-        do_evict_after: whether the others go after the window's function instead of before it.
+        max_count: the number of records to keep.
+        do_evict_after: True to remove the others after the window's function instead of before it.
     """
 
     def __init__(self, max_count: int, do_evict_after: bool = False) -> None:
@@ -57,7 +57,7 @@ class CountEvictor(_Evictor):
 
     @classmethod
     def of(cls, max_count: int, do_evict_after: bool = False) -> CountEvictor:
-        """The same as the class itself."""
+        """Return a new evictor; Flink's name for the constructor."""
         return cls(max_count, do_evict_after)
 
     def _left(self, elements: list[Timestamped[Any]]) -> list[Timestamped[Any]]:
@@ -68,11 +68,11 @@ class CountEvictor(_Evictor):
 
 
 class TimeEvictor(_Evictor):
-    """Leaves the records whose timestamps are less than a while before the latest one in the window.
+    """Evictor that keeps the records whose timestamps are near the latest one in the window.
 
     Args:
-        window_size: how long a while.
-        do_evict_after: whether the others go after the window's function instead of before it.
+        window_size: the distance at which a record is removed.
+        do_evict_after: True to remove the others after the window's function instead of before it.
     """
 
     def __init__(self, window_size: Duration, do_evict_after: bool = False) -> None:
@@ -81,7 +81,7 @@ class TimeEvictor(_Evictor):
 
     @classmethod
     def of(cls, window_size: Duration, do_evict_after: bool = False) -> TimeEvictor:
-        """The same as the class itself."""
+        """Return a new evictor; Flink's name for the constructor."""
         return cls(window_size, do_evict_after)
 
     def _left(self, elements: list[Timestamped[Any]]) -> list[Timestamped[Any]]:
@@ -95,12 +95,12 @@ class TimeEvictor(_Evictor):
 
 
 class DeltaEvictor(_Evictor):
-    """Leaves the records that are nearer than a threshold to the one that came last.
+    """Evictor that keeps the records nearer than a threshold to the latest one.
 
     Args:
-        threshold: how near; a record at just this distance goes.
+        threshold: the distance at which a record is removed.
         delta: ``delta(element, last)``, the distance of two records.
-        do_evict_after: whether the others go after the window's function instead of before it.
+        do_evict_after: True to remove the others after the window's function instead of before it.
     """
 
     def __init__(self, threshold: float, delta: Callable[[Any, Any], float], do_evict_after: bool = False) -> None:
@@ -117,7 +117,7 @@ class DeltaEvictor(_Evictor):
     def of(
         cls, threshold: float, delta: Callable[[Any, Any], float], do_evict_after: bool = False
     ) -> DeltaEvictor:
-        """The same as the class itself."""
+        """Return a new evictor; Flink's name for the constructor."""
         return cls(threshold, delta, do_evict_after)
 
     def _left(self, elements: list[Timestamped[Any]]) -> list[Timestamped[Any]]:

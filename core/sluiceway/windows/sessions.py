@@ -1,4 +1,4 @@
-"""Session windows: they end where nothing comes for a while."""
+"""Assigners of session windows, which end after a gap without records."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["EventTimeSessionWindows", "ProcessingTimeSessionWindows", "SessionWi
 
 
 class SessionWindowTimeGapExtractor(ABC):
-    """Says for each record how long a session waits for another one after it."""
+    """Function that returns for each record the gap after which its session ends."""
 
     @abstractmethod
     def extract(self, element: Any) -> Duration:
-        """The gap after ``element``: ms, a timedelta or a text; longer than 0."""
+        """Return the gap after ``element``: ms, a timedelta or a text; longer than 0."""
 
 
 class _Sessions(MergingWindowAssigner):
-    """Windows that go on as long as records come, of either time."""
+    """Base of session windows, of either time."""
 
     def __init__(self, gap: Duration) -> None:
         self.gap_ms: int | None = positive_milliseconds(f"{type(self).__name__}(gap={gap!r})", gap)
@@ -32,7 +32,7 @@ class _Sessions(MergingWindowAssigner):
 
     @classmethod
     def with_gap(cls, gap: Duration) -> Self:
-        """Sessions that end when there is no record for ``gap``.
+        """Return an assigner of sessions that end when there is no record for ``gap``.
 
         Raises:
             ConfigurationError: no duration, or 0.
@@ -41,7 +41,7 @@ class _Sessions(MergingWindowAssigner):
 
     @classmethod
     def with_dynamic_gap(cls, gap_of: Callable[[Any], Duration] | SessionWindowTimeGapExtractor) -> Self:
-        """Sessions that end when there is no record for as long as ``gap_of(record)`` says of any in it.
+        """Return an assigner of sessions with a gap ``gap_of(record)`` after each record.
 
         Raises:
             ConfigurationError: ``gap_of`` is no function.
@@ -83,37 +83,36 @@ class _Sessions(MergingWindowAssigner):
 
 
 class EventTimeSessionWindows(_Sessions):
-    """Windows in event time that go on as long as records come.
+    """Assigner of session windows in event time.
 
     A record opens a window from its timestamp to the gap after it; windows of a key that overlap or touch
-    become one. Made by :meth:`with_gap` or :meth:`with_dynamic_gap`.
+    merge. Made by :meth:`with_gap` or :meth:`with_dynamic_gap`.
 
     Attributes:
         gap_ms: the gap, or None where it is dynamic.
     """
 
     def assign(self, value: Any, timestamp: int, context: AssignerContext) -> Sequence[Window]:
-        """From ``timestamp`` to the gap after it."""
+        """Return the window from ``timestamp`` to the gap after it."""
         return self._from(timestamp, value)
 
     def default_trigger(self) -> Trigger:
-        """Fires when the watermark passes the end."""
+        """Return a trigger that fires when the watermark passes the end."""
         return EventTimeTrigger()
 
 
 class ProcessingTimeSessionWindows(_Sessions):
-    """Windows by the wall clock that go on as long as records come.
+    """Assigner of session windows in processing time.
 
-    The same as :class:`EventTimeSessionWindows`, by the clock of the machine at the moment when a record comes
-    to the step.
+    Like :class:`EventTimeSessionWindows`, by the machine's clock at the moment when a record arrives at the step.
     """
 
     event_time: ClassVar[bool] = False
 
     def assign(self, value: Any, timestamp: int, context: AssignerContext) -> Sequence[Window]:
-        """From now to the gap after it."""
+        """Return the window from the current time to the gap after it."""
         return self._from(context.current_processing_time(), value)
 
     def default_trigger(self) -> Trigger:
-        """Fires when the wall clock passes the end."""
+        """Return a trigger that fires when the clock passes the end."""
         return ProcessingTimeTrigger()

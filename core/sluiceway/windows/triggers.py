@@ -1,4 +1,4 @@
-"""Triggers: when a window is evaluated."""
+"""Built-in triggers."""
 
 from __future__ import annotations
 
@@ -28,38 +28,38 @@ def _add(a: int, b: int) -> int:
 
 
 class _Shown(Trigger):
-    """A trigger without arguments."""
+    """Base of triggers without arguments."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
 
 
 class EventTimeTrigger(_Shown):
-    """Fires when the watermark passes the end of the window, and at once for each late record after that."""
+    """Trigger that fires when the watermark passes the end of the window, and at once for each late record."""
 
     @classmethod
     def create(cls) -> EventTimeTrigger:
-        """The same as the class itself."""
+        """Return a new trigger; Flink's name for the constructor."""
         return cls()
 
     def on_element(self, value: Any, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """At once if the end has been passed already."""
+        """Fire at once if the watermark has passed the end already."""
         if window.max_timestamp <= context.current_watermark():
             return FIRE
         context.register_event_time_timer(window.max_timestamp)
         return CONTINUE
 
     def on_event_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """At the end of the window."""
+        """Fire at the end of the window."""
         return FIRE if timestamp == window.max_timestamp else CONTINUE
 
     def on_processing_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """Not by the wall clock."""
+        """Do nothing."""
         return CONTINUE
 
     @property
     def can_merge(self) -> bool:
-        """Yes."""
+        """Return True."""
         return True
 
     def on_merge(self, window: Window, context: TriggerContext) -> None:
@@ -73,11 +73,11 @@ class EventTimeTrigger(_Shown):
 
 
 class ProcessingTimeTrigger(_Shown):
-    """Fires when the wall clock passes the end of the window."""
+    """Trigger that fires when the clock passes the end of the window."""
 
     @classmethod
     def create(cls) -> ProcessingTimeTrigger:
-        """The same as the class itself."""
+        """Return a new trigger; Flink's name for the constructor."""
         return cls()
 
     def on_element(self, value: Any, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
@@ -86,16 +86,16 @@ class ProcessingTimeTrigger(_Shown):
         return CONTINUE
 
     def on_event_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """Not by the watermark."""
+        """Do nothing."""
         return CONTINUE
 
     def on_processing_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """At the end."""
+        """Fire at the end."""
         return FIRE
 
     @property
     def can_merge(self) -> bool:
-        """Yes."""
+        """Return True."""
         return True
 
     def on_merge(self, window: Window, context: TriggerContext) -> None:
@@ -109,37 +109,37 @@ class ProcessingTimeTrigger(_Shown):
 
 
 class NeverTrigger(_Shown):
-    """Never fires."""
+    """Trigger that never fires."""
 
     def on_element(self, value: Any, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """Not for a record."""
+        """Do nothing."""
         return CONTINUE
 
     def on_event_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """Not by the watermark."""
+        """Do nothing."""
         return CONTINUE
 
     def on_processing_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """Not by the wall clock."""
+        """Do nothing."""
         return CONTINUE
 
     @property
     def can_merge(self) -> bool:
-        """There is nothing to merge."""
+        """Return True."""
         return True
 
     def on_merge(self, window: Window, context: TriggerContext) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def clear(self, window: Window, context: TriggerContext) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class CountTrigger(Trigger):
-    """Fires with every so many records of a window.
+    """Trigger that fires when a window has received a number of records since it last fired.
 
     Args:
-        count: how many, at least 1.
+        count: the number, at least 1.
     """
 
     _COUNT = ReducingStateDescriptor("count", int, _add)
@@ -151,11 +151,11 @@ class CountTrigger(Trigger):
 
     @classmethod
     def of(cls, count: int) -> CountTrigger:
-        """The same as the class itself."""
+        """Return a new trigger; Flink's name for the constructor."""
         return cls(count)
 
     def on_element(self, value: Any, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """When there are enough, and count anew."""
+        """Fire when the number is reached, and count from 0 again."""
         state = context.get_reducing_state(self._COUNT)
         state.add(1)
         if (state.get() or 0) >= self.count:
@@ -164,16 +164,16 @@ class CountTrigger(Trigger):
         return CONTINUE
 
     def on_event_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """Not by the watermark."""
+        """Do nothing."""
         return CONTINUE
 
     def on_processing_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """Not by the wall clock."""
+        """Do nothing."""
         return CONTINUE
 
     @property
     def can_merge(self) -> bool:
-        """Yes."""
+        """Return True."""
         return True
 
     def on_merge(self, window: Window, context: TriggerContext) -> None:
@@ -189,10 +189,10 @@ class CountTrigger(Trigger):
 
 
 class DeltaTrigger(Trigger):
-    """Fires with a record that is further than a threshold from the one with which it last fired.
+    """Trigger that fires with a record further than a threshold from the one with which it last fired.
 
     Args:
-        threshold: how far; the distance must exceed it.
+        threshold: the distance that must be exceeded.
         delta: ``delta(old, new)``, the distance of two records. The first record of a window is the first old
             one.
     """
@@ -210,11 +210,11 @@ class DeltaTrigger(Trigger):
 
     @classmethod
     def of(cls, threshold: float, delta: Callable[[Any, Any], float]) -> DeltaTrigger:
-        """The same as the class itself."""
+        """Return a new trigger; Flink's name for the constructor."""
         return cls(threshold, delta)
 
     def on_element(self, value: Any, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """When it is far enough from the last one."""
+        """Fire when the record is far enough from the last one."""
         last = context.get_state(self._LAST)
         known = last.value()
         if known is None:
@@ -225,11 +225,11 @@ class DeltaTrigger(Trigger):
         return CONTINUE
 
     def on_event_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """Not by the watermark."""
+        """Do nothing."""
         return CONTINUE
 
     def on_processing_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """Not by the wall clock."""
+        """Do nothing."""
         return CONTINUE
 
     def clear(self, window: Window, context: TriggerContext) -> None:
@@ -241,10 +241,10 @@ class DeltaTrigger(Trigger):
 
 
 class PurgingTrigger(Trigger):
-    """Has a window forget its records whenever another trigger fires.
+    """Trigger that drops a window's records whenever another trigger fires.
 
     Args:
-        nested: the other one.
+        nested: the other trigger.
     """
 
     def __init__(self, nested: Trigger) -> None:
@@ -252,32 +252,32 @@ class PurgingTrigger(Trigger):
 
     @classmethod
     def of(cls, nested: Trigger) -> PurgingTrigger:
-        """The same as the class itself."""
+        """Return a new trigger; Flink's name for the constructor."""
         return cls(nested)
 
     def on_element(self, value: Any, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """When the other one does."""
+        """Fire and purge when the nested trigger fires."""
         return _purging(self.nested.on_element(value, timestamp, window, context))
 
     def on_event_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """When the other one does."""
+        """Fire and purge when the nested trigger fires."""
         return _purging(self.nested.on_event_time(timestamp, window, context))
 
     def on_processing_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """When the other one does."""
+        """Fire and purge when the nested trigger fires."""
         return _purging(self.nested.on_processing_time(timestamp, window, context))
 
     @property
     def can_merge(self) -> bool:
-        """If the other one can."""
+        """Return whether the nested trigger can merge."""
         return self.nested.can_merge
 
     def on_merge(self, window: Window, context: TriggerContext) -> None:
-        """What the other one does."""
+        """Merge the nested trigger's state."""
         self.nested.on_merge(window, context)
 
     def clear(self, window: Window, context: TriggerContext) -> None:
-        """What the other one does."""
+        """Clear the nested trigger's state."""
         self.nested.clear(window, context)
 
     def __repr__(self) -> str:
@@ -285,13 +285,13 @@ class PurgingTrigger(Trigger):
 
 
 class ProcessingTimeoutTrigger(Trigger):
-    """Fires when another trigger does, or when the wall clock has gone on for a while since the first record.
+    """Trigger that fires when another trigger does, or a time after the first record.
 
     Args:
-        nested: the other one. It is asked at timeouts, too: if it purges, so does this one.
-        timeout: how long after the first record.
-        reset_timer_on_new_record: whether it is counted from the latest record instead.
-        should_clear_on_timeout: whether a timeout makes the other trigger begin anew.
+        nested: the other trigger. It is asked at timeouts, too: if it purges, so does this one.
+        timeout: time after the first record.
+        reset_timer_on_new_record: True to count from the latest record instead.
+        should_clear_on_timeout: True to clear the other trigger's state at a timeout.
     """
 
     _TIMEOUT: ValueStateDescriptor[int | None] = ValueStateDescriptor("timeout", int)
@@ -316,11 +316,11 @@ class ProcessingTimeoutTrigger(Trigger):
         reset_timer_on_new_record: bool = False,
         should_clear_on_timeout: bool = True,
     ) -> ProcessingTimeoutTrigger:
-        """The same as the class itself."""
+        """Return a new trigger; Flink's name for the constructor."""
         return cls(nested, timeout, reset_timer_on_new_record, should_clear_on_timeout)
 
     def on_element(self, value: Any, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """When the other one does; else see to it that there is a timeout."""
+        """Fire when the nested trigger does; else set the timeout."""
         result = self.nested.on_element(value, timestamp, window, context)
         if TriggerResult.FIRE in result:
             self.clear(window, context)
@@ -337,11 +337,11 @@ class ProcessingTimeoutTrigger(Trigger):
         return result
 
     def on_event_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """At any timer of the window."""
+        """Fire at any timer of the window."""
         return self._fire(self.nested.on_event_time(timestamp, window, context), window, context)
 
     def on_processing_time(self, timestamp: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """At the timeout, or any other timer of the window."""
+        """Fire at the timeout, or any other timer of the window."""
         return self._fire(self.nested.on_processing_time(timestamp, window, context), window, context)
 
     def _fire(self, result: TriggerResult, window: Window, context: TriggerContext) -> TriggerResult:
