@@ -113,6 +113,8 @@ _METRICS = (
     "not tell is left out"
 )
 
+_LOG = "text of at most 1 MiB of the file, the end of it by default"
+
 DIFFERS = {
     "GET /config": "`features` says what this server allows",
     "GET /applications/overview": "one application for each job",
@@ -136,13 +138,20 @@ DIFFERS = {
     "GET /taskmanagers/{worker}": _FIGURES,
     "GET /taskmanagers/{worker}/metrics": _METRICS,
     "GET /jobmanager/metrics": _METRICS,
+    "GET /taskmanagers/{worker}/log": _LOG,
+    "GET /jobmanager/log": _LOG,
+    "GET /taskmanagers/{worker}/stdout": "what functions have printed, to stdout or stderr",
+    "GET /taskmanagers/{worker}/logs/{file}": "its end, or `offset` and `size` or a Range header; JSON lines",
+    "GET /jobmanager/logs": "of all processes, also of workers that have ended",
+    "GET /jobmanager/config": "with `origin`: a flag, a variable, a file, or `default`",
+    "DELETE /cluster": "answered with 202 when the end has begun; a single job is refused with 409",
     "GET /taskmanagers/{worker}/thread-dump": "Python's threads, also of a worker that is busy in a function",
     "GET /jars": "404 without `--web-submit`, as the other paths of `/jars`; a program is a `.py` or a wheel",
     "POST /jars/upload": "the first file of the form; at most 32 MiB",
     "POST /jars/{file}/run": "`entryClass` is the name of the pipeline, for a wheel `package.module:NAME`; "
     "`flinkConfiguration` has options of Sluiceway; `jobId` and modes other than `NO_CLAIM` are refused",
     "GET /jars/{file}/plan": "needs the bearer token, or a page of this server, since it runs the program",
-    "GET /jobmanager/environment": "the interpreter of the web server in place of a JVM",
+    "GET /jobmanager/environment": "the interpreter of the job manager in place of a JVM; `SLUICEWAY_*` variables",
 }
 """What differs from Flink's answer, beyond additional fields."""
 

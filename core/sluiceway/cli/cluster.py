@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +29,8 @@ from sluiceway.errors import ConfigurationError
 from sluiceway.monitoring.processes import JOB_MANAGER
 
 if TYPE_CHECKING:
+    from sluiceway.config.settings import Resolved
+    from sluiceway.monitoring.configuration import ConfiguredOption
     from sluiceway.monitoring.infos import FailureInfo
     from sluiceway.monitoring.web_server import WebOptions
     from sluiceway.runtime.cluster.client import ClusterClient
@@ -157,6 +160,8 @@ def start(
         os.path.abspath(job_store) if job_store else "",
     )
     some = f"up to {workers} worker{'s' * (workers != 1)} of {slots} slot{'s' * (slots != 1)}, over {transport}"
+    used = {"workers": workers, "transport": transport, "log-level": settings.log_level or "info"}
+    shown_options = _options(resolved, used, ("slots", "release_after", "job_store", "standby"))
     if foreground:
         if standby:
             raise click.UsageError(
@@ -165,13 +170,13 @@ def start(
             )
         if shown is not None:
             click.echo(f"web interface: {start_web_ahead(shown)}", err=True)
-        run_cluster(*what, settings.log_format, some)
+        run_cluster(*what, settings.log_format, some, shown_options)
     if given["log_format"] is not None:
         raise click.UsageError(
             "--log-format goes with --foreground: in the background a cluster logs to files, which sluiceway logs "
             "shows"
         )
-    pid = start_cluster(*what, standby=standby)
+    pid = start_cluster(*what, standby=standby, options=shown_options)
     if standby:
         some += f", and {standby} job manager{'s' * (standby != 1)} standing by"
     click.echo(f"cluster started (process {pid}), with {some}")
@@ -192,6 +197,35 @@ def start(
         )
     for problem in told.problems:
         warn(problem)
+
+
+_OF_A_RUN: Final = ("workers", "transport", "network-buffers", "heartbeat-timeout", "log-level")
+"""Options of a run that a cluster is started with."""
+
+
+def _options(resolved: Resolved, used: Mapping[str, object], own: Sequence[str]) -> list[ConfiguredOption]:
+    """Return the options of a start with their origins.
+
+    Args:
+        resolved: those that it shares with a run.
+        used: values of those whose defaults differ.
+        own: parameters of the command that no run has.
+    """
+    from click.core import ParameterSource
+
+    from sluiceway.monitoring.configuration import ConfiguredOption, configured
+
+    context = click.get_current_context()
+    found = [
+        msgspec.structs.replace(option, value=str(used.get(option.name, option.value)))
+        for option in configured(resolved, _OF_A_RUN)
+    ]
+    for name in own:
+        flag = "--" + name.replace("_", "-")
+        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        value = context.params[name]
+        found.append(ConfiguredOption(flag[2:], "" if value is None else str(value), flag if given else "default"))
+    return found
 
 
 def _web(given: dict[str, Any], web: str | None) -> WebOptions | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from sluiceway.config.settings import Resolved
     from sluiceway.engine import Job
     from sluiceway.monitoring.web_server import WebOptions
 
@@ -24,11 +25,13 @@ class Observation:
         history: directory in which the job leaves a record; None: none.
         web: options of the web server; None: there is none.
         stay: keep the web server after the end of the job, until Ctrl-C.
+        resolved: options of the run, which the web server shows with their origins.
     """
 
     history: str | None = None
     web: WebOptions | None = None
     stay: bool = False
+    resolved: Resolved | None = None
 
 
 @contextmanager
@@ -45,9 +48,11 @@ def observed(job: Job, name: str, observation: Observation, *, as_json: bool, qu
             stack.enter_context(recorded(job, name, observation.history))
         if observation.web is not None:
             from sluiceway.cli.web_interface import web_interface
+            from sluiceway.monitoring.configuration import configured
 
+            options = [] if observation.resolved is None else configured(observation.resolved)
             tell = _tell_link_as_json if as_json else _tell_link
-            server = stack.enter_context(web_interface(job, name, observation.web, tell))
+            server = stack.enter_context(web_interface(job, name, observation.web, tell, options))
             if observation.stay:
                 stack.callback(_wait, quiet or as_json)
             stack.callback(server.job_ended)

@@ -88,7 +88,7 @@ def run(
     settings = request.resolved.settings
     if not web:
         refuse_without_web(web_given | {"web_stay": web_stay})
-    shown = Observation(history, options_of(**web_given) if web else None, web_stay)
+    shown = Observation(history, options_of(**web_given) if web else None, web_stay, request.resolved)
     with _workers_ahead(settings):
         _run(request, settings, no_progress, quiet, take, savepoint, as_json, shown)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +13,7 @@ from sluiceway.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from sluiceway.engine import Job
+    from sluiceway.monitoring.configuration import ConfiguredOption
     from sluiceway.monitoring.web_server import WebOptions
     from sluiceway.runtime.cluster.job_server import JobServer
 
@@ -27,7 +28,13 @@ def link(url: str, token: str) -> str:
 
 
 @contextmanager
-def web_interface(job: Job, name: str, options: WebOptions, tell: Callable[[str], None]) -> Iterator[JobServer]:
+def web_interface(
+    job: Job,
+    name: str,
+    options: WebOptions,
+    tell: Callable[[str], None],
+    configuration: Sequence[ConfiguredOption] = (),
+) -> Iterator[JobServer]:
     """Serve the pages of a job in this context, from a process of its own that asks the job over a socket.
 
     Gives the server that answers it.
@@ -37,6 +44,7 @@ def web_interface(job: Job, name: str, options: WebOptions, tell: Callable[[str]
         name: name of the pipeline.
         options: of the web server.
         tell: called with the link.
+        configuration: options of the run, with their origins.
 
     Raises:
         ConfigurationError: the web server cannot be started.
@@ -46,7 +54,7 @@ def web_interface(job: Job, name: str, options: WebOptions, tell: Callable[[str]
     from sluiceway.runtime.cluster.job_server import JobServer
 
     _check_installed()
-    server = JobServer(job, name, SystemClock())
+    server = JobServer(job, name, SystemClock(), configuration)
     server.start()
     process = None
     try:

@@ -1,4 +1,4 @@
-"""Figures and thread dumps of the processes of a cluster, and the contract of access to them."""
+"""Figures, thread dumps and logs of the processes of a cluster, and the contract of access to them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,24 @@ from typing import Final
 import msgspec
 
 from sluiceway.errors import SluicewayError
+from sluiceway.monitoring.configuration import ConfiguredOption, ProcessEnvironment
 
-__all__ = ["JOB_MANAGER", "ProcessFigures", "ProcessMonitor", "ProcessReadings", "ThreadDump", "ThreadStack"]
+__all__ = [
+    "JOB_MANAGER",
+    "MOST_LOG_BYTES",
+    "LogFile",
+    "LogPart",
+    "ProcessFigures",
+    "ProcessMonitor",
+    "ProcessReadings",
+    "ThreadDump",
+    "ThreadStack",
+]
 
 JOB_MANAGER: Final = "jobmanager"
 """Name of the process of the job manager; of a job in one process, the name of that."""
+MOST_LOG_BYTES: Final = 1 << 20
+"""Bytes of a log file that are read at a time."""
 
 
 class ProcessFigures(msgspec.Struct, frozen=True):
@@ -99,6 +112,24 @@ class ProcessReadings(msgspec.Struct, frozen=True):
     problems: list[str] = []
 
 
+class LogFile(msgspec.Struct, frozen=True):
+    """One log file, of a process that runs or of one that has ended. Each line of it is a JSON object."""
+
+    name: str
+    process: str
+    size: int
+    modified_ms: int
+
+
+class LogPart(msgspec.Struct, frozen=True):
+    """Bytes of a log file from ``offset`` on; ``size`` is that of the whole file."""
+
+    name: str
+    offset: int
+    size: int
+    data: bytes
+
+
 class ProcessMonitor:
     """Access to the processes of a cluster, or of one job. All methods block. May be called from any thread.
 
@@ -113,6 +144,32 @@ class ProcessMonitor:
     def thread_dump(self, process: str) -> ThreadDump:
         """Return the stacks of the threads of a process, also while a user's function keeps it busy."""
         raise SluicewayError(f"there is no process {process!r}: these are records of jobs that have ended")
+
+    def logs(self) -> list[LogFile]:
+        """Return the log files; none where processes log to standard error."""
+        return []
+
+    def read_log(self, name: str, offset: int | None, size: int) -> LogPart:
+        """Return a part of a log file.
+
+        Args:
+            name: of a file that :meth:`logs` returns.
+            offset: first byte; None: the last ``size`` bytes.
+            size: most bytes to return, up to MOST_LOG_BYTES.
+        """
+        raise SluicewayError(f"there is no log file {name!r}")
+
+    def configuration(self) -> list[ConfiguredOption]:
+        """Return the options that the cluster or the job was started with."""
+        return []
+
+    def environment(self) -> ProcessEnvironment | None:
+        """Return the interpreter and the environment of the job manager; None: there is none."""
+        return None
+
+    def shut_down(self) -> None:
+        """Cancel all jobs and end the cluster; return when the job manager has agreed to that."""
+        raise SluicewayError("there is no cluster: these are records of jobs that have ended")
 
     def close(self) -> None:
         """Release connections. Harmless twice."""

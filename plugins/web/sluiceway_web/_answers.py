@@ -41,6 +41,8 @@ __all__ = [
     "JobStatusAnswer",
     "JobsOverview",
     "LatestCheckpoints",
+    "LogInfo",
+    "LogList",
     "Metric",
     "OperationStatus",
     "Overview",
@@ -243,6 +245,7 @@ class ConfigEntry(msgspec.Struct):
 
     key: str
     value: str
+    origin: str = ""
 
 
 class ExceptionEntry(msgspec.Struct):
@@ -525,6 +528,21 @@ class TaskManagers(msgspec.Struct):
     """Answer to ``GET /taskmanagers``."""
 
     taskmanagers: list[TaskManager]
+
+
+class LogInfo(msgspec.Struct):
+    """One log file; ``mtime`` in ms since the epoch. ``process`` is an addition to Flink's."""
+
+    name: str
+    size: int
+    mtime: int
+    process: str
+
+
+class LogList(msgspec.Struct):
+    """Answer to ``GET .../logs``."""
+
+    logs: list[LogInfo]
 
 
 class ThreadInfo(msgspec.Struct):

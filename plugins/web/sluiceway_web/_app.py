@@ -23,6 +23,7 @@ from sluiceway_web import (
     _jars,
     _jobs,
     _live,
+    _logs,
     _operations,
     _processes,
     _splits,
@@ -45,6 +46,7 @@ _STATIC: Final = Path(__file__).parent / "static"
 API: Final[list[Route]] = [
     *_cluster.routes,
     *_processes.routes,
+    *_logs.routes,
     *_jobs.routes,
     *_vertices.routes,
     *_splits.routes,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import platform
-import sys
+import asyncio
 import time
-from typing import Any
+from typing import Any, Final
 
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 
+from sluiceway.errors import ConnectorError
 from sluiceway_web import _answers as a
 from sluiceway_web._context import context_of, get
+from sluiceway_web._errors import JsonResponse, RequestError
 from sluiceway_web._processes import workers_of
 from sluiceway_web._shapes import job_state
 
@@ -60,28 +62,56 @@ async def overview(request: Request) -> a.Overview:
 
 
 async def environment(request: Request) -> dict[str, Any]:
-    """Return the interpreter of this server, under the names that the dashboard reads."""
+    """Return the interpreter of the job manager, under the names that the dashboard reads."""
+    sampler = context_of(request).sampler
+    found = await sampler.ask(sampler.monitor.processes.environment)
+    if found is None:
+        return {"jvm": {"version": "", "arch": "", "options": []}, "classpath": []}
     return {
-        "jvm": {
-            "version": f"{platform.python_implementation()} {platform.python_version()}",
-            "arch": platform.machine(),
-            "options": [sys.executable],
-        },
-        "classpath": [],
+        "jvm": {"version": found.python, "arch": found.machine, "options": [found.executable]},
+        "classpath": found.path,
+        "variables": found.variables,
     }
 
 
 async def manager_config(request: Request) -> list[a.ConfigEntry]:
-    """Return the facts of the job manager."""
-    cluster = (await context_of(request).sampler.reading()).cluster
-    facts = {
-        "pid": cluster.pid,
-        "epoch": cluster.epoch,
-        "transport": cluster.transport,
-        "max-workers": cluster.max_workers,
-        "job-store": cluster.job_store,
-    }
-    return [a.ConfigEntry(name, str(value)) for name, value in facts.items()]
+    """Return the options that the cluster or the job was started with, and the facts of the job manager."""
+    sampler = context_of(request).sampler
+    cluster = (await sampler.reading()).cluster
+    options = await sampler.ask(sampler.monitor.processes.configuration)
+    facts = {"pid": str(cluster.pid), "epoch": str(cluster.epoch), "job-store": cluster.job_store}
+    found = {name: a.ConfigEntry(name, value) for name, value in facts.items()}
+    for option in options:
+        value = option.value or facts.get(option.name, "")
+        found[option.name] = a.ConfigEntry(option.name, value, option.origin)
+    return list(found.values())
+
+
+async def shut_down(request: Request) -> Response:
+    """Cancel all jobs, and end the cluster. Answered when that has begun."""
+    sampler = context_of(request).sampler
+    cluster = (await sampler.reading()).cluster
+    if not cluster.max_workers:
+        raise RequestError(409, "This is no cluster: cancel the job instead")
+    ending = asyncio.create_task(asyncio.to_thread(sampler.monitor.processes.shut_down))
+    _ending.add(ending)
+    ending.add_done_callback(_ended)
+    # Jobs whose functions do not return take longer, and the cluster waits for them.
+    await asyncio.wait([ending], timeout=_SHUT_DOWN_S)
+    if ending.done() and (error := ending.exception()) is not None:
+        raise RequestError(503 if isinstance(error, ConnectorError) else 409, str(error))
+    return JsonResponse({}, 202)
+
+
+_SHUT_DOWN_S: Final = 5.0
+_ending: Final[set[asyncio.Task[None]]] = set()
+
+
+def _ended(ending: asyncio.Task[None]) -> None:
+    """Forget a request that is over; its client may have been answered already."""
+    _ending.discard(ending)
+    if not ending.cancelled():
+        ending.exception()
 
 
 routes: list[Route] = [
@@ -89,4 +119,5 @@ routes: list[Route] = [
     *get("/overview", overview),
     *get("/jobmanager/environment", environment),
     *get("/jobmanager/config", manager_config),
+    *(Route(prefix + "/cluster", shut_down, methods=["DELETE"]) for prefix in ("", "/v1")),
 ]

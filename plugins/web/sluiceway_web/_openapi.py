@@ -59,6 +59,11 @@ def _operation(route: Route, path: str, schema: dict[str, Any]) -> dict[str, Any
         ]
         if "{vertex}" in path:
             parameters.append(_query("subtaskindex", "One subtask only."))
+    if re.search(r"/(log|stdout|logs/\{file\})$", path):
+        parameters += [
+            _query("offset", "First byte of the file. Default: the end of the file is returned."),
+            _query("size", "Most bytes, up to 1 MiB. A Range header may be sent in place of the two."),
+        ]
     refused = {"description": "Refused; `errors` has the reason.", "content": {"application/json": {}}}
     return {
         "summary": (route.endpoint.__doc__ or "").partition("\n")[0],

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from itertools import count
@@ -27,6 +27,7 @@ from sluiceway.config.settings import Settings
 from sluiceway.errors import ConfigurationError, ConnectorError, SluicewayError
 from sluiceway.graph import JobGraph
 from sluiceway.metrics import JobMetrics
+from sluiceway.monitoring.configuration import ConfiguredOption
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, RescaleInfo
 from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.runtime.cluster.cluster_config import ClusterConfig
@@ -110,11 +111,12 @@ def start_cluster(
     heartbeat_timeout_s: float = 50.0,
     job_store: str = "",
     standby: int = 0,
+    options: Sequence[ConfiguredOption] = (),
 ) -> int:
     """Start a cluster in the background; returns the process id of its job manager when it answers.
 
     It goes on with the jobs that are in the job store; empty: in :func:`job_store_directory`. It starts
-    ``standby`` job managers that stand by.
+    ``standby`` job managers that stand by. ``options`` are shown by the web interface.
 
     Raises:
         ConfigurationError: there is one already.
@@ -129,7 +131,7 @@ def start_cluster(
         config = _config(
             before, workers, slots, transport, idle_s, log_level, network_buffers, heartbeat_timeout_s, job_store
         )
-        config = replace(config, standby=standby)
+        config = replace(config, standby=standby, options=tuple((o.name, o.value, o.origin) for o in options))
         ready, says_ready = os.pipe()
         own_log = file.parent / "cluster.log"
         with open(ready, "rb", buffering=0) as line, open(own_log, "wb", opener=private_opener) as log:
@@ -178,6 +180,7 @@ def run_cluster(
     job_store: str,
     log_format: str,
     told: str,
+    options: Sequence[ConfiguredOption] = (),
 ) -> NoReturn:
     """Make this process the job manager of a cluster, as :func:`start_cluster` makes another one.
 
@@ -194,6 +197,7 @@ def run_cluster(
         job_store: directory; empty: :func:`job_store_directory`.
         log_format: of the lines on standard error, ``text`` or ``json``.
         told: what the cluster offers, for the log.
+        options: shown by the web interface.
 
     Raises:
         ConfigurationError: there is one already.
@@ -214,6 +218,7 @@ def run_cluster(
             heartbeat_timeout_s,
             job_store,
         )
+        config = replace(config, options=tuple((o.name, o.value, o.origin) for o in options))
         os.set_inheritable(starting.fileno(), True)
         foreground = {
             "log_format": log_format,

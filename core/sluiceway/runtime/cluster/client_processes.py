@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from sluiceway.errors import SluicewayError
-from sluiceway.monitoring.processes import ProcessMonitor, ProcessReadings, ThreadDump
+from sluiceway.monitoring.configuration import ConfiguredOption, ProcessEnvironment
+from sluiceway.monitoring.processes import LogFile, LogPart, ProcessMonitor, ProcessReadings, ThreadDump
 from sluiceway.runtime.cluster.client import ClusterClient
 from sluiceway.runtime.cluster.home import Known
-from sluiceway.runtime.messages.processes import AskProcesses, Processes
+from sluiceway.runtime.messages.clients import ShutDown
+from sluiceway.runtime.messages.processes import (
+    AskConfiguration,
+    AskLogs,
+    AskProcesses,
+    Configuration,
+    LogRead,
+    Logs,
+    Processes,
+    ReadLog,
+)
 
 __all__ = ["ClientProcesses", "dump_of", "dumps_of", "figures_of"]
 
@@ -53,3 +64,36 @@ class ClientProcesses(ProcessMonitor):
         """Return the stacks of the threads of a process."""
         with ClusterClient(self._known) as client:
             return dump_of(client, process)
+
+    def logs(self) -> list[LogFile]:
+        """Return the log files."""
+        with ClusterClient(self._known) as client:
+            answer = client.request(AskLogs)
+        assert isinstance(answer, Logs)
+        return answer.files
+
+    def read_log(self, name: str, offset: int | None, size: int) -> LogPart:
+        """Return a part of a log file."""
+        with ClusterClient(self._known) as client:
+            answer = client.request(lambda number: ReadLog(number, name, offset, size))
+        assert isinstance(answer, LogRead)
+        return answer.part
+
+    def configuration(self) -> list[ConfiguredOption]:
+        """Return the options that the cluster or the job was started with."""
+        return self._configuration().options
+
+    def environment(self) -> ProcessEnvironment:
+        """Return the interpreter and the environment of the job manager."""
+        return self._configuration().environment
+
+    def _configuration(self) -> Configuration:
+        with ClusterClient(self._known) as client:
+            answer = client.request(AskConfiguration)
+        assert isinstance(answer, Configuration)
+        return answer
+
+    def shut_down(self) -> None:
+        """Cancel all jobs and end the cluster."""
+        with ClusterClient(self._known) as client:
+            client.request(ShutDown)

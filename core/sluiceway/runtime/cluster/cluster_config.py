@@ -25,6 +25,7 @@ class ClusterConfig:
         epoch: higher than that of any job manager before.
         job_store: directory in which jobs are written down, so that the next job manager goes on with them.
         standby: how many job managers stand by, to lead when this one is gone; needs a job store.
+        options: name, value and origin of each option of the start, for people.
     """
 
     directory: str
@@ -40,3 +41,4 @@ class ClusterConfig:
     epoch: int = 1
     job_store: str = ""
     standby: int = 0
+    options: tuple[tuple[str, str, str], ...] = ()

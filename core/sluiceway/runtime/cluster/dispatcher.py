@@ -19,6 +19,7 @@ from sluiceway.graph import JobGraph, slots_required
 from sluiceway.graph.check.iterations import check_checkpoints
 from sluiceway.graph.rescaling import with_parallelism
 from sluiceway.metrics import JobMetrics, MetricsReporter
+from sluiceway.monitoring.configuration import ConfiguredOption
 from sluiceway.monitoring.infos import JobDescription, JobInfo, RescaleInfo
 from sluiceway.monitoring.job_history import EndedJob
 from sluiceway.runtime.cluster.cluster_config import ClusterConfig
@@ -110,7 +111,13 @@ class Dispatcher(Handlers):
             epoch=epoch,
             fence=self._records.fence(),
         )
-        self._processes = ProcessRequests(self._manager.loop, self._clock, self._manager.processes.ask)
+        self._processes = ProcessRequests(
+            self._manager.loop,
+            self._clock,
+            self._manager.processes.ask,
+            [ConfiguredOption(*option) for option in config.options],
+            Path(config.logs) if config.logs else None,
+        )
         self._standbys = Standbys(config, epoch, self._manager.loop, self._clock)
         self._hands_over = False
         self._reporting: dict[str, Reporting] = {}

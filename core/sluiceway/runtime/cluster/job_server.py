@@ -6,13 +6,14 @@ import os
 import secrets
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from sluiceway.clock import Clock
 from sluiceway.engine import Job
 from sluiceway.errors import SluicewayError
+from sluiceway.monitoring.configuration import ConfiguredOption
 from sluiceway.monitoring.infos import JobDescription
 from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.runtime.cluster.cluster_directory import (
@@ -67,12 +68,13 @@ class JobServer(Handlers):
         job: the job; its thread-safe methods are called.
         name: name of the pipeline, and the id by which clients know the job.
         clock: the machine's.
+        options: of the run, with their origins.
 
     Attributes:
         known: address and secret, for a :class:`~.client.ClusterClient`.
     """
 
-    def __init__(self, job: Job, name: str, clock: Clock) -> None:
+    def __init__(self, job: Job, name: str, clock: Clock, options: Sequence[ConfiguredOption] = ()) -> None:
         self._job = job
         self._name = name
         self._clock = clock
@@ -85,7 +87,7 @@ class JobServer(Handlers):
         self.known = Known(str(self._directory), self._secret.hex(), os.getpid(), "")
         platform = Platform()
         self._loop, self._poller = platform.loop(clock)
-        self._processes = ProcessRequests(self._loop, clock, job.inspect_workers)
+        self._processes = ProcessRequests(self._loop, clock, job.inspect_workers, options)
         self._listener = platform.listen(self._directory)
         self._connections: set[Connection] = set()
         self._ending: list[tuple[Connection, int, str]] = []

@@ -1,18 +1,34 @@
-"""Requests of clients about processes, answered by a job manager or by a job that runs by itself."""
+"""Requests of clients about processes and logs, answered by a job manager or by a job that runs by itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import platform
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from sluiceway.clock import Clock
+from sluiceway.errors import SluicewayError
+from sluiceway.monitoring.configuration import ConfiguredOption, ProcessEnvironment, shown_variables
 from sluiceway.monitoring.processes import JOB_MANAGER, ProcessFigures, ProcessReadings
 from sluiceway.runtime.cluster.connection import Connection
+from sluiceway.runtime.cluster.log_parts import log_files_in, read_log_part
 from sluiceway.runtime.cluster.process_probe import ProcessProbe
 from sluiceway.runtime.cluster.process_queries import Read
 from sluiceway.runtime.loop.tasklet import TaskletLoop
 from sluiceway.runtime.messages.clients import Refused
 from sluiceway.runtime.messages.handlers import Handlers, handles
-from sluiceway.runtime.messages.processes import AskProcesses, Processes
+from sluiceway.runtime.messages.processes import (
+    AskConfiguration,
+    AskLogs,
+    AskProcesses,
+    Configuration,
+    LogRead,
+    Logs,
+    Processes,
+    ReadLog,
+)
 
 __all__ = ["ProcessRequests"]
 
@@ -24,9 +40,20 @@ class ProcessRequests(Handlers):
         loop: in which clients are answered.
         clock: the machine's.
         ask_workers: asks the worker of a name, or all, for figures or thread dumps; may call back in any thread.
+        options: that the cluster or the job was started with.
+        logs: directory of the log files; None: there are none.
     """
 
-    def __init__(self, loop: TaskletLoop, clock: Clock, ask_workers: Callable[[str, bool, Read], None]) -> None:
+    def __init__(
+        self,
+        loop: TaskletLoop,
+        clock: Clock,
+        ask_workers: Callable[[str, bool, Read], None],
+        options: Sequence[ConfiguredOption] = (),
+        logs: Path | None = None,
+    ) -> None:
+        self._options = list(options)
+        self._logs = logs
         self._loop = loop
         self._ask_workers = ask_workers
         self._probe = ProcessProbe(JOB_MANAGER, loop, clock)
@@ -60,3 +87,31 @@ class ProcessRequests(Handlers):
             self._ask_workers(message.process, message.threads, lambda got: self._loop.mail(lambda: answer(got)))
         else:
             self._ask_workers("", message.threads, lambda got: self._loop.mail(lambda: with_own(got)))
+
+    @handles(AskLogs)
+    def _tell_logs(self, message: AskLogs, client: Connection) -> None:
+        client.send(Logs(message.request, [] if self._logs is None else log_files_in(self._logs)))
+
+    @handles(ReadLog)
+    def _read_log(self, message: ReadLog, client: Connection) -> None:
+        try:
+            if self._logs is None:
+                raise SluicewayError(
+                    f"there is no log file {message.name!r:.120}: processes log to standard error"
+                )
+            part = read_log_part(self._logs, message.name, message.offset, message.size)
+        except SluicewayError as error:
+            client.send(Refused(message.request, str(error)))
+        else:
+            client.send(LogRead(message.request, part))
+
+    @handles(AskConfiguration)
+    def _tell_configuration(self, message: AskConfiguration, client: Connection) -> None:
+        environment = ProcessEnvironment(
+            python=f"{platform.python_implementation()} {platform.python_version()}",
+            machine=f"{platform.system()} {platform.machine()}",
+            executable=sys.executable,
+            path=list(map(str, sys.path))[:200],
+            variables=shown_variables(os.environ),
+        )
+        client.send(Configuration(message.request, self._options, environment))

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from sluiceway.monitoring.processes import ProcessFigures, ProcessReadings, ThreadDump
+from sluiceway.monitoring.configuration import ConfiguredOption, ProcessEnvironment
+from sluiceway.monitoring.processes import LogFile, LogPart, ProcessFigures, ProcessReadings, ThreadDump
 from sluiceway.runtime.messages.base import Answer, Message, Request
 
 __all__ = [
+    "AskConfiguration",
+    "AskLogs",
     "AskProcesses",
+    "Configuration",
     "InspectProcess",
+    "LogRead",
+    "Logs",
     "OpenInspector",
     "ProcessInspected",
     "Processes",
+    "ReadLog",
     "RegisterInspector",
 ]
 
@@ -56,3 +63,38 @@ class Processes(Answer, frozen=True):
 
     large: ClassVar[bool] = True
     readings: ProcessReadings
+
+
+class AskLogs(Request, frozen=True):
+    """Client to job manager: list the log files."""
+
+
+class Logs(Answer, frozen=True):
+    """Job manager to client: the answer to :class:`AskLogs`."""
+
+    files: list[LogFile]
+
+
+class ReadLog(Request, frozen=True):
+    """Client to job manager: read a part of a log file; without ``offset`` its last ``size`` bytes."""
+
+    name: str
+    offset: int | None
+    size: int
+
+
+class LogRead(Answer, frozen=True):
+    """Job manager to client: the answer to :class:`ReadLog`."""
+
+    part: LogPart
+
+
+class AskConfiguration(Request, frozen=True):
+    """Client to job manager: which options and which environment do you have?"""
+
+
+class Configuration(Answer, frozen=True):
+    """Job manager to client: the answer to :class:`AskConfiguration`."""
+
+    options: list[ConfiguredOption]
+    environment: ProcessEnvironment

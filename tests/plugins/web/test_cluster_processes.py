@@ -1,0 +1,222 @@
+"""REST API of a cluster: logs, configuration and end, of real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from patience import PATIENT_S, until
+from plugins.web.conftest import Page
+
+from sluiceway_web import _answers as a
+
+PROGRAM = """
+import logging
+import select
+from pathlib import Path
+import sluiceway as sw
+from sluiceway.connector.lib import DiscardSink
+
+def tell(n):
+    logging.getLogger("flow").warning("number %d: <b>&amp;</b>", n)
+    print("printed", n)
+    return n
+
+def wait(n):
+    while n == 2 and not Path({go!r}).exists():
+        select.select([], [], [], 0.01)
+    return n
+
+flow = sw.Pipeline("talk")
+flow.from_collection(range(3)).map(tell).map(wait).sink(DiscardSink())
+"""
+
+
+class Cluster:
+    """A cluster with a job, and its web interface.
+
+    Args:
+        place: its directory.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.page: Any = None
+        self.servers: list[subprocess.Popen[str]] = []
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "sluiceway", *arguments]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        home = {"SLUICEWAY_HOME": str(self.place / "home"), "TMPDIR": str(self.place)}
+        return {**os.environ, **home, "SLUICEWAY_NETWORK_BUFFERS": "256", "OTHER_SECRET": "hush-hush"}
+
+    def __call__(self, *arguments: str) -> str:
+        done = subprocess.run(
+            self.command(*arguments), cwd=self.place, env=self.environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def serve(self, *options: str) -> Page:
+        process = subprocess.Popen(
+            self.command("web", "--web-address", "0", *options),
+            cwd=self.place,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.servers.append(process)
+        assert process.stdout is not None
+        link = re.search(r"http://\S+", process.stdout.readline())
+        assert link is not None
+        return Page(link[0], process)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    made = Cluster(tmp_path_factory.mktemp("cluster"))
+    (made.place / "talk.py").write_text(PROGRAM.format(go=str(made.place / "go")))
+    made("cluster", "start", "--workers", "1", "--slots", "3")
+    try:
+        made("submit", "talk.py")
+        made.page = made.serve()
+        yield made
+    finally:
+        (made.place / "go").touch()
+        subprocess.run(made.command("cluster", "stop"), env=made.environment, capture_output=True)
+        for server in made.servers:
+            server.terminate()
+            server.communicate(timeout=PATIENT_S)
+        until(lambda: not list(made.place.glob("sluiceway-*")))
+
+
+FILE = "/taskmanagers/worker-1/logs/worker-1.jsonl"
+
+
+def test_log_files(cluster: Cluster) -> None:
+    page: Page = cluster.page
+    page.until("/taskmanagers", lambda told: told["taskmanagers"])
+    [file] = page.until("/taskmanagers/worker-1/logs", lambda told: told["logs"])["logs"]
+    assert (file["name"], file["process"]) == ("worker-1.jsonl", "worker-1")
+    told = msgspec.convert(page.get("/v1/jobmanager/logs"), a.LogList).logs
+    assert [each.name for each in told] == ["jobmanager.jsonl", "worker-1.jsonl"]
+
+    def content() -> bytes | None:
+        body = page.request("GET", FILE)[2]
+        return body if body.count(b"printed") == 3 else None
+
+    lines = [json.loads(line) for line in until(content).splitlines()]
+    assert next(line["message"] for line in lines if line["logger"] == "flow") == "number 0: <b>&amp;</b>"
+    status, headers, text = page.request("GET", "/taskmanagers/worker-1/log")
+    assert (status, headers["content-type"]) == (200, "text/plain; charset=utf-8")
+    assert re.search(rb"WARNING flow \[talk-1 map\(tell\) 1/1\] number 2: <b>", text)
+    assert page.request("GET", "/taskmanagers/worker-1/stdout")[2].splitlines()[-3:] == [
+        b"printed 0",
+        b"printed 1",
+        b"printed 2",
+    ]
+    assert b"submitted; needs 1 slot" in page.request("GET", "/jobmanager/log")[2]
+
+
+def test_ranges_of_a_log_file(cluster: Cluster) -> None:
+    page: Page = cluster.page
+    path = cluster.place / "home" / "logs" / "worker-1.jsonl"
+    until(lambda: path.exists() and path.read_bytes().count(b"printed") == 3)
+    whole = path.read_bytes()
+    for query, wanted, offset in (
+        ("", whole, 0),
+        ("?offset=10&size=5", whole[10:15], 10),
+        ("?size=7", whole[-7:], len(whole) - 7),
+        (f"?offset={len(whole) + 5}", b"", len(whole)),
+    ):
+        status, headers, body = page.request("GET", FILE + query)
+        assert (status, body, headers["x-log-offset"]) == (200, wanted, str(offset))
+        assert headers["x-log-size"] == str(len(whole))
+    for given, wanted, told in (
+        ("bytes=3-9", whole[3:10], f"bytes 3-9/{len(whole)}"),
+        ("bytes=-4", whole[-4:], f"bytes {len(whole) - 4}-{len(whole) - 1}/{len(whole)}"),
+        ("bytes=5-", whole[5:], f"bytes 5-{len(whole) - 1}/{len(whole)}"),
+    ):
+        status, headers, body = page.request("GET", FILE, Range=given)
+        assert (status, body, headers["content-range"]) == (206, wanted, told)
+    for given in ("bytes=", "bytes=9-3", "lines=1-2", "bytes=1-2,4-5", f"bytes={len(whole)}-"):
+        assert page.request("GET", FILE, Range=given)[0] == 416
+    assert page.request("GET", FILE + "?offset=-1")[0] == 400
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "..%2Fcluster.json",
+        "%2E%2E%2Fcluster.json",
+        "..%2F..%2F..%2Fetc%2Fpasswd",
+        "%2Fetc%2Fpasswd",
+        "link.jsonl",
+        "pipe.jsonl",
+        "folder.jsonl",
+        "worker-1.jsonl%00.txt",
+        "jobmanager.jsonl",  # it is not a file of the worker
+    ],
+)
+def test_nothing_but_log_files_is_read(cluster: Cluster, name: str) -> None:
+    logs = cluster.place / "home" / "logs"
+    if not (logs / "link.jsonl").is_symlink():
+        (logs / "link.jsonl").symlink_to(logs.parent / "cluster.json")
+        os.mkfifo(logs / "pipe.jsonl")
+        (logs / "folder.jsonl").mkdir()
+    for process in ("taskmanagers/worker-1", *(["jobmanager"] if not name.startswith("jobm") else [])):
+        status, _, body = cluster.page.request("GET", f"/{process}/logs/{name}")
+        assert status in (400, 404), body
+        assert b"secret" not in body
+    names = [file["name"] for file in cluster.page.get("/jobmanager/logs")["logs"]]
+    assert names == ["jobmanager.jsonl", "worker-1.jsonl"]
+
+
+def test_configuration_with_origins(cluster: Cluster) -> None:
+    told = {entry["key"]: (entry["value"], entry["origin"]) for entry in cluster.page.get("/jobmanager/config")}
+    assert told["workers"] == ("1", "--workers")
+    assert told["slots"] == ("3", "--slots")
+    assert told["network-buffers"] == ("256", "SLUICEWAY_NETWORK_BUFFERS")
+    assert told["transport"] == ("shm", "default")
+    assert told["job-store"] == (str(cluster.place / "home" / "jobs"), "default")
+    environment = cluster.page.get("/jobmanager/environment")
+    assert environment["jvm"]["options"] == [sys.executable]
+    assert environment["variables"]["SLUICEWAY_NETWORK_BUFFERS"] == "256"
+    assert all(name.startswith("SLUICEWAY_") for name in environment["variables"])
+    assert "hush-hush" not in json.dumps(environment)
+    secret = json.loads((cluster.place / "home" / "cluster.json").read_text())["secret"]
+    for path in ("/jobmanager/environment", "/jobmanager/config", "/overview", "/taskmanagers"):
+        assert secret.encode() not in cluster.page.request("GET", path)[2]
+
+
+def test_the_cluster_is_ended(cluster: Cluster) -> None:
+    """The last test of this module."""
+    reader = cluster.serve("--web-read-only")
+    assert reader.request("DELETE", "/cluster")[0] == 403
+    reader.process.terminate()
+    reader.process.communicate(timeout=PATIENT_S)
+    page: Page = cluster.page
+    assert page.request("DELETE", "/cluster", token=False)[0] == 401
+    cookie = f"sluiceway-{page.port}={page.token}"
+    foreign = page.request("DELETE", "/cluster", token=False, Cookie=cookie, Sec_Fetch_Site="cross-site")
+    assert foreign[0] == 403
+    assert page.get("/overview")["taskmanagers"] == 1
+    pid = json.loads((cluster.place / "home" / "cluster.json").read_text())["pid"]
+    (cluster.place / "go").touch()
+    assert page.request("DELETE", "/cluster")[0] == 202
+    end = time.monotonic() + PATIENT_S
+    while Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < end
+        time.sleep(0.05)  # polls
+    assert page.request("DELETE", "/cluster")[0] == 503
