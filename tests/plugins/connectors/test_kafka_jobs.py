@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -31,6 +32,7 @@ class Job:
 
     def __init__(self, topics: Any, directory: Path) -> None:
         self.directory = directory
+        self.topics = topics
         self.environment = {
             **os.environ,
             "KAFKA_BOOTSTRAP_SERVERS": topics.servers,
@@ -183,6 +185,32 @@ def test_the_commands_of_the_pages(kafka_topics: Any, tmp_path: Path) -> None:
             )
             assert done.returncode == 0, (command, done.stdout)
         assert re.fullmatch(r"orders 20000, totals \d+, lost 0, doubled 0, wrong 0\n", done.stdout)
+
+
+def test_the_program_beside_that_of_another_library(job: Job) -> None:
+    """That of the page, made to end."""
+    job.produce(2_000)
+    page = (ROOT / "docs" / "howto" / "kafka.md").read_text()
+    program = page.partition('title="totals.py"\n')[2].partition("```")[0]
+    given = {
+        "localhost:9092": job.environment["KAFKA_BOOTSTRAP_SERVERS"],
+        '"orders", deserializer': f'"{job.environment["KAFKA_ORDERS"]}", stop="latest", deserializer',
+        '"order-totals",\n        serializer': f'"{job.environment["KAFKA_TOTALS"]}",\n        serializer',
+    }
+    for there, here in given.items():
+        assert there in program
+        program = program.replace(there, here)
+    (job.directory / "totals.py").write_text(program)
+    options = ["--checkpoint-interval", "5s", "--checkpoints", "kept", "--resume"]
+    subprocess.run(
+        [sys.executable, "-m", "sluiceway", "run", *options, "totals.py"],
+        cwd=job.directory,
+        check=True,
+        timeout=PATIENT_S,
+    )
+    totals = [json.loads(message.value()) for message in job.topics.read(job.environment["KAFKA_TOTALS"])]
+    assert sum(total["orders"] for total in totals) == 2_000
+    assert len({(total["product"], total["start"]) for total in totals}) == len(totals)
 
 
 def test_a_broker_from_the_command_line(tmp_path: Path) -> None:
