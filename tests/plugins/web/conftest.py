@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -73,21 +74,21 @@ class Page:
         return self.process.communicate(timeout=2 * PATIENT_S)[1]
 
 
-@pytest.fixture
-def show(tmp_path: Path) -> Iterator[Callable[..., Page]]:
-    """Run a program with ``--web``."""
+@contextmanager
+def runs(place: Path) -> Iterator[Callable[..., Page]]:
+    """Give a function that runs a program with ``--web`` in a directory, and end what it has started."""
     started: list[Page] = []
 
     def begin(program: str, *options: str) -> Page:
-        (tmp_path / "flow.py").write_text(program)
+        (place / "flow.py").write_text(program)
         command = [sys.executable, "-m", "sluiceway", "run", "--web", "--web-address", "0", *options, "flow.py"]
         process = subprocess.Popen(
             command,
-            cwd=tmp_path,
+            cwd=place,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "SLUICEWAY_HOME": str(tmp_path / "home")},
+            env={**os.environ, "SLUICEWAY_HOME": str(place / "home")},
         )
         assert process.stderr is not None
         line = process.stderr.readline()
@@ -97,7 +98,16 @@ def show(tmp_path: Path) -> Iterator[Callable[..., Page]]:
         started.append(Page(link[0], process))
         return started[-1]
 
-    yield begin
-    for page in started:
-        page.process.kill() if page.process.poll() is None else None
-        page.process.communicate()
+    try:
+        yield begin
+    finally:
+        for page in started:
+            page.process.kill() if page.process.poll() is None else None
+            page.process.communicate()
+
+
+@pytest.fixture
+def show(tmp_path: Path) -> Iterator[Callable[..., Page]]:
+    """Run a program with ``--web``."""
+    with runs(tmp_path) as begin:
+        yield begin

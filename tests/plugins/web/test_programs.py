@@ -170,6 +170,11 @@ def test_the_page(cluster: Cluster, chromium: Any, tmp_path: Path) -> None:
     tab.page.get_by_label("Program").set_input_files(tmp_path / "broken.py")
     tab.page.get_by_role("button", name="Submit broken.py").click()
     tab.wait("ZeroDivisionError: division by zero")
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="not installed: axe-playwright-python"
+    )
+    violations = axe.Axe().run(tab.page).response["violations"]
+    assert [v["id"] for v in violations if v["impact"] in ("serious", "critical")] == []
     tab.page.get_by_role("button", name="Delete broken.py").click()
     tab.wait("No program is uploaded.")
     tab.page.get_by_label("Program").set_input_files(tmp_path / "paged.py")
