@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -88,3 +90,15 @@ def test_a_new_pipeline_has_nothing_to_be_warned_of(template: str, tmp_path: Pat
     result = subprocess.run(check, cwd=tmp_path, capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (0, "")
     assert "warning" not in result.stdout
+
+
+def test_a_pipeline_for_kafka_without_its_client_says_what_to_install(tmp_path: Path) -> None:
+    missing = 'raise ModuleNotFoundError("no confluent_kafka", name="confluent_kafka")'
+    (tmp_path / "fake").mkdir()
+    (tmp_path / "fake" / "confluent_kafka.py").write_text(missing)
+    instantiate("pipeline_kafka", "clicks", tmp_path / "new")
+    run = [sys.executable, "-m", "sluiceway", "run", "clicks.pipeline:flow"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "fake")}
+    result = subprocess.run(run, cwd=tmp_path / "new", env=environment, capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (3, "")
+    assert re.fullmatch(r"error: KafkaSink needs confluent_kafka: .*pip install .*\[kafka\].*\n", result.stderr)

@@ -42,11 +42,23 @@ _MODULES = {
     "SchemaRegistry": "_registry",
 }
 
+_CLIENTS = ("confluent_kafka", "kafka")
+
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    try:
+        module = import_module(f"{__name__}.{_MODULES[name]}")
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in _CLIENTS:
+            raise
+        from sluiceway.errors import MissingExtraError
+        from sluiceway.util.install_hints import install_command
+
+        raise MissingExtraError(f"{name} needs {missing}: {install_command('sluiceway[kafka]')}") from error
+    return getattr(module, name)
 
 
 def __dir__() -> list[str]:
@@ -69,7 +81,7 @@ def sluiceway_connectors() -> list[Offer]:
             "kafka",
             load,
             "topics of Apache Kafka; exactly-once with transactions",
-            requires=("confluent_kafka", "kafka"),
+            requires=_CLIENTS,
             extra="kafka",
         )
     ]
