@@ -1,4 +1,4 @@
-"""What users declare of their state."""
+"""Descriptors, with which users declare state."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ VOID_NAMESPACE: Final = ()
 
 @dataclass(frozen=True)
 class StateDescriptor(Hinting):
-    """Names a state and says what is in it. Subclasses are the five kinds.
+    """Name and content of a state. Subclasses are the five kinds.
 
     Attributes:
         name: unique within the operator.
         type: the Python type of a value. It chooses the serializer, and the handle refuses values of other types
-            (:class:`~sluiceway.DeclaredTypeError`); None lets any value in (pickled).
-        ttl: how long entries live, for keyed state; None for ever.
-        migrate: makes a value (an element of a list, the value of a map's entry) out of one that was saved when
-            the type was another one. It is given plain data: records are dicts of their fields, sets lists, enums
-            their values; what was pickled, as state of no type is, as it was. Without it, fields that have a
-            default may be added, fields removed, renamed (:class:`~sluiceway.RenamedFrom`), and types widened.
+            (:class:`~sluiceway.DeclaredTypeError`); None allows any value (pickled).
+        ttl: time to live of entries of keyed state; None: they do not expire.
+        migrate: makes a value (an element of a list, the value of a map's entry) of one that was saved when
+            the type was another one. Its argument is plain data: records are dicts of their fields, sets lists,
+            enums their values; what was pickled, as state of no type is, is unchanged. Without it, fields that have
+            a default may be added, fields removed, renamed (:class:`~sluiceway.RenamedFrom`), and types widened.
     """
 
     name: str
@@ -77,13 +77,13 @@ class StateDescriptor(Hinting):
 
     @property
     def expires(self) -> bool:
-        """Whether entries have a time to live."""
+        """True if entries have a time to live."""
         return self.ttl is not None and self.ttl.is_enabled
 
 
 @dataclass(frozen=True)
 class ValueStateDescriptor(StateDescriptor, Generic[T]):
-    """One value per key. ``default`` is what :meth:`ValueState.value` gives before the first update."""
+    """Descriptor of one value per key. ``default`` is returned before the first update."""
 
     default: Any = None
 
@@ -114,7 +114,7 @@ class ValueStateDescriptor(StateDescriptor, Generic[T]):
 
 @dataclass(frozen=True)
 class ListStateDescriptor(StateDescriptor, Generic[T]):
-    """A list per key; ``type`` is the type of an element."""
+    """Descriptor of a list per key; ``type`` is the type of an element."""
 
     if TYPE_CHECKING:
 
@@ -141,7 +141,7 @@ class ListStateDescriptor(StateDescriptor, Generic[T]):
 
 @dataclass(frozen=True)
 class MapStateDescriptor(StateDescriptor, Generic[K, T]):
-    """A mapping per key; ``key_type`` is the type of its keys, ``type`` that of its values."""
+    """Descriptor of a mapping per key; ``key_type`` is the type of its keys, ``type`` that of its values."""
 
     key_type: Any = field(default=None, kw_only=True)
 
@@ -205,7 +205,7 @@ class SupportsAggregate(Protocol[_In, _Result]):
 
 @dataclass(frozen=True)
 class ReducingStateDescriptor(StateDescriptor, Generic[T]):
-    """One value per key, into which each added value is reduced: ``reduce(old, new) -> value``."""
+    """Descriptor of one value per key, into which added values are reduced: ``reduce(old, new) -> value``."""
 
     reduce: Callable[[Any, Any], Any] | SupportsReduce[Any] = field(default=None)  # type: ignore[assignment]
 
@@ -229,7 +229,7 @@ class ReducingStateDescriptor(StateDescriptor, Generic[T]):
 
 @dataclass(frozen=True)
 class AggregatingStateDescriptor(StateDescriptor, Generic[T, OUT]):
-    """One accumulator per key; ``type`` is the type of the accumulator."""
+    """Descriptor of one accumulator per key; ``type`` is the type of the accumulator."""
 
     aggregate: SupportsAggregate[Any, Any] = field(default=None)  # type: ignore[arg-type]
 

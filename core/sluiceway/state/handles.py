@@ -1,4 +1,4 @@
-"""What users touch: always the state of the current key, and only from the task's thread."""
+"""Handles of keyed state: always the state of the current key, and only from the task's thread."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ OUT = TypeVar("OUT")
 
 
 class ValueState(ABC, Generic[T]):
-    """One value."""
+    """State of one value."""
 
     @abstractmethod
     def value(self) -> T | Any:
-        """The value of the current key, or the descriptor's default, which is None where there is none given.
+        """Return the value of the current key, or the descriptor's default: None if it has none.
 
         To type checkers it is a ``T`` that may be compared with None, since they cannot know of the default.
 
@@ -41,7 +41,7 @@ class ValueState(ABC, Generic[T]):
 
 
 class ListState(ABC, Generic[T]):
-    """A list. Change it through these methods, not through what :meth:`get` returns.
+    """State of a list. Change it through these methods, not through what :meth:`get` returns.
 
     Beside Flink's methods it has a list's ``append`` and ``extend``, and it can be iterated over, indexed and
     asked for its length. Each of these reads the whole list of the key.
@@ -49,7 +49,7 @@ class ListState(ABC, Generic[T]):
 
     @abstractmethod
     def get(self) -> list[T]:
-        """The elements of the current key, a list of its own (empty if there are none)."""
+        """Return the elements of the current key, in a list of the caller's (empty if there are none)."""
 
     @abstractmethod
     def add(self, value: T) -> None:
@@ -93,11 +93,11 @@ class ListState(ABC, Generic[T]):
 
 
 class MapState(MutableMapping[K, V]):
-    """A mapping of the current key's; reads and writes go to single entries.
+    """State of a mapping; reads and writes go to single entries.
 
-    It is a ``MutableMapping``, with all that a dict can do: ``state[key]``, ``del state[key]``, ``key in state``,
-    ``len(state)``, ``for key in state``, ``state.setdefault(key, value)``. Flink's names stand beside that.
-    ``len(state)`` counts the entries. Changing the state ends the right to go on iterating.
+    It is a ``MutableMapping``, with all methods of a dict: ``state[key]``, ``del state[key]``, ``key in state``,
+    ``len(state)``, ``for key in state``, ``state.setdefault(key, value)``; Flink's names are there, too.
+    ``len(state)`` counts the entries. An iteration is no longer valid after the state has changed.
     """
 
     @overload
@@ -106,7 +106,7 @@ class MapState(MutableMapping[K, V]):
     def get(self, key: K, default: D) -> V | D: ...
     @abstractmethod
     def get(self, key: K, default: Any = None) -> Any:
-        """The entry, or ``default``."""
+        """Return the entry, or ``default``."""
 
     @abstractmethod
     def put(self, key: K, value: V) -> None:
@@ -122,23 +122,23 @@ class MapState(MutableMapping[K, V]):
 
     @abstractmethod
     def contains(self, key: K) -> bool:
-        """Whether there is such an entry."""
+        """Return whether the state has such an entry."""
 
     @abstractmethod
     def items(self) -> ItemsView[K, V]:
-        """The entries in insertion order."""
+        """Return the entries in insertion order."""
 
     @abstractmethod
     def keys(self) -> KeysView[K]:
-        """The keys of the entries."""
+        """Return the keys of the entries."""
 
     @abstractmethod
     def values(self) -> ValuesView[V]:
-        """The values of the entries."""
+        """Return the values of the entries."""
 
     @abstractmethod
     def is_empty(self) -> bool:
-        """Whether the current key has no entry."""
+        """Return whether the current key has no entry."""
 
     @abstractmethod
     def clear(self) -> None:
@@ -176,11 +176,11 @@ class MapState(MutableMapping[K, V]):
 
 
 class ReducingState(ABC, Generic[T]):
-    """One value into which others are reduced."""
+    """State of one value into which others are reduced."""
 
     @abstractmethod
     def get(self) -> T | None:
-        """The value of the current key, or None before the first :meth:`add`."""
+        """Return the value of the current key, or None before the first :meth:`add`."""
 
     @abstractmethod
     def add(self, value: T) -> None:
@@ -192,11 +192,11 @@ class ReducingState(ABC, Generic[T]):
 
 
 class AggregatingState(ABC, Generic[IN, OUT]):
-    """An accumulator with a result."""
+    """State of an accumulator with a result."""
 
     @abstractmethod
     def get(self) -> OUT | None:
-        """The result for the current key, or None before the first :meth:`add`."""
+        """Return the result for the current key, or None before the first :meth:`add`."""
 
     @abstractmethod
     def add(self, value: IN) -> None:

@@ -1,4 +1,4 @@
-"""The mapping of one key of a map table, over a mapping that has all keys."""
+"""View of the mapping of one key of a map table, over a mapping of all keys."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ __all__ = ["KeyMapping"]
 
 
 class KeyMapping(MutableMapping[Any, Any]):
-    """The entries of one key: a dict, which is assigned again after each change, and gone when it is empty.
+    """Entries of one key: a dict, which is assigned again after each change, and removed when it is empty.
 
     Args:
         maps: from keys to dicts.
-        key: whose entries.
+        key: the key.
     """
 
     __slots__ = ("_key", "_maps")
@@ -53,19 +53,19 @@ class KeyMapping(MutableMapping[Any, Any]):
         return name in self._entries()
 
     def get(self, name: Any, default: Any = None) -> Any:
-        """An entry, or the default."""
+        """Return an entry, or the default."""
         return self._entries().get(name, default)
 
     def keys(self) -> KeysView[Any]:
-        """Those of the dict."""
+        """Return the keys of the dict."""
         return self._entries().keys()
 
     def values(self) -> ValuesView[Any]:
-        """Those of the dict."""
+        """Return the values of the dict."""
         return self._entries().values()
 
     def items(self) -> ItemsView[Any, Any]:
-        """Those of the dict."""
+        """Return the items of the dict."""
         return self._entries().items()
 
     def clear(self) -> None:

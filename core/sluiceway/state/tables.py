@@ -1,4 +1,4 @@
-"""A table of state, as backends and snapshots know it."""
+"""Descriptions of tables, for backends and snapshots."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MIGRATE: Final = "give its descriptor migrate=, a function that makes a new val
 
 @persisted("TableKind")
 class TableKind(Enum):
-    """What one (key, namespace) of a table holds."""
+    """Kind of what one (key, namespace) of a table holds."""
 
     VALUE = "value"
     MAP = "map"
@@ -30,7 +30,7 @@ class TableKind(Enum):
 @persisted("StateMeta")
 @dataclass(frozen=True, slots=True)
 class StateMeta:
-    """What a snapshot says of one table, readable without the job's code.
+    """Description of one table in a snapshot, readable without the job's code.
 
     Attributes:
         name: the table's name.
@@ -38,11 +38,11 @@ class StateMeta:
         serializer: name of the serializer that wrote the values.
         version: that serializer's version.
         type_name: the declared type as text, ``""`` where none was declared.
-        expires: whether each value stands in a pair ``(ms since the epoch when it was last touched, value)``,
+        expires: True if each value is in a pair ``(ms since the epoch of the last access, value)``,
             because the state has a time to live.
         declared: the kind that was declared, for people: ``list``.
         ttl_ms: the time to live, for people.
-        schema: what is in the values, with the names of their fields, as plain data; None where they are pickled.
+        schema: schema of the values, with the names of their fields, as plain data; None where they are pickled.
     """
 
     name: str
@@ -64,13 +64,13 @@ class StateMeta:
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """What a descriptor means for a backend: the same for all of them.
+    """Schema of a table, derived from its descriptor: the same for all backends.
 
     Attributes:
-        meta: what the table's snapshots say of it.
+        meta: description in the table's snapshots.
         serializer: for the values of a VALUE table, for pairs ``(key, value)`` of a MAP table.
-        hint: what the serializer is for.
-        migrate: that of the descriptor.
+        hint: the type that the serializer is for.
+        migrate: ``migrate`` of the descriptor.
     """
 
     meta: StateMeta
@@ -80,7 +80,7 @@ class TableSchema:
 
     @classmethod
     def of(cls, descriptor: StateDescriptor) -> TableSchema:
-        """The schema of the table for ``descriptor``."""
+        """Return the schema of the table for ``descriptor``."""
         kind = TableKind.VALUE
         shown: Any = descriptor.type
         element: Any = descriptor.type
@@ -122,7 +122,7 @@ class TableSchema:
             )
 
     def reader_for(self, written: StateMeta, operator: str) -> Serializer:
-        """The serializer to read what a snapshot holds of this table.
+        """Return the serializer to read what a snapshot holds of this table.
 
         Raises:
             IncompatibleStateError: kind, type, serializer or version do not go together; names state, old and new.

@@ -1,4 +1,4 @@
-"""How long state lives: what a descriptor's ``ttl`` says."""
+"""Time to live of state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["StateTtlConfig"]
 
 
 class _UpdateType(Enum):
-    """What starts an entry's time anew."""
+    """Kind of access that renews an entry."""
 
     DISABLED = "disabled"
     """Nothing: the state lives for ever, as without a time to live."""
@@ -25,7 +25,7 @@ class _UpdateType(Enum):
 
 
 class _StateVisibility(Enum):
-    """What a read gives of an entry that has expired."""
+    """Visibility of entries that have expired."""
 
     NEVER_RETURN_EXPIRED = "never_return_expired"
     """Nothing, as if it had been cleared."""
@@ -35,33 +35,33 @@ class _StateVisibility(Enum):
 
 @dataclass(frozen=True)
 class StateTtlConfig(Hinting, metaclass=HintingType):
-    """A time to live for keyed state: what was not touched for so long expires.
+    """Time to live of keyed state, after which entries without access expire.
 
-    Time is processing time, and goes on while a job is down. Each element of a list and each entry of a map
+    Time is processing time, and passes while a job is down. Each element of a list and each entry of a map
     expires by itself; of the other kinds, the key's value does. An entry has expired when ``ttl`` has passed
-    since it was last touched. What has expired is removed when it is read, and in the background as the three
-    options of cleanup say; two of them may go together.
+    since its last access. Expired entries are removed when they are read, and in the background by the
+    three options of cleanup, two of which may be combined.
 
-    The time of the last touch is saved with the state. ``ttl`` and all options may be changed between two runs
-    of a job; whether there is a time to live may not (a restore is refused).
+    The time of the last access is saved with the state. ``ttl`` and all options may be changed between two runs
+    of a job; a time to live may not be added or removed (a restore is refused).
 
     Attributes:
         ttl: a timedelta, a whole number of ms, or a text such as ``"90s"`` or ``"2h"``; more than 0. Kept in
             ms.
-        update_type: what starts the time anew: ``StateTtlConfig.UpdateType.ON_CREATE_AND_WRITE`` (the
-            default), ``ON_READ_AND_WRITE``, or ``DISABLED`` for state that lives for ever; or one of these
+        update_type: the access that renews an entry: ``StateTtlConfig.UpdateType.ON_CREATE_AND_WRITE`` (the
+            default), ``ON_READ_AND_WRITE``, or ``DISABLED`` for state that never expires; or one of these
             words in lower case.
         state_visibility: ``StateTtlConfig.StateVisibility.NEVER_RETURN_EXPIRED`` (the default) or
             ``RETURN_EXPIRED_IF_NOT_CLEANED_UP``; or one of these words in lower case.
-        cleanup_full_snapshot: remove all that has expired whenever a snapshot is taken, so that none has any.
-        cleanup_incrementally: for each access to the state, look at so many other keys, in turn; 0 for none.
-            The look is taken at a few dozen keys at a time.
-        cleanup_in_compaction: leave it to the state backend, which drops what has expired when it compacts its
-            files. Refused by state backends that keep none.
+        cleanup_full_snapshot: remove all expired entries whenever a snapshot is taken, so that it has none.
+        cleanup_incrementally: the number of other keys to check for each access to the state, in turn; 0: none.
+            A few dozen keys are checked at a time.
+        cleanup_in_compaction: let the state backend drop expired entries when it compacts its
+            files. Refused by state backends without files.
 
     Raises:
-        ValueError: a duration that is none, an unknown word, a negative number.
-        TypeError: something that is neither.
+        ValueError: an invalid duration, an unknown word, a negative number.
+        TypeError: an argument of another type.
     """
 
     ttl: timedelta | int | str
@@ -96,23 +96,23 @@ class StateTtlConfig(Hinting, metaclass=HintingType):
 
     @property
     def ttl_ms(self) -> int:
-        """How long an entry lives, in ms."""
+        """Time to live of an entry, in ms."""
         assert isinstance(self.ttl, int)
         return self.ttl
 
     @property
     def is_enabled(self) -> bool:
-        """Whether anything expires at all."""
+        """True if entries expire at all."""
         return self.update_type is not _UpdateType.DISABLED
 
     @property
     def updates_on_read(self) -> bool:
-        """Whether reading starts the time anew."""
+        """True if reading renews an entry."""
         return self.update_type is _UpdateType.ON_READ_AND_WRITE
 
     @property
     def returns_expired(self) -> bool:
-        """Whether a read gives what has expired and is still there."""
+        """True if a read returns an expired entry that was not removed yet."""
         return self.state_visibility is _StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
 
 

@@ -38,16 +38,16 @@ _MORE: Final = 1 << 16
 
 
 class ChangelogStateBackend(StateBackend):
-    """State backend on the heap whose snapshots cost what has changed, not what there is.
+    """State backend on the heap whose snapshots cost in proportion to what has changed.
 
     The ``groups`` of its snapshots are a :class:`ChangeLog`, whose ``latest`` is what has changed.
 
     Args:
-        keep: whether each snapshot has all changes so far, so that it can be restored from by itself. Else whoever
-            takes the snapshots keeps what was the ``latest`` of each, and decides when it is to be all there is.
+        keep: True if each snapshot has all changes so far, so that it can be restored by itself. Otherwise the
+            taker of the snapshots keeps the ``latest`` of each, and decides when a snapshot is to be whole.
 
     Attributes:
-        whole: whether the next snapshots are to have all there is, not only what has changed.
+        whole: True if the next snapshots are to have all state, not only what has changed.
     """
 
     def __init__(self, *, keep: bool = True) -> None:
@@ -55,7 +55,7 @@ class ChangelogStateBackend(StateBackend):
         self.whole = False
 
     def create_keyed(self, context: BackendContext) -> KeyedStateBackend:
-        """The keyed backend of one subtask."""
+        """Return the keyed backend of one subtask."""
         return ChangelogKeyedBackend(context, self)
 
 
@@ -173,11 +173,11 @@ class _ChangelogTable(HeapTable):
 
 
 class ChangelogKeyedBackend(HeapKeyedBackend):
-    """See the contract.
+    """Keyed backend with a change log.
 
     Args:
-        context: of the subtask.
-        owner: what it is to do.
+        context: context of the subtask.
+        owner: the backend that it belongs to.
     """
 
     def __init__(self, context: BackendContext, owner: ChangelogStateBackend) -> None:
@@ -193,7 +193,7 @@ class ChangelogKeyedBackend(HeapKeyedBackend):
         return _ChangelogTable(schema, self._context.operator)
 
     def table(self, descriptor: StateDescriptor) -> StateTable:
-        """See the contract."""
+        """Return the table for a descriptor."""
         found = self._unclaimed.get(descriptor.name)
         table = super().table(descriptor)
         if found is not None and found[0] != TableSchema.of(descriptor).meta:
@@ -201,7 +201,7 @@ class ChangelogKeyedBackend(HeapKeyedBackend):
         return table
 
     def restore(self, snapshots: Iterable[KeyedSnapshot]) -> None:
-        """See the contract; from a log of one's own without making rows of it first."""
+        """Load snapshots; a change log is read without making rows of it first."""
         listed = list(snapshots)
         log = listed[0].groups if len(listed) == 1 else None
         changes = log.changes() if type(log) is ChangeLog and log.records else []
@@ -225,7 +225,7 @@ class ChangelogKeyedBackend(HeapKeyedBackend):
             self._records = list(log.records)
 
     def snapshot(self) -> KeyedSnapshot:
-        """See the contract. What has changed is encoded at once."""
+        """Return all state as of now; what has changed is encoded at once."""
         self._check_open()
         whole = not self._is_logged or (self._has_grown() if self._owner.keep else self._owner.whole)
         metas = (

@@ -35,7 +35,7 @@ class TrackedEntries(HeapEntries):
         self.changed.add(key)
 
     def pop(self, key: Any, *default: Any) -> Any:
-        """As that of dict."""
+        """Remove a key and return its value, like dict."""
         found = dict.pop(self, key, _ABSENT)
         if found is not _ABSENT:
             self.changed.add(key)
@@ -45,19 +45,19 @@ class TrackedEntries(HeapEntries):
         return default[0]
 
     def popitem(self) -> tuple[Any, Any]:
-        """As that of dict."""
+        """Remove and return an entry, like dict."""
         key, value = dict.popitem(self)
         self.changed.add(key)
         return key, value
 
     def setdefault(self, key: Any, default: Any = None) -> Any:
-        """As that of dict."""
+        """Return a value, inserting the default if there is none, like dict."""
         if key not in self:
             self[key] = default
         return self[key]
 
     def update(self, *others: Any, **named: Any) -> None:
-        """As that of dict."""
+        """Assign several entries, like dict."""
         new = dict(*others, **named)
         dict.update(self, new)
         self.changed.update(new)
@@ -67,7 +67,7 @@ class TrackedEntries(HeapEntries):
         return self
 
     def clear(self) -> None:
-        """As that of dict."""
+        """Remove all entries, like dict."""
         if self:
             if not self.changed:
                 self.before = dict(self)

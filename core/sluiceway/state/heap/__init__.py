@@ -1,4 +1,4 @@
-"""Keyed state as objects on the heap: what backends that keep it there are made of."""
+"""Keyed state as objects on the heap: the parts of backends that store it there."""
 
 from sluiceway.state.heap.backend import HeapKeyedBackend
 from sluiceway.state.heap.snapshots import Blocks, HeapSnapshot, Layer, Rows

@@ -1,4 +1,4 @@
-"""Tables as dicts, so that operators loop at the speed of a dict."""
+"""Backend of tables as dicts, so that operators loop at the speed of a dict."""
 
 # ruff: noqa: D102 - the methods are those of the contract
 
@@ -33,10 +33,10 @@ MakeSnapshot: TypeAlias = "Callable[[BackendContext, list[Layer], list[tuple[int
 
 
 class HeapTable(StateTable):
-    """A table of dicts, one for each namespace.
+    """Table of dicts, one for each namespace.
 
     Args:
-        schema: what is in it.
+        schema: schema of the table.
         operator: the operator's uid, for messages.
     """
 
@@ -62,7 +62,7 @@ class HeapTable(StateTable):
         return found
 
     def make_entries(self) -> HeapEntries:
-        """A new namespace; for others to override."""
+        """Return the dict of a new namespace; for subclasses."""
         return HeapEntries()
 
     def entries(self, namespace: Hashable = VOID_NAMESPACE) -> dict[Any, Any]:
@@ -81,7 +81,7 @@ class HeapTable(StateTable):
         self._namespaces.pop(namespace, None)
 
     def set_aside(self, make: Callable[[], Mapping[Any, Any]]) -> Callable[[], None]:
-        """Left to whoever reads the snapshot."""
+        """Have the reader of the next snapshot make the entries."""
         self._make_aside = make
 
         def taken() -> None:
@@ -90,7 +90,7 @@ class HeapTable(StateTable):
         return taken
 
     def freeze(self, index: int) -> list[Layer]:
-        """All there is, as it is now."""
+        """Return all state as of now."""
         layers = [
             Layer(index, self.schema, namespace, entries, entries.freeze(self.encode))
             for namespace, entries in self._namespaces.items()
@@ -102,7 +102,7 @@ class HeapTable(StateTable):
         return layers
 
     def encode(self, value: Any) -> bytes | list[bytes]:
-        """A value as a row has it."""
+        """Return a value as a row has it."""
         dumps = self.schema.serializer.dumps
         return (
             [dumps(entry) for entry in value.items()] if self.schema.meta.kind is TableKind.MAP else dumps(value)
@@ -151,11 +151,11 @@ class HeapTable(StateTable):
 
 
 class HeapKeyedBackend(KeyedStateBackend):
-    """See the contract.
+    """Keyed backend on the heap.
 
     Args:
-        context: of the subtask.
-        make_snapshot: of what was taken.
+        context: context of the subtask.
+        make_snapshot: makes a snapshot of layers.
     """
 
     def __init__(self, context: BackendContext, make_snapshot: MakeSnapshot = HeapSnapshot) -> None:
@@ -185,7 +185,7 @@ class HeapKeyedBackend(KeyedStateBackend):
         return table
 
     def make_table(self, schema: TableSchema) -> HeapTable:
-        """A new table; for others to override."""
+        """Return a new table; for subclasses."""
         return HeapTable(schema, self._context.operator)
 
     def snapshot(self) -> KeyedSnapshot:

@@ -1,8 +1,8 @@
-"""Dicts of which a snapshot can be taken in passing.
+"""Dicts with cheap snapshots.
 
 A snapshot is a copy of the dict, which refers to the same values. A value that can be changed in place must be
-serialized before the next one gets hold of it; so while a snapshot is being read, the dict is of a class whose
-lookups see to that. Else they are those of dict.
+serialized before code that may change it gets it; so while a snapshot is being read, the dict is of a class whose
+lookups do that. At other times lookups are those of dict.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ Encode: TypeAlias = "Callable[[Any], bytes | list[bytes]]"
 
 
 class Frozen:
-    """A dict as it was.
+    """Dict as of the moment of a snapshot.
 
     Args:
-        values: by key; also looked at by the task's thread.
-        encode: for its values.
+        values: by key; also read by the task's thread.
+        encode: encodes a value.
 
     Attributes:
-        kept: what was serialized, because somebody got hold of the value later.
-        failed: by key, why it could not be.
+        kept: values that were serialized because the task got them later.
+        failed: by key, the error of a value that could not be serialized.
     """
 
     __slots__ = ("__weakref__", "encode", "failed", "kept", "values")
@@ -41,7 +41,7 @@ class Frozen:
         self.failed: dict[Any, Exception] = {}
 
     def keep(self, key: Any, value: Any) -> None:
-        """The value is handed out now, in the task's thread, and may be changed."""
+        """Serialize a value before the task gets it and may change it. From the task's thread."""
         if key not in self.kept and key not in self.failed and self.values.get(key, _ABSENT) is value:
             try:
                 self.kept[key] = self.encode(value)
@@ -49,11 +49,11 @@ class Frozen:
                 self.failed[key] = error
 
     def handed_out(self, keys: Sequence[Any]) -> Set[Any]:
-        """Those of the keys whose values somebody may have changed by now, in any thread."""
+        """Return those of the keys whose values the task may have changed by now. From any thread."""
         return self.kept.keys() & keys | self.failed.keys() & keys
 
     def encoded(self, key: Any, value: Any) -> bytes | list[bytes]:
-        """The value as it was, in any thread."""
+        """Return the value as of the snapshot, encoded. From any thread."""
         try:
             data = self.encode(value)
         except Exception as error:
@@ -67,10 +67,10 @@ class Frozen:
 
 
 class HeapEntries(dict[Any, Any]):
-    """A dict.
+    """Dict of a table.
 
     Attributes:
-        order: what whoever reads snapshots has kept of the keys, if it is set.
+        order: cached order of the keys, set by readers of snapshots.
     """
 
     __slots__ = ("_watching", "order")
@@ -79,7 +79,7 @@ class HeapEntries(dict[Any, Any]):
     order: Any
 
     def freeze(self, encode: Encode) -> Frozen:
-        """As it is now; for as long as somebody has the result."""
+        """Return the entries as of now, which stay as they are while the result exists."""
         watching = [known for known in self._watching if known() is not None] if type(self) is _Watched else []
         self.__class__ = HeapEntries  # with the lookups of dict it is copied at once
         frozen = Frozen(dict.copy(self), encode)
@@ -89,7 +89,7 @@ class HeapEntries(dict[Any, Any]):
 
 
 class _Watched(HeapEntries):
-    """Its values are kept as they are before anybody gets hold of them."""
+    """Dict that serializes values for its snapshots before it returns them."""
 
     __slots__ = ()
 
@@ -141,7 +141,7 @@ class _Watched(HeapEntries):
 
 
 def _keep(entries: HeapEntries, key: Any, value: Any) -> Any:
-    """The value, which is handed out now. The snapshots may be over: then so is the watch."""
+    """Return a value after serializing it for the snapshots; if these are over, end the watch."""
     watching = entries._watching
     if watching[-1]() is None:
         watching = entries._watching = [known for known in watching if known() is not None] or watching

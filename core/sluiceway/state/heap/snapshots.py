@@ -1,4 +1,4 @@
-"""What was taken of the heap, made into rows by whoever reads it."""
+"""Snapshots of the heap, made into rows by their readers."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ PART: Final = 8192
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A namespace of a table.
+    """Namespace of a table.
 
     Attributes:
-        index: of the table.
-        schema: of the table.
+        index: index of the table.
+        schema: schema of the table.
         namespace: its name.
-        entries: it as it goes on.
-        frozen: what is in it.
-        make: gives what is in it; None: it is there already.
+        entries: its live entries.
+        frozen: its entries as of the snapshot.
+        make: makes the entries; None: they exist already.
     """
 
     index: int
@@ -57,19 +57,19 @@ class Layer:
     def of(
         cls, index: int, schema: TableSchema, namespace: Hashable, values: dict[Any, Any], encode: Encode
     ) -> Layer:
-        """One of values that nobody gets hold of until it was read."""
+        """Return a layer of values that no code gets before they were read."""
         return cls(index, schema, namespace, HeapEntries(), Frozen(values, encode))
 
 
 class Part:
-    """Some keys in the order of a dict, and how their values are dealt out. Nobody changes it.
+    """Some keys in the order of a dict, and the distribution of their values to key groups. Immutable.
 
     Attributes:
         keys: the keys.
         deal: makes of their values a tuple in the order of key groups.
-        shares: of each key group: where in that tuple its values are, from and to, and its keys as blocks have
+        shares: of each key group: start and end of its values in that tuple, and its keys as blocks have
             them.
-        plain: whether blocks can have all of its keys.
+        plain: True if blocks can have all of its keys.
     """
 
     __slots__ = ("deal", "keys", "plain", "shares")
@@ -96,12 +96,12 @@ Order: TypeAlias = "tuple[Part, ...]"
 
 
 class HeapSnapshot(Mapping[int, bytes]):
-    """Rows by key group, made when they are asked for first.
+    """Rows by key group, made at the first access.
 
     Args:
-        context: of the backend.
-        layers: what was taken.
-        kept: rows and blocks that are there already, with their key groups.
+        context: context of the backend.
+        layers: the state.
+        kept: rows and blocks that exist already, with their key groups.
     """
 
     def __init__(self, context: BackendContext, layers: list[Layer], kept: list[tuple[int, Row | Block]]) -> None:
@@ -113,7 +113,7 @@ class HeapSnapshot(Mapping[int, bytes]):
         self._lock = Lock()
 
     def release(self) -> None:
-        """Nobody will read it any more."""
+        """Free the state, which is not read any more."""
         with self._lock:
             self._released = True
             self._layers, self._kept, self._groups = [], [], None
@@ -146,12 +146,12 @@ class HeapSnapshot(Mapping[int, bytes]):
         return self.encode(rows, blocks, self._steps(rows, blocks))
 
     def encode(self, rows: Rows, blocks: Blocks, steps: Iterator[None]) -> Mapping[int, bytes]:
-        """All rows by key group, as :func:`sluiceway.serializers.encode_rows` has them; for others to override.
+        """Make all rows by key group, as :func:`sluiceway.serializers.encode_rows` has them; for subclasses.
 
         Args:
             rows: by key group, empty at first; each step adds some.
-            blocks: the same.
-            steps: through the state. In between, what is there already may be taken away.
+            blocks: likewise.
+            steps: iterates over the state. Between steps, rows and blocks may be taken away.
         """
         for _ in steps:
             pass
@@ -201,7 +201,7 @@ class HeapSnapshot(Mapping[int, bytes]):
         layer.entries.order = tuple(parts)
 
     def _packed(self, layer: Layer, part: Part, values: list[Any]) -> tuple[bool, list[bytes]] | None:
-        """The values of a part for blocks; None where they have to be rows."""
+        """Return the values of a part for blocks; None where they have to be rows."""
         if not part.plain or not are_plain(values[:1]):
             return None
         dealt = part.deal(values)
@@ -220,7 +220,7 @@ class HeapSnapshot(Mapping[int, bytes]):
     def _typed(
         self, layer: Layer, namespace: bytes, packed: bytes, keys: Sequence[Any], values: Sequence[Any]
     ) -> tuple[list[Block], Pairs]:
-        """A block of values of a declared type, which may be changed in place, and what cannot be in it."""
+        """Return a block of values of a declared type, which may be changed in place, and what does not fit."""
         serializer = layer.schema.serializer
         if type(serializer) is not MsgspecSerializer or (content := serializer.pack_all(values)) is None:
             return [], (keys, values)
