@@ -1,8 +1,8 @@
 """Format of checkpoints: state files, metadata, directories, reading and collection of garbage.
 
 A worker calls :func:`write_subtask` and sends the entry that it returns. The job manager puts the entries of
-all subtasks into a :class:`CheckpointMetadata` and completes it in a :class:`CheckpointDirectory`. From there
-:func:`read_operators` gives back the snapshots.
+all subtasks into a :class:`CheckpointMetadata` and completes it in a :class:`CheckpointDirectory`. From it,
+:func:`read_operators` returns the snapshots.
 """
 
 from sluiceway.checkpoint.directory import (

@@ -1,4 +1,4 @@
-"""Saved state copied from one checkpoint into another as it is: nothing is unpickled, no class is needed."""
+"""Copies of saved state from one checkpoint into another, without unpickling and without the job's classes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 def copy_section(writer: SectionWriter, reader: StateReader, section: Section | None) -> Section | None:
-    """A section in another file. Raises CheckpointError if it is damaged."""
+    """Copy a section into another file. Raises CheckpointError if it is damaged."""
     return None if section is None else writer.add(reader.bytes_of(section), section.count)
 
 
@@ -33,12 +33,12 @@ def copy_operator(
     keyed: KeyedSnapshot | None,
     dropped: Collection[str] = (),
 ) -> Generator[None, None, OperatorEntry]:
-    """The state of an operator in one subtask.
+    """Copy the state of an operator in one subtask.
 
     Args:
-        writer: of the new file.
-        reader: of the old ones.
-        entry: what the metadata says of it.
+        writer: writes the new file.
+        reader: reads the old ones.
+        entry: entry of the operator in the metadata.
         keyed: the keyed state, with rows; None: it is left out.
         dropped: names of operator and broadcast state that is left out.
     """
@@ -61,7 +61,7 @@ def copy_operator(
 
 
 def without_tables(snapshot: KeyedSnapshot, dropped: Collection[str]) -> KeyedSnapshot:
-    """Keyed state without some of its tables, filtered when it is read."""
+    """Return keyed state without some of its tables, filtered when it is read."""
     left = [index for index, meta in enumerate(snapshot.tables) if meta.name not in dropped]
     if len(left) == len(snapshot.tables):
         return snapshot
@@ -81,12 +81,12 @@ def without_tables(snapshot: KeyedSnapshot, dropped: Collection[str]) -> KeyedSn
 def regrouped(
     snapshots: Iterable[KeyedSnapshot], max_parallelism: int, load_key: Callable[[bytes], Any]
 ) -> KeyedSnapshot:
-    """The keyed state of an operator in another number of key groups. All of it is in memory then, as bytes.
+    """Return the keyed state of an operator in another number of key groups. Holds all of it in memory, encoded.
 
     Args:
-        snapshots: of all its subtasks.
+        snapshots: the snapshots of all its subtasks.
         max_parallelism: the number of key groups.
-        load_key: makes a key of its bytes.
+        load_key: decodes a key.
     """
     tables: dict[str, StateMeta] = {}
     rows: dict[int, list[Row]] = {}

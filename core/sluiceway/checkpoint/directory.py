@@ -1,4 +1,4 @@
-"""The checkpoints of one run: completed by one write, listed, dropped, and what nobody refers to collected."""
+"""Directory of a run's checkpoints: completed by one write, listed, discarded, and cleared of orphaned files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _RUN: Final = re.compile(r".+-\d+-[0-9a-f]{4}")
 
 
 def split_location(location: str) -> tuple[str, str]:
-    """Where the storage of a checkpoint is to be opened, and its directory there.
+    """Return the location at which to open the storage of a checkpoint, and its directory there.
 
     Args:
         location: path or URL of a checkpoint's directory, or of its metadata.
@@ -49,7 +49,7 @@ def split_location(location: str) -> tuple[str, str]:
 
 
 def load_metadata(storage: CheckpointStorage, directory: str) -> CheckpointMetadata:
-    """The metadata of the checkpoint in a directory.
+    """Return the metadata of the checkpoint in a directory.
 
     Raises:
         CheckpointError: there is none, or it is damaged or of a newer version; names the file.
@@ -66,7 +66,7 @@ def load_metadata(storage: CheckpointStorage, directory: str) -> CheckpointMetad
 
 
 def find_checkpoints(storage: CheckpointStorage, under: str = "") -> Iterator[str]:
-    """The directories of all complete checkpoints and savepoints in a directory and below it, sorted."""
+    """Return the directories of all complete checkpoints and savepoints in a directory and below it, sorted."""
     names = sorted(file.name for file in storage.files(under))
     for name in names:
         directory, _, file = name.rpartition("/")
@@ -77,11 +77,11 @@ def find_checkpoints(storage: CheckpointStorage, under: str = "") -> Iterator[st
 def write_enumerators(
     storage: CheckpointStorage, directory: str, enumerators: Mapping[str, Any]
 ) -> dict[str, Section]:
-    """Write what the enumerators keep, in the job manager. Returns what the metadata says of it.
+    """Write the state of the enumerators, in the job manager, and return its entries for the metadata.
 
     Raises:
         CheckpointError: it cannot be written.
-        SerializationError: a value cannot be.
+        SerializationError: a value cannot be serialized.
     """
     writer = SectionWriter(storage, directory, "enumerators.state")
     sections: dict[str, Section] = {}
@@ -99,11 +99,11 @@ def write_enumerators(
 
 @dataclass(frozen=True, slots=True)
 class Orphans:
-    """What a collection has found, or deleted.
+    """Files that a collection has found, or deleted.
 
     Attributes:
         files: the files.
-        kept: files that nothing refers to and that are too young to tell.
+        kept: files without references that are too young to be deleted.
     """
 
     files: tuple[StoredFile, ...]
@@ -111,21 +111,21 @@ class Orphans:
 
     @property
     def size(self) -> int:
-        """Bytes of the files."""
+        """Size of the files in bytes."""
         return sum(file.size for file in self.files)
 
 
 class CheckpointDirectory:
-    """The checkpoints of one run of a job; used by its job manager alone.
+    """Checkpoints of one run of a job; used by its job manager alone.
 
     Every checkpoint has a directory of its own, ``chk-N``, and ``shared`` is beside them: files in it belong
-    to every checkpoint that refers to them. A checkpoint is there when its metadata is there.
+    to every checkpoint that refers to them. A checkpoint exists when its metadata exists.
 
     Methods may block, and raise CheckpointError.
 
     Args:
-        storage: where they are.
-        path: of the run, relative to the storage's location; empty: that location itself.
+        storage: storage of the checkpoints.
+        path: directory of the run, relative to the storage's location; empty: that location itself.
     """
 
     def __init__(self, storage: CheckpointStorage, path: str = "") -> None:
@@ -134,11 +134,11 @@ class CheckpointDirectory:
         self._known: dict[int, CheckpointMetadata] = {}
 
     def directory(self, checkpoint_id: int) -> str:
-        """The directory of a checkpoint, for :func:`write_subtask` and :func:`read_operators`."""
+        """Return the directory of a checkpoint, for :func:`write_subtask` and :func:`read_operators`."""
         return join(self.path, f"chk-{checkpoint_id}")
 
     def location(self, checkpoint_id: int) -> str:
-        """Path or URL of a checkpoint."""
+        """Return the path or URL of a checkpoint."""
         return self.storage.shown(self.directory(checkpoint_id))
 
     def complete(self, metadata: CheckpointMetadata) -> str:
@@ -149,7 +149,7 @@ class CheckpointDirectory:
         return self.location(number)
 
     def ids(self) -> list[int]:
-        """The complete checkpoints, oldest first."""
+        """Return the ids of the complete checkpoints, oldest first."""
         found = []
         for directory in find_checkpoints(self.storage, self.path):
             parent, _, name = directory.rpartition("/")
@@ -158,7 +158,7 @@ class CheckpointDirectory:
         return sorted(found)
 
     def load(self, checkpoint_id: int) -> CheckpointMetadata:
-        """The metadata of a checkpoint."""
+        """Return the metadata of a checkpoint."""
         known = self._known.get(checkpoint_id)
         if known is None:
             known = self._known[checkpoint_id] = load_metadata(self.storage, self.directory(checkpoint_id))
@@ -172,12 +172,12 @@ class CheckpointDirectory:
         return dropped
 
     def discard(self, checkpoint_id: int) -> None:
-        """Drop a checkpoint, complete or not, and the shared files that no complete one refers to.
+        """Delete a checkpoint, complete or not, and the shared files that no complete one refers to.
 
-        Files of a checkpoint that is under way need no care: a shared file that it refers to is in the last
-        complete one, too, or was written for it, and only what a complete one refers to is looked at here.
+        Checkpoints in progress are safe: a shared file that one refers to is in the last complete one, too, or was
+        written for it, and only files of complete ones are deleted here.
 
-        If this is interrupted, what is left over are orphans.
+        If this is interrupted, the remaining files are orphans.
         """
         directory = self.directory(checkpoint_id)
         shared: set[str] = set()
@@ -193,30 +193,30 @@ class CheckpointDirectory:
         self.storage.delete([*own, *sorted(shared)])
 
     def delete_shared(self, names: Iterable[str]) -> None:
-        """Delete what given-up checkpoints have put into ``shared``, but for what complete ones refer to.
+        """Delete files that aborted checkpoints have put into ``shared``, but not those of complete ones.
 
-        Only behind a newer complete one: what that does not refer to, no later one will.
+        Call it only after a newer complete one: what that does not refer to, no later one will.
 
         Args:
-            names: of the files in that directory.
+            names: names of the files in that directory.
         """
         mine = {join(self.path, f"{SHARED}/{name}") for name in names}
         self.storage.delete(sorted(mine.difference(*map(self._files, self.ids()))))
 
     def collect(self, now_ms: int, older_than_ms: int, *, dry_run: bool = False) -> Orphans:
-        """Delete what no complete checkpoint refers to: what broken writes and given-up checkpoints have left.
+        """Delete the files of broken writes and aborted checkpoints, to which no complete one refers.
 
-        Jobs may go on meanwhile, and others collect. What is in the directory of an incomplete checkpoint or
-        savepoint is as young as its youngest file, and what is in ``shared`` as young as the youngest incomplete
+        Jobs, and other collections, may run meanwhile. The files in the directory of an incomplete checkpoint or
+        savepoint are as young as its youngest file, and those in ``shared`` as young as the youngest incomplete
         checkpoint beside it.
 
         Args:
             now_ms: the time, ms since the epoch.
-            older_than_ms: younger files are kept, since they may be part of a checkpoint that is under way.
+            older_than_ms: younger files are kept, since they may be part of a checkpoint in progress.
             dry_run: delete nothing.
 
         Raises:
-            CheckpointError: also if a metadata file cannot be read: what it refers to is not known then, and
+            CheckpointError: also if a metadata file cannot be read: its references are not known then, and
                 nothing is deleted.
         """
         for _ in range(_TRIES):
@@ -249,7 +249,7 @@ class CheckpointDirectory:
         return Orphans(tuple(old), tuple(kept))
 
     def _needed(self, metadata: Iterable[str]) -> tuple[set[str], set[str]]:
-        """What the checkpoints refer to that are complete; and the names of metadata that have gone meanwhile."""
+        """Return the files of complete checkpoints, and the names of metadata deleted meanwhile."""
         needed, gone = set(metadata), set()
         for name in sorted(needed):
             directory = name.rpartition("/")[0]
@@ -264,7 +264,7 @@ class CheckpointDirectory:
         return needed, gone
 
     def _is_ours(self, name: str, runs: set[str]) -> bool:
-        """Whether a file is in a directory in which only checkpoints have files."""
+        """Return whether a file is in a directory that holds files of checkpoints only."""
         run, part = _place_of(name)
         if part != SHARED:
             return (_CHECKPOINT.fullmatch(part) or _SAVEPOINT.fullmatch(part)) is not None
@@ -276,7 +276,7 @@ class CheckpointDirectory:
 
 
 def _place_of(name: str) -> tuple[str, str]:
-    """The directory that a file is in: that of the run, and the name of its own."""
+    """Return the directory of the run that a file belongs to, and the name of its own directory."""
     run, _, part = name.rpartition("/")[0].rpartition("/")
     return run, part
 

@@ -1,4 +1,4 @@
-"""Files of a checkpoint as it refers to them, and those of state backends among them."""
+"""Files of a checkpoint, and those of state backends among them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PART = 1 << 20
 
 
 def join(directory: str, name: str) -> str:
-    """A name that is relative to the directory of a checkpoint, as the storage knows it."""
+    """Return a name relative to the directory of a checkpoint in the form that the storage knows."""
     parts = directory.split("/") if directory else []
     for part in name.split("/"):
         if part == "..":
@@ -29,15 +29,15 @@ def join(directory: str, name: str) -> str:
 
 
 class StoredFiles(NativeState):
-    """A backend's files in a storage.
+    """Files of a backend in a storage.
 
     Args:
-        storage: where they are.
-        directory: of the checkpoint.
-        entry: what the metadata says.
+        storage: storage of the checkpoint.
+        directory: directory of the checkpoint.
+        entry: entry of the files in the metadata.
 
     Attributes:
-        entries: of the files.
+        entries: entries of the files.
     """
 
     def __init__(self, storage: CheckpointStorage, directory: str, entry: NativeEntry) -> None:
@@ -52,7 +52,7 @@ class StoredFiles(NativeState):
         self.properties = entry.properties
 
     def fetch(self, name: str, path: str) -> None:
-        """See the contract. Raises CheckpointError if it is missing or damaged; names it."""
+        """Copy a file to this machine. Raises CheckpointError if it is missing or damaged; names it."""
         entry = next(entry for entry in self.entries if entry.name == name)
         stored = self._name(entry)
         self._storage.fetch_file(stored, path)
@@ -64,11 +64,11 @@ class StoredFiles(NativeState):
         self._check(entry, *found)
 
     def local_path(self, name: str) -> str:
-        """See the contract."""
+        """Return the path of a file on this machine."""
         raise StateError(f"{name} is in the storage {self._storage.location}, not on this machine")
 
     def parts(self, entry: NativeFileEntry) -> Iterator[bytes]:
-        """The content of a file. Raises CheckpointError if it is missing or damaged; names it."""
+        """Yield the content of a file. Raises CheckpointError if it is missing or damaged; names it."""
         offset, checksum = 0, 0
         while part := self._storage.read(self._name(entry), offset, _PART):
             yield part
@@ -88,7 +88,7 @@ class StoredFiles(NativeState):
 
 
 def _checksum(path: str) -> tuple[int, int]:
-    """Size and checksum of a local file."""
+    """Return size and checksum of a local file."""
     size, checksum = 0, 0
     with open(path, "rb") as file:
         while part := file.read(_PART):

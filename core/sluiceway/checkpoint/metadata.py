@@ -1,6 +1,6 @@
-"""What is written of a checkpoint besides its state: versioned, JSON, readable without the job's code.
+"""Metadata of checkpoints: versioned, JSON, readable without the job's code.
 
-``docs/reference/checkpoint-format.md`` describes the format for readers that are not this module.
+``docs/reference/checkpoint-format.md`` describes the format for other readers.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ SAVEPOINT: Final = "savepoint"
 
 
 class _Part(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Fields that a reader does not know are left alone; those with defaults may be missing."""
+    """Base of all parts. A reader ignores fields that it does not know; those with defaults may be missing."""
 
 
 class Section(_Part, frozen=True, kw_only=True):
-    """Bytes in a file.
+    """Range of bytes in a file.
 
     Attributes:
-        file: relative to the directory of the metadata.
-        offset: where they begin.
-        size: how many they are.
+        file: name relative to the directory of the metadata.
+        offset: start of the range.
+        size: number of bytes.
         crc32: their checksum.
-        count: how many values are in them, where they are values.
+        count: number of values, if the bytes are values.
     """
 
     file: str
@@ -64,18 +64,18 @@ class Section(_Part, frozen=True, kw_only=True):
 
 
 class TableEntry(_Part, frozen=True, kw_only=True):
-    """A table of keyed state.
+    """Table of keyed state.
 
     Attributes:
         name: the state's name.
         table: ``value`` or ``map``.
         serializer: name of the serializer of the values.
-        version: of that serializer.
+        version: version of that serializer.
         type: the declared type as text; empty: none was declared.
-        expires: whether each value stands in a pair with the time it was last touched.
-        kind: what was declared: ``value``, ``list``, ``map``, ``reducing``, ``aggregating``.
+        expires: True if each value is in a pair with the time of its last access.
+        kind: the declared kind: ``value``, ``list``, ``map``, ``reducing``, ``aggregating``.
         ttl_ms: its time to live.
-        schema: of the values; None where only the job's classes can read them.
+        schema: schema of the values; None where only the job's classes can read them.
     """
 
     name: str
@@ -90,12 +90,12 @@ class TableEntry(_Part, frozen=True, kw_only=True):
 
 
 class GroupEntry(_Part, frozen=True, kw_only=True, array_like=True, omit_defaults=False):
-    """Where the rows of a key group are, in the file of its :class:`KeyedEntry`.
+    """Rows of a key group, in the file of its :class:`KeyedEntry`.
 
     Attributes:
         group: the key group.
-        offset: where they begin.
-        size: how many bytes they are.
+        offset: start of the rows.
+        size: number of bytes.
         crc32: their checksum.
     """
 
@@ -106,14 +106,14 @@ class GroupEntry(_Part, frozen=True, kw_only=True, array_like=True, omit_default
 
 
 class NativeFileEntry(_Part, frozen=True, kw_only=True):
-    """A file in the format of a state backend.
+    """File in the format of a state backend.
 
     Attributes:
-        name: what the backend calls it.
-        file: where it is, relative to the directory of the metadata.
+        name: the backend's name for it.
+        file: name relative to the directory of the metadata.
         size: in bytes.
         crc32: its checksum.
-        shared: whether other checkpoints of the job may refer to the same file.
+        shared: True if other checkpoints of the job may refer to the same file.
     """
 
     name: str
@@ -130,8 +130,8 @@ class NativeEntry(_Part, frozen=True, kw_only=True):
         format: name and version of the format; the name is that of the backend.
         start: the first key group in them.
         end: the key group after the last.
-        files: all of them.
-        properties: what else the backend must know.
+        files: all files.
+        properties: further data for the backend.
     """
 
     format: str
@@ -146,7 +146,7 @@ class KeyedEntry(_Part, frozen=True, kw_only=True):
 
     Attributes:
         tables: rows refer to them by index.
-        file: where the rows are; None: there are none.
+        file: file with the rows; None: no rows.
         groups: the key groups that have rows.
         native: the files of the backend, instead of rows.
     """
@@ -158,18 +158,18 @@ class KeyedEntry(_Part, frozen=True, kw_only=True):
 
 
 class ListEntry(_Part, frozen=True, kw_only=True):
-    """A list of operator state.
+    """List of operator state.
 
     Attributes:
         name: the state's name.
         mode: ``list``, ``union list``; of raw state ``raw list`` or ``raw keyed``.
         serializer: name of the serializer of the elements.
-        version: of that serializer.
+        version: version of that serializer.
         type: the declared type of an element as text.
-        subtask: whose it was.
-        parallelism: how many subtasks there were.
-        elements: where they are; None: there are none.
-        schema: of the values; None where only the job's classes can read them.
+        subtask: index of the subtask that had it.
+        parallelism: the number of subtasks.
+        elements: range of the elements; None: none.
+        schema: schema of the values; None where only the job's classes can read them.
     """
 
     name: str
@@ -184,16 +184,16 @@ class ListEntry(_Part, frozen=True, kw_only=True):
 
 
 class OperatorEntry(_Part, frozen=True, kw_only=True):
-    """The state of one step in one subtask.
+    """State of one step in one subtask.
 
     Attributes:
-        uid: of the step.
+        uid: uid of the step.
         keyed: its keyed state.
         splits: the splits of a source's reader, with positions.
         lists: its operator state.
         broadcast: its broadcast state.
-        pending: records that were taken and not given on.
-        committables: what commits output that was made ready.
+        pending: received records without results yet.
+        committables: commit output that was made ready.
     """
 
     uid: str
@@ -206,24 +206,24 @@ class OperatorEntry(_Part, frozen=True, kw_only=True):
 
 
 class InFlightEntry(_Part, frozen=True, kw_only=True):
-    """Records that were on their way to a subtask, when a barrier overtook them.
+    """In-flight records of one channel that a barrier has overtaken.
 
     Attributes:
         source: uid of the step that had sent them.
         target: uid of the step that was to receive them.
         elements: the batches.
-        port: which input of that step.
+        port: index of that step's input.
         tag: name of the side output.
-        number: tells edges apart that have all that in common.
+        number: distinguishes edges that have all the above in common.
         partitioner: name of the edge's partitioner.
         producer: index of the subtask that had sent them.
         consumer: index of the subtask that was to receive them.
-        consumers: how many there were of those.
-        max_parallelism: the number of key groups of those.
-        stage: 0: they were in flight in an earlier checkpoint already; 1: they had come to the consumer; 2: they
-            waited at the producer.
+        consumers: parallelism of the consumer.
+        max_parallelism: the consumer's number of key groups.
+        stage: 0: in flight in an earlier checkpoint already; 1: queued at the consumer; 2: queued at the
+            producer.
         serializer: name of the serializer of the records.
-        version: of that serializer.
+        version: version of that serializer.
     """
 
     source: str
@@ -243,21 +243,21 @@ class InFlightEntry(_Part, frozen=True, kw_only=True):
 
 
 class SubtaskEntry(_Part, frozen=True, kw_only=True):
-    """What one subtask has in a checkpoint.
+    """Part of one subtask in a checkpoint.
 
     Attributes:
-        index: of the subtask.
+        index: index of the subtask.
         operators: the state of its steps.
         attachments: other bytes by name.
         in_flight: records that the subtask had not processed, or had not sent. Only in an unaligned checkpoint.
-        finished: whether the subtask had come to the end of its input, and had nothing left to do.
+        finished: True if the subtask had processed all of its input.
         size: bytes of state that the checkpoint refers to.
         written: of these, bytes that were written for this checkpoint.
-        start_delay_ms: from the trigger to the moment when the state was taken.
-        alignment_ms: how long some channels waited for others.
-        flush_ms: from the barrier to the moment when nothing was left in sinks.
-        sync_ms: how long the task stood still for its state to be taken.
-        async_ms: how long it took to read and write it, while the task went on.
+        start_delay_ms: time from the trigger to the snapshot.
+        alignment_ms: time for which some channels waited for others.
+        flush_ms: time from the barrier until sinks had nothing buffered.
+        sync_ms: time for which the snapshot blocked the task.
+        async_ms: time to read and write it, while the task ran.
     """
 
     index: int
@@ -275,17 +275,17 @@ class SubtaskEntry(_Part, frozen=True, kw_only=True):
 
     @property
     def in_flight_size(self) -> int:
-        """Bytes of the records in flight."""
+        """Bytes of the in-flight records."""
         return sum(part.elements.size for part in self.in_flight)
 
 
 class StepEntry(_Part, frozen=True, kw_only=True):
-    """A step of a job vertex.
+    """Step of a job vertex.
 
     Attributes:
-        uid: by which state finds its step.
+        uid: identifies the step's state.
         name: for people.
-        kind: what it does, as ``explain`` calls it.
+        kind: kind of the step, as in ``explain``.
     """
 
     uid: str
@@ -294,10 +294,10 @@ class StepEntry(_Part, frozen=True, kw_only=True):
 
 
 class VertexEntry(_Part, frozen=True, kw_only=True):
-    """A job vertex.
+    """Job vertex.
 
     Attributes:
-        uid: of its first step.
+        uid: uid of its first step.
         name: for people.
         parallelism: its number of subtasks.
         max_parallelism: its number of key groups.
@@ -314,17 +314,17 @@ class VertexEntry(_Part, frozen=True, kw_only=True):
 
 
 class HistoryEntry(_Part, frozen=True, kw_only=True):
-    """What became of an earlier checkpoint or savepoint of the run.
+    """Outcome of an earlier checkpoint or savepoint of the run.
 
     Attributes:
         checkpoint_id: counted by the run.
-        status: ``completed`` or ``failed``; ``pending``: it was under way.
-        triggered_ms: when it was begun, ms since the epoch.
-        duration_ms: how long it took, or has taken until it was given up.
+        status: ``completed`` or ``failed``; ``pending``: in progress at that time.
+        triggered_ms: time of the trigger, ms since the epoch.
+        duration_ms: time until it completed or was aborted.
         size: bytes of state.
-        reason: why it was given up.
+        reason: why it was aborted.
         savepoint: path or URL, if it is a savepoint.
-        in_flight: of the size, bytes of records that were in flight.
+        in_flight: of the size, bytes of in-flight records.
     """
 
     checkpoint_id: int
@@ -338,19 +338,19 @@ class HistoryEntry(_Part, frozen=True, kw_only=True):
 
 
 class CheckpointMetadata(_Part, frozen=True, kw_only=True):
-    """A checkpoint or savepoint.
+    """Metadata of a checkpoint or savepoint.
 
     Attributes:
         job_name: the pipeline's name.
-        job_id: of the run.
+        job_id: id of the run.
         checkpoint_id: counted by the run.
         kind: ``checkpoint`` or ``savepoint``.
-        triggered_ms: when it was begun, ms since the epoch.
-        completed_ms: when its last state had come in.
+        triggered_ms: time of the trigger, ms since the epoch.
+        completed_ms: time of the last acknowledgement.
         vertices: the job's vertices with their state.
-        enumerators: by uid of a source, what its enumerator keeps; each one value.
+        enumerators: by uid of a source, the state of its enumerator; each one value.
         written_by: version of Sluiceway.
-        properties: what else the job manager keeps.
+        properties: further data of the job manager.
         history: the run's last checkpoints and savepoints before it, also those that failed, oldest first.
     """
 
@@ -379,7 +379,7 @@ class CheckpointMetadata(_Part, frozen=True, kw_only=True):
         return subtasks + sum(section.size for section in self.enumerators.values())
 
     def files(self) -> set[str]:
-        """All files that it refers to, relative to its directory."""
+        """Names of all files that it refers to, relative to its directory."""
         found = {section.file for section in self.enumerators.values()}
         for subtask in (s for v in self.vertices for s in v.subtasks):
             found.update(section.file for section in subtask.attachments.values())
@@ -413,18 +413,18 @@ class _Envelope(msgspec.Struct, frozen=True):
 
 
 def encode_metadata(metadata: CheckpointMetadata) -> bytes:
-    """As it is written."""
+    """Return the metadata in the form of the file."""
     content = msgspec.json.encode(metadata)
     version = 2 if any(s.in_flight for v in metadata.vertices for s in v.subtasks) else 1
     return msgspec.json.encode(_Envelope(FORMAT, version, crc32(content), msgspec.Raw(content))) + b"\n"
 
 
 def decode_metadata(data: bytes, where: str) -> CheckpointMetadata:
-    """Read it.
+    """Return the metadata of a file.
 
     Args:
-        data: the file.
-        where: what messages call it.
+        data: content of the file.
+        where: name of the file in messages.
 
     Raises:
         CheckpointError: it is damaged, no metadata at all, or of a version that this one cannot read.

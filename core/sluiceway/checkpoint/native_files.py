@@ -1,4 +1,4 @@
-"""Keyed state in the files of a backend, as rows that every backend reads."""
+"""Conversion of keyed state in a backend's files into rows that every backend reads."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ OpenBackend: TypeAlias = Callable[[str], StateBackend]
 def with_rows(
     snapshot: KeyedSnapshot, open_backend: OpenBackend, operator: str, subtask: int, max_parallelism: int
 ) -> KeyedSnapshot:
-    """Keyed state that has rows, also where it is kept as the files of a backend.
+    """Return keyed state that has rows, also where it is stored as the files of a backend.
 
-    Whoever reads such files has them as before. The rows are read by that backend when they are asked for first;
-    :meth:`KeyedSnapshot.release` frees what it needs for that. For one thread.
+    The files stay readable as before. The backend reads the rows at their first access;
+    :meth:`KeyedSnapshot.release` frees its resources. For one thread.
 
     Args:
         snapshot: the state.
         open_backend: makes the backend that has written it.
-        operator: whose it is, for messages.
-        subtask: likewise.
+        operator: uid of the operator, for messages.
+        subtask: index of the subtask, for messages.
         max_parallelism: the number of key groups that the state is divided into.
     """
     native = snapshot.native
@@ -41,7 +41,7 @@ def with_rows(
 def readable_by_all(
     snapshot: OperatorSnapshot, open_backend: OpenBackend, max_parallelism: int
 ) -> OperatorSnapshot:
-    """What a step goes on from, with keyed state that any backend can restore: see :func:`with_rows`."""
+    """Return a step's snapshots with keyed state that any backend can restore: see :func:`with_rows`."""
     if snapshot.keyed is None or snapshot.keyed.native is None:
         return snapshot
     keyed = with_rows(snapshot.keyed, open_backend, snapshot.uid, snapshot.subtask, max_parallelism)

@@ -1,4 +1,4 @@
-"""The state in a checkpoint as rows of data, read without the job's code."""
+"""Reader of a checkpoint's state as rows of data, without the job's code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Opaque:
     """Bytes that cannot be read without the job's code.
 
     Attributes:
-        serializer: what has written them.
+        serializer: name of the serializer that has written them.
         data: the bytes.
     """
 
@@ -38,7 +38,7 @@ class Opaque:
 
     @property
     def type_name(self) -> str:
-        """The name of the class, where it can be told; else empty."""
+        """Name of the class, if it can be found; else empty."""
         if self.serializer == "pickle":
             return pickled_type(self.data)
         return pickled_type(self.data[1:]) if self.serializer == "msgspec" and self.data[:1] == _PICKLED else ""
@@ -49,20 +49,20 @@ class Opaque:
 
 @dataclass(frozen=True, slots=True)
 class StateRow:
-    """A piece of state.
+    """Piece of state.
 
     Attributes:
-        uid: of the step.
+        uid: uid of the step.
         state: name of the state.
         kind: ``value``, ``list``, ``map``, ``reducing``, ``aggregating``; of operator state ``operator list`` or
             ``union list``; ``broadcast``; ``split`` for the splits of a source.
-        subtask: whose it was.
-        key_group: of the key; None where there is none.
-        namespace: such as a window; ``()`` for state that belongs to the key alone, None where there is no key.
-        key: the key; None where there is none.
+        subtask: index of the subtask.
+        key_group: key group of the key; None without a key.
+        namespace: such as a window; ``()`` for state that belongs to the key alone, None without a key.
+        key: the key; None for state without keys.
         name: for an entry of a map: its key in the map.
         value: the value; an :class:`Opaque` where it cannot be read.
-        touched_ms: when it was last touched, if it has a time to live.
+        touched_ms: time of the last access, if it has a time to live.
     """
 
     uid: str
@@ -86,19 +86,19 @@ def content_of(
     state: str | None = None,
     trusted: bool = False,
 ) -> Iterator[StateRow]:
-    """The rows of a checkpoint, read one key group after the other.
+    """Yield the rows of a checkpoint, read one key group after the other.
 
     Args:
-        reader: of its files.
-        metadata: of the checkpoint.
+        reader: reader of its files.
+        metadata: its metadata.
         open_backend: makes the backend of a name, for files in its format.
         uid: only the state of this step.
         state: only the state of this name.
-        trusted: unpickle what is pickled, whatever it may run, with the job's classes.
+        trusted: unpickle what is pickled, which may run any code, with the job's classes.
 
     Raises:
         CheckpointError: a file is missing or damaged; names it.
-        UnknownNameError: nothing in the checkpoint goes by that uid or name; says what there is.
+        UnknownNameError: the checkpoint has no such uid or name; lists those that it has.
     """
     steps = [
         (vertex, subtask.index, operator)
@@ -183,7 +183,7 @@ def _others(
 
 
 class Decoder:
-    """Reads what serializers have written, as far as that needs no class of the job.
+    """Decoder of serialized values, as far as no class of the job is needed.
 
     Args:
         trusted: unpickle also what needs classes.
@@ -193,16 +193,16 @@ class Decoder:
         self._trusted = trusted
 
     def any(self, data: bytes) -> Any:
-        """A value of any type."""
+        """Return a value of any type."""
         return self.by("msgspec", data)
 
     def key(self, data: bytes) -> Any:
-        """A key or namespace."""
+        """Return a key or namespace."""
         found = self.any(data)
         return _as_tuples(found) if type(found) is list else found
 
     def by(self, serializer: str, data: bytes) -> Any:
-        """What a serializer has written."""
+        """Return a value written by a serializer."""
         try:
             if serializer == "pickle":
                 return self._unpickled(data)
@@ -213,7 +213,7 @@ class Decoder:
             return Opaque(serializer, data)
 
     def value(self, meta: StateMeta, data: bytes) -> tuple[Any, Any, int | None]:
-        """Name in a map, value, when it was touched."""
+        """Return name in a map, value, and time of the last access."""
         found, name = self.by(meta.serializer, data), None
         if isinstance(found, Opaque):
             return name, found, None

@@ -1,4 +1,4 @@
-"""The state in a checkpoint as the operators' snapshots that it was written from."""
+"""Reader of a checkpoint's state as the operators' snapshots that it was written from."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _PENDING: Final = msgspec.msgpack.Decoder(list[tuple[bytes, int | None]])
 
 
 class StateReader:
-    """Reads what the metadata of one checkpoint refers to, and checks it.
+    """Reader of the files of one checkpoint, with a check of their checksums.
 
     Args:
-        storage: where it is.
-        directory: of the checkpoint, relative to the storage's location.
+        storage: storage of the checkpoint.
+        directory: directory of the checkpoint, relative to the storage's location.
     """
 
     def __init__(self, storage: CheckpointStorage, directory: str) -> None:
@@ -51,11 +51,11 @@ class StateReader:
         self.directory = directory
 
     def shown(self, file: str) -> str:
-        """How messages call a file."""
+        """Return the name of a file in messages."""
         return self.storage.shown(join(self.directory, file))
 
     def bytes_of(self, section: Section) -> bytes:
-        """A section.
+        """Return the bytes of a section.
 
         Raises:
             CheckpointError: it cannot be read, or is damaged; names the file.
@@ -63,7 +63,7 @@ class StateReader:
         return self.checked(section.file, section.offset, section.size, section.crc32)
 
     def checked(self, file: str, offset: int, size: int, checksum: int) -> bytes:
-        """Bytes of a file, of which the checksum is known."""
+        """Return bytes of a file after a check of their checksum."""
         name = join(self.directory, file)
         data = self.storage.read(name, offset, size)
         if (len(data) != size or crc32(data) != checksum) and self.storage.distrust(name):
@@ -80,20 +80,20 @@ class StateReader:
         return data
 
     def values(self, section: Section | None) -> tuple[Any, ...]:
-        """The values of a section; none where there is none."""
+        """Return the values of a section; none without a section."""
         if section is None:
             return ()
         return tuple(self._loads(section, data) for data in self.decoded(section, _BINS))
 
     def decoded(self, section: Section, decoder: msgspec.msgpack.Decoder[_T]) -> _T:
-        """A section, decoded."""
+        """Return the decoded content of a section."""
         try:
             return decoder.decode(self.bytes_of(section))
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise CheckpointError(f"{self.shown(section.file)} is not what its format says: {error}") from error
 
     def operator(self, entry: OperatorEntry) -> OperatorSnapshot:
-        """The snapshot of one step. Rows and files of keyed state are read when they are asked for."""
+        """Return the snapshot of one step. Rows and files of keyed state are read at their access."""
         broadcast = None
         if (section := entry.broadcast) is not None:
             broadcast = {
@@ -114,7 +114,7 @@ class StateReader:
         )
 
     def keyed(self, uid: str, entry: KeyedEntry) -> KeyedSnapshot:
-        """Keyed state of a step in one subtask; read when it is asked for."""
+        """Return the keyed state of a step in one subtask, which is read at its access."""
         tables = tuple(map(_meta, entry.tables))
         if entry.native is not None:
             native = StoredFiles(self.storage, self.directory, entry.native)
@@ -122,7 +122,7 @@ class StateReader:
         return KeyedSnapshot(tables, _StoredRows(self, entry))
 
     def attachment(self, entry: SubtaskEntry, name: str) -> bytes:
-        """What was attached to a subtask's state under a name. Raises KeyError."""
+        """Return bytes attached to a subtask's state under a name. Raises KeyError."""
         return self.bytes_of(entry.attachments[name])
 
     def _list(self, entry: ListEntry) -> ListSnapshot:
@@ -149,9 +149,9 @@ class StateReader:
 def read_operators(
     storage: CheckpointStorage, directory: str, metadata: CheckpointMetadata
 ) -> tuple[OperatorSnapshot, ...]:
-    """The snapshots of all steps in all subtasks, in order: what a job is restored from.
+    """Return the snapshots of all steps in all subtasks, in order, to restore a job from.
 
-    Keyed state is read when it is asked for; so these can be pickled and sent to the subtasks.
+    Keyed state is read at its access; so these can be pickled and sent to the subtasks.
 
     Raises:
         CheckpointError: a file is missing or damaged; names it.
@@ -171,7 +171,7 @@ def read_operators(
 
 
 def read_enumerators(storage: CheckpointStorage, directory: str, metadata: CheckpointMetadata) -> dict[str, Any]:
-    """By uid of a source, what its enumerator had returned. Raises CheckpointError."""
+    """Return the state of the enumerators by uid of a source. Raises CheckpointError."""
     reader = StateReader(storage, directory)
     return {uid: reader.values(section)[0] for uid, section in metadata.enumerators.items()}
 
@@ -179,7 +179,7 @@ def read_enumerators(storage: CheckpointStorage, directory: str, metadata: Check
 def read_in_flight(
     storage: CheckpointStorage, directory: str, metadata: CheckpointMetadata
 ) -> tuple[InFlight, ...]:
-    """The records that were in flight. They are read when they are asked for."""
+    """Return the in-flight records, which are read at their access."""
     reader = StateReader(storage, directory)
     return tuple(
         InFlight(
@@ -202,7 +202,7 @@ def read_in_flight(
 
 
 class _StoredFrames(Sequence[bytes]):
-    """The batches of one channel."""
+    """Batches of one channel."""
 
     def __init__(self, reader: StateReader, entry: InFlightEntry) -> None:
         self._reader = reader
@@ -234,7 +234,7 @@ def _meta(entry: TableEntry) -> StateMeta:
 
 
 class _StoredRows(Mapping[int, bytes]):
-    """The rows of key groups, read one group at a time."""
+    """Rows of key groups, read one group at a time."""
 
     def __init__(self, reader: StateReader, entry: KeyedEntry) -> None:
         self._reader = reader
@@ -253,7 +253,7 @@ class _StoredRows(Mapping[int, bytes]):
 
 
 class _NoRows(Mapping[int, bytes]):
-    """Stands where there are files of a backend instead."""
+    """Empty rows, for state in files of a backend."""
 
     def __init__(self, native: NativeState, where: str) -> None:
         self._native = native

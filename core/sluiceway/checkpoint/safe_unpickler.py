@@ -1,4 +1,4 @@
-"""Pickles read as data: nothing in them that could run code is let in."""
+"""Unpickler of plain data, which refuses everything that could run code."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _DERIVED: Final[dict[tuple[str, str], type]] = {
 
 
 def plain_classes() -> FindClass:
-    """What finds the classes of plain data for one pickle, and refuses all others."""
+    """Return a function that finds the classes of plain data for one pickle, and refuses all others."""
     own: dict[tuple[str, str], type] = {}
 
     def find_class(module: str, name: str) -> Any:
@@ -57,19 +57,19 @@ def plain_classes() -> FindClass:
 
 
 class PlainUnpickler(pickle.Unpickler):
-    """Reads plain data: what msgpack knows, sets, dates and times, decimals, UUIDs, windows."""
+    """Unpickler of plain data: what msgpack knows, sets, dates and times, decimals, UUIDs, windows."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__(io.BytesIO(data))
         self._find_class = plain_classes()
 
     def find_class(self, module: str, name: str) -> Any:
-        """Only those of plain data."""
+        """Return a class of plain data; refuse any other."""
         return self._find_class(module, name)
 
 
 def pickled_type(data: bytes) -> str:
-    """The name of the first class in a pickle, which mostly is that of the object; empty if none is found."""
+    """Return the first class name in a pickle, which mostly is that of the object; empty if there is none."""
     texts: list[str] = []
     try:
         for operation, argument, _ in pickletools.genops(data):

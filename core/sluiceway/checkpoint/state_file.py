@@ -1,4 +1,4 @@
-"""The state of one subtask: written into one file, by whichever process has it, and read again."""
+"""State files: the state of one subtask in one file, written by any process."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class SectionWriter:
-    """One file of a checkpoint, made of sections.
+    """Writer of one file of a checkpoint, made of sections.
 
     Args:
-        storage: where it goes.
-        directory: of the checkpoint.
+        storage: storage of the checkpoint.
+        directory: directory of the checkpoint.
         file: name of the file in it.
     """
 
@@ -66,7 +66,7 @@ class SectionWriter:
         self._size = 0
 
     def write(self, content: Callable[[], Iterator[None]]) -> int:
-        """Write the file. Returns its size, 0 if there turned out to be nothing to write.
+        """Write the file and return its size, 0 if there was nothing to write.
 
         Args:
             content: calls :meth:`add` and :meth:`add_values`, and yields often: what was added is written then.
@@ -120,27 +120,27 @@ def write_subtask(
 ) -> SubtaskEntry:
     """Write the state of a subtask. Blocks; for a helper thread.
 
-    The snapshots are released, whether it succeeds or not. Until the metadata is written that refers to them,
-    the files belong to nothing, and are found by the collection of orphans.
+    The snapshots are released, whether it succeeds or not. Until the metadata that refers to them is written,
+    the files belong to no checkpoint, and the collection of orphans finds them.
 
     Args:
-        storage: where to.
-        directory: of the checkpoint, relative to the storage's location; ``"run-7/chk-12"``.
-        name: of the subtask's file, without a directory; unique in the checkpoint, for each attempt.
-        index: of the subtask.
-        snapshots: of its steps.
-        attachments: other bytes to keep, by name.
-        in_flight: records that were on their way.
-        finished: whether the subtask has finished.
+        storage: storage of the checkpoint.
+        directory: directory of the checkpoint, relative to the storage's location; ``"run-7/chk-12"``.
+        name: name of the subtask's file, without a directory; unique in the checkpoint, for each attempt.
+        index: index of the subtask.
+        snapshots: snapshots of its steps.
+        attachments: other bytes to store, by name.
+        in_flight: in-flight records.
+        finished: True if the subtask has finished.
         canonical: as a savepoint is: with nothing outside the directory, and as rows by key group, independent of
-            the backend (but for what was read from a checkpoint as files of a backend, which it stays).
+            the backend (except what was read from a checkpoint as files of a backend, which it stays).
         known: files that never change and that are stored already, by identity
             (:func:`sluiceway.checkpoint.shared_files` of the subtask's entry in a *completed* checkpoint of the
             same directory). They are referred to instead of being written again.
 
     Raises:
         CheckpointError: it cannot be written.
-        SerializationError: a value cannot be; names state and key.
+        SerializationError: a value cannot be serialized; names state and key.
         StateError: from a lazy snapshot.
     """
     kept = list(snapshots)
@@ -179,12 +179,12 @@ def write_subtask(
 
 
 def encode_subtask(entry: SubtaskEntry) -> bytes:
-    """For a message to the job manager."""
+    """Return an entry in the form of a message to the job manager."""
     return _encode(entry)
 
 
 def decode_subtask(data: bytes) -> SubtaskEntry:
-    """What :func:`encode_subtask` was given. Raises SerializationError."""
+    """Return the entry that :func:`encode_subtask` was given. Raises SerializationError."""
     try:
         return msgspec.msgpack.decode(data, type=SubtaskEntry)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -299,7 +299,7 @@ def _table_entry(meta: StateMeta) -> TableEntry:
 
 
 class _NativeWriter:
-    """Puts files of backends into a storage, those that never change into the directory for shared ones."""
+    """Writer of backends' files into a storage, with those that never change in the directory for shared ones."""
 
     def __init__(
         self, storage: CheckpointStorage, directory: str, name: str, known: Mapping[str, NativeFileEntry]
@@ -331,7 +331,7 @@ class _NativeWriter:
         return _native_entry(snapshot, native, files)
 
     def copy(self, snapshot: KeyedSnapshot, native: StoredFiles, *, alone: bool) -> KeyedEntry:
-        """What is stored already; with ``alone``, with nothing outside the own directory."""
+        """Copy what is stored already; with ``alone``, without references outside of the own directory."""
         files = []
         for entry in native.entries:
             if not entry.shared or alone:
@@ -373,9 +373,9 @@ def _checksum(path: str) -> int:
 
 
 def shared_files(entry: SubtaskEntry) -> dict[str, NativeFileEntry]:
-    """The files of a subtask's entry that never change, by identity: for the next one to refer to.
+    """Return the files of a subtask's entry that never change, by identity, for the next checkpoint to refer to.
 
-    Only of a checkpoint that is known to be complete: the files of others may be gone.
+    Only of a checkpoint that is known to be complete: the files of others may be deleted.
     """
     natives = (o.keyed.native for o in entry.operators if o.keyed is not None)
     return {
