@@ -1,9 +1,9 @@
 """Serializers of values, for state and for the wire.
 
 A serializer belongs to a type: ``serializer_for(Order)`` chooses the first known format that keeps values of
-that type exactly. Formats of plugins are asked first, then msgspec (for types that say what is in them), then
-pickle, which takes anything. Snapshots name the serializer and its version, so that they can be read, or be
-refused with a reason, later.
+that type exactly. Formats of plugins are asked first, then msgspec (for types with known content), then
+pickle, which accepts anything. Snapshots name the serializer and its version, so that they can be read later, or
+be refused with a reason.
 """
 
 from sluiceway.serializers.base import PickleSerializer, Serializer

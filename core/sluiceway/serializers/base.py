@@ -1,4 +1,4 @@
-"""What a serializer is, and the one that takes anything."""
+"""Contract of serializers, and the pickle serializer."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["PICKLE", "PickleSerializer", "Serializer"]
 
 
 class Serializer(ABC):
-    """Turns values of one type into bytes and back, keeping their types exactly.
+    """Conversion of values of one type into bytes and back, with exactly the same types.
 
     Instances are stateless: they may be shared, and called from any thread.
 
     Attributes:
-        name: what snapshots and plans call the format; unique.
-        version: of the format; higher when the bytes for a value change.
+        name: name of the format in snapshots and plans; unique.
+        version: version of the format; increased when the bytes for a value change.
     """
 
     name: str
@@ -28,26 +28,26 @@ class Serializer(ABC):
 
     @abstractmethod
     def dumps(self, value: Any) -> bytes:
-        """The bytes of ``value``. Raises SerializationError."""
+        """Return the bytes of ``value``. Raises SerializationError."""
 
     @abstractmethod
     def loads(self, data: bytes) -> Any:
-        """The value that :meth:`dumps` was given. Raises SerializationError for anything else."""
+        """Return the value that :meth:`dumps` was given. Raises SerializationError for anything else."""
 
     def dumps_all(self, values: Sequence[Any]) -> list[bytes]:
-        """What :meth:`dumps` gives for each; a format may be quicker with many. Raises SerializationError."""
+        """Return the bytes of each value; a format may be faster with many. Raises SerializationError."""
         return [self.dumps(value) for value in values]
 
     def for_type(self, type_hint: Any) -> Serializer | None:
-        """A serializer of this format for values of a type, or None where it would not keep them exactly.
+        """Return a serializer of this format for a type, or None where it would not keep values exactly.
 
-        Asked of the object that was registered, for state and for records on their way between processes. The
-        default takes any type.
+        Called on the object that was registered, for state and for records on their way between processes. The
+        default accepts any type.
         """
         return self
 
     def reader_for(self, version: int) -> Serializer | None:
-        """What reads values that an older or newer ``version`` wrote, or None where nothing can."""
+        """Return a reader of values that an older or newer ``version`` wrote, or None if there is none."""
         return self if version == self.version else None
 
     def __repr__(self) -> str:
@@ -55,7 +55,7 @@ class Serializer(ABC):
 
 
 class PickleSerializer(Serializer):
-    """Anything that pickle takes. Never to be fed bytes from a peer that has not proved who it is."""
+    """Serializer of anything that pickle accepts. Never use it on bytes from a peer that is not authenticated."""
 
     name = "pickle"
 
@@ -76,7 +76,7 @@ class PickleSerializer(Serializer):
             ) from error
 
     def loads(self, data: bytes) -> Any:
-        """Unpickle."""
+        """Unpickle a value."""
         try:
             return pickle.loads(data)
         except Exception as error:
@@ -84,7 +84,7 @@ class PickleSerializer(Serializer):
 
 
 def _culprit(value: Any, error: Exception) -> tuple[Any, Exception]:
-    """The first of several records that cannot be pickled, and why; the value itself where it is not a list."""
+    """Return the first of several records that cannot be pickled, and the error; the value if it is no list."""
     if type(value) is list:
         for each in value:
             try:
@@ -95,14 +95,14 @@ def _culprit(value: Any, error: Exception) -> tuple[Any, Exception]:
 
 
 def _is_about_a_class(reason: str) -> bool:
-    """Whether pickle failed at a class that cannot be imported."""
+    """Return whether pickle failed at a class that cannot be imported."""
     if reason.startswith("Can't pickle <class "):
         return True
     return reason.startswith(("Can't pickle local object", "Can't get local object")) and "<lambda>" not in reason
 
 
 def _with_its_classes(value: Any) -> bytes | None:
-    """Pickle together with classes that cannot be imported, as those of a script in another process; or None."""
+    """Pickle a value with classes that cannot be imported, such as those of a script; or return None."""
     from sluiceway.serializers.byvalue import dumps_by_value
 
     try:

@@ -1,4 +1,4 @@
-"""Pickles together with classes and functions that cannot be imported, as those of scripts and notebooks."""
+"""Pickling of values with classes and functions that cannot be imported, as those of scripts and notebooks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NOTES: Final = "__msgspec_cache__"
 
 
 class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """As cloudpickle's, for classes that msgspec has looked at, too."""
+    """Pickler of cloudpickle that also accepts classes inspected by msgspec."""
 
     def reducer_override(self, obj: Any) -> Any:
         """Leave out what msgspec has noted on a class; keep the mark of fields without a default what it is."""

@@ -46,11 +46,11 @@ _ENOUGH: Final = 128  # values of them
 
 
 class Knotted(Exception):  # noqa: N818
-    """A record leads back to a record of its own class: whether to itself only pickle can tell."""
+    """A record refers to a record of its own class: only pickle can tell whether to itself."""
 
 
 def is_plain(record: Any) -> bool:
-    """Whether a record is a scalar or a tuple of scalars, none of them long."""
+    """Return whether a record is a scalar or a tuple of scalars, none of them long."""
     row = record if type(record) is tuple else (record,)
     if not SCALARS.issuperset(map(type, row)):
         return False
@@ -58,7 +58,7 @@ def is_plain(record: Any) -> bool:
 
 
 def shrink(values: Sequence[Any], path: tuple[Any, ...] = ()) -> tuple[Shape, Any, bool]:
-    """The shape of values, what is left to pickle, and whether that is all plain. Raises Knotted."""
+    """Return the shape of values, what is left to pickle, and whether that is all plain. Raises Knotted."""
     if not values:
         return None, values, True
     first = values[0]
@@ -103,7 +103,7 @@ def _of_class(cls: Any, values: Sequence[Any], path: tuple[Any, ...]) -> tuple[S
 
 
 def _mixed(values: Sequence[Any], path: tuple[Any, ...]) -> tuple[Shape, Any, bool] | None:
-    """Values of a few classes, class by class, with the number of its class for each."""
+    """Return values of a few classes, class by class, with the number of its class for each."""
     if len(values) < _ENOUGH:
         return None
     groups: dict[type, list[Any]] = {cls: [] for cls in dict.fromkeys(map(type, values))}
@@ -155,7 +155,7 @@ _pack: Final = msgspec.msgpack.Encoder().encode
 
 
 def rebuild(shape: Shape, left: Any) -> Sequence[Any]:
-    """The values that :func:`shrink` was given."""
+    """Return the values that :func:`shrink` was given."""
     if shape is None:
         return left  # type: ignore[no-any-return]
     what = shape[0]
@@ -182,7 +182,7 @@ def rebuild(shape: Shape, left: Any) -> Sequence[Any]:
 
 
 def classes_in(shape: Shape) -> list[type]:
-    """The classes of the records that were taken apart."""
+    """Return the classes of the records that were split into columns."""
     if shape is None or shape[0] not in ("record", "tuple", "list", "mixed"):
         return []
     own = [shape[2]] if shape[0] == "record" else []

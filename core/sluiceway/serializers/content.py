@@ -32,16 +32,16 @@ _MOST_SHAPES: Final = 64
 
 
 class ContentSerializer(Serializer):
-    """Lists of records of any types. Both ends belong to one program, and have proved that to one another.
+    """Serializer of lists of records of any types, for two ends of one program that are authenticated.
 
-    - Plain records, which are scalars and tuples of them, are pickled without the memo that pickle keeps of what
-      it has seen: a quarter less work for both ends.
+    - Plain records, which are scalars and tuples of them, are pickled without pickle's memo of objects: a quarter
+      less work for both ends.
     - Records of a few classes (dataclasses, named tuples, msgspec structs, pydantic models, objects with the same
       attributes), dates, times, decimals, UUIDs, enums, numpy arrays and scalars, Arrow tables and batches, and
-      tuples and lists of these, are taken apart into columns.
-    - Whatever else there is, is pickled. How a batch is encoded never changes what is in it.
+      tuples and lists of these, are split into columns.
+    - Everything else is pickled. The encoding of a batch never changes its content.
 
-    Records are values: an object that is in two places of a batch may come out as two equal ones.
+    Records are values: an object that is in two places of a batch may be decoded as two equal ones.
     """
 
     name = "content"
@@ -113,7 +113,7 @@ class ContentSerializer(Serializer):
 
 
 def _names(cls: type, body: bytes) -> bool:
-    """Whether a pickle may have an object of a class in it: pickle writes the name of its class before it."""
+    """Return whether a pickle may hold an object of a class: pickle writes the name of its class before it."""
     for name in {cls.__name__, cls.__qualname__}:
         text = name.encode()
         if (text if len(text) > 255 else b"\x8c" + bytes((len(text),)) + text) in body:
@@ -122,7 +122,7 @@ def _names(cls: type, body: bytes) -> bool:
 
 
 def _is_large(record: Any) -> bool:
-    """Whether one record is worth a look."""
+    """Return whether one record is large enough to be analysed."""
     return type(record).__module__.partition(".")[0] == "pyarrow"
 
 
@@ -131,7 +131,7 @@ class _TooLargeError(Exception):
 
 
 class _Limited:
-    """Takes what a pickler writes, up to a limit."""
+    """File for a pickler, up to a limit of bytes."""
 
     def __init__(self, limit: int) -> None:
         self.parts: list[bytes] = []
@@ -146,10 +146,10 @@ class _Limited:
 
 
 def _pickled(value: Any, plainly: bool, records: int | None = None) -> bytes:
-    """Pickle, ``plainly`` without a memo where there are many records and that does not make it large.
+    """Pickle values, ``plainly`` without a memo if there are many records and that does not make it large.
 
-    Without a memo, what many records share is written once for each: hence the limit. The types are pickle's
-    own business here, too: whatever is among the records is kept exactly.
+    Without a memo, what many records share is written once for each: hence the limit. Types are left to
+    pickle here, too: every record is kept exactly.
     """
     count = len(value) if records is None else records
     if plainly and count >= _WORTH_A_PICKLER:

@@ -1,4 +1,4 @@
-"""Which serializer the batches of an edge go through on their way to another process, and what plans say of it."""
+"""Choice of the serializer for the batches of an edge between processes, and its description in plans."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _IN_WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class EdgeFormat:
-    """How the records of an edge are encoded, going by their declared type.
+    """Encoding of the records of an edge, derived from their declared type.
 
     Attributes:
-        name: the serializer's.
-        version: the serializer's.
+        name: name of the serializer.
+        version: version of the serializer.
         encoding: ``plain``, ``columns`` or ``pickle`` for what the default one does with records of the
             declared type; ``content`` where no type is declared; ``registered`` for a plugin's serializer.
-        problem: why records of this type are pickled one by one, for a warning; None where all is well.
+        problem: reason why records of this type are pickled one by one, for a warning; None: they are not.
     """
 
     name: str
@@ -55,12 +55,12 @@ class EdgeFormat:
 
 
 def edge_serializer(record_type: Any, formats: Iterable[Serializer] = ()) -> Serializer:
-    """The serializer for lists of an edge's records.
+    """Return the serializer for lists of an edge's records.
 
     Args:
-        record_type: what the program says of them; None where it says nothing.
-        formats: what was registered where the job was made. It travels with the job, so that both ends of an edge
-            go by the same, whatever else is registered in their processes.
+        record_type: declared type of the records; None where there is none.
+        formats: formats registered where the job was made. They travel with the job, so that both ends of an edge
+            use the same, whatever else is registered in their processes.
     """
     by_content = ContentSerializer()
     registered = _registered(record_type, formats)
@@ -68,7 +68,7 @@ def edge_serializer(record_type: Any, formats: Iterable[Serializer] = ()) -> Ser
 
 
 def edge_format(record_type: Any) -> EdgeFormat:
-    """How :func:`edge_serializer` will encode records of a type, going by what is registered in this process."""
+    """Return the encoding that :func:`edge_serializer` will use for a type, by the formats registered here."""
     registered = _registered(record_type, registered_serializers())
     if registered is not None:
         return EdgeFormat(registered.name, registered.version, "registered")
@@ -84,10 +84,10 @@ def _registered(record_type: Any, formats: Iterable[Serializer]) -> Serializer |
 
 
 class OnceSerializer(Serializer):
-    """Encodes a list of records that goes to several consumers once.
+    """Serializer that encodes a list of records once for several consumers.
 
     Args:
-        inner: encodes it.
+        inner: encodes the list.
     """
 
     def __init__(self, inner: Serializer) -> None:
@@ -109,12 +109,12 @@ class OnceSerializer(Serializer):
         return self._inner.loads(data)
 
     def forget(self) -> None:
-        """Everybody has been sent it: keep nothing of it."""
+        """Release the encoded list: it was sent to all consumers."""
         self._value, self._encoded = None, b""
 
 
 class _EachSerializer(Serializer):
-    """A list of records, each by a serializer that was registered for their type.
+    """Serializer of lists of records, each by a serializer that was registered for their type.
 
     Records of another class than the declared one, subclasses too, are not the registered serializer's: a batch
     with such a record is encoded by content.
@@ -150,7 +150,7 @@ class _EachSerializer(Serializer):
 
 
 def _expected(hint: Any) -> tuple[str, str | None]:
-    """The encoding of records of a type, and what is wrong with it."""
+    """Return the encoding of records of a type, and the problem with it."""
     alternatives = members(hint)
     if not alternatives:
         return _MIXED, None

@@ -1,7 +1,7 @@
-"""Values that were written when their type was another one, as values of the type of today.
+"""Reading of values that were written when their type was another one.
 
-What was written becomes *plain data* first, read by the schema that was kept with it and without the old class:
-records are dicts of their fields. From that, values of today's type are made, by what both schemas say, or by a
+The schema that was stored with the values makes *plain data* of them first, without the old class:
+records are dicts of their fields. Values of today's type are made from that by both schemas, or by a
 function of the user.
 """
 
@@ -52,18 +52,18 @@ _PLAIN_TYPES: Final[Mapping[str, type]] = {
 
 
 class IncompatibleSchemaError(Exception):
-    """Values of one schema cannot be made from values of another one: says why."""
+    """Values of one schema cannot be made from values of another one."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """How values were written, or are.
+    """Form in which values are written.
 
     Attributes:
         serializer: name of the serializer.
-        version: of the serializer.
-        type_name: the declared type as text; empty: there is none.
-        schema: of the values; None where they are pickled, and where none was kept.
+        version: version of the serializer.
+        type_name: the declared type as text; empty: none was declared.
+        schema: schema of the values; None where they are pickled, and where none was stored.
     """
 
     serializer: str
@@ -73,14 +73,14 @@ class Form:
 
 
 class PlainReader:
-    """Makes plain data of values of a schema, without their classes.
+    """Reader that makes plain data of values of a schema, without their classes.
 
     Args:
-        schema: of what was written.
-        find_class: finds the classes of what was pickled; those of the schema are never asked for.
+        schema: schema of the written values.
+        find_class: finds the classes of what was pickled; never called for those of the schema.
 
     Attributes:
-        plain: makes it of what msgpack has made of the bytes.
+        plain: makes plain data of decoded msgpack.
     """
 
     def __init__(self, schema: Schema, find_class: Callable[[str, str], Any]) -> None:
@@ -89,14 +89,14 @@ class PlainReader:
         self._records = {(r["module"], r["qualname"]): r for r in _records(schema)}
 
     def loads(self, data: bytes) -> Any:
-        """Makes it of the bytes. Raises whatever comes of damaged ones, and of classes that are not found."""
+        """Return the plain data of bytes. Raises any error of damaged ones, and of classes that are not found."""
         if data[:1] == _PICKLED:
             return self.plain(_Unpickler(data[1:], self._records, self._find_class).load())
         return self.plain(_decode(data))
 
 
 def schema_of(serializer: Serializer, hint: Any) -> Schema | None:
-    """The schema of what a serializer writes of values of a type; None if only the type's classes can read it."""
+    """Return the schema of what a serializer writes of a type; None if only the type's classes can read it."""
     if type(serializer) is not MsgspecSerializer:
         return None
     try:
@@ -108,19 +108,19 @@ def schema_of(serializer: Serializer, hint: Any) -> Schema | None:
 def reader_of(
     old: Form, new: Form, serializer: Serializer, hint: Any, layers: tuple[str, ...], migrate: Make | None
 ) -> Serializer | None:
-    """What reads values that were written, as values of today's type; None: nothing does.
+    """Return the reader of written values as values of today's type; None: they cannot be read.
 
     Args:
-        old: how they were written.
-        new: how they are now.
-        serializer: of today.
-        hint: the type of today.
-        layers: what is around the values that are meant, from the outside: ``map`` for pairs of key and value,
+        old: form of the written values.
+        new: form of values now.
+        serializer: today's serializer.
+        hint: today's type.
+        layers: layers around the values, from the outside: ``map`` for pairs of key and value,
             ``list``, ``touched`` for pairs of time and value.
         migrate: makes a value of today's type from the plain data of one of another; None: by the schemas.
 
     Raises:
-        IncompatibleSchemaError: no value can be made out of an older one; says why, if there is more to say than
+        IncompatibleSchemaError: no value can be made of an older one; has a reason, if there is more to say than
             the types.
     """
     if new.schema is None or (old.schema is None and old.serializer != "pickle"):
@@ -161,7 +161,7 @@ class _EvolvingReader(Serializer):
         self._records = {} if old is None else {(r["module"], r["qualname"]): r for r in _records(old)}
 
     def dumps(self, value: Any) -> bytes:
-        """Old forms are only read."""
+        """Raise an error: old forms are only read."""
         raise SerializationError("an older form of a type is only read")
 
     def loads(self, data: bytes) -> Any:
@@ -237,7 +237,7 @@ def _maker(hint: Any) -> Make:
 
 
 def _records(schema: Any) -> list[dict[str, Any]]:
-    """All classes with fields in a schema."""
+    """Return all classes with fields in a schema."""
     if isinstance(schema, list):
         return [record for part in schema for record in _records(part)]
     if not isinstance(schema, dict):
@@ -248,7 +248,7 @@ def _records(schema: Any) -> list[dict[str, Any]]:
 
 
 def _plain(schema: Schema) -> Make:
-    """From what msgpack gives, or from an unpickled object, to plain data."""
+    """Return the plain data of decoded msgpack, or of an unpickled object."""
     if isinstance(schema, str):
         kind = _AS_TEXT.get(schema)
         return _same if kind is None else lambda value: msgspec.convert(value, kind)
@@ -305,7 +305,7 @@ def _record_plain(schema: dict[str, Any]) -> Make:
 
 
 def _member(value: Any, members: list[tuple[Schema, Make]]) -> Make:
-    """What is to be done with a value of a union."""
+    """Return how to convert a value of a union."""
     for exactly in (True, False):
         for schema, make in members:
             if _accepts(schema, value, exactly):
@@ -340,7 +340,7 @@ def _accepts(schema: Schema, value: Any, exactly: bool) -> bool:
 
 
 class _Unpickled:
-    """Stands for an object whose class may be another one by now."""
+    """Stand-in for an object whose class may have changed."""
 
     of: tuple[str, str] = ("", "")
 
@@ -353,13 +353,13 @@ class _Unpickled:
     state: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """All is done."""
+        """Ignore the arguments."""
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
 
     def fields(self, names: list[str]) -> dict[str, Any]:
-        """Its fields by name."""
+        """Return its fields by name."""
         found = dict(zip(names, self.args, strict=False))
         state = self.state
         if isinstance(state, list):
@@ -371,7 +371,7 @@ class _Unpickled:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Reads objects of the classes of a schema without these."""
+    """Unpickler of objects of the classes of a schema, without these."""
 
     def __init__(
         self,
@@ -395,7 +395,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _step(old: Schema, new: Schema, classes: dict[tuple[str, str], type], where: str) -> Make | None:
-    """How plain data becomes what :func:`msgspec.convert` makes values of; None: it is that already."""
+    """Return how plain data becomes input of :func:`msgspec.convert`; None: it is that already."""
     if isinstance(old, dict) and "union" in old:
         members = [(part, _step(part, new, classes, where)) for part in old["union"]]
         if all(step is None for _, step in members):
@@ -527,7 +527,7 @@ def _record_step(
 
 
 def _defaults(cls: Any) -> list[Callable[[], Any]]:
-    """What stands in each place of a record that is written by place, if nothing was written."""
+    """Return the defaults by place of a record that is written by place."""
     if issubclass(cls, tuple):
         known = cls._field_defaults
         return [_constant(known[name]) if name in known else _missing(name) for name in cls._fields]

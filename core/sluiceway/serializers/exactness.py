@@ -1,7 +1,7 @@
-"""What msgpack keeps exactly: for a type, a look at values of it that says whether they would come back unchanged.
+"""Checks of whether msgpack keeps values of a type exactly.
 
-A check is a set of types, where looking at the type is enough, or a function. Both judge many values at once,
-field by field: the interpreter does next to nothing per value then.
+A check is a set of types, where a test of the type is enough, or a function. Both judge many values at once,
+field by field, so that the interpreter does next to nothing per value.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ _WITH_MODELS: Final = object()
 
 
 def every_exact(hint: Any, *, models: bool = False) -> Every | None:
-    """How to see that values of type ``hint`` survive msgpack unchanged; None if that cannot be said.
+    """Return a check of whether values of type ``hint`` survive msgpack unchanged; None if that cannot be known.
 
     Args:
         hint: the type.
-        models: whether what writes and reads them knows pydantic models.
+        models: True if the writer and reader of the values support pydantic models.
     """
     check = _exactly(hint, (_WITH_MODELS,) if models else ())
     return None if check is None else _every(check)
 
 
 def is_plain_key(value: Any) -> bool:
-    """Whether a key is a scalar, or a tuple of plain keys."""
+    """Return whether a key is a scalar, or a tuple of plain keys."""
     cls = type(value)
     return cls in JSON_SCALARS or (cls is tuple and all(map(is_plain_key, value)))
 
@@ -59,7 +59,7 @@ def _every(check: _Check) -> Every:
 
 
 def _every_in(check: _Check) -> Callable[[Iterable[Iterable[Any]]], bool]:
-    """The check of what is in each of several containers."""
+    """Return the check of the content of each of several containers."""
     if isinstance(check, frozenset):
         return lambda containers: check.issuperset(map(type, chain.from_iterable(containers)))
     return lambda containers: check(list(chain.from_iterable(containers)))

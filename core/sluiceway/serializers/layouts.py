@@ -1,7 +1,7 @@
-"""Records of one class taken apart into columns, one for each field, and put together again.
+"""Split of records of one class into columns, one for each field, and their reconstruction.
 
-As with pickle, no ``__init__`` and no ``__post_init__`` runs when they are put together. A class that has its own
-say in how it is copied is left to pickle.
+As with pickle, reconstruction runs no ``__init__`` and no ``__post_init__``. A class that customises its
+copies is left to pickle.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PYDANTIC: Final = "pydantic.main"
 
 
 def kind_of(cls: type) -> str | None:
-    """How records of a class are taken apart; None where they are not.
+    """Return how records of a class are split; None where they are not.
 
     ``tuple``, ``struct``, ``slots`` or ``model``, or ``attributes``: those that each record happens to have.
     """
@@ -36,7 +36,7 @@ def kind_of(cls: type) -> str | None:
 
 
 def why_not(cls: type) -> str | None:
-    """Why records of a class are not taken apart, in words that follow its name; None where they are."""
+    """Return why records of a class are not split, in words that follow its name; None where they are."""
     kind, why = _judged(cls)
     return None if kind is not None else why
 
@@ -73,7 +73,7 @@ def _judged(cls: Any) -> tuple[str | None, str]:
 
 
 def names_of(kind: str, record: Any) -> tuple[str, ...]:
-    """The names of the fields that the records of its class have, going by one of them."""
+    """Return the names of the fields that the records of its class have, derived from one of them."""
     cls: Any = type(record)
     if kind == "tuple":
         names: tuple[str, ...] = cls._fields
@@ -90,7 +90,7 @@ def names_of(kind: str, record: Any) -> tuple[str, ...]:
 
 
 def take_apart(kind: str, names: tuple[str, ...], records: Sequence[Any]) -> _Columns | None:
-    """The columns of records that are all of one class; None where one of them is more than its fields."""
+    """Return the columns of records of one class; None where a record has more than its fields."""
     try:
         if kind == "tuple":
             return list(zip(*records, strict=True))
@@ -110,7 +110,7 @@ def take_apart(kind: str, names: tuple[str, ...], records: Sequence[Any]) -> _Co
 
 
 def put_together(kind: str, cls: Any, names: tuple[str, ...], columns: Sequence[Sequence[Any]]) -> list[Any]:
-    """Records of a class from their columns."""
+    """Return records of a class from their columns."""
     if kind == "tuple":
         return list(map(partial(tuple.__new__, cls), zip(*columns, strict=True)))
     if kind == "struct":
@@ -161,7 +161,7 @@ def _is_plain_struct(cls: Any) -> bool:
 
 
 def _is_copied_by_state(cls: Any) -> bool:
-    """Whether its state is its attributes: no ``__getstate__`` or ``__setstate__`` but the dataclasses' own."""
+    """Return whether its state is its attributes: no ``__getstate__`` but the dataclasses' own."""
     for name in ("__getstate__", "__setstate__"):
         method = getattr(cls, name, None)
         own = method is not None and method is not getattr(object, name, None)
@@ -171,7 +171,7 @@ def _is_copied_by_state(cls: Any) -> bool:
 
 
 def _hides_state(cls: Any) -> bool:
-    """Whether there is more to its instances than ``__dict__`` and slots, as where a base is written in C."""
+    """Return whether instances have more than ``__dict__`` and slots, as where a base is written in C."""
     words = len(_slots(cls)) + bool(cls.__weakrefoffset__) + (cls.__dictoffset__ > 0)
     if cls.__basicsize__ > object.__basicsize__ + words * tuple.__itemsize__:
         return True
@@ -189,7 +189,7 @@ def _slots(cls: type) -> set[str]:
 
 @lru_cache(maxsize=256)
 def _can_be_set(cls: type, names: tuple[str, ...]) -> bool:
-    """Whether setting each name only puts it into the ``__dict__``."""
+    """Return whether setting each name only changes the ``__dict__``."""
     return not any(hasattr(type(inspect.getattr_static(cls, name, None)), "__set__") for name in names)
 
 
@@ -197,7 +197,7 @@ def _can_be_set(cls: type, names: tuple[str, ...]) -> bool:
 
 
 def _are_plain_models(records: Sequence[Any]) -> bool:
-    """Whether they have neither private attributes nor extra ones."""
+    """Return whether models have neither private attributes nor extra ones."""
     nothing = {type(None)}
     return all(
         nothing.issuperset(map(type, map(attrgetter(name), records)))
@@ -206,7 +206,7 @@ def _are_plain_models(records: Sequence[Any]) -> bool:
 
 
 def _given(records: Sequence[Any]) -> list[tuple[str, ...]]:
-    """Which fields were given to each and are no defaults; one entry where that is the same for all."""
+    """Return which fields were given to each and are no defaults; one entry where that is the same for all."""
     sets = list(map(attrgetter("__pydantic_fields_set__"), records))
     return [tuple(sets[0])] if sets.count(sets[0]) == len(sets) else list(map(tuple, sets))
 

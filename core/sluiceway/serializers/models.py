@@ -1,4 +1,4 @@
-"""Pydantic models as msgpack: their fields by name, without a look at what the models check."""
+"""Pydantic models as msgpack: their fields by name, without running the models' validation."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _METHODS: Final = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__"
 
 
 def is_pydantic(cls: Any) -> bool:
-    """Whether a class is a pydantic model. Does not import pydantic."""
+    """Return whether a class is a pydantic model. Does not import pydantic."""
     pydantic = sys.modules.get("pydantic")
     return pydantic is not None and isinstance(cls, type) and issubclass(cls, pydantic.BaseModel)
 
 
 def is_simple_model(cls: Any) -> bool:
-    """Whether the fields are all there is to objects of a model."""
+    """Return whether objects of a model have nothing but its fields."""
     from pydantic import BaseModel, RootModel
 
     return (
@@ -34,7 +34,7 @@ def is_simple_model(cls: Any) -> bool:
 
 
 def has_models(hint: Any, seen: frozenset[Any] = frozenset()) -> bool:
-    """Whether there may be models among values of a type."""
+    """Return whether values of a type may hold models."""
     if is_pydantic(hint):
         return True
     if "pydantic" not in sys.modules or hint in seen:
@@ -51,7 +51,7 @@ def has_models(hint: Any, seen: frozenset[Any] = frozenset()) -> bool:
 
 
 def model_fields(value: Any) -> dict[str, Any]:
-    """What is written of a model."""
+    """Return the fields of a model as written."""
     if not is_pydantic(type(value)):
         raise TypeError(f"{type(value).__name__} is no pydantic model")
     found = dict(vars(value))
@@ -62,7 +62,7 @@ def model_fields(value: Any) -> dict[str, Any]:
 
 
 def model_of(cls: Any, found: Any) -> Any:
-    """A model of what was written; fields that are missing have their defaults."""
+    """Return a model of written fields; missing fields have their defaults."""
     if not is_pydantic(cls):
         raise TypeError(f"values of {cls} cannot be read")
     if not isinstance(found, dict):

@@ -1,4 +1,4 @@
-"""Values of declared types, and keys, as msgpack."""
+"""Serializers of values of declared types, and of keys, as msgpack."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _encode_msgpack = msgspec.msgpack.Encoder().encode
 
 
 class MsgspecSerializer(Serializer):
-    """Values of a declared type as msgpack: compact, fast, and readable without the job's code.
+    """Serializer of a declared type as msgpack: compact, fast, and readable without the job's code.
 
     A value that is not exactly of the declared type, or that msgpack cannot hold as it is (an integer of more
-    than 64 bits, a datetime with a zone other than UTC), is pickled, behind a byte that says so: nothing that
-    was put in comes out changed.
+    than 64 bits, a datetime with a zone other than UTC), is pickled, behind a byte that says so: no value
+    changes.
 
     Args:
         type_hint: the type of the values; by default the JSON-like ones: None, bool, int, float, str, bytes,
@@ -49,7 +49,7 @@ class MsgspecSerializer(Serializer):
 
     @staticmethod
     def hook_of(type_hint: Any) -> Callable[[type, Any], Any] | None:
-        """What makes the values of a type that msgspec does not know, where there may be any."""
+        """Return the constructor of values of a type that msgspec does not know, if needed."""
         return model_of if has_models(type_hint) else None
 
     def dumps(self, value: Any) -> bytes:
@@ -81,14 +81,14 @@ class MsgspecSerializer(Serializer):
             raise SerializationError(f"{len(data)} bytes cannot be read as {wanted}: {error}") from error
 
     def takes_all(self, values: Collection[Any]) -> bool:
-        """Whether all of these are exactly of the declared type."""
+        """Return whether all values are exactly of the declared type."""
         try:
             return self._every_exact(values)
         except (AttributeError, TypeError):
             return False
 
     def pack_all(self, values: Sequence[Any]) -> bytes | None:
-        """A msgpack array of values, in a moment without other threads; None: that cannot be, or not for all."""
+        """Return a msgpack array of values, without a switch of threads; None: not possible for all."""
         if not self._in_one_go:
             return None
         try:
@@ -107,7 +107,7 @@ class MsgspecSerializer(Serializer):
             raise SerializationError(f"{len(data)} bytes cannot be read as {wanted}, each: {error}") from error
 
     def for_type(self, type_hint: Any) -> Serializer | None:
-        """A serializer for ``type_hint``, if it says what is in it and msgpack keeps all of that."""
+        """Return a serializer for ``type_hint``, if its content is known and msgpack keeps it."""
         if type_hint is None or type_hint is Any or type_hint is object:
             return None
         try:
@@ -117,7 +117,7 @@ class MsgspecSerializer(Serializer):
 
 
 class KeySerializer(Serializer):
-    """Keys and namespaces, of which no type is declared: numbers, strings, bytes, None and tuples of these.
+    """Serializer of keys and namespaces without a declared type: numbers, strings, bytes, None, tuples of these.
 
     Anything else is pickled, behind a byte that says so.
     """

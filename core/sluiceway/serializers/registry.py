@@ -1,4 +1,4 @@
-"""Which serializer belongs to a type."""
+"""Registry of serializers by type and name."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _FORMATS: Final[dict[str, Serializer]] = {}  # asked in this order; msgspec and 
 
 
 def register_serializer(serializer: Serializer) -> None:
-    """Have a format asked before the built-in ones. Call it before a job is made.
+    """Register a format that is asked before the built-in ones. Call it before a job is made.
 
     For the records of edges it travels with the job; for state it has to be registered in every process.
 
     Raises:
-        ValueError: another format goes by that name.
+        ValueError: another format has that name.
     """
     known, new = type(_known_formats().get(serializer.name, serializer)), type(serializer)
     # A cell of a notebook that is run again defines its class again.
@@ -38,7 +38,7 @@ def register_serializer(serializer: Serializer) -> None:
 
 
 def serializer_for(type_hint: Any) -> Serializer:
-    """The serializer for values of a declared type; None, Any and object declare nothing and are pickled."""
+    """Return the serializer for values of a declared type; None, Any and object are pickled."""
     for known in _known_formats().values():
         if (serializer := known.for_type(type_hint)) is not None:
             return serializer
@@ -46,12 +46,12 @@ def serializer_for(type_hint: Any) -> Serializer:
 
 
 def registered_serializers() -> tuple[Serializer, ...]:
-    """What plugins and the program have registered, in the order in which they are asked."""
+    """Return what plugins and the program have registered, in the order in which they are asked."""
     return tuple(_FORMATS.values())
 
 
 def registered_serializer_for(type_hint: Any, formats: Iterable[Serializer]) -> Serializer | None:
-    """The serializer that one of some registered formats has for a declared type, or None."""
+    """Return the serializer that one of some registered formats has for a type, or None."""
     for known in formats:
         if (serializer := known.for_type(type_hint)) is not None:
             return serializer
@@ -59,7 +59,7 @@ def registered_serializer_for(type_hint: Any, formats: Iterable[Serializer]) -> 
 
 
 def serializer_by_name(name: str) -> Serializer:
-    """The registered format; ``for_type`` makes a serializer of it. Raises UnknownNameError."""
+    """Return the registered format; ``for_type`` makes a serializer of it. Raises UnknownNameError."""
     known = _known_formats()
     if name not in known:
         raise choose("serializer", name, known)

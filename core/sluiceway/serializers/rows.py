@@ -1,4 +1,4 @@
-"""The rows of a keyed snapshot as bytes."""
+"""Encoding of the rows of a keyed snapshot."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _encode_msgpack = msgspec.msgpack.Encoder().encode
 
 
 class Row(NamedTuple):
-    """The state of one key in one namespace of one table.
+    """State of one key in one namespace of one table.
 
     Attributes:
         table: index into :attr:`KeyedSnapshot.tables <sluiceway.state.KeyedSnapshot>`.
@@ -51,12 +51,12 @@ class Row(NamedTuple):
 
 
 class Block(NamedTuple):
-    """The state of many keys in one namespace of one value table: plain keys, and values that are plain or typed.
+    """State of many keys in one namespace of one value table: plain keys, and values that are plain or typed.
 
     Attributes:
         table: as in :class:`Row`.
         namespace: as in :class:`Row`.
-        pickled: whether the table's serializer is pickle; else values are as it writes them.
+        pickled: True if the table's serializer is pickle; else values are as it writes them.
         keys: msgpack array of the keys, each as :data:`KEY_SERIALIZER` writes it.
         values: msgpack array of as many values.
     """
@@ -77,7 +77,7 @@ _decode_raw = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 
 
 def encode_rows(rows: Iterable[Row], blocks: Sequence[Block] = ()) -> bytes:
-    """The rows of one key group as bytes.
+    """Return the rows of one key group as bytes.
 
     Layout: ``SWR`` and a byte for the version, 1; the CRC-32 of what follows, 4 bytes little-endian; a msgpack
     array of rows, each an array of table (int), namespace (bin), key (bin) and value (bin, or array of bin).
@@ -89,13 +89,13 @@ def encode_rows(rows: Iterable[Row], blocks: Sequence[Block] = ()) -> bytes:
 
 
 def encode_items(items: Sequence[Row] | Sequence[Block]) -> bytes:
-    """Some rows or blocks of a key group as :func:`join_items` takes them, together with others."""
+    """Return some rows or blocks of a key group as :func:`join_items` takes them, together with others."""
     head = 1 if len(items) < 16 else 3 if len(items) < 1 << 16 else 5  # of a msgpack array
     return _encode_msgpack(items)[head:]
 
 
 def join_items(rows: int, row_items: Iterable[bytes], blocks: int, block_items: Iterable[bytes]) -> bytes:
-    """What :func:`encode_rows` gives for so many rows and blocks that were encoded in several steps."""
+    """Return what :func:`encode_rows` returns, from rows and blocks that were encoded in several steps."""
     body = b"".join(
         (b"\x92\xdd", rows.to_bytes(4), *row_items, b"\xdd", blocks.to_bytes(4), *block_items)  # arrays
     )
@@ -103,7 +103,7 @@ def join_items(rows: int, row_items: Iterable[bytes], blocks: int, block_items: 
 
 
 def decode_rows(data: bytes) -> list[Row]:
-    """The rows that :func:`encode_rows` was given, those of blocks one by one. Raises CorruptStreamError."""
+    """Return the rows that :func:`encode_rows` was given, with blocks split. Raises CorruptStreamError."""
     rows, blocks = decode_blocks(data)
     for block in blocks:
         rows += rows_of(block)
@@ -111,7 +111,7 @@ def decode_rows(data: bytes) -> list[Row]:
 
 
 def decode_blocks(data: bytes) -> tuple[list[Row], list[Block]]:
-    """What :func:`encode_rows` was given. Raises CorruptStreamError."""
+    """Return the rows and blocks that :func:`encode_rows` was given. Raises CorruptStreamError."""
     if data[:3] != _MAGIC[:3] or len(data) < 8:
         raise CorruptStreamError(f"these {len(data)} bytes are no state rows: they begin with {data[:4]!r}")
     if data[:4] not in (_MAGIC, _WITH_BLOCKS):
@@ -134,7 +134,7 @@ def decode_blocks(data: bytes) -> tuple[list[Row], list[Block]]:
 
 
 def are_plain(values: Sequence[Any]) -> bool:
-    """Whether all of them are scalars or tuples of scalars, which nobody can change."""
+    """Return whether all values are scalars or tuples of scalars, which are immutable."""
     kinds = set(map(type, values))
     if tuple in kinds:
         kinds.remove(tuple)
@@ -145,7 +145,7 @@ def are_plain(values: Sequence[Any]) -> bool:
 
 
 def block_kind(serializer: Serializer, values: Sequence[Any]) -> bool | None:
-    """Whether blocks of such values are ``pickled``; None where plain values of a table cannot be in blocks."""
+    """Return whether blocks of such values are ``pickled``; None where blocks cannot hold them."""
     if type(serializer) is PickleSerializer:
         return True
     return False if type(serializer) is MsgspecSerializer and serializer.takes_all(values) else None
@@ -154,12 +154,12 @@ def block_kind(serializer: Serializer, values: Sequence[Any]) -> bool | None:
 def encode_block(
     table: int, namespace: bytes, pickled: bool, keys: Sequence[Any], values: Sequence[Any]
 ) -> Block | None:
-    """A block of plain keys and values (see :func:`are_plain`), or None where these have to be rows.
+    """Return a block of plain keys and values (see :func:`are_plain`), or None where these have to be rows.
 
     Args:
         table: the table's index.
         namespace: encoded.
-        pickled: as :func:`block_kind` says.
+        pickled: as :func:`block_kind` returns.
         keys: each once.
         values: of these keys.
     """
@@ -170,7 +170,7 @@ def encode_block(
 
 
 def pack(values: Sequence[Any]) -> bytes | None:
-    """Keys or values as a :class:`Block` has them, if they are plain; None where these have to be rows."""
+    """Return keys or values as a :class:`Block` has them, if they are plain; None where these have to be rows."""
     try:
         return _encode_msgpack(values)
     except Exception:  # integers of more than 64 bits, lone surrogates; others are not plain
@@ -178,11 +178,11 @@ def pack(values: Sequence[Any]) -> bytes | None:
 
 
 def decode_block(block: Block, reader: Serializer) -> tuple[Sequence[Any], Sequence[Any]]:
-    """Keys and values.
+    """Return keys and values of a block.
 
     Args:
         block: from :func:`decode_blocks`.
-        reader: of the values' serializer.
+        reader: reader of the values.
 
     Raises:
         SerializationError: a value cannot be read.
@@ -199,7 +199,7 @@ def decode_block(block: Block, reader: Serializer) -> tuple[Sequence[Any], Seque
 
 
 def _plain(data: bytes) -> list[Any]:
-    """What :func:`pack` was given."""
+    """Return the values that :func:`pack` was given."""
     if _begins_with_tuple(data):
         try:
             return _decode_tuples(data)  # in half the time
@@ -212,13 +212,13 @@ def _plain(data: bytes) -> list[Any]:
 
 
 def _begins_with_tuple(data: bytes) -> bool:
-    """Whether the first element of an array is one."""
+    """Return whether the first element of an array is one."""
     first = data[{0xDC: 3, 0xDD: 5}.get(data[0], 1) :][:1]
     return b"\x90" <= first <= b"\x9f" or first in (b"\xdc", b"\xdd")
 
 
 def rows_of(block: Block) -> Iterator[Row]:
-    """What is in a block, one by one."""
+    """Yield the rows of a block."""
     keys = map(bytes, _decode_raw(block.keys))
     values = map(PICKLE.dumps, _plain(block.values)) if block.pickled else map(bytes, _decode_raw(block.values))
     for key, value in zip(keys, values, strict=True):

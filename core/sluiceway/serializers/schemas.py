@@ -59,18 +59,18 @@ class RenamedFrom:
     """Earlier name of a field, for state that was saved under it: ``total: Annotated[int, RenamedFrom("sum")]``.
 
     Attributes:
-        name: what the field was called.
+        name: earlier name of the field.
     """
 
     name: str
 
 
 def describe(hint: Any, classes: dict[tuple[str, str], type] | None = None) -> Schema:
-    """The schema of a type whose values are written as msgpack.
+    """Return the schema of a type whose values are written as msgpack.
 
     Args:
         hint: the type.
-        classes: takes the classes of the records, by module and qualified name.
+        classes: receives the classes of the records, by module and qualified name.
 
     Raises:
         TypeError: the type cannot be described.
@@ -151,14 +151,14 @@ def _record(cls: Any, classes: dict[tuple[str, str], type] | None) -> Schema:
 
 
 def _aliases(field: Any) -> tuple[str, ...]:
-    """The other names by which a field of a pydantic model can be given."""
+    """Return the other names by which a field of a pydantic model can be given."""
     found = [field.alias, field.validation_alias]
     found += getattr(field.validation_alias, "choices", ())
     return tuple(dict.fromkeys(name for name in found if isinstance(name, str)))
 
 
 def without_names(schema: Schema) -> Schema:
-    """What decides how values are written: without modules, defaults and earlier names."""
+    """Return the part of a schema that decides how values are written."""
     if isinstance(schema, str):
         return schema
     bare = {key: value for key, value in schema.items() if key not in ("module", "qualname", "form")}
@@ -177,7 +177,7 @@ def without_names(schema: Schema) -> Schema:
 
 
 def shown(schema: Schema, *, deep: bool = True) -> str:
-    """A schema as people write types; ``deep``: with the fields of a class."""
+    """Return a schema as people write types; ``deep``: with the fields of a class."""
     if isinstance(schema, str):
         return {"null": "None", "any": "Any", "decimal": "Decimal", "uuid": "UUID"}.get(schema, schema)
     if "record" in schema:
