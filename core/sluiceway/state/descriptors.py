@@ -51,8 +51,8 @@ class StateDescriptor(Hinting):
         ttl: time to live of entries of keyed state; None: they do not expire.
         migrate: makes a value (an element of a list, the value of a map's entry) of one that was saved when
             the type was another one. Its argument is plain data: records are dicts of their fields, sets lists,
-            enums their values; what was pickled, as state of no type is, is unchanged. Without it, fields that have
-            a default may be added, fields removed, renamed (:class:`~sluiceway.RenamedFrom`), and types widened.
+            enums their values; what was pickled, as without a type, is unchanged. Without it, fields that have
+            a default may be added, fields removed or renamed (:class:`~sluiceway.RenamedFrom`), types widened.
     """
 
     name: str
