@@ -1,4 +1,4 @@
-"""Graphs: transformations, stream graph, job graph and execution graph, with checks and pictures of them."""
+"""Graphs: transformations, stream graph, job graph and execution graph, with checks and drawings of them."""
 
 from sluiceway.graph.builder import Assembly, assemble, build_stream_graph
 from sluiceway.graph.check.pipeline import check

@@ -1,4 +1,4 @@
-"""From transformations to the stream graph: everything derived, every rule checked, all findings at once."""
+"""Builder of the stream graph from transformations: derives everything, checks all rules, reports all findings."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _DEFAULT_GROUP: Final = "default"
 
 @dataclass(frozen=True)
 class Assembly:
-    """What came of a program.
+    """Result of building a program.
 
     Attributes:
         graph: the stream graph; None where the program is too broken to have one.
-        findings: everything that is wrong with it, in the order of the program.
+        findings: all problems of it, in the order of the program.
     """
 
     graph: StreamGraph | None
@@ -42,7 +42,7 @@ class Assembly:
 
     @property
     def errors(self) -> list[Finding]:
-        """The findings that keep it from running."""
+        """Findings that prevent it from running."""
         return [f for f in self.findings if f.level is Level.ERROR]
 
 
@@ -54,19 +54,19 @@ def build_stream_graph(
     max_parallelism: int | None = None,
     partial: bool = False,
 ) -> StreamGraph:
-    """Make the stream graph of a program.
+    """Build the stream graph of a program.
 
     Args:
         job_name: the pipeline's name.
         transformations: every step of the program in the order it was written; those that only others refer
-            to are found by themselves.
-        settings: parallelism, key groups, buffer timeout and chaining where the program does not say.
-        max_parallelism: the program's own number of key groups; goes before that of the settings.
-        partial: leave out what is missing rather than wrong (sinks), so that a program can be shown while
+            to are found through them.
+        settings: parallelism, key groups, buffer timeout and chaining where the program sets none.
+        max_parallelism: the program's own number of key groups; overrides that of the settings.
+        partial: ignore what is missing rather than wrong (sinks), so that a program can be shown while
             it is being written. Such a graph is not to be run.
 
     Raises:
-        GraphError: the program cannot become a job; one message for everything that is wrong.
+        GraphError: the program cannot become a job; one message for all problems.
     """
     assembly = assemble(job_name, transformations, settings, max_parallelism=max_parallelism, partial=partial)
     if assembly.graph is None or assembly.errors:
@@ -82,7 +82,7 @@ def assemble(
     max_parallelism: int | None = None,
     partial: bool = False,
 ) -> Assembly:
-    """Make the stream graph as far as it can be made, and collect all findings instead of raising.
+    """Build the stream graph as far as possible, and collect all findings instead of raising.
 
     Arguments are those of :func:`build_stream_graph`.
     """
@@ -165,7 +165,7 @@ class _Builder:
         return True
 
     def _reached_from(self, starts: Iterable[Transformation], forward: bool) -> set[Transformation]:
-        """All that lies down (or up) the stream from ``starts``, feedback included, and the starts."""
+        """Return all steps downstream (or upstream) of ``starts``, feedback included, and the starts."""
         neighbours: dict[Transformation, list[Transformation]] = {t: [] for t in self._order}
         for t in self._order:
             for ref in [*t.inputs, *t.feedback]:
@@ -411,7 +411,7 @@ class _Builder:
         )
 
     def _skips(self, t: Transformation) -> bool:
-        """Whether it skips records on which its function raises: as it says, else as the option does."""
+        """Return whether a step skips records on which its function raises: its own setting, or the option's."""
         if t.skips_errors is None:
             return self._settings.on_error == "skip" and t.step.skips
         return t.skips_errors
@@ -429,7 +429,7 @@ class _Builder:
         self._parallelism[t] = 1
 
     def _check_co_location(self) -> None:
-        """What shares slots has to be in one slot-sharing group, and to have as many subtasks."""
+        """Check that co-located steps share a slot-sharing group and a parallelism."""
         first: dict[str, Transformation] = {}
         for t in self._order:
             group = t.co_location_group
@@ -452,7 +452,7 @@ class _Builder:
                 )
 
     def _own(self, t: Transformation) -> Step:
-        """The step, with function objects of its own: one given to two steps would mix up their state."""
+        """Return the step with function objects of its own: two steps with one would mix up their state."""
 
         def own(function: FunctionObject) -> FunctionObject:
             if id(function) not in self._functions:
@@ -472,14 +472,14 @@ class _Builder:
         return t.step.with_own_functions(own)
 
     def _group(self, t: Transformation) -> str:
-        """Its own group, else the one that all its inputs are in, else the default one."""
+        """Return its own group, else the one of all its inputs, else the default one."""
         inherited = {self._groups[ref.upstream] for ref in t.inputs}
         group = t.slot_sharing_group or (inherited.pop() if len(inherited) == 1 else _DEFAULT_GROUP)
         self._groups[t] = group
         return group
 
     def _type(self, t: Transformation) -> Any:
-        """The type that the user gave, else the one that hints give."""
+        """Return the type that the user declared, else the one of type hints."""
         by_port: dict[int, list[Any]] = {0: []}
         for ref in t.inputs:
             by_port.setdefault(ref.port, []).append(ref.tag.type if ref.tag else self._types[ref.upstream])

@@ -1,4 +1,4 @@
-"""Which subtasks of a producer feed which subtasks of a consumer."""
+"""Connections between the subtasks of a producer and those of a consumer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["consumers_of_subtask", "producers_of_subtask"]
 
 
 def _share(index: int, mine: int, others: int) -> range:
-    """The contiguous part of ``others`` that subtask ``index`` of ``mine`` is connected to."""
+    """Return the contiguous part of ``others`` that subtask ``index`` of ``mine`` is connected to."""
     if mine >= others:
         first = index * others // mine
         return range(first, first + 1)
@@ -16,14 +16,14 @@ def _share(index: int, mine: int, others: int) -> range:
 
 
 def producers_of_subtask(distribution: Distribution, producers: int, consumers: int, consumer: int) -> range:
-    """The producing subtasks that feed subtask ``consumer``, by their index."""
+    """Return the producing subtasks that feed subtask ``consumer``, by their index."""
     if distribution is Distribution.ALL_TO_ALL:
         return range(producers)
     return _share(consumer, consumers, producers)
 
 
 def consumers_of_subtask(distribution: Distribution, producers: int, consumers: int, producer: int) -> range:
-    """The consuming subtasks that subtask ``producer`` feeds, by their index."""
+    """Return the consuming subtasks that subtask ``producer`` feeds, by their index."""
     if distribution is Distribution.ALL_TO_ALL:
         return range(consumers)
     return _share(producer, producers, consumers)

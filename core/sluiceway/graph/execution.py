@@ -1,4 +1,4 @@
-"""One run of one subtask, and the states it goes through."""
+"""Execution: one run of one subtask, and its states."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Execution", "ExecutionState", "StateListener"]
 
 
 class ExecutionState(Enum):
-    """Where an execution is in its life."""
+    """State of an execution."""
 
     CREATED = "created"
     SCHEDULED = "scheduled"
@@ -24,7 +24,7 @@ class ExecutionState(Enum):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing follows."""
+        """True if no other state follows."""
         return self in _ENDED
 
 
@@ -48,7 +48,7 @@ StateListener: TypeAlias = "Callable[[Execution, ExecutionState, ExecutionState]
 
 
 class Execution:
-    """One attempt to run one subtask. Not thread-safe: belongs to whoever owns the execution graph.
+    """Attempt to run one subtask. Not thread-safe: belongs to the owner of the execution graph.
 
     Attributes:
         vertex_id: id of the job vertex.
@@ -56,8 +56,8 @@ class Execution:
         subtask: index of the subtask.
         attempt: 0 for the first run, one more after each restart.
         attempt_id: unique within the execution graph.
-        timestamps: when each state was entered, in ms as the caller gave them.
-        failure: why it failed, or None.
+        timestamps: time at which each state was entered, in ms, as given by the caller.
+        failure: cause of its failure, or None.
     """
 
     def __init__(
@@ -82,11 +82,11 @@ class Execution:
 
     @property
     def state(self) -> ExecutionState:
-        """Its state."""
+        """Current state."""
         return self._state
 
     def transition(self, expected: ExecutionState, new: ExecutionState, at_ms: int) -> bool:
-        """Go to ``new`` if the state is ``expected`` and ``new`` may follow it; say whether that happened."""
+        """Change to ``new`` if the state is ``expected`` and ``new`` may follow it; return whether it changed."""
         if self._state is not expected or new not in _NEXT[expected]:
             return False
         self._state = new
@@ -96,7 +96,7 @@ class Execution:
         return True
 
     def cancel(self, at_ms: int) -> bool:
-        """Ask for its end: at once where nothing was submitted yet, else by way of CANCELING.
+        """Cancel it: at once where nothing was submitted yet, else by way of CANCELING.
 
         Returns:
             whether the state changed; False where it had ended or was being cancelled already.
@@ -113,7 +113,7 @@ class Execution:
         return self.transition(self._state, ExecutionState.FAILED, at_ms)
 
     def report(self, new: ExecutionState, at_ms: int, cause: BaseException | None = None) -> bool:
-        """Take what the worker says of it; False where that comes too late or out of order.
+        """Apply a worker's report; return False where it is late or out of order.
 
         A task that finishes while it is being cancelled counts as cancelled.
         """

@@ -1,4 +1,4 @@
-"""The execution graph: every subtask of a job, its attempts, and who is connected to whom."""
+"""Execution graph: every subtask of a job, its attempts, and its connections."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _PAST: Final = 8
 
 
 class ExecutionVertex:
-    """One subtask of a job vertex, with its current attempt and those before it.
+    """Subtask of a job vertex, with its current attempt and those before it.
 
     Attributes:
-        job_vertex: what it runs.
-        subtask: its index.
+        job_vertex: the job vertex.
+        subtask: index of the subtask.
         current: the current attempt.
         past: the last few attempts before it, oldest first.
     """
@@ -37,7 +37,7 @@ class ExecutionVertex:
 
     @property
     def state(self) -> ExecutionState:
-        """The state of the current attempt."""
+        """State of the current attempt."""
         return self.current.state
 
     def restart(self, at_ms: int) -> Execution:
@@ -71,10 +71,10 @@ class ExecutionVertex:
 
 
 class ExecutionJobVertex:
-    """All subtasks of one job vertex.
+    """Subtasks of one job vertex.
 
     Attributes:
-        job_vertex: what they run.
+        job_vertex: the job vertex.
         subtasks: one per index.
     """
 
@@ -86,12 +86,12 @@ class ExecutionJobVertex:
 
     @property
     def id(self) -> int:
-        """The job vertex's id."""
+        """Id of the job vertex."""
         return self.job_vertex.id
 
     @property
     def name(self) -> str:
-        """The job vertex's name."""
+        """Name of the job vertex."""
         return self.job_vertex.name
 
 
@@ -162,29 +162,29 @@ class ExecutionGraph:
 
     @property
     def vertices(self) -> tuple[ExecutionJobVertex, ...]:
-        """The job vertices, in topological order."""
+        """Job vertices, in topological order."""
         return tuple(self._vertices.values())
 
     @property
     def edges(self) -> tuple[JobEdge, ...]:
-        """The exchanges."""
+        """Exchanges between them."""
         return tuple(self._edges.values())
 
     def vertex(self, vertex_id: int) -> ExecutionJobVertex:
-        """The job vertex with that id. Raises KeyError."""
+        """Return the job vertex with that id. Raises KeyError."""
         return self._vertices[vertex_id]
 
     def subtask(self, vertex_id: int, index: int) -> ExecutionVertex:
-        """One subtask. Raises KeyError or IndexError."""
+        """Return one subtask. Raises KeyError or IndexError."""
         return self._vertices[vertex_id].subtasks[index]
 
     def subtasks(self) -> Iterator[ExecutionVertex]:
-        """All subtasks, vertex after vertex."""
+        """Yield all subtasks, vertex after vertex."""
         for vertex in self._vertices.values():
             yield from vertex.subtasks
 
     def execution(self, attempt_id: str) -> Execution | None:
-        """An attempt, current or one of the last few before it, or None."""
+        """Return an attempt, current or one of the last few before it, or None."""
         return self._executions.get(attempt_id)
 
     def _next_attempt(self) -> int:
@@ -202,11 +202,11 @@ class ExecutionGraph:
     # ---- wiring -------------------------------------------------------------------------------------------
 
     def producers_of(self, edge: JobEdge, consumer: int) -> range:
-        """The producing subtasks that feed subtask ``consumer`` along an edge, in channel order."""
+        """Return the producing subtasks that feed subtask ``consumer`` along an edge, in channel order."""
         return producers_of_subtask(edge.distribution, *self._widths(edge), consumer)
 
     def consumers_of(self, edge: JobEdge, producer: int) -> range:
-        """The consuming subtasks that subtask ``producer`` feeds along an edge, in channel order."""
+        """Return the consuming subtasks that subtask ``producer`` feeds along an edge, in channel order."""
         return consumers_of_subtask(edge.distribution, *self._widths(edge), producer)
 
     def _widths(self, edge: JobEdge) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""What is wrong with a program, or may be: findings, as building and checking collect them."""
+"""Findings: problems of a program, or possible ones, as building and checking collect them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Finding", "Level", "graph_error"]
 
 
 class Level(Enum):
-    """How bad a finding is: an error cannot run or would fail, a warning may be what was meant."""
+    """Severity of a finding: an error cannot run or would fail, a warning may be intended."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -20,13 +20,13 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to change in a program.
+    """Problem of a program.
 
     Attributes:
-        level: how bad it is.
+        level: its severity.
         code: stable word for the kind of finding: ``duplicate-uid``.
         message: what is wrong, where, and what to do.
-        node: name of the step it is about, or empty.
+        node: name of the step, or empty.
         location: ``file.py:12`` of that step, or empty.
     """
 

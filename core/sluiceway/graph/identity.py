@@ -1,4 +1,4 @@
-"""What a step is called, and which stable id it gets where the user gave none."""
+"""Names of steps, and their stable ids where the user gave none."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _LAMBDA = "<lambda>"
 
 
 def function_name(fn: object) -> str:
-    """The name of a function or of a function object's class, without where it is defined.
+    """Return the name of a function or of a function object's class, without its module.
 
-    A lambda is ``<lambda>``, wherever it stands: moving code about must not change what is derived from it.
+    A lambda is ``<lambda>``, wherever it is: moving code must not change what is derived from it.
     """
     while isinstance(fn, functools.partial):
         fn = fn.func
@@ -28,7 +28,7 @@ def function_name(fn: object) -> str:
 
 
 def step_name(step: Step) -> str:
-    """The default name of a step: its kind, and its function, source or sink where that has a name."""
+    """Return the default name of a step: its kind, and its function, source or sink where that has a name."""
     if isinstance(step, SourceStep):
         return f"source({step.source.name})"
     if isinstance(step, SinkStep):
@@ -40,7 +40,7 @@ def step_name(step: Step) -> str:
 
 
 def _signature(step: Step) -> list[str]:
-    """What of a step goes into its derived uid: nothing that a change of place or tuning would change."""
+    """Return what of a step its derived uid depends on: nothing that moving or tuning it would change."""
     if isinstance(step, SourceStep):
         what = type(step.source).__qualname__
     elif isinstance(step, SinkStep):
@@ -51,10 +51,10 @@ def _signature(step: Step) -> list[str]:
 
 
 def derive_uids(order: Sequence[Transformation]) -> dict[Transformation, str]:
-    """Give every transformation its uid: the user's, or one derived from what it does and what it reads.
+    """Return the uid of every transformation: the user's, or one derived from what it does and what it reads.
 
     A derived uid depends on the kind of the step, the names of its functions and the uids of its inputs, so
-    nothing that is not upstream of a step changes its uid. Steps that are alike in all this are told apart
+    nothing that is not upstream of a step changes its uid. Steps that are alike in all this are distinguished
     by their order in the program.
 
     Args:

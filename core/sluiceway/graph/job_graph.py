@@ -1,4 +1,4 @@
-"""The job graph: chains of steps that run in one task each, and the edges between them."""
+"""Job graph: chains of steps that run in one task each, and the edges between them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _POINTWISE: Final = frozenset({"forward", "rescale"})
 
 @dataclass(frozen=True)
 class JobVertex:
-    """A chain: steps that run in one task and call each other directly. May be a tree.
+    """Chain: steps that run in one task and call each other directly. May be a tree.
 
     Attributes:
         id: the id of its first node, unique within the graph.
         uid: the uid of its first node.
         name: the names of its steps along the chain.
-        nodes: its steps in topological order; the first is the head, the only one that others feed.
+        nodes: its steps in topological order; the first is the head, the only one with inputs from other vertices.
         inner_edges: the edges inside it, in the order of the graph.
         parallelism: number of subtasks, the same for all its steps.
         max_parallelism: the head's number of key groups.
@@ -43,13 +43,13 @@ class JobVertex:
 
     @property
     def head(self) -> StreamNode:
-        """The first step."""
+        """First step."""
         return self.nodes[0]
 
 
 @dataclass(frozen=True)
 class JobEdge:
-    """An exchange of records between two vertices.
+    """Exchange of records between two vertices.
 
     Attributes:
         id: the stream edge's id; also names the intermediate result.
@@ -58,11 +58,11 @@ class JobEdge:
         target: id of the consuming vertex.
         source_node: id of the producing node, somewhere in the source vertex.
         target_node: id of the consuming node, the head of the target vertex.
-        input_index: which input of the target node it is, from 0, feedback edges last.
+        input_index: index of the target node's input, from 0, feedback edges last.
         distribution: which subtasks are connected.
-        feedback: whether it closes a loop.
-        blocking: whether consumers may read only what a finished producer left; exchanges are pipelined
-            unless an engine says otherwise.
+        feedback: True if it closes a loop.
+        blocking: True if consumers may read only what a finished producer left; exchanges are pipelined
+            unless an engine decides otherwise.
     """
 
     id: str
@@ -79,7 +79,7 @@ class JobEdge:
 
 @dataclass(frozen=True)
 class JobGraph:
-    """A job as an engine runs it. Vertices are in topological order, feedback edges apart.
+    """Job as an engine runs it. Vertices are in topological order, feedback edges apart.
 
     ``serializers`` are those that were registered where it was made: they travel with it.
     """
@@ -104,28 +104,28 @@ class JobGraph:
         object.__setattr__(self, "_by_node", {n.id: v for v in self.vertices for n in v.nodes})
 
     def vertex(self, vertex_id: int) -> JobVertex:
-        """The vertex with that id. Raises KeyError."""
+        """Return the vertex with that id. Raises KeyError."""
         return self._by_id[vertex_id]
 
     def vertex_of(self, node_id: int) -> JobVertex:
-        """The vertex in which a node runs. Raises KeyError."""
+        """Return the vertex in which a node runs. Raises KeyError."""
         return self._by_node[node_id]
 
     def in_edges(self, vertex_id: int) -> list[JobEdge]:
-        """Edges into a vertex, in the order of its inputs."""
+        """Return the edges into a vertex, in the order of its inputs."""
         return [e for e in self.edges if e.target == vertex_id]
 
     def out_edges(self, vertex_id: int) -> list[JobEdge]:
-        """Edges out of a vertex."""
+        """Return the edges out of a vertex."""
         return [e for e in self.edges if e.source == vertex_id]
 
 
 def distribution_of(partitioner: str, plugins: Mapping[str, Distribution] | None = None) -> Distribution:
-    """Which subtasks an edge with that partitioner connects.
+    """Return which subtasks an edge with that partitioner connects.
 
     Args:
         partitioner: the partitioner's name.
-        plugins: what plugin partitioners say of themselves, by name; all-to-all where they say nothing.
+        plugins: the distributions of plugin partitioners, by name; all-to-all for others.
     """
     if partitioner in _POINTWISE:
         return Distribution.POINTWISE
@@ -133,7 +133,7 @@ def distribution_of(partitioner: str, plugins: Mapping[str, Distribution] | None
 
 
 def _chainable(graph: StreamGraph, edge: StreamEdge) -> bool:
-    """Whether both ends of an edge may run in one task, given that its target has no other input."""
+    """Return whether both ends of an edge may run in one task, given that its target has no other input."""
     up, down = graph.node(edge.source), graph.node(edge.target)
     return (
         graph.chaining
@@ -147,12 +147,12 @@ def _chainable(graph: StreamGraph, edge: StreamEdge) -> bool:
 
 
 def build_job_graph(graph: StreamGraph, distributions: Mapping[str, Distribution] | None = None) -> JobGraph:
-    """Put the steps of a stream graph into chains.
+    """Build the job graph of a stream graph, with its steps in chains.
 
     Args:
-        graph: what to chain.
+        graph: the stream graph.
         distributions: the distribution of each plugin partitioner that the graph uses; without an entry
-            it connects everybody with everybody.
+            it connects all subtasks with all.
     """
     in_edges: dict[int, list[StreamEdge]] = {n.id: [] for n in graph.nodes}
     for edge in graph.edges:
@@ -211,7 +211,7 @@ def _vertex(nodes: list[StreamNode], inner: list[StreamEdge]) -> JobVertex:
 
 
 def _chain_name(head: StreamNode, nodes: Iterable[StreamNode], inner: Iterable[StreamEdge]) -> str:
-    """``a -> b -> c``; where the chain branches, ``a -> (b -> c, d)``."""
+    """Return the name of a chain: ``a -> b -> c``; where it branches, ``a -> (b -> c, d)``."""
     children: dict[int, list[int]] = {n.id: [] for n in nodes}
     names = {n.id: n.name for n in nodes}
     for edge in inner:

@@ -1,4 +1,4 @@
-"""How many subtasks and key groups a step gets."""
+"""Number of subtasks and key groups of a step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_PARALLELISM_LIMIT: Final = 32768
 
 
 def default_max_parallelism(parallelism: int) -> int:
-    """The number of key groups of a step for which nobody chose one: room to grow, and a power of two.
+    """Return the default number of key groups of a step: room to grow, and a power of two.
 
     One and a half times the parallelism, rounded up to a power of two, between 128 and 32768.
     """

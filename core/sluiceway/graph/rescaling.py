@@ -105,7 +105,7 @@ def _limit(vertex: JobVertex) -> tuple[int | None, str]:
 
 
 def _groups(graph: JobGraph) -> Iterable[list[JobVertex]]:
-    """Vertices that must have the same parallelism: those that forward edges or co-location groups connect."""
+    """Return groups of vertices with the same parallelism, which forward edges or co-location groups connect."""
     group = {v.id: {v.id} for v in graph.vertices}
 
     def join(one: int, other: int) -> None:

@@ -1,4 +1,4 @@
-"""State that a function can be seen to use, without calling it."""
+"""Discovery of state that a function visibly uses, without calling it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PART: Final = 3
 
 
 def visible_descriptors(function: object) -> Iterator[StateDescriptor]:
-    """Those that are attributes of a function object or its class, or that its ``open`` knows by name."""
+    """Return descriptors in attributes of a function object or its class, or in names of its ``open``."""
     places: list[dict[str, Any]] = [dict(vars(c)) for c in reversed(type(function).__mro__)]
     places.append(dict(getattr(function, "__dict__", {})))
     with suppress(AttributeError, TypeError, ValueError):
@@ -27,9 +27,9 @@ def visible_descriptors(function: object) -> Iterator[StateDescriptor]:
 
 
 def may_ask_for(function: object, state: str) -> bool:
-    """Whether the name of a state, or a part to make it of, is in what a function can be seen to use.
+    """Return whether the name of a state, or a part of it, is in what a function visibly uses.
 
-    Then it may ask for it, if not in ``open``, then later.
+    Then it may ask for the state, if not in ``open``, then later.
     """
     if any(descriptor.name == state for descriptor in visible_descriptors(function)):
         return True
@@ -46,7 +46,7 @@ def may_ask_for(function: object, state: str) -> bool:
 
 
 def _classes(function: object) -> Iterator[type]:
-    """Its own, and those of the objects that it has: not those of this package and of Python itself."""
+    """Return the object's class, and those of the objects that it has, but not this package's and Python's own."""
     kept = [function, *getattr(function, "__dict__", {}).values()]
     for cls in dict.fromkeys(cls for thing in kept for cls in type(thing).__mro__):
         if cls.__module__.partition(".")[0] not in ("builtins", "sluiceway"):

@@ -1,4 +1,4 @@
-"""The program as the user wrote it: a graph of transformations, before anything is derived or checked."""
+"""Transformations: the program as the user wrote it, before anything is derived or checked."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["InputRef", "Transformation"]
 
 @dataclass(frozen=True, eq=False)
 class InputRef:
-    """One input of a transformation.
+    """Input of a transformation.
 
     Attributes:
-        upstream: what produces it.
-        tag: the side output it is, or None for the main output.
-        partitioner: how records travel, or None: forward where both ends have the same parallelism, else
+        upstream: the producer.
+        tag: the side output, or None for the main output.
+        partitioner: the partitioner, or None: forward where both ends have the same parallelism, else
             rebalance.
-        port: which input it is: 0, or 1 for the second of a step with two inputs.
+        port: index of the input: 0, or 1 for the second of a step with two inputs.
     """
 
     upstream: Transformation
@@ -32,25 +32,25 @@ class InputRef:
 
 @dataclass(eq=False)
 class Transformation:
-    """One step with what the user said of it; None means that the user said nothing.
+    """Step with the user's settings; None means that the user set nothing.
 
     Attributes:
-        step: what it does.
-        inputs: where its records come from; several for a union.
-        feedback: for the head of an iteration: what comes back.
-        name: what people see.
+        step: the step.
+        inputs: inputs of the step; several for a union.
+        feedback: for the head of an iteration: the inputs that return.
+        name: for people.
         uid: stable name for state.
         parallelism: number of subtasks.
         max_parallelism: number of key groups.
-        buffer_timeout_ms: how long a record may wait for company on the way out.
+        buffer_timeout_ms: time for which a record may stay in an output buffer that is not full.
         slot_sharing_group: the group; None: the group of its inputs if they share one, else ``default``.
-        co_location_group: of steps whose subtasks of the same index must share a slot; None: of none.
+        co_location_group: name of a group of steps whose subtasks of the same index must share a slot; or None.
         chaining: its chaining strategy.
-        output_type: type of its records; None: taken from the function's hints where they say.
-        type_declared: whether the program has declared ``output_type``: records of another one are refused.
-        skips_errors: whether it skips records on which its function raises.
-        max_dead_letters: how many of them a subtask skips before it fails; goes with ``skips_errors``.
-        side_output_tags: the side outputs that the program takes from it.
+        output_type: type of its records; None: taken from the function's hints.
+        type_declared: True if the program has declared ``output_type``: records of another one are refused.
+        skips_errors: True if it skips records on which its function raises.
+        max_dead_letters: the number of them that a subtask skips before it fails; with ``skips_errors``.
+        side_output_tags: the side outputs that the program uses.
         location: ``file.py:12`` where the user wrote it, for messages.
     """
 
@@ -73,6 +73,6 @@ class Transformation:
     location: str = ""
 
     def label(self) -> str:
-        """How messages call it: its name, and where it was written."""
+        """Return its name and location for messages."""
         shown = self.name or self.step.kind
         return f"{shown!r} ({self.location})" if self.location else repr(shown)

@@ -1,4 +1,4 @@
-"""Whether an engine has what a job asks for, step by step."""
+"""Check of whether an engine supports what a job needs, step by step."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ __all__ = ["check_engine", "refuse_command"]
 
 
 def check_engine(graph: StreamGraph, settings: Settings, capabilities: Capabilities) -> list[Finding]:
-    """What a job asks for that the engine does not have, as errors, or has in another way, as warnings.
+    """Return as errors what a job needs and the engine lacks, and as warnings what it has in another way.
 
     Args:
         graph: the job.
         settings: the options of the run.
-        capabilities: what the engine has in a run with these options.
+        capabilities: the engine's capabilities in a run with these options.
     """
     told = {*capabilities.lacks, *capabilities.otherwise}
     return [finding for use in uses(graph, settings, told) for finding in _about(use, capabilities)]
 
 
 def refuse_command(flag: str, feature: Feature, capabilities: Capabilities) -> None:
-    """See to it that an engine has what a flag of a command asks for.
+    """Check that an engine supports what a flag of a command needs.
 
     Raises:
         ConfigurationError: it does not.

@@ -1,4 +1,4 @@
-"""What a stream graph and the options of a run ask for."""
+"""Features of an engine that a stream graph and the options of a run need."""
 
 from __future__ import annotations
 
@@ -111,13 +111,13 @@ _PARTITIONERS: Final[Mapping[str, Feature]] = {
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Something asks for a feature.
+    """Need for a feature.
 
     Attributes:
-        feature: what for.
-        node: the step that does; None: it is an option.
-        option: the name of the option that does; empty: it is a step.
-        value: its value.
+        feature: the feature.
+        node: the step that needs it; None: an option does.
+        option: name of the option that needs it; empty: a step does.
+        value: value of the option.
     """
 
     feature: Feature
@@ -127,14 +127,14 @@ class Use:
 
 
 def uses(graph: StreamGraph, settings: Settings, among: Container[Feature] = frozenset(Feature)) -> Iterator[Use]:
-    """Everything that a job asks for: each step in order, each feature once, then the options.
+    """Yield all features that a job needs: each step in order, each feature once, then the options.
 
-    Options ask for something when they are not at their default.
+    Options count when they are not at their default.
 
     Args:
         graph: the job.
         settings: the options of the run.
-        among: what it matters of. What takes long to find is looked for only where it does.
+        among: the features of interest. Slow searches are made only for these.
     """
     for node in graph.nodes:
         features = dict.fromkeys(_of_node(graph, node, among))
@@ -148,7 +148,7 @@ def uses(graph: StreamGraph, settings: Settings, among: Container[Feature] = fro
 
 
 def is_bounded(graph: StreamGraph) -> bool:
-    """Whether all sources of a job come to an end."""
+    """Return whether all sources of a job are bounded."""
     sources = [node.step.source for node in graph.nodes if isinstance(node.step, SourceStep)]
     return all(source.boundedness is Boundedness.BOUNDED for source in sources)
 
@@ -266,7 +266,7 @@ def _of_window(step: WindowStep) -> Iterator[Feature]:
 
 
 def _timers_of(function: object) -> Iterator[Feature]:
-    """The kinds of timers that the code of a function object can be seen to set."""
+    """Return the kinds of timers that the code of a function object visibly sets."""
     names = set(_names(function))
     event, processing = "register_event_time_timer" in names, "register_processing_time_timer" in names
     if event:
@@ -293,7 +293,7 @@ def _names_in(code: CodeType) -> Iterable[str]:
 
 
 def handles_of(connector: Source[Any] | Sink[Any]) -> list[ProcessLocal]:
-    """The objects in a source or a sink by which it gives something back to the program that runs the job."""
+    """Return the objects in a source or a sink that return something to the program that runs the job."""
     if isinstance(connector, ProcessLocal):
         return [connector]
     import cloudpickle  # which a job in one process has no need of
@@ -301,7 +301,7 @@ def handles_of(connector: Source[Any] | Sink[Any]) -> list[ProcessLocal]:
     found: list[ProcessLocal] = []
 
     class Finder(cloudpickle.Pickler):  # type: ignore[misc]
-        """Sees the handles among what is pickled."""
+        """Pickler that finds such handles among what is pickled."""
 
         def persistent_id(self, obj: object) -> int | None:
             if not isinstance(obj, ProcessLocal):

@@ -1,4 +1,4 @@
-"""Which feedback loops this runtime can bring to an end, and what they rule out."""
+"""Checks of feedback loops that this runtime cannot end, and of options that exclude loops."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["check_checkpoints", "check_iterations", "check_rescale", "check_save
 
 
 def check_iterations(graph: JobGraph) -> None:
-    """Refuse loops inside loops: that a loop is empty cannot be told while another one turns inside it.
+    """Refuse loops inside loops: that a loop is empty cannot be known while another one turns inside it.
 
     Raises:
         GraphError: names both iterations.
@@ -29,7 +29,7 @@ def check_iterations(graph: JobGraph) -> None:
 
 
 def check_checkpoints(graph: JobGraph, settings: Settings) -> None:
-    """Refuse checkpoints of a job with a feedback loop: what is under way in the loop would not be in them.
+    """Refuse checkpoints of a job with a feedback loop: they would not include its in-flight records.
 
     Raises:
         GraphError: names the iteration.

@@ -1,4 +1,4 @@
-"""Whether what a user gave can be sent to another process, and if not, which part of it is in the way."""
+"""Check of whether a user's object can be sent to another process, and of the part that prevents it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _MAX_DEPTH: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """What cannot be pickled.
+    """Object that cannot be pickled.
 
     Attributes:
-        path: how to get there from the function: ``variable 'client'``, ``attribute 'lock'``; may be empty.
+        path: path to it from the function: ``variable 'client'``, ``attribute 'lock'``; may be empty.
         type_name: the type of the object at the end of the path.
-        reason: what the pickler said.
+        reason: the pickler's error.
     """
 
     path: tuple[str, ...]
@@ -67,7 +67,7 @@ def _try(value: object) -> BaseException | None:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """What a pickler would look at inside an object."""
+    """Return the objects inside an object that a pickler would pickle."""
     if isinstance(value, types.MethodType):
         yield "object", value.__self__
         return

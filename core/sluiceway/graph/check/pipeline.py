@@ -1,4 +1,4 @@
-"""Everything that can be found wrong with a program before it runs."""
+"""All checks of a program before it runs."""
 
 from __future__ import annotations
 
@@ -50,21 +50,21 @@ def check(
     max_parallelism: int | None = None,
     capabilities: Callable[[bool], Capabilities] | None = None,
 ) -> list[Finding]:
-    """Find what is wrong with a program, or may be, without running any of it.
+    """Return all problems, and possible ones, of a program, without running any of it.
 
     Args:
-        program: its transformations, or a stream graph that was made of them; of a graph, only what is wrong
-            with its functions and types is left to find.
+        program: its transformations, or a stream graph that was made of them; of a graph, only problems
+            of its functions and types are left to find.
         settings: the options that it would run with; the defaults if None.
         job_name: the pipeline's name, for messages.
         max_parallelism: the program's own number of key groups.
-        capabilities: from whether all sources end to what the engine has that it is to run on; None: it has
-            everything. What cannot be sent to a worker is an error, but a warning where the engine works inside
+        capabilities: returns the engine's capabilities, for whether all sources are bounded; None: all. What
+            cannot be sent to a worker is an error, but a warning where the engine works inside
             this process.
 
     Returns:
         all findings: first those about the shape of the program, then those about each step in order, then those
-        about what the engine has.
+        about the engine.
     """
     settings = settings or Settings()
     if isinstance(program, StreamGraph):
@@ -83,17 +83,17 @@ def check(
 
 
 def refuse(graph: StreamGraph, settings: Settings, capabilities: Capabilities) -> None:
-    """Refuse to run a graph with what :func:`check` calls an error, in the same words.
+    """Refuse to run a graph with errors of :func:`check`, in the same words.
 
-    What cannot be sent to workers is left to those who send it.
+    What cannot be sent to workers is left to the sender.
 
     Args:
         graph: the job.
         settings: the options of the run.
-        capabilities: what the engine has in a run with these options.
+        capabilities: the engine's capabilities in a run with these options.
 
     Raises:
-        GraphError: names everything that is wrong.
+        GraphError: names all problems.
         ConfigurationError: only options are wrong.
     """
     entering = _entering(graph)
@@ -107,7 +107,7 @@ def refuse(graph: StreamGraph, settings: Settings, capabilities: Capabilities) -
 
 
 def find_unshippable(graph: JobGraph) -> list[Finding]:
-    """What in a job cannot be sent to a worker process, with the steps that it belongs to."""
+    """Return what in a job cannot be sent to a worker process, with the steps that it belongs to."""
     return [
         finding
         for vertex in graph.vertices
@@ -138,7 +138,7 @@ def _check_graph(graph: StreamGraph, unsent: Level = Level.ERROR) -> Iterator[Fi
 def _check_step(
     graph: StreamGraph, node: StreamNode, entering: Mapping[int, Sequence[StreamEdge]]
 ) -> Iterator[Finding]:
-    """What makes a run fail however its records come."""
+    """Yield problems that make a run fail whatever its records are."""
     yield from _check_function(node)
     for edge in entering[node.id]:
         yield from _check_types(graph, edge)
@@ -152,7 +152,7 @@ def _finding(level: Level, code: str, node: StreamNode, message: str) -> Finding
 
 
 def _check_object_reuse(graph: StreamGraph, settings: Settings) -> Iterator[Finding]:
-    """Steps that may change, with the option object-reuse, what they have emitted before."""
+    """Yield steps that may change, with the option object-reuse, what they have emitted before."""
     if not settings.object_reuse:
         return
     for node in graph.nodes:
@@ -175,7 +175,7 @@ def _check_object_reuse(graph: StreamGraph, settings: Settings) -> Iterator[Find
 
 
 def _check_one_process(graph: StreamGraph, settings: Settings) -> Iterator[Finding]:
-    """The first step whose subtasks exchange records by key and have one core for all of them."""
+    """Yield the first step whose subtasks exchange records by key but share one core."""
     if settings.engine != "local" or settings.workers:
         return
     for node in graph.nodes:
@@ -325,7 +325,7 @@ def _suggested_uid(node: StreamNode) -> str:
 
 
 def _names(one: Any, other: Any) -> tuple[str, str]:
-    """How to call two types that differ: with their modules if they are called the same."""
+    """Return names of two types that differ: with their modules if their names are equal."""
     short = type_name(one), type_name(other)
     if short[0] != short[1]:
         return short
@@ -385,7 +385,7 @@ def _check_key_type(node: StreamNode, entering: Iterable[StreamEdge]) -> Iterato
 
 
 def _check_same_key_type(node: StreamNode) -> Iterator[Finding]:
-    """Keys of two inputs have to meet: of types that can never be equal, none would."""
+    """Check that keys of two inputs can be equal."""
     keyed = [key for key in node.step.keys if key is not None]
     if len(keyed) < 2:
         return
@@ -403,7 +403,7 @@ def _check_same_key_type(node: StreamNode) -> Iterator[Finding]:
 
 
 def _unstable(key: Any) -> str | None:
-    """Why a type of key cannot be one; None if it can, or if it is not known."""
+    """Return why a type cannot be a key; None if it can, or if it is not known."""
     alternatives = members(key)
     if len(alternatives) != 1:
         return None  # of a union, one may do

@@ -1,4 +1,4 @@
-"""Whether records that may go to another process are of a type that travels well."""
+"""Check of whether records that may go to another process are serialized efficiently."""
 
 from __future__ import annotations
 

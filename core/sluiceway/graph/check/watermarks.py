@@ -1,4 +1,4 @@
-"""Whether steps that go by event time will get timestamps and watermarks."""
+"""Checks of whether steps of event time will receive timestamps and watermarks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _KEEP_TIMESTAMPS: Final = (FilterStep, FlatMapStep, KeyedAggregateStep, KeyedRed
 def check_watermarks(
     graph: StreamGraph, node: StreamNode, entering: Mapping[int, Sequence[StreamEdge]]
 ) -> Iterator[Finding]:
-    """Look upstream of a step for who makes its watermarks. A source that ends needs none: its end is the last.
+    """Look upstream of a step for a watermark strategy. A bounded source needs none: it ends with one.
 
     Args:
         graph: the whole graph.
@@ -63,9 +63,9 @@ def check_watermarks(
 def check_timestamps(
     graph: StreamGraph, node: StreamNode, entering: Mapping[int, Sequence[StreamEdge]]
 ) -> Iterator[Finding]:
-    """Look upstream of windows of event time for a source whose records have no timestamps, and never get any.
+    """Look upstream of event-time windows for a source without timestamps that no step assigns.
 
-    Only steps that pass timestamps on as they are are looked through: others may set them.
+    Only steps that keep timestamps are passed: others may set them.
 
     Args:
         graph: the whole graph.

@@ -1,1 +1,1 @@
-"""Pictures of a plan: text, JSON, Mermaid, HTML."""
+"""Drawings of a plan: text, JSON, Mermaid, HTML."""

@@ -1,4 +1,4 @@
-"""Shows what a pipeline becomes: tasks, steps, and how records travel between them."""
+"""Plan of a pipeline: tasks, steps, and the edges between them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ EXPLAIN_FORMATS: Final = ("text", "mermaid", "json", "html")
 
 
 def explain(graph: StreamGraph, format: str = "text") -> str:  # noqa: A002 (the word that people look for)
-    """Show the plan of a stream graph.
+    """Return the plan of a stream graph as text.
 
     Args:
-        graph: what to show.
+        graph: the stream graph.
         format: ``text`` for a terminal, ``mermaid`` for documents, ``json`` for programs (see
             :mod:`sluiceway.graph.plan.json`), ``html`` for a browser or a notebook: one fragment that needs
             nothing else.
 
     Raises:
-        UnknownNameError: there is no such format; lists those there are.
+        UnknownNameError: there is no such format; lists the formats.
     """
     if format not in EXPLAIN_FORMATS:
         raise choose("plan format", format, EXPLAIN_FORMATS)

@@ -1,4 +1,4 @@
-"""A plan for a browser or a notebook: one fragment of HTML with a drawing, light or dark as its surroundings."""
+"""Plan for a browser or a notebook: one fragment of HTML with a drawing, light or dark as its surroundings."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _STYLE: Final = f"""
 
 
 def explain_html(graph: StreamGraph) -> str:
-    """The plan as an HTML fragment in plain ASCII, without scripts and without anything to load."""
+    """Return the plan as an HTML fragment in plain ASCII, without scripts and without anything to load."""
     plan = Plan(graph)
     # Several plans can be on one page, and a marker is found by an id.
     tip = "tip-" + hashlib.blake2b(repr(graph.edges).encode(), digest_size=6).hexdigest()
@@ -110,7 +110,7 @@ def _box(box: Box) -> Iterator[str]:
 
 
 def _path(line: Line) -> str:
-    """Straight where it is level or a loop, else a curve that leaves and arrives level."""
+    """Return the path of a line: straight where it is level or a loop, else a curve with level ends."""
     (x, y), *rest = line.points
     parts = [f"M{_px(x)} {_px(y)}"]
     for to_x, to_y in rest:

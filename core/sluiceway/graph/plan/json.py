@@ -35,7 +35,7 @@ __all__ = ["explain_json"]
 
 
 def explain_json(graph: StreamGraph) -> str:
-    """The plan as a JSON document; see the module's text for the format."""
+    """Return the plan as a JSON document; see the module's text for the format."""
     plan = Plan(graph)
     exchanged = {edge.id: edge for edge in plan.job.edges}
     document = {

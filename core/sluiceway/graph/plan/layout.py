@@ -1,4 +1,4 @@
-"""Where the boxes and lines of a drawn plan go: layers from left to right, few crossings. Pure geometry."""
+"""Layout of a drawn plan: layers from left to right, few crossings. Pure geometry."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _SWEEPS: Final = 6
 
 @dataclass(slots=True)
 class PlacedRow:
-    """A step inside its box.
+    """Step inside its box.
 
     Attributes:
         row: the step.
         y: its baseline.
-        told: what is said below its name; may be empty.
+        told: text below its name; may be empty.
     """
 
     row: Row
@@ -44,7 +44,7 @@ class PlacedRow:
 
 @dataclass(slots=True)
 class Box:
-    """A task.
+    """Box of a task.
 
     Attributes:
         vertex: the task.
@@ -67,14 +67,14 @@ class Box:
 
 @dataclass(slots=True)
 class Line:
-    """An edge between boxes.
+    """Edge between boxes.
 
     Attributes:
         edge: the edge.
-        points: where it passes; the first is at its source, the last at its target.
-        label: what is written at it.
-        about: the same at full length, with how its records are encoded.
-        label_at: where the label ends, at its baseline; for feedback, where its middle is.
+        points: its path; the first is at its source, the last at its target.
+        label: its text.
+        about: the same at full length, with the encoding of its records.
+        label_at: end of the label, at its baseline; for feedback, its middle.
     """
 
     edge: JobEdge
@@ -86,7 +86,7 @@ class Line:
 
 @dataclass(slots=True)
 class Layout:
-    """A plan with places.
+    """Plan with coordinates.
 
     Attributes:
         boxes: the tasks.
@@ -102,7 +102,7 @@ class Layout:
 
 
 def clipped(text: str, limit: int) -> str:
-    """``text``, or its beginning and an ellipsis."""
+    """Return ``text``, or its beginning and an ellipsis."""
     return text if len(text) <= limit else text[: limit - 1] + "\u2026"
 
 
@@ -181,7 +181,7 @@ class _Drawing:
             self._passages[edge.id] = way
 
     def _reduce_crossings(self) -> None:
-        """Sort every column by the average place of its neighbours, to and fro."""
+        """Sort every column by the average place of its neighbours, in both directions."""
         before: dict[_Item, list[_Item]] = {}
         after: dict[_Item, list[_Item]] = {}
         for edge in self._edges:

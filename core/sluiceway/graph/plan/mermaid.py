@@ -1,4 +1,4 @@
-"""A plan as a Mermaid flow chart, for documents."""
+"""Plan as a Mermaid flow chart, for documents."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["explain_mermaid"]
 
 
 def explain_mermaid(graph: StreamGraph) -> str:
-    """The plan as Mermaid source: a box for each task, in it its steps; dotted lines are feedback."""
+    """Return the plan as Mermaid source: a box for each task with its steps; dotted lines are feedback."""
     plan = Plan(graph)
     lines = ["flowchart LR"]
     for vertex in plan.job.vertices:
@@ -39,7 +39,7 @@ def explain_mermaid(graph: StreamGraph) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Text that Mermaid takes for nothing but text."""
+    """Return a text escaped for Mermaid."""
     for character, code in (
         ("#", "#35;"),
         ('"', "#quot;"),

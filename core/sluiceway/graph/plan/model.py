@@ -1,4 +1,4 @@
-"""What every picture of a plan says about its steps and edges, in words."""
+"""Texts about the steps and edges of a plan, for all its drawings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHAINING = {ChainingStrategy.HEAD: "starts a chain", ChainingStrategy.NEVER: "n
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A step in its chain.
+    """Step in its chain.
 
     Attributes:
         node: the step.
@@ -36,7 +36,7 @@ class Row:
 
 
 class Plan:
-    """A stream graph with its tasks, numbered from 1 as people count.
+    """Stream graph with its tasks, numbered from 1.
 
     Attributes:
         graph: the stream graph.
@@ -52,11 +52,11 @@ class Plan:
             self._outgoing[edge.source_node].append(edge)
 
     def number(self, vertex_id: int) -> int:
-        """The number of a task."""
+        """Return the number of a task."""
         return self._numbers[vertex_id]
 
     def rows(self, vertex: JobVertex) -> list[Row]:
-        """The steps of a chain, each right after the one that calls it where the chain does not branch."""
+        """Return the steps of a chain, each right after the one that calls it where the chain does not branch."""
         below: dict[int, list[StreamEdge]] = {n.id: [] for n in vertex.nodes}
         for edge in vertex.inner_edges:
             below[edge.source].append(edge)
@@ -69,7 +69,7 @@ class Plan:
         return rows
 
     def summary(self) -> str:
-        """How large it is: ``5 steps in 2 tasks, 4 slots``."""
+        """Return the size of the plan: ``5 steps in 2 tasks, 4 slots``."""
         slots = sum(slots_required(self.job).values())
         counts = [
             (len(self.graph.nodes), "step"),
@@ -80,19 +80,19 @@ class Plan:
         return f"{steps} in {tasks}, {places}"
 
     def task_text(self, vertex: JobVertex) -> str:
-        """How a task runs: ``parallelism 4 (max 128)``, and its slot-sharing group unless it is the default."""
+        """Return a task's parallelism, ``parallelism 4 (max 128)``, and its slot-sharing group unless default."""
         group = vertex.slot_sharing_group
         shared = "" if group == "default" else f", slot-sharing group {group!r}"
         return f"parallelism {vertex.parallelism} (max {vertex.max_parallelism}){shared}"
 
 
 def boundedness(node: StreamNode) -> Boundedness | None:
-    """Whether a source ends; None for what is no source."""
+    """Return whether a source is bounded; None for what is no source."""
     return node.step.source.boundedness if isinstance(node.step, SourceStep) else None
 
 
 def facts(node: StreamNode) -> list[str]:
-    """What is worth saying of a step: boundedness, state, settings, type, chaining."""
+    """Return noteworthy facts of a step: boundedness, state, settings, type, chaining."""
     found = []
     bounds = boundedness(node)
     if bounds is not None:
@@ -114,24 +114,24 @@ def facts(node: StreamNode) -> list[str]:
 
 
 def uid_text(node: StreamNode) -> str:
-    """A step's uid, and whether it may change."""
+    """Return a step's uid, and whether it may change."""
     return f"uid {node.uid}" if node.uid_given else f"uid {node.uid} (derived)"
 
 
 def key_text(edge: StreamEdge) -> str | None:
-    """The name of an edge's key selector, or None."""
+    """Return the name of an edge's key selector, or None."""
     return None if edge.partitioner.key is None else function_name(edge.partitioner.key)
 
 
 def format_of(graph: StreamGraph, edge: StreamEdge) -> EdgeFormat:
-    """How an edge's records are encoded where they go to another process."""
+    """Return the encoding of an edge's records where they go to another process."""
     return edge_format(edge.tag.type if edge.tag is not None else graph.node(edge.source).output_type)
 
 
 def edge_text(edge: StreamEdge, target: StreamNode) -> str:
-    """How records travel along an edge: ``hash by user``, with the side output and the loop it belongs to.
+    """Return the text of an edge: ``hash by user``, with the side output and the loop that it belongs to.
 
-    Where ``target``, to which it leads, has two inputs, also which of them.
+    Where its ``target`` has two inputs, also which of them.
     """
     key = key_text(edge)
     text = edge.partitioner.name if key is None else f"{edge.partitioner.name} by {key.strip('<>')}"

@@ -1,4 +1,4 @@
-"""What is set of a step beyond its function, for the pictures of a plan."""
+"""Settings of a step beyond its function, for the drawings of a plan."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["errors_text", "settings_of", "settings_text"]
 
 
 def settings_of(step: Step) -> dict[str, Any]:
-    """The settings by name, for programs: texts, numbers, lists or objects of these; durations are in ms."""
+    """Return the settings by name, for programs: texts, numbers, lists or objects of these; durations in ms."""
     found: dict[str, Any] = {}
     match step:
         case WindowStep():
@@ -72,7 +72,7 @@ def _is_pickled(descriptor: StateDescriptor) -> bool:
 
 
 def settings_text(step: Step) -> list[str]:
-    """The same for people: ``trigger CountTrigger(5)``, ``bounds -5s to 5s``."""
+    """Return the settings for people: ``trigger CountTrigger(5)``, ``bounds -5s to 5s``."""
     told = []
     for name, value in settings_of(step).items():
         word = name.removesuffix("_ms").replace("_", " ")
@@ -92,7 +92,7 @@ def settings_text(step: Step) -> list[str]:
 
 
 def errors_text(node: StreamNode) -> list[str]:
-    """What becomes of records on which the function raises, for people, where that is not to fail."""
+    """Return for people how records are skipped on which the function raises; empty if they fail the job."""
     if not node.skips_errors:
         return []
     most = "" if node.max_dead_letters is None else f", {node.max_dead_letters} at most"
@@ -111,7 +111,7 @@ def _of_watermarks(strategy: WatermarkStrategy[Any] | None) -> dict[str, Any]:
 
 
 def _name(thing: object | None) -> str | None:
-    """Its repr, or the name of its class where it has none of its own."""
+    """Return the repr of an object, or the name of its class where it has no repr of its own."""
     if thing is None:
         return None
     return type(thing).__name__ if type(thing).__repr__ is object.__repr__ else repr(thing)

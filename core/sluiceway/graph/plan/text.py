@@ -1,4 +1,4 @@
-"""A plan for a terminal."""
+"""Plan for a terminal."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ __all__ = ["explain_text"]
 
 
 def explain_text(graph: StreamGraph) -> str:
-    """The plan as lines of plain ASCII where the program's own names are.
+    """Return the plan as lines, of plain ASCII where the program's own names are.
 
-    A step that stands further right is called directly by the one above it.
+    The step above an indented one calls it directly.
     """
     plan = Plan(graph)
     tables = [(vertex, plan.rows(vertex)) for vertex in plan.job.vertices]
