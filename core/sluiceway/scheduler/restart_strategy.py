@@ -1,4 +1,4 @@
-"""Restart strategies: whether a job that has failed is tried again, and when. Pure arithmetic."""
+"""Restart strategies: whether and when a failed job restarts. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -21,41 +21,41 @@ __all__ = [
 
 
 class RestartStrategy(ABC):
-    """Decides after each failure of a job. One object per job."""
+    """Decision after each failure of a job. One object per job."""
 
     @abstractmethod
     def delay_ms(self, now_ms: int) -> int | None:
-        """A failure has happened now: in how many ms to restart, or None to give up."""
+        """Return the time in ms from a failure, which has happened now, to the restart; None: do not restart."""
 
     @property
     def same_record_limit(self) -> int | None:
-        """How often the same record may fail without progress before the job is given up; None: for ever."""
+        """Number of failures of the same record without progress that end the job; None: no limit."""
         return None
 
     @property
     @abstractmethod
     def reason(self) -> str:
-        """Why it gives up, for messages; empty where that goes without saying."""
+        """Reason why it does not restart, for messages; empty where that is obvious."""
 
 
 class NoRestart(RestartStrategy):
-    """The first failure is the end."""
+    """Strategy without restarts."""
 
     def delay_ms(self, now_ms: int) -> int | None:
-        """Never."""
+        """Return None."""
         return None
 
     @property
     def reason(self) -> str:
-        """Nobody has asked for restarts."""
+        """Empty: nobody has asked for restarts."""
         return ""
 
 
 class FixedDelay(RestartStrategy):
-    """So many restarts in all, each after the same delay.
+    """Strategy of a number of restarts in all, each after the same delay.
 
     Args:
-        attempts: restarts before it gives up, 1 or more.
+        attempts: number of restarts, 1 or more.
         delay_ms: time between a failure and the restart.
     """
 
@@ -65,7 +65,7 @@ class FixedDelay(RestartStrategy):
         self._used = 0
 
     def delay_ms(self, now_ms: int) -> int | None:
-        """The delay, until the attempts are used up."""
+        """Return the delay, until the attempts are used up."""
         if self._used >= self._attempts:
             return None
         self._used += 1
@@ -73,7 +73,7 @@ class FixedDelay(RestartStrategy):
 
     @property
     def reason(self) -> str:
-        """How many there were."""
+        """Number of attempts."""
         return "1 restart was not enough" if self._attempts == 1 else f"{self._attempts} restarts were not enough"
 
 
@@ -113,7 +113,7 @@ class ExponentialDelay(RestartStrategy):
         self._running_since_ms: int | None = None
 
     def delay_ms(self, now_ms: int) -> int | None:
-        """The next delay, with jitter."""
+        """Return the next delay, with jitter."""
         if self._running_since_ms is not None and now_ms - self._running_since_ms >= self._reset_ms:
             self._next_ms = float(self._initial_ms)
         delay = self._next_ms
@@ -125,20 +125,20 @@ class ExponentialDelay(RestartStrategy):
 
     @property
     def same_record_limit(self) -> int | None:
-        """As it was given."""
+        """Limit as given."""
         return self._same_record_limit
 
     @property
     def reason(self) -> str:
-        """It never does."""
+        """Empty: it always restarts."""
         return "it never gives up"
 
 
 class FailureRate(RestartStrategy):
-    """As many restarts as it takes, unless failures come too fast.
+    """Strategy that restarts unless failures come too fast.
 
     Args:
-        failures: this many within the interval are one too many to go on after; 1 or more.
+        failures: this many within the interval end the job; 1 or more.
         interval_ms: the interval.
         delay_ms: time between a failure and the restart.
     """
@@ -150,7 +150,7 @@ class FailureRate(RestartStrategy):
         self._recent: deque[int] = deque()
 
     def delay_ms(self, now_ms: int) -> int | None:
-        """The delay, unless there were too many of late."""
+        """Return the delay, unless there were too many failures recently."""
         recent = self._recent
         while recent and now_ms - recent[0] > self._interval_ms:
             recent.popleft()
@@ -159,7 +159,7 @@ class FailureRate(RestartStrategy):
 
     @property
     def reason(self) -> str:
-        """The rate."""
+        """Rate of failures."""
         return f"there were more than {self._failures} failures within {self._interval_ms} ms"
 
 
@@ -172,15 +172,15 @@ _FORMS: Final = {
 
 
 def restart_strategy(text: str, random: Random | None = None) -> RestartStrategy:
-    """The strategy of an option's text.
+    """Return the strategy of an option's text.
 
     Args:
-        text: the option's.
-        random: draws what is left to chance; None: one of its own.
+        text: value of the option.
+        random: source of jitter; None: a new one.
 
     Raises:
-        UnknownNameError: there is no strategy of that name; lists those that there are.
-        ConfigurationError: its figures are none; says what it should look like.
+        UnknownNameError: there is no strategy of that name; lists the names.
+        ConfigurationError: its numbers are invalid; says what it should look like.
     """
     name, *figures = text.split(":")
     if name not in _FORMS:

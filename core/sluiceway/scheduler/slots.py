@@ -1,4 +1,4 @@
-"""Slots: who has which, and which subtasks share one. Pure bookkeeping."""
+"""Slots: their allocation, and their sharing by subtasks. Pure bookkeeping."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["Slot", "SlotPool", "SlotSharing"]
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place on a worker that can run one subtask of every vertex of a group.
+    """Slot of a worker, which can run one subtask of every vertex of a group.
 
     Attributes:
-        worker: names the worker.
-        index: which of the worker's slots it is, from 0.
+        worker: name of the worker.
+        index: index of the worker's slot, from 0.
     """
 
     worker: str
@@ -26,7 +26,7 @@ class Slot:
 
 
 class SlotPool:
-    """The slots that workers offer, and which are taken. Not thread-safe."""
+    """Slots that workers offer, free and allocated. Not thread-safe."""
 
     def __init__(self) -> None:
         self._met: set[str] = set()
@@ -35,20 +35,20 @@ class SlotPool:
 
     @property
     def total(self) -> int:
-        """How many slots the workers offer."""
+        """Number of slots that the workers offer."""
         return sum(self._offered.values())
 
     @property
     def available(self) -> int:
-        """How many of them are free."""
+        """Number of free slots."""
         return sum(map(len, self._free.values()))
 
     def offer(self, worker: str, slots: int) -> None:
-        """A worker has come with so many slots.
+        """Add the slots of a new worker.
 
         Args:
-            worker: a name that no worker had before: one that comes again is another one.
-            slots: how many.
+            worker: a name that no worker had before: a worker that returns is a new one.
+            slots: the number of slots.
 
         Raises:
             ValueError: a worker had that name, or it offers less than one slot.
@@ -62,7 +62,7 @@ class SlotPool:
         self._free[worker] = [Slot(worker, i) for i in range(slots)]
 
     def extend(self, worker: str, slots: int) -> None:
-        """A worker that is there offers so many more slots.
+        """Add slots of a worker that has offered some already.
 
         Raises:
             KeyError: there is no such worker.
@@ -72,21 +72,21 @@ class SlotPool:
         self._free[worker] += [Slot(worker, first + i) for i in range(slots)]
 
     def withdraw(self, worker: str) -> None:
-        """A worker is gone, and its slots with it; freeing one of them later does nothing."""
+        """Remove a worker and its slots; freeing one of them later does nothing."""
         self._offered.pop(worker, None)
         self._free.pop(worker, None)
 
     def idle_workers(self) -> set[str]:
-        """Workers none of whose slots is taken."""
+        """Return the workers without an allocated slot."""
         return {w for w, free in self._free.items() if len(free) == self._offered[w]}
 
     def allocate(self, count: int, purpose: str = "the job", before: Sequence[str | None] = ()) -> list[Slot]:
-        """Take ``count`` free slots, or none at all; spread over the workers with the most free ones.
+        """Allocate ``count`` free slots, or none at all; spread over the workers with the most free ones.
 
         Args:
-            count: how many.
-            purpose: who needs them, for the message.
-            before: for each the worker that it was on, where it gets one again if there is one.
+            count: the number of slots.
+            purpose: the user of the slots, for the message.
+            before: for each slot the worker that is preferred, or None.
 
         Raises:
             NoResourceAvailableError: there are not so many.
@@ -107,7 +107,7 @@ class SlotPool:
         return max(self._free, key=lambda worker: len(self._free[worker]))
 
     def free(self, slot: Slot) -> None:
-        """Give a slot back.
+        """Free a slot.
 
         Raises:
             ValueError: it is free already.
@@ -122,13 +122,13 @@ class SlotPool:
 
 
 class SlotSharing:
-    """Gives the subtasks of one job their slots: subtask i of every vertex of a group in the same one.
+    """Slots of one job: subtask i of every vertex of a group is in the same slot.
 
     Not thread-safe.
 
     Args:
         job_graph: the job.
-        pool: where slots come from and go back to.
+        pool: pool of the slots.
     """
 
     def __init__(self, job_graph: JobGraph, pool: SlotPool) -> None:
@@ -141,14 +141,14 @@ class SlotSharing:
 
     @property
     def held(self) -> int:
-        """How many slots the job has taken, the reserved ones included."""
+        """Number of slots that the job has, the reserved ones included."""
         return len(self._slots) + len(self._reserved)
 
     def reserve(self, count: int) -> None:
-        """Take slots that no subtask gets before :meth:`release_all`.
+        """Allocate slots that no subtask gets before :meth:`release_all`.
 
         Raises:
-            NoResourceAvailableError: there are not so many; none is taken.
+            NoResourceAvailableError: there are not so many; none is allocated.
         """
         purpose = f"job {self._job_graph.job_name!r}, at another parallelism,"
         self._reserved += self._pool.allocate(count, purpose)
@@ -174,7 +174,7 @@ class SlotSharing:
         return sharing
 
     def allocate(self, subtasks: Iterable[tuple[int, int]]) -> dict[tuple[int, int], Slot]:
-        """Give slots to subtasks, to all of them or to none: on the workers that they were on, where they can be.
+        """Give slots to subtasks, to all of them or to none; if possible on the workers of their last attempts.
 
         Args:
             subtasks: pairs of vertex id and subtask index.
@@ -200,7 +200,7 @@ class SlotSharing:
         return {who: self._slots[share] for who, share in shared.items()}
 
     def release(self, vertex_id: int, subtask: int) -> None:
-        """A subtask has ended; with the last one in it, the slot goes back to the pool. Harmless twice."""
+        """Release the slot of a subtask that has ended; the last one in it frees the slot. Harmless twice."""
         share = (self._job_graph.vertex(vertex_id).slot_sharing_group, subtask)
         holders = self._holders.get(share)
         if holders is None or vertex_id not in holders:
@@ -211,7 +211,7 @@ class SlotSharing:
             self._pool.free(self._slots.pop(share))
 
     def slot_of(self, vertex_id: int, subtask: int) -> Slot | None:
-        """The slot that a subtask has, or None."""
+        """Return the slot of a subtask, or None."""
         share = (self._job_graph.vertex(vertex_id).slot_sharing_group, subtask)
         return self._slots[share] if vertex_id in self._holders.get(share, ()) else None
 

@@ -1,7 +1,7 @@
-"""Which subtasks to deploy next: the scheduling strategies.
+"""Scheduling strategies: which subtasks to deploy next.
 
-A strategy is a function of the execution graph's states: ask it at the start and after every change, deploy
-what it names. It never names a subtask that is not in state CREATED.
+A strategy is a function of the execution graph's states: ask it at the start and after every change, and deploy
+the subtasks that it returns. It never returns a subtask that is not in state CREATED.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _UP: Final = frozenset({ExecutionState.RUNNING, ExecutionState.FINISHED})
 
 
 class SchedulingStrategy(ABC):
-    """Says what to deploy next.
+    """Decision of which subtasks to deploy next.
 
     Args:
         graph: the job.
@@ -41,7 +41,7 @@ class SchedulingStrategy(ABC):
 
     @abstractmethod
     def next(self) -> list[ExecutionVertex]:
-        """The subtasks to deploy now, in topological order; empty if there is nothing to do but wait."""
+        """Return the subtasks to deploy now, in topological order; empty: wait."""
 
     def _created(self) -> list[ExecutionVertex]:
         return [s for s in self._graph.subtasks() if s.state is ExecutionState.CREATED]
@@ -52,19 +52,19 @@ class SchedulingStrategy(ABC):
 
 
 class EagerScheduling(SchedulingStrategy):
-    """Everything at once."""
+    """Strategy that deploys all subtasks at once."""
 
     name = "eager"
 
     def next(self) -> list[ExecutionVertex]:
-        """All that is not deployed."""
+        """Return all subtasks that are not deployed."""
         return self._created()
 
 
 class LazyFromSourcesScheduling(SchedulingStrategy):
-    """Sources first; anything else when all its producers run, or have finished where they must.
+    """Strategy that deploys sources first, and a subtask when its producers run, or have finished.
 
-    What comes back along feedback edges is not waited for.
+    Feedback edges are ignored.
     """
 
     name = "lazy-from-sources"
@@ -77,7 +77,7 @@ class LazyFromSourcesScheduling(SchedulingStrategy):
                 self._inputs[edge.target].append(edge)
 
     def next(self) -> list[ExecutionVertex]:
-        """The subtasks whose inputs are ready."""
+        """Return the subtasks whose inputs are ready."""
         return [s for s in self._created() if self._ready(s)]
 
     def _ready(self, subtask: ExecutionVertex) -> bool:
@@ -89,7 +89,7 @@ class LazyFromSourcesScheduling(SchedulingStrategy):
 
 
 class PipelinedRegionScheduling(SchedulingStrategy):
-    """A whole region when everything that it reads through blocking exchanges has finished."""
+    """Strategy that deploys a region when its blocking inputs have finished."""
 
     name = "pipelined-region"
 
@@ -99,7 +99,7 @@ class PipelinedRegionScheduling(SchedulingStrategy):
         self._blocking = [e for e in graph.edges if e.blocking]
 
     def next(self) -> list[ExecutionVertex]:
-        """What is not deployed of the regions whose inputs are finished."""
+        """Return the subtasks, not deployed yet, of the regions whose inputs are finished."""
         found: list[ExecutionVertex] = []
         for region in self._regions:
             created = [s for s in region if s.state is ExecutionState.CREATED]
