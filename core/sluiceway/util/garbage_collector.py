@@ -98,7 +98,7 @@ def freeze_imports() -> None:
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Where many objects are made that are gone when it is over. From any thread.
+    """Pause the collector while many objects are made that do not outlive this context. From any thread.
 
     State that is replaced all the time is young, and so is a copy of it: each time when some hundred objects more
     have been made, the collector would look at all of it, in whichever thread it happens to run.
@@ -119,7 +119,7 @@ def gc_paused() -> Iterator[None]:
 
 @contextmanager
 def gc_frozen() -> Iterator[None]:
-    """Where so many objects are made to stay that the collector would look at each of them several times."""
+    """Freeze what is made in this context: so many objects that the collector would scan each several times."""
     with gc_paused():
         try:
             yield

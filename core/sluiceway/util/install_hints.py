@@ -1,4 +1,4 @@
-"""The command that installs what is missing, for messages: one that works where the program runs."""
+"""Commands in messages that install what is missing: they work where the program runs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _from_where_it_was(requirement: str) -> list[str]:
 
 
 def _origin(name: str) -> dict[str, Any]:
-    """What installers write down of where a distribution came from (PEP 610); empty if it was an index."""
+    """Return what installers record of a distribution's origin (PEP 610); empty if it was an index."""
     try:
         text = distribution(name).read_text("direct_url.json")
         origin = json.loads(text) if text else {}
@@ -62,7 +62,7 @@ def _origin(name: str) -> dict[str, Any]:
 
 
 def _installer() -> list[str]:
-    """The command without what is to be installed: plain ``pip`` if that is the one that a shell finds."""
+    """Return the command without the requirements: plain ``pip`` if that is the one that a shell finds."""
     here = os.path.dirname(sys.executable)
     found = shutil.which("pip")
     if found is not None and os.path.dirname(found) == here:

@@ -1,4 +1,4 @@
-"""Points in time as users give them: ms since the epoch, whole numbers of other libraries, aware datetimes."""
+"""Points in time in arguments: ms since the epoch, whole numbers of other libraries, aware datetimes."""
 
 from __future__ import annotations
 
@@ -103,5 +103,5 @@ def timer_ms(what: str, given: Any) -> int:
 
 
 def look_like_seconds(ms: int) -> bool:
-    """Whether a timestamp is likely to be in seconds: as ms it is in early 1970, as seconds a date of our time."""
+    """Return whether a timestamp is likely in seconds: as ms it is in early 1970, as seconds a recent date."""
     return _SECONDS_FROM <= ms < _SECONDS_TO

@@ -524,7 +524,7 @@ def _owners(kind: type) -> list[str]:
 
 
 class Hinting:
-    """Base of classes whose objects answer for names of Flink's methods."""
+    """Base of classes whose objects explain names of Flink's methods that they lack."""
 
     __slots__ = ()
 
@@ -535,7 +535,7 @@ class Hinting:
 
 
 class HintingType(ABCMeta):
-    """Type of classes that answer for Flink's static methods, as in ``StateTtlConfig.new_builder``."""
+    """Metaclass of classes that explain Flink's static methods, as in ``StateTtlConfig.new_builder``."""
 
     if not TYPE_CHECKING:
 

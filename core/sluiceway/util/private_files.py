@@ -1,4 +1,4 @@
-"""Files and directories for the user alone, whatever the umask says."""
+"""Files and directories that only the user may access, whatever the umask is."""
 
 from __future__ import annotations
 

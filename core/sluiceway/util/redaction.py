@@ -1,4 +1,4 @@
-"""Credentials in what people get to see: the one place that knows what must not be shown."""
+"""Redaction of credentials in everything that people see."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths of the core's own source files, for those who tell its stack frames from a user's."""
+"""Paths of the core's own source files, which distinguish its stack frames from a user's."""
 
 from __future__ import annotations
 
