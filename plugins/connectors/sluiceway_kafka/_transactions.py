@@ -155,9 +155,24 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
         assert self._coordinator is not None
         named = [each for each in committables if each.transactional_id]
         names = {each.transactional_id for each in named}
-        for transactional_id in sorted(self._own_ids(committables) - names):
-            self._coordinator.fence(transactional_id, self._timeout_ms)
+        aborted = []
+        for transactional_id, state in sorted(self._own_ids(committables).items()):
+            if transactional_id not in names:
+                self._coordinator.fence(transactional_id, self._timeout_ms)
+                if state == "Ongoing":
+                    aborted.append(transactional_id)
+        if aborted:
+            _log.warning(
+                "aborted open transactions of earlier attempts, which the restored checkpoint does not name: %s. "
+                "Their records are written again",
+                ", ".join(aborted),
+            )
         self._end(named, restoring=True)
+        if named:
+            _log.info(
+                "committed the transactions of the restored checkpoint: %s",
+                ", ".join(f"{each.transactional_id} (number {each.number})" for each in named),
+            )
         # Attempts that the marker may name as proof, those that were committed just now included.
         known: dict[str, int] = {}
         for each in committables:
@@ -256,21 +271,21 @@ class TransactionalWriter(CommittingSinkWriter[Any]):
 
     # ---- producers -------------------------------------------------------------------------------------------
 
-    def _own_ids(self, committables: Sequence[Committable]) -> set[str]:
-        """Return the ids that brokers know and that this subtask clears up; earlier subtasks' are among them.
+    def _own_ids(self, committables: Sequence[Committable]) -> dict[str, str]:
+        """Return the ids that this subtask clears up, those of earlier subtasks among them, with their states.
 
         An earlier prefix is known from its committables, of which every subtask has had one. They are distributed
         by the same rule as the ids here: the subtask of before modulo the parallelism.
         """
         assert self._coordinator is not None
         prefixes = {self._prefix, *(each.group.rpartition("-")[0] for each in committables)}
-        own = set()
+        own: dict[str, str] = {}
         for prefix in prefixes:
             form = re.compile(re.escape(prefix) + r"-(\d+)-\d+")
             for each in self._coordinator.list(f"{prefix}-"):
                 match = form.fullmatch(each.transactional_id)
                 if match and int(match[1]) % self._context.parallelism == self._context.subtask:
-                    own.add(each.transactional_id)
+                    own[each.transactional_id] = each.state
         return own
 
     def _make_next(self) -> None:

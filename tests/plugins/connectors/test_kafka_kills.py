@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from patience import PATIENT_S
 
+import sluiceway as sw
 from sluiceway.errors import ConnectorError
 from sluiceway.testing.drivers import SinkDriver
 from sluiceway.testing.kafka import KafkaCluster
@@ -23,9 +24,10 @@ pytest.importorskip("confluent_kafka", reason='not installed: pip install "sluic
 
 from tests.plugins.connectors.kafkawriter import POINTS, POINTS_OF_RECOVERY
 
-from sluiceway_kafka import KafkaSink
+from sluiceway_kafka import KafkaSink, KafkaSource
 from sluiceway_kafka._connection import connection_of
 from sluiceway_kafka._coordinator import Coordinator
+from sluiceway_kafka._transactions import TransactionalWriter
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(PATIENT_S)]
 
@@ -199,14 +201,30 @@ def test_one_of_three_brokers_that_is_killed(kafka_topics: Any, tmp_path: Path, 
 # ---- rescaling and renaming ----------------------------------------------------------------------------------
 
 
-def test_open_transactions_of_another_parallelism(kafka_topics: Any) -> None:
-    """4, 2, then 3 subtasks; each time with transactions to commit and others to abort."""
-    topic = kafka_topics.make()
-    sink = KafkaSink(
-        kafka_topics.servers, topic, guarantee="exactly-once", transactional_id_prefix=f"rescaled{next(_prefixes)}"
-    )
+@pytest.fixture
+def _no_aborts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writers that are closed leave their transactions open, as killed ones do."""
+    monkeypatch.setattr(TransactionalWriter, "_abort", lambda self, current: None)
+
+
+def _open_transactions(topics: Any, prefix: str) -> set[str]:
+    coordinator = Coordinator(connection_of(topics.servers, None, "30s"))
+    try:
+        return {each.transactional_id for each in coordinator.list(f"{prefix}-") if each.state == "Ongoing"}
+    finally:
+        coordinator.close()
+
+
+@pytest.mark.usefixtures("_no_aborts")
+@pytest.mark.parametrize(
+    "sequence", [(4, 2, 3, 1), (2, 3, 2), (3, 1, 3)], ids=lambda each: "-".join(map(str, each))
+)
+def test_open_transactions_of_another_parallelism(kafka_topics: Any, sequence: tuple[int, ...]) -> None:
+    """Each time with transactions to commit and others to abort, of ids that earlier subtasks have had, too."""
+    topic, prefix = kafka_topics.make(), f"rescaled{next(_prefixes)}"
+    sink = KafkaSink(kafka_topics.servers, topic, guarantee="exactly-once", transactional_id_prefix=prefix)
     kept, numbers, expected = None, itertools.count(), []
-    for parallelism in (4, 2, 3, 1):
+    for parallelism in sequence:
         with SinkDriver(sink, parallelism, checkpoints=True, restored=kept) as driver:
             for subtask in range(parallelism):
                 expected.append(str(next(numbers)))
@@ -215,8 +233,40 @@ def test_open_transactions_of_another_parallelism(kafka_topics: Any) -> None:
             for subtask in range(parallelism):
                 driver.write(["never"], subtask=subtask)
                 driver.flush(subtask)
+        assert len(_open_transactions(kafka_topics, prefix)) == 2 * parallelism
     with SinkDriver(sink, 2, checkpoints=True, restored=kept):
+        assert not _open_transactions(kafka_topics, prefix)
         assert sorted(kafka_topics.values(topic)) == expected
+
+
+@pytest.mark.usefixtures("_no_aborts")
+def test_a_restore_says_which_transactions_of_another_prefix_it_ends(
+    kafka_topics: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "sluiceway_kafka")
+    topic, name = kafka_topics.make(), f"renamed{next(_prefixes)}"
+
+    def sink(prefix: str) -> KafkaSink:
+        return KafkaSink(kafka_topics.servers, topic, guarantee="exactly-once", transactional_id_prefix=prefix)
+
+    with SinkDriver(sink(f"{name}old"), 2, checkpoints=True) as driver:
+        driver.write(["kept"], subtask=1)
+        kept = driver.checkpoint()
+        driver.write(["never"], subtask=0)
+        driver.write(["never"], subtask=1)
+        for subtask in range(2):
+            driver.flush(subtask)
+    (committed,) = [each.transactional_id for some in kept for each in some if each.transactional_id]
+    aborted = _open_transactions(kafka_topics, f"{name}old") - {committed}
+    assert len(aborted) == 2
+    with SinkDriver(sink(f"{name}new"), 3, checkpoints=True, restored=kept) as driver:
+        assert not _open_transactions(kafka_topics, f"{name}old")
+        driver.write(["new"], subtask=2)
+        driver.finish()
+    assert kafka_topics.values(topic) == ["kept", "new"]
+    said = [record.getMessage() for record in caplog.records]
+    assert [each for each in said if f"restored checkpoint: {committed} (number 1)" in each]
+    assert {word for each in said if "aborted open" in each for word in aborted if word in each} == aborted
 
 
 def test_open_transactions_of_another_prefix(job: Job, kafka_topics: Any) -> None:
@@ -250,6 +300,27 @@ def test_a_producer_that_another_one_has_fenced(kafka_topics: Any) -> None:
                 driver.checkpoint()
             other.finish()
     assert kafka_topics.values(topic) == ["theirs"]
+
+
+def test_a_job_whose_producer_is_fenced_ends_with_the_reason(kafka_topics: Any) -> None:
+    """The whole job, not the writer alone."""
+    prefix, given, topic = f"fencedjob{next(_prefixes)}", kafka_topics.make(), kafka_topics.make()
+    kafka_topics.write(given, map(str, range(20)))
+
+    def fence_at_ten(value: str) -> str:
+        if value == "10":
+            coordinator = Coordinator(connection_of(kafka_topics.servers, None, "30s"))
+            for each in coordinator.list(f"{prefix}-"):
+                coordinator.fence(each.transactional_id)
+            coordinator.close()
+        return value
+
+    flow = sw.Pipeline("fenced")
+    stream = flow.source(KafkaSource(kafka_topics.servers, given, stop="latest")).map(fence_at_ten)
+    stream.sink(KafkaSink(kafka_topics.servers, topic, guarantee="exactly-once", transactional_id_prefix=prefix))
+    with pytest.raises(ConnectorError, match=rf"fenced.*taken over transactional id '{prefix}-0-\d'"):
+        flow.run(batch_size=1, checkpoint_interval="10min", restart="none")
+    assert kafka_topics.values(topic) == []
 
 
 @pytest.mark.parametrize("guarantee", ["none", "at-least-once", "exactly-once"])

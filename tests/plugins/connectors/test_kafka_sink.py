@@ -138,4 +138,21 @@ def test_brokers_with_an_older_transaction_version(kafka_topics: Any, tmp_path: 
                     driver.write(written)
                 driver.finish()
         assert topics.values(topic) == ["a", "b", "c"]
+        # Without a higher epoch of EndTxn 5, ending a transaction of another process fences its producer.
+        zombie = SinkDriver(sink, checkpoints=True, restored=kept)
+        zombie.write(["zombie 1"])
+        stored = zombie.checkpoint()
+        with SinkDriver(sink, checkpoints=True, restored=stored) as driver:
+            driver.write(["d"])
+            for step in (zombie.checkpoint, zombie.finish):
+                with pytest.raises(ConnectorError, match=r"fenced.*transactional_id_prefix"):
+                    _write_and(zombie, step)
+            zombie.close()
+            driver.finish()
+        assert topics.values(topic) == ["a", "b", "c", "zombie 1", "d"]
         del topics
+
+
+def _write_and(driver: SinkDriver, step: Any) -> None:
+    driver.write(["zombie 2"])
+    step()
