@@ -91,6 +91,10 @@ class MetricGroup(Hinting):
         """
         self.gauges[name] = read
 
+    def remove_gauge(self, name: str) -> None:
+        """Remove a gauge of something that has ended, so that its last value is not reported for ever."""
+        self.gauges.pop(name, None)
+
     def histogram(self, name: str) -> Histogram:
         """The histogram called ``name``."""
         return self.histograms.setdefault(name, Histogram())

@@ -599,6 +599,16 @@ class Sink(ABC, Generic[T_contra]):
         """
         return False
 
+    def problems(self, *, checkpoint_interval_ms: int) -> Sequence[str]:
+        """Return what keeps the sink from running with these options, one sentence each. Opens nothing.
+
+        Each is an error of ``sluiceway check``, and refuses a job before any of it runs.
+
+        Args:
+            checkpoint_interval_ms: time between checkpoints; 0: none are taken.
+        """
+        return ()
+
     @abstractmethod
     def create_writer(self, context: WriterContext) -> SinkWriter[T_contra]:
         """Make the writer of one subtask."""

@@ -15,9 +15,12 @@ from sluiceway_kafka._connection import PositionLostError
 from sluiceway_kafka._offsets import Partition
 from sluiceway_kafka._splits import KafkaSplit
 
-__all__ = ["Discovered", "KafkaEnumerator", "Look"]
+__all__ = ["CONFIRM_S", "Discovered", "KafkaEnumerator", "Look"]
 
 _log: Final = logging.getLogger("sluiceway_kafka")
+
+CONFIRM_S: Final = 3.0
+"""Time for which a known partition has to be missing before it counts as gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +44,8 @@ for those that are new and not empty. Blocks."""
 class KafkaEnumerator(DiscoveringEnumerator[tuple[frozenset[Partition], list[KafkaSplit]]]):
     """Assigns each partition to one reader. The enumerator's thread only, except for looks for new partitions.
 
-    A later look that cannot reach the cluster is logged, and the next one tries again; a partition that was known
-    and is gone fails the job.
+    A later look that cannot reach the cluster is logged, and the next one tries again. A partition that was known
+    and is missing in two looks, some seconds apart, fails the job: brokers that are starting may not know it yet.
 
     Args:
         context: given by the runtime.
@@ -78,6 +81,7 @@ class KafkaEnumerator(DiscoveringEnumerator[tuple[frozenset[Partition], list[Kaf
         self._pending = [] if restored is None else list(restored.pending)
         self._returned: dict[int, list[KafkaSplit]] = {}
         self._readers: set[int] = set()
+        self._missing_since: float | None = None
 
     def start(self) -> None:
         """Find the partitions, unless all are known and none can be added."""
@@ -119,7 +123,15 @@ class KafkaEnumerator(DiscoveringEnumerator[tuple[frozenset[Partition], list[Kaf
     def _take(self, found: tuple[frozenset[Partition], list[KafkaSplit]]) -> None:
         there, splits = found
         gone = sorted(self._known - there)
-        if gone:
+        now = self._context.clock.monotonic()
+        if not gone:
+            self._missing_since = None
+        elif self._missing_since is None:
+            self._missing_since = now
+            _log.warning(
+                "partition %d of topic %r is not there; looking again before the job fails", *gone[0][::-1]
+            )
+        elif now - self._missing_since >= CONFIRM_S:
             topic, partition = gone[0]
             raise PositionLostError(
                 f"partition {partition} of topic {topic!r} is not there any more"
@@ -131,6 +143,16 @@ class KafkaEnumerator(DiscoveringEnumerator[tuple[frozenset[Partition], list[Kaf
             self._known |= there
             self._pending += splits
         self._is_new = False
+
+    def _schedule(self) -> None:
+        super()._schedule()
+        if (
+            self._missing_since is not None
+            and self._interval_ms is not None
+            and self._interval_ms > CONFIRM_S * 1000
+        ):
+            self._next_search = self._context.clock.monotonic() + CONFIRM_S
+            self._context.wake(CONFIRM_S)
 
     def _hand_out(self) -> None:
         count = self._context.parallelism

@@ -24,6 +24,7 @@ from sluiceway_kafka._connection import (
     refused,
 )
 from sluiceway_kafka._decoders import ArrowDecoder, Decoder
+from sluiceway_kafka._enumerator import CONFIRM_S
 from sluiceway_kafka._offsets import EARLIEST, Partition
 from sluiceway_kafka._records import record_of
 from sluiceway_kafka._registry import RegistryError, SchemaPendingError
@@ -55,6 +56,10 @@ _PASSING: Final = frozenset(
         KafkaError._TIMED_OUT_QUEUE,
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.LEADER_NOT_AVAILABLE,
+        # One answer may be that of a broker that is starting; the statistics say whether it stays so.
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
         KafkaError.NOT_LEADER_FOR_PARTITION,
     )
 )
@@ -63,6 +68,7 @@ _error, _partition, _topic, _timestamp = Message.error, Message.partition, Messa
 
 
 class _PartitionFigures(msgspec.Struct):
+    unknown: bool = False
     next_offset: int = -1
     hi_offset: int = -1
     ls_offset: int = -1
@@ -101,6 +107,7 @@ class _Partition:
         fetched: where the client was in the last statistics.
         moved: when that was not where it had been before, or there was nothing to fetch, in monotonic seconds.
         stalled: whether that is too long ago.
+        missing: since when brokers do not know the partition, in monotonic seconds; None: they do.
     """
 
     __slots__ = (
@@ -109,6 +116,7 @@ class _Partition:
         "fetched",
         "key",
         "lag",
+        "missing",
         "moved",
         "name",
         "position",
@@ -127,6 +135,7 @@ class _Partition:
         self.fetched = -1
         self.moved = 0.0
         self.stalled = False
+        self.missing: float | None = None
         self.name = split.split_id
         self.position = split.position
 
@@ -459,6 +468,7 @@ class KafkaReader(Reader[Any]):
                 partition.queued -= 1
             if partition.ended and not partition.queued:
                 del self._partitions[partition.key]
+                self._unwatch(partition)
                 self._finished.append(partition.name)
                 self._note_topics()
             if batch is not None:
@@ -547,6 +557,11 @@ class KafkaReader(Reader[Any]):
         if self._commits:
             gauge(f"committedOffset.{name}", lambda: partition.committed)
 
+    def _unwatch(self, partition: _Partition) -> None:
+        """Remove the metrics of a partition that is read no more."""
+        for name in ("currentOffset", "recordsLag", "committedOffset"):
+            self._context.metrics.remove_gauge(f"{name}.{partition.key[0]}.{partition.key[1]}")
+
     def _time_lag_ms(self) -> float:
         """Return how old the newest record with a timestamp is by now; -1: there was none."""
         return -1 if self._newest_ms < 0 else max(self._context.clock.now_ms() - self._newest_ms, 0)
@@ -569,6 +584,7 @@ class KafkaReader(Reader[Any]):
             found = None if topic is None else topic.partitions.get(str(key[1]))
             if found is None:
                 continue
+            self._look_for(partition, found, now)
             end = found.ls_offset if committed_only else found.hi_offset
             if end < 0:
                 continue
@@ -586,6 +602,22 @@ class KafkaReader(Reader[Any]):
                     "of its fetcher, for %d s)",
                     *(*key, partition.lag, at, found.fetch_state, now - partition.moved),
                 )
+
+    def _look_for(self, partition: _Partition, found: _PartitionFigures, now: float) -> None:
+        """Fail for a partition that brokers do not know for a while. One that starts may not know it at first.
+
+        The enumerator looks, too, but not where a source stops.
+        """
+        if not found.unknown or partition.ended:
+            partition.missing = None
+        elif partition.missing is None:
+            partition.missing = now
+        elif now - partition.missing >= CONFIRM_S:
+            raise PositionLostError(
+                f"partition {partition.key[1]} of topic {partition.key[0]!r} is not there any more: the topic "
+                "was deleted, or made anew with fewer partitions, before it was read from offset "
+                f"{partition.position} on"
+            )
 
     # ---- what goes wrong --------------------------------------------------------------------------------------
 
@@ -616,8 +648,6 @@ class KafkaReader(Reader[Any]):
                 "anew. Nothing is skipped silently: to go on without them, give the source another uid and "
                 f"start=. ({describe_error(error)})"
             )
-        if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
-            raise PositionLostError(f"{where} is not there any more ({describe_error(error)})")
         if code in _PASSING:
             _log.warning("reading %s: %s; trying again", where, describe_error(error))
             return

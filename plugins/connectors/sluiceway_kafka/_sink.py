@@ -121,6 +121,16 @@ class KafkaSink(Sink[Any]):
         """As asked for."""
         return self._guarantee
 
+    def problems(self, *, checkpoint_interval_ms: int) -> Sequence[str]:
+        """A transaction timeout that ends before the next checkpoint."""
+        if self._guarantee is not DeliveryGuarantee.EXACTLY_ONCE or checkpoint_interval_ms < self._timeout_ms:
+            return ()
+        return (
+            f"transaction_timeout={self._timeout_ms} ms must be longer than the checkpoint interval "
+            f"of {checkpoint_interval_ms} ms: brokers would abort every transaction before its checkpoint is "
+            "complete",
+        )
+
     def create_writer(self, context: WriterContext) -> SinkWriter[Any]:
         """Make the writer of one subtask."""
         settings: dict[str, Any] = {}
@@ -130,12 +140,6 @@ class KafkaSink(Sink[Any]):
             waits = self._guarantee is DeliveryGuarantee.AT_LEAST_ONCE
             return KafkaWriter(context, self._connection, self._encoder, settings, waits=waits)
         assert self._prefix is not None
-        interval_ms = context.checkpoint_interval_ms
-        if interval_ms >= self._timeout_ms:
-            raise ConfigurationError(
-                f"transaction_timeout={self._timeout_ms} ms must be longer than the checkpoint interval of "
-                f"{interval_ms} ms: brokers would abort every transaction before its checkpoint is complete"
-            )
         return TransactionalWriter(
             context,
             self._connection,

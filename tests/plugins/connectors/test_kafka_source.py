@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENT_S
 
 import sluiceway as sw
 from sluiceway.errors import ConfigurationError, ConnectorError
@@ -237,6 +238,24 @@ def test_lags_are_among_the_metrics(kafka_topics: Any) -> None:
         assert figures()["pendingRecords"] == 0
 
 
+def test_metrics_of_partitions_that_are_read_to_their_end_are_removed(kafka_topics: Any) -> None:
+    name = kafka_topics.make(2)
+    kafka_topics.write(name, ["0"])
+    source = KafkaSource(
+        kafka_topics.servers,
+        name,
+        group_id=f"group{next(_groups)}",
+        stop=KafkaOffsets.partitions({(name, 0): 1, (name, 1): 1}),
+    )
+    with SourceDriver(source) as driver:
+        assert driver.run(1) == ["0"]
+        _until(lambda: len(driver._reader(0).snapshot()) == 1, lambda: driver._reader(0).poll(10))
+        figures = driver.metrics[0].read()
+        assert {each for each in figures if name in each} == {
+            f"{figure}.{name}.1" for figure in ("currentOffset", "recordsLag", "committedOffset")
+        }
+
+
 def _until(reached: Callable[[], bool], step: Callable[[], object]) -> None:
     """Go on with a reader until something is so; the test's own timeout ends what never is."""
     pause = threading.Event()
@@ -315,6 +334,22 @@ def test_a_deleted_topic_is_an_error(kafka_topics: Any) -> None:
         kafka_topics.delete(name)
         with pytest.raises(ConnectorError, match=f"topic '{name}'"):
             driver.run(2)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(PATIENT_S)
+def test_a_topic_that_is_deleted_before_the_source_stops_is_an_error(kafka_topics: Any) -> None:
+    """The client takes its time to notice; what was read to its end before does not matter."""
+    names = [kafka_topics.make(), kafka_topics.make()]
+    for name in names:
+        kafka_topics.write(name, ["only"])
+    stop = KafkaOffsets.partitions({(names[0], 0): 1, (names[1], 0): 2})
+    with SourceDriver(KafkaSource(kafka_topics.servers, names, stop=stop)) as driver:
+        assert driver.run(2) == ["only", "only"]
+        for name in names:
+            kafka_topics.delete(name)
+        with pytest.raises(ConnectorError, match=rf"partition 0 of topic '{names[1]}' .* read from offset 1 on"):
+            driver.run(3)
 
 
 @pytest.mark.parametrize("options", [{}, {"partitions": True}], ids=["topics", "partitions"])

@@ -77,6 +77,7 @@ def check(
         findings += _check_graph(assembly.graph, Level.ERROR if sends else Level.WARNING)
         findings += _check_object_reuse(assembly.graph, settings)
         findings += _check_one_process(assembly.graph, settings)
+        findings += _check_sinks(assembly.graph, settings)
         if has is not None:
             findings += check_engine(assembly.graph, settings, has)
     return findings
@@ -98,6 +99,7 @@ def refuse(graph: StreamGraph, settings: Settings, capabilities: Capabilities) -
     """
     entering = _entering(graph)
     findings = [finding for node in graph.nodes for finding in _check_step(graph, node, entering)]
+    findings += _check_sinks(graph, settings)
     findings += check_engine(graph, settings, capabilities)
     wrong = [finding for finding in findings if finding.level is Level.ERROR]
     if any(finding.node for finding in wrong):
@@ -189,6 +191,14 @@ def _check_one_process(graph: StreamGraph, settings: Settings) -> Iterator[Findi
                 f"(--workers {node.parallelism}), or with parallelism 1",
             )
             return
+
+
+def _check_sinks(graph: StreamGraph, settings: Settings) -> Iterator[Finding]:
+    """Options of the run with which a sink could not keep its guarantee."""
+    for node in graph.nodes:
+        if isinstance(node.step, SinkStep):
+            for problem in node.step.sink.problems(checkpoint_interval_ms=settings.checkpoint_interval_ms):
+                yield _finding(Level.ERROR, "sink-options", node, f"{_label(node)}: {problem}")
 
 
 def _into(graph: StreamGraph, node: StreamNode) -> list[StreamEdge]:

@@ -1,0 +1,134 @@
+"""What the Kafka connector decides without a broker: when a partition counts as gone, and which options clash."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import wait
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from patience import PATIENT_S
+
+import sluiceway as sw
+from sluiceway.cli.app import app
+from sluiceway.clock import VirtualClock
+from sluiceway.connector import EnumeratorContext
+from sluiceway.errors import GraphError
+
+pytest.importorskip("confluent_kafka", reason='not installed: pip install "sluiceway[kafka]"')
+
+from sluiceway_kafka import KafkaSink
+from sluiceway_kafka._connection import PositionLostError
+from sluiceway_kafka._enumerator import CONFIRM_S, KafkaEnumerator
+from sluiceway_kafka._offsets import EARLIEST, Partition
+from sluiceway_kafka._splits import KafkaSplit
+
+BOTH = frozenset({("orders", 0), ("orders", 1)})
+ONE = frozenset({("orders", 0)})
+
+
+class Context(EnumeratorContext):
+    def __init__(self) -> None:
+        self.time = VirtualClock()
+        self.waits: list[float] = []
+
+    parallelism = 1
+
+    @property
+    def clock(self) -> VirtualClock:
+        return self.time
+
+    def assign(self, reader: int, splits: Sequence[Any]) -> None: ...
+    def no_more_splits(self, reader: int) -> None: ...
+    def wake(self, after_s: float = 0.0) -> None:
+        self.waits.append(after_s)
+
+
+class Looks:
+    """An enumerator whose looks find what they are told."""
+
+    def __init__(self, interval_ms: int) -> None:
+        self.there = BOTH
+        self.context = Context()
+        self.enumerator = KafkaEnumerator(self.context, self._look, lambda: None, interval_ms, None)
+        self.enumerator.start()
+
+    def _look(self, known: frozenset[Partition], is_first: bool) -> tuple[frozenset[Partition], list[KafkaSplit]]:
+        return self.there, [KafkaSplit(*each, EARLIEST) for each in sorted(self.there - known)]
+
+    def again(self, there: frozenset[Partition], after_s: float) -> None:
+        self.there = there
+        self.context.time.advance(round(after_s * 1000))
+        self.enumerator.run()
+        assert self.enumerator._under_way is not None, "no look is due"
+        wait([self.enumerator._under_way], PATIENT_S)  # type: ignore[list-item]
+        self.enumerator.run()
+
+
+@pytest.fixture
+def looks(request: pytest.FixtureRequest) -> Iterator[Looks]:
+    looks = Looks(getattr(request, "param", 60_000))
+    yield looks
+    looks.enumerator.close()
+
+
+def test_a_partition_that_one_look_does_not_find_is_not_gone(looks: Looks) -> None:
+    for _ in range(2):
+        looks.again(ONE, 60)
+        looks.again(BOTH, CONFIRM_S)
+    looks.again(ONE, 60)  # each time is the first one
+
+
+def test_a_partition_that_two_looks_do_not_find_is_gone(looks: Looks) -> None:
+    looks.again(ONE, 60)
+    with pytest.raises(PositionLostError, match="partition 1 of topic 'orders' is not there any more"):
+        looks.again(ONE, CONFIRM_S)  # sooner than the interval says
+
+
+@pytest.mark.parametrize("looks", [100], indirect=True)
+def test_looks_at_short_intervals_are_not_enough(looks: Looks) -> None:
+    for _ in range(10):
+        looks.again(ONE, 0.2)
+    with pytest.raises(PositionLostError, match="partition 1 of topic 'orders'"):
+        looks.again(ONE, CONFIRM_S)
+
+
+PIPELINE = """
+import sluiceway as sw
+
+flow = sw.Pipeline("totals")
+flow.from_collection(["a"]).sink(
+    "kafka",
+    bootstrap_servers="127.0.0.1:1",
+    topic="totals",
+    guarantee="exactly-once",
+    transactional_id_prefix="totals",
+    transaction_timeout="1min",
+)
+"""
+
+
+def test_a_timeout_shorter_than_the_checkpoint_interval_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    begun = []
+
+    def begin() -> Iterator[str]:
+        begun.append(True)
+        yield "a"
+
+    flow = sw.Pipeline("totals")
+    sink = KafkaSink(
+        "127.0.0.1:1", "t", guarantee="exactly-once", transactional_id_prefix="p", transaction_timeout="1min"
+    )
+    flow.from_function(begin).sink(sink)
+    message = "transaction_timeout=60000 ms must be longer than the checkpoint interval of 60000 ms"
+    with pytest.raises(GraphError, match=message):
+        flow.run(checkpoint_interval="1min")
+    assert not begun
+    assert not [finding for finding in flow.check(checkpoint_interval="59s") if finding.code == "sink-options"]
+
+    (tmp_path / "totals.py").write_text(PIPELINE)
+    result = CliRunner().invoke(app, ["check", "--checkpoint-interval", "1min", str(tmp_path / "totals.py")])
+    assert result.exit_code == 2
+    assert message in result.output
