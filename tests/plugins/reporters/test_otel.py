@@ -204,6 +204,18 @@ def test_counts_go_on_over_attempts_and_moves(receiver: Receiver) -> None:
     assert not receiver.points("sluiceway.user.own"), "what is no number is left out"
 
 
+def test_a_job_of_a_cluster_has_its_id(receiver: Receiver) -> None:
+    reporter = OtelReporter()
+    reporter.open("wc-2")  # the name of a job is not known before the first report
+    reporter.checkpoint_ended(CheckpointInfo(1, "completed", 1_000, 300, 0, "", "", []))
+    reporter.report(replace(METRICS, job_name="wc", job="wc-2"))
+    closed(reporter)
+    of_job = {"sluiceway.job.name": "wc", "sluiceway.job.id": "wc-2"}
+    assert receiver.points("sluiceway.job.input.records") == [(of_job, 10)]
+    (checkpoint,) = receiver.roots("checkpoint")
+    assert checkpoint["attributes"].items() >= of_job.items()
+
+
 def test_a_failed_checkpoint_and_a_failure_without_a_restart_are_errors(receiver: Receiver) -> None:
     reporter = OtelReporter()
     reporter.open("wc")

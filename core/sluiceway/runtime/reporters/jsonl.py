@@ -64,6 +64,7 @@ class JsonLinesReporter(MetricsReporter):
             "records_out": metrics.records_out,
             "restarts": metrics.restarts,
             "latency_ms": metrics.latency_ms,
+            "checkpoints": metrics.checkpoints,
             "subtasks": list(metrics.subtasks),
         }
         # One write per line, so that whoever reads along never sees half a one.

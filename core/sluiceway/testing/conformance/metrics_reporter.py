@@ -20,7 +20,14 @@ from dataclasses import replace
 from typing import Final
 
 from sluiceway.elements import MAX_WATERMARK
-from sluiceway.metrics import CheckpointFigures, JobMetrics, MetricsReporter, SubtaskMetrics
+from sluiceway.metrics import (
+    CheckpointFigures,
+    JobMetrics,
+    MetricsReporter,
+    SplitTime,
+    SplitTimes,
+    SubtaskMetrics,
+)
 from sluiceway.monitoring.job_events import CheckpointInfo, FailureInfo, RestartInfo, SubtaskInfo
 from sluiceway.testing.conformance._held import nothing_left_behind
 
@@ -33,7 +40,18 @@ METRICS: Final = JobMetrics(
     records_in=10,
     records_out=20,
     subtasks=(
-        SubtaskMetrics("source", 0, "running", 10, 11, 0.5, 0.25, 1.75, vertex_id=1),
+        SubtaskMetrics(
+            "source",
+            0,
+            "running",
+            10,
+            11,
+            0.5,
+            0.25,
+            1.75,
+            vertex_id=1,
+            splits=SplitTimes(2, 0, 1, None, None, 0.5, (SplitTime("a", None, False, math.inf),)),
+        ),
         SubtaskMetrics(
             'count "\\n{}é',
             1,

@@ -14,7 +14,7 @@ import pytest
 from sluiceway.clock import VirtualClock
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.errors import ConfigurationError
-from sluiceway.metrics import JobMetrics, SubtaskMetrics
+from sluiceway.metrics import CheckpointFigures, JobMetrics, SplitTime, SplitTimes, SubtaskMetrics
 from sluiceway.runtime.reporters.jsonl import JsonLinesReporter
 from sluiceway.runtime.reporters.log import LogReporter
 
@@ -47,10 +47,12 @@ METRICS = JobMetrics(
             buffers_in_use=5,
             worker="worker-2",
             at_ms=999,
+            splits=SplitTimes(3, 1, 1, 7, 7, 0.5, (SplitTime("a", None, False, math.inf),)),
         ),
     ),
     latency_ms={"print": {"p50": 0.5, "p99": 1.25}},
     restarts=2,
+    checkpoints=CheckpointFigures(1_000, 2, 1, completed_ms=5, duration_ms=6, size=7),
 )
 
 
@@ -75,6 +77,14 @@ def test_json_lines_hold_everything(tmp_path: Path) -> None:
         "records_out": 20,
         "restarts": 2,
         "latency_ms": {"print": {"p50": 0.5, "p99": 1.25}},
+        "checkpoints": {
+            "interval_ms": 1_000,
+            "completed": 2,
+            "failed": 1,
+            "completed_ms": 5,
+            "duration_ms": 6,
+            "size": 7,
+        },
         "subtasks": [
             {
                 "vertex": "source",
@@ -100,6 +110,7 @@ def test_json_lines_hold_everything(tmp_path: Path) -> None:
                 "buffers_in_use": 0,
                 "worker": "",
                 "at_ms": 0,
+                "splits": None,
             },
             {
                 "vertex": "count",
@@ -125,6 +136,15 @@ def test_json_lines_hold_everything(tmp_path: Path) -> None:
                 "buffers_in_use": 5,
                 "worker": "worker-2",
                 "at_ms": 999,
+                "splits": {
+                    "splits": 3,
+                    "idle": 1,
+                    "without_watermark": 1,
+                    "median": 7,
+                    "highest": 7,
+                    "last_record_s": 0.5,
+                    "shown": [{"split": "a", "watermark": None, "idle": False, "silent_s": None}],
+                },
             },
         ],
     }
