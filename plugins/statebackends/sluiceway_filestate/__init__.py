@@ -1,4 +1,4 @@
-"""Keyed state as objects on the heap, snapshots of which go through files: the state backend ``filesystem``."""
+"""State backend ``filesystem``: keyed state on the heap, with snapshots in files."""
 
 from __future__ import annotations
 

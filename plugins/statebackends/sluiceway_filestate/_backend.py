@@ -1,4 +1,4 @@
-"""The state backend ``filesystem``."""
+"""State backend ``filesystem``."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["FilesystemStateBackend"]
 
 
 class FilesystemStateBackend(StateBackend):
-    """Objects on the heap; a snapshot is encoded into a file on the local disk, a little at a time.
+    """State backend on the heap whose snapshots are encoded into local files, a little at a time.
 
     Args:
-        directory: of these files; empty: what ``SLUICEWAY_FILESYSTEM_DIRECTORY`` says, else that for temporary
-            files.
+        directory: directory of these files; empty: the value of ``SLUICEWAY_FILESYSTEM_DIRECTORY``, else that for
+            temporary files.
     """
 
     def __init__(self, directory: str = "") -> None:
@@ -28,19 +28,19 @@ class FilesystemStateBackend(StateBackend):
         self._directory = os.path.abspath(found)
 
     def create_keyed(self, context: BackendContext) -> KeyedStateBackend:
-        """The keyed backend of one subtask."""
+        """Return the keyed backend of one subtask."""
         return HeapKeyedBackend(context, partial(_FileSnapshot, self._directory))
 
 
 class _FileSnapshot(HeapSnapshot):
-    """Rows by key group, which come from a file."""
+    """Rows by key group, read from a file."""
 
     def __init__(self, directory: str, *taken: Any) -> None:
         super().__init__(*taken)
         self._directory = directory
 
     def encode(self, rows: Rows, blocks: Blocks, steps: Iterator[None]) -> Mapping[int, bytes]:
-        """All rows, in a file."""
+        """Encode all rows into a file."""
         spool = Spool(self._directory)
         try:
             for _ in steps:

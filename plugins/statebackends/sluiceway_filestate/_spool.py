@@ -1,4 +1,4 @@
-"""Rows of a snapshot in a file that has no name and goes with whoever has it open."""
+"""Rows of a snapshot in a file without a name, which ends with its last open descriptor."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _ENOUGH: Final = 4 << 20
 
 
 class _Items:
-    """The rows of a key group, or its blocks.
+    """Rows of a key group, or its blocks.
 
     Attributes:
-        count: how many there are.
+        count: their number.
         waiting: those that are not in the file yet.
-        spans: where the others are in it, from and how long.
+        spans: places of the others in it, offset and length.
     """
 
     __slots__ = ("count", "spans", "waiting")
@@ -36,15 +36,15 @@ class _Items:
 
 
 class Spool(Mapping[int, bytes]):
-    """By key group, what :func:`sluiceway.serializers.encode_rows` gives for its rows.
+    """Result of :func:`sluiceway.serializers.encode_rows` by key group, in a file.
 
     Filled in one thread; then read from any.
 
     Args:
-        directory: where the file is; made if it is not there.
+        directory: directory of the file; made if it does not exist.
 
     Raises:
-        StateError: there can be no file; names the directory. The same from :meth:`put` and :meth:`flush`.
+        StateError: the file cannot be made; names the directory. The same from :meth:`put` and :meth:`flush`.
     """
 
     def __init__(self, directory: str) -> None:

@@ -1,4 +1,4 @@
-"""Keyed state as objects on the heap: the state backend ``memory``."""
+"""State backend ``memory``: keyed state as objects on the heap."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sluiceway.hooks import Offer, hookimpl
 
 @hookimpl
 def sluiceway_state_backends() -> list[Offer]:
-    """The memory backend."""
+    """Offer the backend."""
 
     def load() -> Any:
         from sluiceway_memory._backend import MemoryStateBackend

@@ -1,4 +1,4 @@
-"""The state backend ``memory``."""
+"""State backend ``memory``."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ __all__ = ["MemoryStateBackend"]
 
 
 class MemoryStateBackend(StateBackend):
-    """Objects on the heap; they are serialized only for a snapshot, all of it in memory."""
+    """State backend on the heap; objects are serialized only for a snapshot, all of it in memory."""
 
     def create_keyed(self, context: BackendContext) -> KeyedStateBackend:
-        """The keyed backend of one subtask."""
+        """Return the keyed backend of one subtask."""
         return HeapKeyedBackend(context)

@@ -1,4 +1,4 @@
-"""The state backend ``rocksdb``: keyed state on the local disk, larger than memory."""
+"""State backend ``rocksdb``: keyed state on the local disk, larger than memory."""
 
 from __future__ import annotations
 

@@ -53,16 +53,16 @@ class RocksDBStateBackend(StateBackend):
         self._options = options or RocksDBOptions.from_environment()
 
     def create_keyed(self, context: BackendContext) -> KeyedStateBackend:
-        """The keyed backend of one subtask."""
+        """Return the keyed backend of one subtask."""
         return RocksDBKeyedBackend(context, self._options)
 
 
 class RocksDBKeyedBackend(KeyedStateBackend):
-    """See the contract.
+    """Keyed backend of one subtask.
 
     Args:
-        context: of the subtask.
-        options: of all databases.
+        context: context of the subtask.
+        options: options of all databases.
 
     Attributes:
         store: the database of the subtask.

@@ -56,14 +56,14 @@ class Database:
         self._db.set_write_options(write_options)
 
     def get(self, key: bytes) -> bytes | None:
-        """A row, or None."""
+        """Return a row, or None."""
         try:
             return self._db.get(key)
         except Exception as error:
             raise self._cannot_read(error) from error
 
     def get_all(self, keys: list[bytes]) -> list[bytes | None]:
-        """The rows of many keys, None for those that are not there."""
+        """Return the rows of many keys, None for missing ones."""
         try:
             return self._db.get(keys)  # type: ignore[arg-type, return-value]  # a list of bytes is one
         except Exception as error:
@@ -98,14 +98,14 @@ class Database:
         self._db.delete_range(begin, end)
 
     def rows(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """The rows whose keys begin with ``prefix``, as of the first step."""
+        """Yield the rows whose keys begin with ``prefix``, as of the first step."""
         try:
             yield from rows_of(self._db, prefix)
         except Exception as error:
             raise self._cannot_read(error) from error
 
     def first_key(self, at_least: bytes) -> bytes | None:
-        """The least key that is not less."""
+        """Return the least key that is not less than a key."""
         iterator = self._db.iter()
         iterator.seek(at_least)
         if iterator.valid():
@@ -135,7 +135,7 @@ class Database:
 
     @staticmethod
     def read_only(path: str, options: RocksDBOptions) -> Rdict:
-        """A database that nobody has open for writing.
+        """Return a database that no process has open for writing.
 
         Raises:
             StateError: it cannot be opened; names the directory.

@@ -320,7 +320,7 @@ class CachedEntries(MutableMapping[Any, Any]):
     # -- what is called for each batch ---------------------------------------------------------------------------
 
     def working(self, keys: Sequence[Any]) -> MutableMapping[Any, Any]:
-        """Itself, or a dict that has the values of these keys. They will be assigned, so they become young."""
+        """Return itself, or a dict with the values of these keys, which become young: they will be assigned."""
         if self.guarded or self.frozen is not None:
             self.table.cache.settle_if_done()
         young = self.young
@@ -367,20 +367,20 @@ class CachedEntries(MutableMapping[Any, Any]):
         return [key for key in keys if key not in found]
 
     def _copies(self, found: dict[Any, Any]) -> dict[Any, Any]:
-        """With a copy of each value that can be changed."""
+        """Return entries with a copy of each value that can be changed."""
         if are_plain(list(found.values())):
             return found
         return {key: self._copy(value) for key, value in found.items()}
 
     @property
     def is_cool(self) -> bool:
-        """Whether there is nothing in memory."""
+        """True if nothing is in memory."""
         return not (self.young or self.logged or self.clean) and self.frozen is None
 
     # -- snapshots -----------------------------------------------------------------------------------------------
 
     def set_aside(self) -> dict[Any, Any]:
-        """Freeze all that the database does not have, and return it. Empty: there was nothing to do."""
+        """Freeze all that the database does not have, and return it. Empty: nothing to freeze."""
         layer = self.young
         if self.logged:
             if len(layer) <= len(self.logged):
@@ -419,7 +419,7 @@ class CachedEntries(MutableMapping[Any, Any]):
         return Layer(self, present, gone)
 
     def logging_is_over(self, gone: Sequence[Any], *, done: bool) -> None:
-        """A file of changes has been written, or will not be."""
+        """Note that a file of changes has been written, or will not be."""
         self.guarded = False
         if gone and done:
             young = self.young
@@ -457,7 +457,7 @@ class CachedEntries(MutableMapping[Any, Any]):
             del self[key]
 
     def walk(self, decode: Callable[[bytes], Any] | None) -> Iterator[tuple[Any, Any]]:
-        """Keys with their values, as they are at the first step; with None for values if ``decode`` is None."""
+        """Yield keys with their values, as of the first step; with None for values if ``decode`` is None."""
         self.table.cache.settle_if_done()
         newest: dict[Any, Any] = dict(self.clean) if self.whole else {}
         newest.update(self._copies(self.logged) if self.guarded and decode is not None else self.logged)

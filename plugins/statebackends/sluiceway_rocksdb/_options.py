@@ -55,7 +55,7 @@ class RocksDBOptions:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> RocksDBOptions:
-        """What ``SLUICEWAY_ROCKSDB_...`` says. Raises ConfigurationError, which names the variable."""
+        """Return the options in ``SLUICEWAY_ROCKSDB_...``. Raises ConfigurationError, naming the variable."""
         env = os.environ if environ is None else environ
         return cls(
             directory=env.get("SLUICEWAY_ROCKSDB_DIRECTORY") or tempfile.gettempdir(),

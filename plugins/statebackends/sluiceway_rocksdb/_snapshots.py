@@ -237,14 +237,14 @@ class TakenFiles(NativeState):
 
     @property
     def files(self) -> tuple[NativeFile, ...]:  # type: ignore[override]
-        """Made when they are asked for."""
+        """Files, made at their first access."""
         if self._files is None:
             self._files = self._taken.files()
         return self._files
 
     @property
     def format(self) -> str:  # type: ignore[override]
-        """It is known when they are made."""
+        """Format of the files, known when they are made."""
         return FORMAT_WITH_CHANGES if any(is_of_log(file.name) for file in self.files) else FORMAT_FILES
 
     def fetch(self, name: str, path: str) -> None:

@@ -16,18 +16,18 @@ __all__ = ["SubtaskStore"]
 
 
 class SubtaskStore:
-    """The database of one subtask and the indices of its tables. Knows nothing of what is cached before it.
+    """Database of one subtask and the indices of its tables, without any cache.
 
     Args:
-        context: of the subtask.
-        options: of all databases.
+        context: context of the subtask.
+        options: options of all databases.
 
     Attributes:
-        context: of the subtask.
+        context: context of the subtask.
         operator: uid, for messages.
         key_groups: those that the subtask owns.
         max_parallelism: number of all key groups.
-        options: of all databases.
+        options: options of all databases.
         adopted: by name, the identity in checkpoint storages of each file that came with a restored snapshot.
         metas: the tables by index.
     """
@@ -49,7 +49,7 @@ class SubtaskStore:
 
     @property
     def place(self) -> Place:
-        """The directory of the database, created on disk when the database is opened."""
+        """Directory of the database, created on disk when the database is opened."""
         if self._place is None:
             self._place = new_place(self.options.directory, "database")
         return self._place
@@ -61,7 +61,7 @@ class SubtaskStore:
 
     @property
     def database(self) -> Database:
-        """The database, opened on first use. Raises StateError once the store is closed."""
+        """Database, opened on first use. Raises StateError once the store is closed."""
         if self._database is None:
             with self._opening:
                 if self._database is None:

@@ -141,7 +141,7 @@ class RocksDBTable(StateTable):
         return self._dumps(value)
 
     def encode_of(self, key: Hashable, value: Any) -> bytes:
-        """The same. Raises SerializationError, which names the key."""
+        """Return the encoding of a value. Raises SerializationError, which names the key."""
         try:
             return self.encode(value)
         except SerializationError as error:
