@@ -1,4 +1,4 @@
-"""The transport ``shm``: shared memory between the workers of one machine."""
+"""Transport ``shm``: shared memory between the workers of one machine."""
 
 from __future__ import annotations
 

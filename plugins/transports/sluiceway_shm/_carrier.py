@@ -1,4 +1,4 @@
-"""Shared memory between workers of one machine: segments are written once and read in place."""
+"""Carrier over shared memory between workers of one machine: segments are written once and read in place."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _BACKLOG: Final = 128
 
 
 class ShmCarrier(Carrier):
-    """Frames over Unix sockets, their payloads in memory that both ends have mapped.
+    """Carrier of frames over Unix sockets, with payloads in memory that both ends have mapped.
 
-    Each worker has one anonymous file in memory (``memfd``) with all its segments. It has no name: it is handed
-    to the peer over the socket, and is gone when the last process that has it is gone, however that ended. The
-    peer maps it for reading only. What goes through the socket is small: headers, the places of payloads, and
-    the numbers of the segments that have been read. It rings the bell, too: once for all of a turn of the loop.
+    Each worker has one anonymous file in memory (``memfd``) with all its segments. It has no name: its descriptor
+    is sent to the peer over the socket, and the memory is freed when the last process with it has ended, in any
+    way. The peer maps it for reading only. The socket carries small data: headers, the places of payloads, and
+    the numbers of the segments that have been read. It also wakes the peer: once per turn of the loop.
 
     A peer must run as the same user and must know the cluster's secret.
     """
@@ -134,7 +134,7 @@ class ShmCarrier(Carrier):
         self._links.discard(link)
 
     def _hello(self) -> tuple[bytes, int]:
-        """What is said first, and the file that goes with it."""
+        """Return the first message, and the descriptor that goes with it."""
         return greeting(self._started(), self._count, self._size), self._memfd
 
     def _started(self) -> CarrierContext:

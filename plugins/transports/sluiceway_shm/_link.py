@@ -1,4 +1,4 @@
-"""A link: frames over a Unix socket, their payloads in the memory of the one who sends them."""
+"""Link over shared memory: frames over a Unix socket, with payloads in the memory of their sender."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _ENOUGH_BYTES: Final = 1 << 17
 
 
 def greeting(context: CarrierContext, count: int, size: int) -> bytes:
-    """What is said first: how many segments of what size there are, and who says so."""
+    """Return the first message: number and size of the segments, and the sender's name."""
     name = context.worker.encode()
     return _GREETING.pack(count, size, len(name)) + name + _proof(context.secret, name)
 
@@ -64,19 +64,19 @@ class _ShmPayload:
 
 
 class ShmLink(Link):
-    """One socket, and the peer's segments.
+    """Link of one socket, and the peer's segments.
 
     What is sent in one turn of the loop goes out together at its end, with the numbers of the peer's segments that
     have been read by then: one system call, and one wake-up of the peer.
 
     Args:
         sock: connected, or to be connected by :meth:`connect`.
-        context: the carrier's.
-        hello: what to say first, and the file that goes with it; -1: none.
-        chunk: where to read to; nothing is left in it afterwards.
-        forget: told when the link is over.
-        refused: told why, when a peer that has made the link has not proved itself.
-        accepted: whether the peer has made the link.
+        context: the carrier's context.
+        hello: the first message, and the descriptor that goes with it; -1: none.
+        chunk: buffer for reads; nothing is left in it afterwards.
+        forget: called when the link is closed.
+        refused: called with the reason when a peer that has made the link is not authenticated.
+        accepted: True if the peer has made the link.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class ShmLink(Link):
         self._context.soon(lambda: self._lose(f"worker {self.peer!r} cannot be reached at {address}: {error}"))
 
     def watch(self) -> None:
-        """Say hello, and listen."""
+        """Send the first message, and watch the socket."""
         text, memfd = self._hello_text
         files = [] if memfd < 0 else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [memfd]))]
         try:
@@ -191,7 +191,7 @@ class ShmLink(Link):
     # ---- bytes ----------------------------------------------------------------------------------------------
 
     def done_with(self, segment: int) -> None:
-        """A payload has been read; the peer is told with whatever else there is at the end of the turn."""
+        """Note that a payload has been read, which the peer is told at the end of the turn."""
         if self._closed:
             return
         self._released.append(segment)

@@ -8,7 +8,7 @@ __all__ = ["Memory"]
 
 
 class Memory:
-    """A mapped file of segments. It can be unmapped only when nobody looks at any of them any more."""
+    """Mapped file of segments. It is unmapped only when there is no view of any of them."""
 
     def __init__(self, fd: int, count: int, size: int, *, writable: bool) -> None:
         access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
@@ -21,20 +21,20 @@ class Memory:
         self._size = size
 
     def segment(self, index: int, size: int) -> memoryview:
-        """A segment for as long as the memory is there."""
+        """Return a segment, valid as long as the memory is mapped."""
         view = self._whole[index * self._size : index * self._size + size]
         self._segments.append(view)
         return view
 
     def lend(self, index: int, size: int) -> memoryview:
-        """The beginning of a segment, to be given back."""
+        """Return a view of the beginning of a segment, which must be given back."""
         if index >= self._count or size > self._size:
             raise ValueError(f"a payload of {size} bytes in segment {index}")
         self._lent += 1
         return self._whole[index * self._size : index * self._size + size]
 
     def give_back(self, view: memoryview) -> None:
-        """One view less."""
+        """Release a view."""
         view.release()
         self._lent -= 1
         if self._closed and not self._lent:

@@ -1,4 +1,4 @@
-"""The transport ``zmq``: ZeroMQ between workers, over Unix sockets or TCP."""
+"""Transport ``zmq``: ZeroMQ between workers, over Unix sockets or TCP."""
 
 from __future__ import annotations
 

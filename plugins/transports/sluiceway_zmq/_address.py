@@ -1,4 +1,4 @@
-"""Where workers listen, and what keeps strangers out there: CURVE on TCP, the file system's rights otherwise."""
+"""Addresses of workers, and access control: CURVE on TCP, the file system's permissions otherwise."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def check_bind(bind: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a worker can be reached.
+    """Address of a worker.
 
     Attributes:
         endpoint: in ZeroMQ's notation.
-        key: its public CURVE key; empty where there is none, on Unix sockets.
+        key: its public CURVE key; empty on Unix sockets, which have none.
     """
 
     endpoint: str
@@ -57,22 +57,22 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """The opposite of ``str()``."""
+        """Return the address of a text made by ``str()``."""
         endpoint, _, key = text.partition(" ")
         return cls(endpoint, key)
 
 
 def client_keys(secret: bytes) -> tuple[bytes, bytes]:
-    """The CURVE keys by which all workers of a cluster connect, public and secret: made of its secret."""
+    """Return the public and secret CURVE key with which all workers of a cluster connect, from its secret."""
     secret_key = z85.encode(hmac.digest(secret, b"sluiceway zmq client key", "sha256"))
     return zmq.curve_public(secret_key), secret_key
 
 
 class Gatekeeper:
-    """Tells ZeroMQ whose connections over TCP to accept: those of the cluster's own workers.
+    """Handler of ZeroMQ's requests for access over TCP, which accepts the cluster's own workers.
 
     Args:
-        context: what it is responsible for. It must be there before anything listens.
+        context: its ZeroMQ context. The handler must exist before anything listens.
         public_key: the one that a worker must have, with the secret key that belongs to it.
     """
 
@@ -83,7 +83,7 @@ class Gatekeeper:
         self.socket.bind(_ZAP)
 
     def ready(self) -> None:
-        """Answer all questions that have come."""
+        """Answer all pending requests."""
         while not self.socket.closed:
             try:
                 asked = self.socket.recv_multipart(zmq.NOBLOCK)

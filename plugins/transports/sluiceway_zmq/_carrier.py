@@ -1,4 +1,4 @@
-"""ZeroMQ between workers: one socket where a worker listens, one for each worker that it connects to."""
+"""Carrier over ZeroMQ: one socket on which a worker listens, one for each worker that it connects to."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_STRANGERS: Final = 128
 
 
 class _Place(NamedTuple):
-    """A connection of the listening socket: its descriptor, and the how-manieth of that number it is."""
+    """Connection of the listening socket: its descriptor, and how often that number was used."""
 
     fileno: int
     turn: int
@@ -39,22 +39,22 @@ class _Stranger(NamedTuple):
 
 
 class ZmqCarrier(Carrier):
-    """Frames as ZeroMQ messages: the header, and the payload as a second part.
+    """Carrier of frames as ZeroMQ messages: the header, and the payload as a second part.
 
-    A worker listens on a Unix socket in the cluster's directory, which only its user may enter, or on TCP. There
-    everything is encrypted (CURVE): the key of the one that listens is part of its address, which workers learn
-    from their job manager, and the key of the one that connects is made of the cluster's secret. Either way both
-    sides prove that they know the secret before anything else is listened to.
+    A worker listens on a Unix socket in the cluster's directory, which only its user may enter, or on TCP. On TCP
+    everything is encrypted (CURVE): the key of the listening worker is part of its address, which workers learn
+    from their job manager, and the key of the connecting one is derived from the cluster's secret. Either way both
+    sides prove that they know the secret before any other message is accepted.
 
-    What is sent is copied into ZeroMQ's own memory, and read from there in place. How much of that there is at
-    most follows from the credit of the channels.
+    What is sent is copied into ZeroMQ's own memory, and read from there in place. The credit of the channels
+    limits that memory.
 
     Args:
-        bind: ``tcp://HOST:PORT``, with ``*`` for any free port; "": a Unix socket; None: what the environment
-            variable ``SLUICEWAY_ZMQ_BIND`` says.
+        bind: ``tcp://HOST:PORT``, with ``*`` for any free port; "": a Unix socket; None: the value of the
+            environment variable ``SLUICEWAY_ZMQ_BIND``.
 
     Raises:
-        ConfigurationError: nothing can listen there, or nothing could be encrypted.
+        ConfigurationError: the endpoint cannot be bound, or encryption is not available.
     """
 
     def __init__(self, bind: str | None = None) -> None:
@@ -97,7 +97,7 @@ class ZmqCarrier(Carrier):
         return str(address)
 
     def segments(self, count: int, size: int) -> list[memoryview]:
-        """Ordinary memory: what is in it is copied when it is sent."""
+        """Return ordinary memory: its content is copied when it is sent."""
         if size > _LARGEST:
             raise ConfigurationError(f"transport 'zmq' has no network buffers of {size} bytes: {_LARGEST} at most")
         whole = memoryview(bytearray(count * size))
@@ -240,7 +240,7 @@ class ZmqCarrier(Carrier):
     # ---- strangers ------------------------------------------------------------------------------------------
 
     def _greet(self, sender: bytes, frame: zmq.Frame) -> None:
-        """Who does not say what is expected gets no answer."""
+        """Handle a message of a connection that is not authenticated; an unexpected one gets no answer."""
         said = frame.bytes
         if said[:1] == HELLO and sender not in self._strangers:
             self._challenge(sender, said[1:], frame)
@@ -283,7 +283,7 @@ class ZmqCarrier(Carrier):
         self._started().accepted(link)
 
     def _sent(self) -> None:
-        """Sending may have used up the signal that there is something to read."""
+        """Read again: sending may have used up the signal of a message."""
         if not self._reading and not self._look_comes:
             self._look_comes = True
             self._started().soon(self._look)

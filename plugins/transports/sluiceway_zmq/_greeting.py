@@ -1,7 +1,7 @@
-"""How two workers make sure of each other: each proves that it knows the cluster's secret, which is never sent.
+"""Mutual authentication of two workers: each proves that it knows the cluster's secret, which is never sent.
 
 ======  =========  =================================================================================
-from    says       with
+from    message    content
 ======  =========  =================================================================================
 dialer  HELLO      the version, 32 random bytes, its name
 other   CHALLENGE  32 random bytes, its proof over both workers' names and random bytes
@@ -23,13 +23,13 @@ _PROOF: Final = 32
 
 
 def hello(name: str) -> tuple[bytes, bytes]:
-    """What the dialer says first, and the random part of it."""
+    """Return the dialer's first message, and the random part of it."""
     drawn = secrets.token_bytes(_RANDOM)
     return _VERSION + drawn + name.encode(), drawn
 
 
 def read_hello(body: bytes) -> tuple[bytes, str] | None:
-    """The random bytes and the name; None where it is no hello."""
+    """Return the random bytes and the name of a hello; None for another message."""
     if body[:1] != _VERSION or len(body) <= 1 + _RANDOM:
         return None
     try:
@@ -39,10 +39,10 @@ def read_hello(body: bytes) -> tuple[bytes, str] | None:
 
 
 class Greeting:
-    """What both sides know when the dialer has said hello.
+    """State of both sides after the dialer's hello.
 
     Args:
-        secret: the cluster's.
+        secret: the cluster's secret.
         dialer: name of the worker that connects.
         other: name of the worker that it connects to.
         drawn: the dialer's random bytes.
@@ -55,12 +55,12 @@ class Greeting:
         self._others = b""
 
     def challenge(self) -> bytes:
-        """What the other side answers."""
+        """Return the other side's answer to a hello."""
         self._others = secrets.token_bytes(_RANDOM)
         return self._others + self._proof(b"other")
 
     def answer(self, challenge: bytes) -> bytes | None:
-        """The dialer's proof; None where the other side does not know the secret."""
+        """Return the dialer's proof; None if the other side does not know the secret."""
         if len(challenge) != _RANDOM + _PROOF:
             return None
         self._others = challenge[:_RANDOM]
@@ -69,7 +69,7 @@ class Greeting:
         return self._proof(b"dialer")
 
     def proves(self, answer: bytes) -> bool:
-        """Whether the dialer knows the secret."""
+        """Return whether the dialer knows the secret."""
         return hmac.compare_digest(answer, self._proof(b"dialer"))
 
     def _proof(self, who: bytes) -> bytes:

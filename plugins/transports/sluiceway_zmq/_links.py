@@ -1,4 +1,4 @@
-"""The two ends of a link: the one that was dialed, with a socket of its own, and the one that was accepted."""
+"""Both ends of a link: the dialed one, with a socket of its own, and the accepted one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LOST: Final = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_CONNECT_RET
 
 
 class _ZmqPayload:
-    """A part of a message, in ZeroMQ's memory; freed with the last one who knows it."""
+    """Part of a message, in ZeroMQ's memory; freed with the last reference to it."""
 
     __slots__ = ("data",)
 
@@ -43,7 +43,7 @@ class _ZmqPayload:
 
 
 class _ZmqLink(Link):
-    """Headers without a payload go in one message with those that follow, at the end of the turn at the latest."""
+    """Base of links. Headers without a payload go with the next message, or at the end of the turn."""
 
     def __init__(self, peer: str, context: CarrierContext) -> None:
         self.peer = peer
@@ -73,7 +73,7 @@ class _ZmqLink(Link):
             payload.release()
 
     def received(self, said: bytes, payload: zmq.Frame | None, parts: int) -> None:
-        """A message from the peer, who has proved who it is."""
+        """Handle a message from the peer, which is authenticated."""
         kind = said[:1]
         if kind == _FRAMES and parts <= 2:
             try:
@@ -86,13 +86,13 @@ class _ZmqLink(Link):
             self._breaks_rules(said, parts)
 
     def lose(self, why: str) -> None:
-        """It is over, and not by this end."""
+        """End the link because of the peer or the network."""
         if not self._closed:
             self._end()
             self.on_lost(LinkLostError(f"worker {self.peer!r} {why}"))
 
     def close(self) -> None:
-        """Say goodbye."""
+        """Send the goodbye and end the link."""
         if not self._closed:
             self._flush(None)
             if self._standing:
@@ -100,7 +100,7 @@ class _ZmqLink(Link):
             self._end()
 
     def _frames(self, said: bytes, payload: zmq.Frame | None) -> None:
-        """All but the last header have no payload."""
+        """Return frames, of which all but the last have no payload."""
         at, until = 1, len(said)
         while at < until and not self._closed:
             if at + _LENGTH.size > until:
@@ -137,15 +137,15 @@ class _ZmqLink(Link):
 
 
 class AcceptedLink(_ZmqLink):
-    """A link that the peer has made.
+    """Link that the peer has made.
 
     Args:
-        router: the socket that the worker listens on.
-        identity: by which ZeroMQ knows the peer there.
+        router: the socket on which the worker listens.
+        identity: ZeroMQ's name for the peer there.
         peer: its name.
-        context: the carrier's.
-        sent: to be called whenever something was sent.
-        forget: to be called when the link is over.
+        context: the carrier's context.
+        sent: called whenever something was sent.
+        forget: called when the link is closed.
     """
 
     def __init__(
@@ -184,13 +184,13 @@ class AcceptedLink(_ZmqLink):
 
 
 class DialedLink(_ZmqLink):
-    """A link that this worker makes.
+    """Link that this worker makes.
 
     Args:
         socket: for this link alone, ready to connect.
         peer: the worker at the other end.
-        context: the carrier's.
-        forget: to be called when the link is over.
+        context: the carrier's context.
+        forget: called when the link is closed.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class DialedLink(_ZmqLink):
         self._greeting = Greeting(context.secret, context.worker, peer, drawn)
 
     def connect(self, endpoint: str) -> None:
-        """Connect, and say hello."""
+        """Connect, and send the hello."""
         self._endpoint = endpoint
         self._life = watch_life(self._socket, zmq.EVENT_CONNECTED | _LOST | _REFUSED)
         self._filenos = int(self._socket.getsockopt(zmq.FD)), int(self._life.getsockopt(zmq.FD))
@@ -242,7 +242,7 @@ class DialedLink(_ZmqLink):
             payload.release()
 
     def close(self) -> None:
-        """Say goodbye, if there is still somebody."""
+        """Send the goodbye, if the peer is still connected."""
         if not self._closed:
             if self._what_became_of_it() is not None:
                 self._standing = False
@@ -273,7 +273,7 @@ class DialedLink(_ZmqLink):
                 self._reading = False
 
     def _ready(self) -> None:
-        """See how the connection is, and read everything: ZeroMQ tells once that something is there, not what."""
+        """Check the connection and read all messages: ZeroMQ signals once for any number of them."""
         if self._reading or self._closed:
             return
         self._reading = True

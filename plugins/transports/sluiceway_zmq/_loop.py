@@ -1,4 +1,4 @@
-"""ZeroMQ's sockets in a loop that is not ZeroMQ's."""
+"""ZeroMQ's sockets in another event loop than ZeroMQ's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EVENT: Final = struct.Struct("=Hi")
 
 
 def configure(socket: zmq.Socket[bytes], largest: int) -> None:
-    """What holds for listening and for connecting sockets."""
+    """Set the options of listening and connecting sockets."""
     # Credit says how much may be under way. ZeroMQ's own limits would drop messages, or block.
     socket.setsockopt(zmq.SNDHWM, 0)
     socket.setsockopt(zmq.RCVHWM, 0)
@@ -35,12 +35,12 @@ def configure(socket: zmq.Socket[bytes], largest: int) -> None:
 
 
 def can_be_read(socket: zmq.Socket[bytes]) -> bool:
-    """Whether a message waits. A look that finds none also sees to it that the next one is signalled."""
+    """Return whether a message waits. Finding none also makes ZeroMQ signal the next one."""
     return bool(int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
 
 
 def rest_of_message(socket: zmq.Socket[bytes]) -> tuple[zmq.Frame | None, int]:
-    """The second part of a message whose first one has been read, in place, and how many parts there are."""
+    """Return the second part of a message whose first one was read, in place, and the number of parts."""
     if not socket.getsockopt(zmq.RCVMORE):
         return None, 1
     second = socket.recv(zmq.NOBLOCK, copy=False)
@@ -53,14 +53,14 @@ def rest_of_message(socket: zmq.Socket[bytes]) -> tuple[zmq.Frame | None, int]:
 
 
 def watch_life(socket: zmq.Socket[bytes], events: int) -> zmq.Socket[bytes]:
-    """A socket on which is told what becomes of the other's connections."""
+    """Return a socket with the events of another socket's connections."""
     life: zmq.Socket[bytes] = socket.get_monitor_socket(events)
     life.linger = 0
     return life
 
 
 def read_event(life: zmq.Socket[bytes]) -> tuple[int, int] | None:
-    """The next event, and the descriptor that it is about; None where there is none."""
+    """Return the next event, and its descriptor; None without an event."""
     if not can_be_read(life):
         return None
     head, _ = life.recv_multipart(zmq.NOBLOCK)
