@@ -1,4 +1,4 @@
-"""The checkpoint storage ``filesystem``: local directories, and any filesystem that fsspec knows."""
+"""Checkpoint storage ``filesystem``: local directories, and any filesystem that fsspec knows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A local directory: files are synced to the disk, renamed into place, and shared by hard links."""
+"""Storage in a local directory: files are synced to the disk, renamed into place, and shared by hard links."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _ATTEMPTS = 20
 
 
 class LocalStorage(CheckpointStorage):
-    """Files below a directory of this machine, or of a network file system that renames atomically.
+    """Storage below a directory of this machine, or of a network file system that renames atomically.
 
     Args:
-        location: the directory; it is made when something is written. Directories that are made, and all files,
-            are for the user alone: state may hold whatever records hold.
+        location: the directory; it is made with the first write. Directories that are made, and all files,
+            are accessible to the user alone: state may hold anything that records hold.
     """
 
     def __init__(self, location: str) -> None:
         self.location = os.path.abspath(os.path.expanduser(location))
 
     def check(self) -> None:
-        """As usual, but a file in the place of a directory is told of as such."""
+        """Check that the location can be written; a file in its place is reported as such."""
         place = self.location
         while not os.path.lexists(place) and place != os.path.dirname(place):
             place = os.path.dirname(place)
@@ -54,7 +54,7 @@ class LocalStorage(CheckpointStorage):
         return size
 
     def create(self, name: str, parts: Iterable[bytes]) -> bool:
-        """The same with a link in place of the rename, which fails where there is such a name."""
+        """Write a file that must not exist, with a hard link, which fails if the name exists."""
         path = self._path(name)
         with self._written(name, path, parts) as (partial, _), self._failing("write", name):
             try:
@@ -76,7 +76,7 @@ class LocalStorage(CheckpointStorage):
 
     @contextmanager
     def _written(self, name: str, path: str, parts: Iterable[bytes]) -> Iterator[tuple[str, int]]:
-        """A file beside it, with its size; gone if anything fails."""
+        """Write a temporary file and yield it with its size; removed if anything fails."""
         partial = _partial(path)
         with self._failing("write", name):
             file = _in_directory(path, lambda: open(partial, "xb", opener=private_opener))  # noqa: SIM115 - closed below
@@ -98,7 +98,7 @@ class LocalStorage(CheckpointStorage):
             raise
 
     def put_file(self, name: str, path: str) -> int:
-        """Link it, or copy it from another disk."""
+        """Link a file into the storage, or copy it from another disk."""
         target = self._path(name)
         partial = _partial(target)
         with self._failing("write", name):
@@ -120,7 +120,7 @@ class LocalStorage(CheckpointStorage):
         return size
 
     def fetch_file(self, name: str, path: str) -> None:
-        """Link it, or copy it to another disk."""
+        """Link a file out of the storage, or copy it to another disk."""
         source = self._path(name)
         try:
             os.link(source, path)
@@ -138,7 +138,7 @@ class LocalStorage(CheckpointStorage):
             return file.read(-1 if size is None else size)
 
     def files(self, directory: str = "") -> Iterator[StoredFile]:
-        """Walk."""
+        """Yield all files below a directory."""
         top = self._path(directory) if directory else self.location
         try:
             for folder, _, names in os.walk(top, onerror=_unless_missing):
@@ -152,7 +152,7 @@ class LocalStorage(CheckpointStorage):
             raise CheckpointError(f"cannot list the checkpoints in {top}: {error.strerror or error}") from error
 
     def delete(self, names: Iterable[str]) -> None:
-        """Unlink, and remove directories that are empty then."""
+        """Delete files, and directories that are empty then."""
         emptied: set[str] = set()
         for name in names:
             path = self._path(name)

@@ -1,4 +1,4 @@
-"""Filesystems that fsspec knows: object stores, HDFS, memory."""
+"""Storage on filesystems that fsspec knows: object stores, HDFS, memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NEEDS: Final = {"s3": "s3fs", "hdfs": "pyarrow"}
 
 
 class RemoteStorage(CheckpointStorage):
-    """Files below a URL.
+    """Storage below a URL.
 
     Where the filesystem is no object store, a file is written under another name and renamed.
 
@@ -35,7 +35,7 @@ class RemoteStorage(CheckpointStorage):
 
     Raises:
         ConfigurationError: fsspec does not know such URLs, or lacks a package for them.
-        MissingExtraError: it is a package of one of our extras.
+        MissingExtraError: a package of one of the project's extras is missing.
         CheckpointError: the filesystem cannot be reached.
     """
 
@@ -93,7 +93,7 @@ class RemoteStorage(CheckpointStorage):
         return size
 
     def create(self, name: str, parts: Iterable[bytes]) -> bool:
-        """In one step in the object stores whose package can do that (``s3fs``, ``gcsfs``)."""
+        """Write a file that must not exist, in one step where the package supports it (``s3fs``, ``gcsfs``)."""
         if not (self._is_object_store and "mode" in inspect.signature(self._fs.pipe_file).parameters):
             return super().create(name, parts)
         with self._failing("write", name):
@@ -123,7 +123,7 @@ class RemoteStorage(CheckpointStorage):
             return found
 
     def files(self, directory: str = "") -> Iterator[StoredFile]:
-        """List."""
+        """Yield all files below a directory."""
         top = self._path(directory) if directory else self._root
         with self._failing("list", directory):
             self._fs.invalidate_cache()

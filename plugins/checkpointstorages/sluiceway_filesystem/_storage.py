@@ -1,4 +1,4 @@
-"""Which storage a location means."""
+"""Choice of the storage for a location."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["open_storage"]
 
 
 def open_storage(location: str) -> CheckpointStorage:
-    """The storage at a path, or at a URL such as ``file:///var/checkpoints`` or ``memory://checkpoints``.
+    """Return the storage at a path, or at a URL such as ``file:///var/checkpoints`` or ``memory://checkpoints``.
 
     Raises:
         ConfigurationError: it is no location, or fsspec does not know such URLs or lacks a package for them.
