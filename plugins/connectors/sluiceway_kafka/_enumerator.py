@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from sluiceway.connector import EnumeratorContext
 from sluiceway.connector.discovery import DiscoveringEnumerator
@@ -15,7 +15,7 @@ from sluiceway_kafka._connection import PositionLostError
 from sluiceway_kafka._offsets import Partition
 from sluiceway_kafka._splits import KafkaSplit
 
-__all__ = ["CONFIRM_S", "Discovered", "KafkaEnumerator", "Look"]
+__all__ = ["CONFIRM_S", "Discovered", "Found", "KafkaEnumerator", "Look"]
 
 _log: Final = logging.getLogger("sluiceway_kafka")
 
@@ -30,22 +30,38 @@ class Discovered:
     Attributes:
         pending: splits that no reader has.
         known: partitions that were found, with their readers' splits and those read to their end.
+        topics: ids of the topics that were found, by name.
     """
 
     pending: list[KafkaSplit] = field(default_factory=list)
     known: frozenset[Partition] = frozenset()
+    topics: Mapping[str, str] = field(default_factory=dict)
 
 
-Look = Callable[[frozenset[Partition], bool], tuple[frozenset[Partition], list[KafkaSplit]]]
-"""Finds partitions: given those that are known and whether this is the first time, all that are there, and splits
-for those that are new and not empty. Blocks."""
+class Found(NamedTuple):
+    """Result of a look.
+
+    Attributes:
+        there: all partitions that are there.
+        splits: splits for those that are new and not empty.
+        topics: ids of topics that brokers have given them, by name. A topic that is made anew has another one.
+    """
+
+    there: frozenset[Partition]
+    splits: list[KafkaSplit]
+    topics: Mapping[str, str]
 
 
-class KafkaEnumerator(DiscoveringEnumerator[tuple[frozenset[Partition], list[KafkaSplit]]]):
+Look = Callable[[frozenset[Partition], bool], Found]
+"""Finds partitions, given those that are known and whether this is the first time. Blocks."""
+
+
+class KafkaEnumerator(DiscoveringEnumerator[Found]):
     """Assigns each partition to one reader. The enumerator's thread only, except for looks for new partitions.
 
     A later look that cannot reach the cluster is logged, and the next one tries again. A partition that was known
     and is missing in two looks, some seconds apart, fails the job: brokers that are starting may not know it yet.
+    So does a topic that was made anew, where offsets of the earlier one stand for other records.
 
     Args:
         context: given by the runtime.
@@ -78,6 +94,8 @@ class KafkaEnumerator(DiscoveringEnumerator[tuple[frozenset[Partition], list[Kaf
         self._discovers = discovers and interval_ms is not None
         self._is_new = restored is None
         self._known = frozenset[Partition]() if restored is None else restored.known
+        # A checkpoint of an earlier version has no ids.
+        self._topics: dict[str, str] = dict(getattr(restored, "topics", None) or {})
         self._pending = [] if restored is None else list(restored.pending)
         self._returned: dict[int, list[KafkaSplit]] = {}
         self._readers: set[int] = set()
@@ -110,18 +128,25 @@ class KafkaEnumerator(DiscoveringEnumerator[tuple[frozenset[Partition], list[Kaf
     def snapshot(self) -> Discovered:
         """The splits that no reader has, and the partitions that are known."""
         returned = [split for splits in self._returned.values() for split in splits]
-        return Discovered([*returned, *self._pending], self._known)
+        return Discovered([*returned, *self._pending], self._known, dict(self._topics))
 
     def close(self) -> None:
         """Wait for a look that is under way, end its thread and close the connection."""
         super().close()
         self._close_look()
 
-    def _search(self) -> tuple[frozenset[Partition], list[KafkaSplit]]:
+    def _search(self) -> Found:
         return self._look(self._known, self._is_new)
 
-    def _take(self, found: tuple[frozenset[Partition], list[KafkaSplit]]) -> None:
-        there, splits = found
+    def _take(self, found: Found) -> None:
+        there, splits, topics = found
+        for topic, identity in topics.items():
+            if self._topics.setdefault(topic, identity) != identity:
+                raise PositionLostError(
+                    f"topic {topic!r} was deleted and made anew, or is that of another cluster: offsets in "
+                    "checkpoints are those of the earlier topic, and records would be skipped or read twice. To "
+                    "read the new one, give the source another uid"
+                )
         gone = sorted(self._known - there)
         now = self._context.clock.monotonic()
         if not gone:

@@ -14,7 +14,7 @@ from sluiceway.connector import Boundedness, Enumerator, EnumeratorContext, Read
 from sluiceway.errors import ConfigurationError, ConnectorError
 from sluiceway_kafka._connection import Connection, check_duration, connection_of, failing_with
 from sluiceway_kafka._decoders import Deserializer, KeyDeserializer, decoder_of
-from sluiceway_kafka._enumerator import Discovered, KafkaEnumerator
+from sluiceway_kafka._enumerator import Discovered, Found, KafkaEnumerator
 from sluiceway_kafka._offsets import EARLIEST, KafkaOffsets, Partition, offsets_of, resolve
 from sluiceway_kafka._reader import KafkaReader
 from sluiceway_kafka._splits import KafkaSplit
@@ -185,25 +185,24 @@ class _Look:
         self._connection: Connection = source._connection
         self._admin: AdminClient | None = None
 
-    def __call__(
-        self, known: frozenset[Partition], is_first: bool
-    ) -> tuple[frozenset[Partition], list[KafkaSplit]]:
+    def __call__(self, known: frozenset[Partition], is_first: bool) -> Found:
         source = self._source
         if self._admin is None:
             self._admin = self._connection.admin()
-        there = self._there(self._admin, is_first)
+        there, topics = self._there(self._admin, is_first)
         new = sorted(there - known)
         if not is_first:
-            return there, [KafkaSplit(*partition, EARLIEST) for partition in new]
+            return Found(there, [KafkaSplit(*partition, EARLIEST) for partition in new], topics)
         starts = self._resolve(source._start, new, self._admin)
         if source._stop is None:
-            return there, [KafkaSplit(*partition, starts[partition]) for partition in new]
+            return Found(there, [KafkaSplit(*partition, starts[partition]) for partition in new], topics)
         stops = self._resolve(source._stop, new, self._admin)
-        return there, [
+        splits = [
             KafkaSplit(*partition, starts[partition], stops[partition])
             for partition in new
             if stops[partition] > max(starts[partition], 0)
         ]
+        return Found(there, splits, topics)
 
     def close(self) -> None:
         self._admin = None
@@ -215,28 +214,27 @@ class _Look:
         committed = source._isolation_level == "read_committed"
         return resolve(offsets, new, admin, self._connection, group_id=source._group_id, read_committed=committed)
 
-    def _there(self, admin: AdminClient, is_first: bool) -> frozenset[Partition]:
+    def _there(self, admin: AdminClient, is_first: bool) -> tuple[frozenset[Partition], dict[str, str]]:
         source = self._source
         timeout_s = self._connection.timeout_s
+        names: Sequence[str] = source._topics or tuple(source._partitions)
         if source._pattern is not None:
             with failing_with("list topics", self._connection):
                 listed = admin.list_topics(timeout=timeout_s).topics
-            return frozenset(
-                (name, number)
-                for name, topic in listed.items()
-                if not name.startswith("__") and source._pattern.fullmatch(name)
-                for number in topic.partitions
-            )
-        names = source._topics or tuple(source._partitions)
+            matches = source._pattern.fullmatch
+            names = [name for name in sorted(listed) if not name.startswith("__") and matches(name)]
+            if not names:
+                return frozenset(), {}
         with failing_with("ask for topics", self._connection):
             asked = admin.describe_topics(TopicCollection(list(names)), request_timeout=timeout_s)
         found: set[Partition] = set()
+        topics: dict[str, str] = {}
         for name, future in asked.items():
             try:
                 described = future.result()
             except KafkaException as error:
                 gone = error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-                if gone and not is_first:
+                if gone and (not is_first or source._pattern is not None):
                     continue  # the enumerator finds that known partitions are missing
                 servers = self._connection.servers
                 advice = "A topic has to be there before the job starts"
@@ -246,18 +244,22 @@ class _Look:
                     f"cannot read topic {name!r} at {servers}: {error.args[0].str()}. {advice}"
                 ) from error
             found.update((name, partition.id) for partition in described.partitions)
+            identity = described.topic_id
+            high, low = identity.get_most_significant_bits(), identity.get_least_significant_bits()
+            if high or low:  # brokers older than 2.8 have no ids
+                topics[name] = str(identity)
         if not source._partitions:
-            return frozenset(found)
+            return frozenset(found), topics
         wanted = {(name, number) for name, numbers in source._partitions.items() for number in numbers}
         missing = sorted(wanted - found)
         if missing and not is_first:
-            return frozenset(wanted & found)  # the enumerator says that they are gone
+            return frozenset(wanted & found), topics  # the enumerator says that they are gone
         if missing:
             count = sum(name == missing[0][0] for name, _ in found)
             raise ConnectorError(
                 f"topic {missing[0][0]!r} has no partition {missing[0][1]}: it has {count}, from 0 on"
             )
-        return frozenset(wanted)
+        return frozenset(wanted), topics
 
 
 def _names(topics: str | Sequence[str] | None) -> tuple[str, ...]:

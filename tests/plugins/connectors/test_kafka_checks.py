@@ -21,7 +21,7 @@ pytest.importorskip("confluent_kafka", reason='not installed: pip install "sluic
 
 from sluiceway_kafka import KafkaSink
 from sluiceway_kafka._connection import PositionLostError
-from sluiceway_kafka._enumerator import CONFIRM_S, KafkaEnumerator
+from sluiceway_kafka._enumerator import CONFIRM_S, Discovered, Found, KafkaEnumerator
 from sluiceway_kafka._offsets import EARLIEST, Partition
 from sluiceway_kafka._splits import KafkaSplit
 
@@ -51,12 +51,14 @@ class Looks:
 
     def __init__(self, interval_ms: int) -> None:
         self.there = BOTH
+        self.identity = "a"
         self.context = Context()
         self.enumerator = KafkaEnumerator(self.context, self._look, lambda: None, interval_ms, None)
         self.enumerator.start()
 
-    def _look(self, known: frozenset[Partition], is_first: bool) -> tuple[frozenset[Partition], list[KafkaSplit]]:
-        return self.there, [KafkaSplit(*each, EARLIEST) for each in sorted(self.there - known)]
+    def _look(self, known: frozenset[Partition], is_first: bool) -> Found:
+        splits = [KafkaSplit(*each, EARLIEST) for each in sorted(self.there - known)]
+        return Found(self.there, splits, {"orders": self.identity})
 
     def again(self, there: frozenset[Partition], after_s: float) -> None:
         self.there = there
@@ -93,6 +95,19 @@ def test_looks_at_short_intervals_are_not_enough(looks: Looks) -> None:
         looks.again(ONE, 0.2)
     with pytest.raises(PositionLostError, match="partition 1 of topic 'orders'"):
         looks.again(ONE, CONFIRM_S)
+
+
+def test_a_topic_that_was_made_anew_is_another_one(looks: Looks) -> None:
+    state = looks.enumerator.snapshot()
+    looks.identity = "b"
+    with pytest.raises(PositionLostError, match="topic 'orders' was deleted and made anew"):
+        looks.again(BOTH, 60)
+    restored = KafkaEnumerator(Context(), looks._look, lambda: None, 60_000, state)
+    with pytest.raises(PositionLostError, match="topic 'orders' was deleted and made anew"):
+        restored.start()
+    earlier = Discovered([], BOTH)
+    object.__delattr__(earlier, "topics")  # as restored from a checkpoint of before there were ids
+    KafkaEnumerator(Context(), looks._look, lambda: None, 60_000, earlier).start()
 
 
 PIPELINE = """

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from patience import PATIENT_S
+from patience import PATIENT_S, until
 
 import sluiceway as sw
 from sluiceway.errors import ConfigurationError, ConnectorError
@@ -334,6 +334,29 @@ def test_a_deleted_topic_is_an_error(kafka_topics: Any) -> None:
         kafka_topics.delete(name)
         with pytest.raises(ConnectorError, match=f"topic '{name}'"):
             driver.run(2)
+
+
+@pytest.mark.parametrize("pattern", [False, True], ids=["topics", "pattern"])
+def test_a_topic_that_is_made_anew_is_an_error(kafka_topics: Any, pattern: bool) -> None:
+    """Its offsets stand for other records: the client would go on behind the first of them."""
+    name = kafka_topics.make()
+    kafka_topics.write(name, ["only"])
+    which: dict[str, Any] = {"pattern": f"{name}.*"} if pattern else {"topics": name}
+    source = KafkaSource(kafka_topics.servers, **which, discovery_interval="200ms")
+    with SourceDriver(source) as driver:
+        assert driver.run(1) == ["only"]
+        snapshot = driver.snapshot()
+        kafka_topics.delete(name)
+        until(lambda: name not in kafka_topics.admin.list_topics(timeout=60).topics)
+        kafka_topics.make(name=name)
+        kafka_topics.write(name, ["skipped", "read"])
+        with pytest.raises(ConnectorError, match=f"topic '{name}' was deleted and made anew"):
+            driver.run(3)
+    with (
+        pytest.raises(ConnectorError, match=f"topic '{name}' was deleted and made anew"),
+        SourceDriver(source, restored=snapshot) as driver,
+    ):
+        driver.run(3)
 
 
 @pytest.mark.slow
