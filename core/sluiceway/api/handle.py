@@ -7,11 +7,12 @@ import os
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from sluiceway.engine import Job, JobFailure, JobResult, JobStatus
-from sluiceway.errors import RescaleError, SluicewayError
+from sluiceway.errors import NotBuiltYetError, RescaleError, SluicewayError
 from sluiceway.metrics import JobMetrics
 from sluiceway.util.name_hints import Hinting
 from sluiceway.windows.durations import Duration, positive_milliseconds
@@ -19,9 +20,13 @@ from sluiceway.windows.durations import Duration, positive_milliseconds
 if TYPE_CHECKING:
     from sluiceway.monitoring.diagnosis import Diagnosis
     from sluiceway.monitoring.infos import RescaleInfo
+    from sluiceway.monitoring.key_samples import KeySample, StepKeys
     from sluiceway.monitoring.stack_samples import StackSamples
 
 __all__ = ["JobHandle"]
+
+_KEYS_S = 1.0
+"""Time for which keys are counted where they are skewed."""
 
 
 class JobHandle(Hinting):
@@ -65,7 +70,7 @@ class JobHandle(Hinting):
         Raises:
             ConfigurationError: ``over`` is no duration, or none that is positive.
         """
-        from sluiceway.monitoring.diagnosis import diagnose
+        from sluiceway.monitoring.diagnosis import diagnose, with_key
         from sluiceway.monitoring.rates import RateMeter
 
         seconds = positive_milliseconds("diagnose(over=)", over) / 1000
@@ -75,7 +80,13 @@ class JobHandle(Hinting):
         if metrics.status == "running":
             await asyncio.sleep(seconds)
             metrics = self.metrics()
-        return diagnose(self._job.describe(), metrics, meter.read("", metrics), self._job.checkpoints())
+        found = diagnose(self._job.describe(), metrics, meter.read("", metrics), self._job.checkpoints())
+        first = found.findings[0]
+        if first.kind == "skew" and first.vertex is not None:
+            with suppress(SluicewayError, NotBuiltYetError):  # it stays without the name of the key
+                samples = await self._sample_keys([first.vertex], _KEYS_S)
+                found = with_key(found, lambda vertex: samples)
+        return found
 
     async def sample_stacks(self, seconds: float = 5.0, rate: float = 50.0) -> list[StackSamples]:
         """Take samples of the Python stacks of the job's processes, for a flame graph.
@@ -103,6 +114,41 @@ class JobHandle(Hinting):
                 answer.set_exception(SluicewayError(f"no stacks were sampled: {'; '.join(problems)}"))
 
         self._job.sample_stacks(seconds, rate, done)
+        return await asyncio.wrap_future(answer)
+
+    async def hottest_keys(self, seconds: float = 5.0, step: str | None = None) -> list[StepKeys]:
+        """Count the keys of the records that come to keyed steps.
+
+        Args:
+            seconds: time to count, at most 60.
+            step: name or uid of a step; None: all keyed steps.
+
+        Returns:
+            list[StepKeys]: one per step, with the keys that have most of its records.
+
+        Raises:
+            ConfigurationError: ``seconds`` is out of range.
+            UnknownNameError: there is no such step; says which there are.
+            SluicewayError: nothing was counted, as when the job has ended or no step is keyed.
+            NotBuiltYetError: the job's engine cannot do that.
+        """
+        from sluiceway.monitoring.key_samples import step_keys, vertices_of
+
+        return step_keys(await self._sample_keys(vertices_of(self._job.describe(), step), seconds))
+
+    async def _sample_keys(self, vertices: list[int], seconds: float) -> list[KeySample]:
+        answer: Future[list[KeySample]] = Future()
+
+        def done(samples: list[KeySample], problems: list[str]) -> None:
+            if not answer.set_running_or_notify_cancel():
+                return  # nobody waits any more
+            if samples:
+                answer.set_result(samples)
+            else:
+                why = "; ".join(problems) or "no task that runs has keys"
+                answer.set_exception(SluicewayError(f"no keys were counted: {why}"))
+
+        self._job.sample_keys(vertices, seconds, done)
         return await asyncio.wrap_future(answer)
 
     @property

@@ -36,6 +36,7 @@ COMMANDS: Final = {
     "why-slow": "sluiceway.cli.why:why_slow",
     "why-late": "sluiceway.cli.why:why_late",
     "why-lost": "sluiceway.cli.why:why_lost",
+    "hot-keys": "sluiceway.cli.hot_keys:hot_keys",
     "flamegraph": "sluiceway.cli.flamegraph:flamegraph",
     "thread-dump": "sluiceway.cli.processes:thread_dump",
     "stop": "sluiceway.cli.cluster:stop_job",

@@ -39,15 +39,17 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print a JSON objec
 def why_slow(job: str, over: float, as_json: bool) -> None:
     """Name the task, the process or the checkpoint that limits the throughput of JOB, an id or a name.
 
-    Of a task it names the function, too, after another second.
+    Of a task it names the function, too, after another second, and of skewed keys the hottest one.
     """
     from sluiceway.monitoring import diagnosis
     from sluiceway.runtime.cluster.client import ClusterClient
+    from sluiceway.runtime.cluster.client_keys import client_keys
 
     with ClusterClient() as client:
         job = id_of(client, job)
         metrics, rates = _measure(client, job, over)
         found = diagnosis.why_slow(client.describe(job), metrics, rates, client.checkpoints(job))
+        found = diagnosis.with_key(found, lambda vertex: client_keys(client, job, [vertex], _SAMPLE_S))
         found = diagnosis.with_function(found, lambda: client.sample_stacks(job, _SAMPLE_S, _SAMPLE_RATE))
     _show(found, as_json)
 

@@ -15,6 +15,7 @@ from sluiceway.engine.capabilities import EVERYTHING, Capabilities
 from sluiceway.errors import NotBuiltYetError
 from sluiceway.metrics import JobMetrics, MetricsReporter
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, RescaleInfo
+from sluiceway.monitoring.key_samples import KeySample
 from sluiceway.monitoring.processes import ProcessReadings
 from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.partitioner import Partitioner
@@ -275,6 +276,23 @@ class Job(ABC):
             NotBuiltYetError: this engine cannot do that.
         """
         raise NotBuiltYetError(f"{type(self).__name__} takes no samples of stacks")
+
+    def sample_keys(
+        self, vertices: list[int], seconds: float, done: Callable[[list[KeySample], list[str]], None]
+    ) -> None:
+        """Count the keys of the records that come to keyed tasks, for some seconds. From any thread.
+
+        Args:
+            vertices: ids of job vertices; empty: all.
+            seconds: time, at most 60.
+            done: called once, in any thread, and must not raise: with the samples of each task, and with the
+                problems of processes that gave none.
+
+        Raises:
+            ConfigurationError: ``seconds`` is out of range.
+            NotBuiltYetError: this engine cannot do that.
+        """
+        raise NotBuiltYetError(f"{type(self).__name__} does not count keys")
 
     def inspect_workers(self, worker: str, threads: bool, done: Callable[[ProcessReadings], None]) -> None:
         """Take the figures of the job's worker processes, or with ``threads`` their thread dumps. From any thread.

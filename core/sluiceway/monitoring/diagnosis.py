@@ -18,11 +18,12 @@ from sluiceway.errors import SluicewayError
 from sluiceway.metrics import JobMetrics, SubtaskMetrics
 from sluiceway.monitoring.findings import Finding, age
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, SubtaskInfo, VertexInfo
+from sluiceway.monitoring.key_samples import KeySample, hottest_key
 from sluiceway.monitoring.rates import SubtaskRates
 from sluiceway.monitoring.split_diagnosis import held_back_by_split, idle_splits
 from sluiceway.monitoring.stack_samples import StackSamples, hottest_function
 
-__all__ = ["Diagnosis", "Finding", "diagnose", "why_late", "why_slow", "with_function"]
+__all__ = ["Diagnosis", "Finding", "diagnose", "why_late", "why_slow", "with_function", "with_key"]
 
 BLOCKED: Final = 0.25
 """Share of the time from which a subtask counts as back-pressured."""
@@ -121,6 +122,27 @@ def with_function(found: Diagnosis, sample: Callable[[], Sequence[StackSamples]]
     function, share = hottest
     text = f"{first.text} In the busiest task, {share:.0%} of the samples are in {function}."
     return Diagnosis([msgspec.structs.replace(first, text=text), *found.findings[1:]])
+
+
+def with_key(found: Diagnosis, sample: Callable[[int], Sequence[KeySample]]) -> Diagnosis:
+    """Name the hottest key of the first finding, if that is about skewed keys.
+
+    Args:
+        found: a diagnosis.
+        sample: counts the keys of a vertex, whose id it is given; not called if nothing is skewed. If it raises
+            SluicewayError, the diagnosis stays as it is.
+    """
+    first = found.findings[0]
+    if first.kind != "skew" or first.vertex is None:
+        return found
+    try:
+        hottest = hottest_key(sample(first.vertex), first.vertex)
+    except SluicewayError:
+        return found
+    if hottest is None:
+        return found
+    text = f"{first.text} The hottest key, {hottest.key}, has {hottest.share:.0%} of all records of the step."
+    return Diagnosis([msgspec.structs.replace(first, text=text, key=hottest.key), *found.findings[1:]])
 
 
 def _not_running(metrics: JobMetrics, description: JobDescription) -> Finding | None:

@@ -18,6 +18,7 @@ class Finding(msgspec.Struct, frozen=True):
         subtask: index of the subtask, if it is about one.
         worker: name of the worker process, if it is about one.
         split: id of the split of a source, shortened, if it is about one.
+        key: key of a keyed step as text, shortened, if it is about one.
     """
 
     kind: str
@@ -27,6 +28,7 @@ class Finding(msgspec.Struct, frozen=True):
     subtask: int | None = None
     worker: str = ""
     split: str = ""
+    key: str = ""
 
 
 def age(ms: float) -> str:

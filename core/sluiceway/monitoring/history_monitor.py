@@ -9,6 +9,7 @@ from typing import Final
 from sluiceway.errors import SluicewayError
 from sluiceway.monitoring.infos import CheckpointInfo, ClusterInfo, JobDescription, JobInfo
 from sluiceway.monitoring.job_history import EndedJob, JobHistory, JobHistoryError
+from sluiceway.monitoring.key_samples import KeySample
 from sluiceway.monitoring.monitor import Monitor
 from sluiceway.monitoring.stack_samples import StackSamples
 
@@ -97,6 +98,10 @@ class HistoryMonitor(Monitor):
         return self._history.read(file)
 
     def sample_stacks(self, job: str, seconds: float, rate: float) -> list[StackSamples]:
+        """Refuse."""
+        raise _ended(job)
+
+    def sample_keys(self, job: str, vertices: list[int], seconds: float) -> list[KeySample]:
         """Refuse."""
         raise _ended(job)
 

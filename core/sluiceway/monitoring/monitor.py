@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from sluiceway.monitoring.infos import CheckpointInfo, ClusterInfo, JobDescription
+from sluiceway.monitoring.key_samples import KeySample
 from sluiceway.monitoring.processes import ProcessMonitor
 from sluiceway.monitoring.stack_samples import StackSamples
 
@@ -38,6 +39,16 @@ class Monitor(ABC):
             job: id of the job.
             seconds: time to take them, at most 60.
             rate: samples per second, 1 to 250.
+        """
+
+    @abstractmethod
+    def sample_keys(self, job: str, vertices: list[int], seconds: float) -> list[KeySample]:
+        """Count the keys of the records that come to keyed tasks; return samples when the time is over.
+
+        Args:
+            job: id of the job.
+            vertices: ids of its vertices; empty: all.
+            seconds: time, at most 60.
         """
 
     @abstractmethod

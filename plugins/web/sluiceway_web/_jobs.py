@@ -15,6 +15,7 @@ from sluiceway_web import _answers as a
 from sluiceway_web._context import JobRequest, context_of, get, job_request
 from sluiceway_web._errors import RequestError
 from sluiceway_web._ids import job_id
+from sluiceway_web._keys import with_last_key
 from sluiceway_web._shapes import aggregated, job_details, job_overview, job_plan, job_state, now_ms
 
 __all__ = ["routes"]
@@ -157,11 +158,13 @@ async def diagnosis(request: Request) -> a.DiagnosisAnswer:
     asked = await job_request(request)
     checkpoints = await context_of(request).sampler.checkpoints(asked.job.job)
     metrics, rates = asked.metrics, asked.rates
-    every = diagnose(asked.description, metrics, rates, checkpoints)
+    sampler, job = context_of(request).sampler, asked.job.job
+    every = with_last_key(sampler, job, diagnose(asked.description, metrics, rates, checkpoints))
+    slow = with_last_key(sampler, job, why_slow(asked.description, metrics, rates, checkpoints))
     return a.DiagnosisAnswer(
         healthy=every.healthy,
         summary=every.summary,
-        slow=msgspec.to_builtins(why_slow(asked.description, metrics, rates, checkpoints).findings),
+        slow=msgspec.to_builtins(slow.findings),
         late=msgspec.to_builtins(why_late(asked.description, metrics, rates).findings),
         lost=msgspec.to_builtins(why_lost(metrics).findings),
     )

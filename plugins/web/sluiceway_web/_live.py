@@ -20,6 +20,7 @@ from sluiceway.monitoring.split_diagnosis import source_splits
 from sluiceway_web._context import context_of
 from sluiceway_web._errors import RequestError, error_response
 from sluiceway_web._ids import vertex_id
+from sluiceway_web._keys import with_last_key
 from sluiceway_web._sampler import Point, Reading, Sampler
 from sluiceway_web._shapes import duration_of, job_overview, now_ms, vertex_status
 
@@ -99,7 +100,7 @@ async def _job(sampler: Sampler, wanted: str) -> dict[str, Any]:
     description = await sampler.describe(job.job)
     metrics, rates = reading.metrics(job.job, description), reading.rates_of(job.job, description)
     checkpoints = await sampler.checkpoints(job.job) if description.vertices else []
-    found = diagnose(description, metrics, rates, checkpoints)
+    found = with_last_key(sampler, job.job, diagnose(description, metrics, rates, checkpoints))
     late = why_late(description, metrics, rates)
     return {
         "now": now_ms(),
@@ -151,6 +152,7 @@ def _vertex(
         "parallelism": vertex.parallelism,
         "steps": [{"name": s.name, "uid": s.uid, "kind": s.kind, "stateful": s.stateful} for s in vertex.steps],
         "source": vertex.is_source,
+        "keyed": any(e.target == vertex.id and e.partitioner == "hash" for e in description.edges),
         "status": vertex_status(e.state for e in newest.values()),
         "in_per_s": sum(r.in_per_s for r in own),
         "out_per_s": sum(r.out_per_s for r in own),

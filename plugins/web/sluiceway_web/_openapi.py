@@ -64,6 +64,8 @@ def _operation(route: Route, path: str, schema: dict[str, Any]) -> dict[str, Any
             _query("offset", "First byte of the file. Default: the end of the file is returned."),
             _query("size", "Most bytes, up to 1 MiB. A Range header may be sent in place of the two."),
         ]
+    if path.endswith("hot-keys"):
+        parameters.append(_query("seconds", "Time to count, at most 10. Default: 2."))
     refused = {"description": "Refused; `errors` has the reason.", "content": {"application/json": {}}}
     return {
         "summary": (route.endpoint.__doc__ or "").partition("\n")[0],

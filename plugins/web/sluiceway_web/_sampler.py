@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar, cast
 from sluiceway.errors import ConnectorError, SluicewayError
 from sluiceway.metrics import JobMetrics
 from sluiceway.monitoring.infos import CheckpointInfo, ClusterInfo, JobDescription, JobInfo
+from sluiceway.monitoring.key_samples import KeySample
 from sluiceway.monitoring.monitor import Monitor
 from sluiceway.monitoring.rates import RateMeter, SubtaskRates
 from sluiceway_web._errors import RequestError
@@ -87,6 +88,8 @@ class Sampler:
         self._watched = float("-inf")
         self._cached: dict[tuple[str, str], tuple[float, Any]] = {}
         self._history: dict[str, deque[Point]] = {}
+        self.key_samples: OrderedDict[tuple[str, int], tuple[float, list[KeySample]]] = OrderedDict()
+        """Last counts of keys by job and vertex, with their monotonic time."""
 
     async def run(self) -> None:
         """Take readings while somebody looks. Until it is cancelled."""

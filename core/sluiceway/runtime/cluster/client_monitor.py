@@ -9,10 +9,12 @@ from typing import TypeVar
 
 from sluiceway.errors import ConnectorError
 from sluiceway.monitoring.infos import CheckpointInfo, ClusterInfo, JobDescription
+from sluiceway.monitoring.key_samples import KeySample
 from sluiceway.monitoring.monitor import Monitor
 from sluiceway.monitoring.processes import ProcessMonitor
 from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.runtime.cluster.client import ClusterClient
+from sluiceway.runtime.cluster.client_keys import client_keys
 from sluiceway.runtime.cluster.client_processes import ClientProcesses
 from sluiceway.runtime.cluster.home import Known
 
@@ -67,6 +69,11 @@ class ClientMonitor(Monitor):
         """Take samples of the stacks of a job's processes, over a connection of their own."""
         with ClusterClient(self._known) as client:
             return client.sample_stacks(job, seconds, rate)
+
+    def sample_keys(self, job: str, vertices: list[int], seconds: float) -> list[KeySample]:
+        """Count the keys that come to tasks of a job, over a connection of their own."""
+        with ClusterClient(self._known) as client:
+            return client_keys(client, job, vertices, seconds)
 
     def cancel(self, job: str) -> None:
         """Cancel a job."""

@@ -13,6 +13,7 @@ from sluiceway.errors import ConfigurationError
 from sluiceway.graph import JobGraph, slots_required
 from sluiceway.metrics import JobMetrics
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, RescaleInfo
+from sluiceway.monitoring.key_samples import KeySample, check_key_sampling
 from sluiceway.monitoring.processes import ProcessReadings
 from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.runtime.cluster.cluster_directory import (
@@ -199,6 +200,17 @@ class ClusterJob(Job):
             done([], ["the job does not run"])
         else:
             manager.loop.mail(lambda: run.sample_stacks(seconds, rate, done))
+
+    def sample_keys(
+        self, vertices: list[int], seconds: float, done: Callable[[list[KeySample], list[str]], None]
+    ) -> None:
+        """Count the keys that come to tasks of the workers. From any thread."""
+        check_key_sampling(seconds)
+        manager, run = self._manager, self._run
+        if manager is None or run is None or run.status.ended:
+            done([], ["the job does not run"])
+        else:
+            manager.loop.mail(lambda: run.sample_keys(vertices, seconds, done))
 
     def inspect_workers(self, worker: str, threads: bool, done: Callable[[ProcessReadings], None]) -> None:
         """Take the figures or the thread dumps of the workers. From any thread."""

@@ -22,6 +22,7 @@ from sluiceway.metrics import JobMetrics, MetricsReporter
 from sluiceway.monitoring.configuration import ConfiguredOption
 from sluiceway.monitoring.infos import JobDescription, JobInfo, RescaleInfo
 from sluiceway.monitoring.job_history import EndedJob
+from sluiceway.monitoring.key_samples import check_key_sampling
 from sluiceway.runtime.cluster.cluster_config import ClusterConfig
 from sluiceway.runtime.cluster.connection import Connection
 from sluiceway.runtime.cluster.job_infos import task_counts
@@ -61,6 +62,7 @@ from sluiceway.runtime.messages.clients import (
     TakeSavepoint,
 )
 from sluiceway.runtime.messages.handlers import Handlers, handles
+from sluiceway.runtime.messages.keys import JobKeysSampled, SampleJobKeys
 from sluiceway.runtime.messages.pickling import load
 from sluiceway.runtime.messages.workers import FoundState
 from sluiceway.runtime.taskmanager.stack_sampler import check_sampling
@@ -393,13 +395,13 @@ class Dispatcher(Handlers):
 
     def _running(
         self,
-        message: CancelJob | RescaleJob | StopJob | TakeCheckpoint | TakeSavepoint | SampleJob,
+        message: CancelJob | RescaleJob | StopJob | TakeCheckpoint | TakeSavepoint | SampleJob | SampleJobKeys,
         client: Connection,
     ) -> JobRun | None:
         """Return the job that a request is about; None: it does not run, and the client was told."""
         run, request, job = self._manager.jobs.get(message.job), message.request, message.job
         if (
-            not isinstance(message, RescaleJob | SampleJob | TakeCheckpoint)
+            not isinstance(message, RescaleJob | SampleJob | SampleJobKeys | TakeCheckpoint)
             and message.again
             and (answer := self._done_before(message))
         ):
@@ -462,6 +464,22 @@ class Dispatcher(Handlers):
             message.seconds,
             message.rate,
             lambda samples, problems: client.send(JobSampled(message.request, samples, problems)),
+        )
+
+    @handles(SampleJobKeys)
+    def _sample_keys(self, message: SampleJobKeys, client: Connection) -> None:
+        run = self._running(message, client)
+        if run is None:
+            return
+        try:
+            check_key_sampling(message.seconds)
+        except SluicewayError as error:
+            client.send(Refused(message.request, str(error)))
+            return
+        run.sample_keys(
+            message.vertices,
+            message.seconds,
+            lambda samples, problems: client.send(JobKeysSampled(message.request, samples, problems)),
         )
 
     @handles(AskStatus)

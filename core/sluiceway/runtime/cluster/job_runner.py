@@ -14,10 +14,12 @@ from sluiceway.engine import JobStatus, LifecycleListener
 from sluiceway.graph import JobGraph
 from sluiceway.metrics import JobMetrics
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription
+from sluiceway.monitoring.key_samples import KeySample
+from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.runtime.cluster.resource_manager import ResourceManager, WorkerLostError
-from sluiceway.runtime.cluster.stack_queries import Sampled, StackQueries
 from sluiceway.runtime.cluster.state_queries import StateReads
 from sluiceway.runtime.cluster.worker_process import Program
+from sluiceway.runtime.cluster.worker_queries import Sampled, WorkerQueries
 from sluiceway.runtime.jobmanager.checkpoint_store import SavepointCheckpointStore, checkpoint_store_of
 from sluiceway.runtime.jobmanager.job_description import checkpoint_infos, describe_job
 from sluiceway.runtime.jobmanager.job_master import JobMaster
@@ -28,6 +30,7 @@ from sluiceway.runtime.loop.tasklet import TaskletLoop
 from sluiceway.runtime.messages.base import JobMessage
 from sluiceway.runtime.messages.clients import AskState
 from sluiceway.runtime.messages.handlers import Handlers, handles
+from sluiceway.runtime.messages.keys import KeysSampled, SampleKeys
 from sluiceway.runtime.messages.pickling import dump, load
 from sluiceway.runtime.messages.workers import (
     FoundState,
@@ -35,6 +38,7 @@ from sluiceway.runtime.messages.workers import (
     JobEnded,
     ReportMetrics,
     Results,
+    SampleStacks,
     StacksSampled,
     StateRead,
     SubmitJob,
@@ -106,7 +110,8 @@ class JobRun(Handlers):
         self.workers: set[str] = set()
         self.rejected = 0
         self._held: set[int] = set()
-        self._stacks = StackQueries(job, epoch, self.workers, resources.send, loop)
+        self._stacks: WorkerQueries[StackSamples] = WorkerQueries(self.workers, resources.send, loop)
+        self._keys: WorkerQueries[list[KeySample]] = WorkerQueries(self.workers, resources.send, loop)
         self._started_at = 0.0
         self._ended_at: float | None = None
         place = "" if temporary is None else temporary.location
@@ -171,9 +176,21 @@ class JobRun(Handlers):
         """Read what a key has now; ``done`` is given that, or why not, once."""
         self._readers.ask(message, done)
 
-    def sample_stacks(self, seconds: float, rate: float, done: Sampled) -> None:
+    def sample_stacks(self, seconds: float, rate: float, done: Sampled[StackSamples]) -> None:
         """Take samples of the stacks of its workers; ``done`` is called once."""
-        self._stacks.ask(seconds, rate, done)
+        self._stacks.ask(lambda number: SampleStacks(self.job, self.epoch, number, seconds, rate), seconds, done)
+
+    def sample_keys(
+        self, vertices: list[int], seconds: float, done: Callable[[list[KeySample], list[str]], None]
+    ) -> None:
+        """Count the keys that come to tasks of some vertices; ``done`` is called once."""
+
+        def sampled(workers: list[list[KeySample]], problems: list[str]) -> None:
+            done([sample for samples in workers for sample in samples], problems)
+
+        self._keys.ask(
+            lambda number: SampleKeys(self.job, self.epoch, number, vertices, seconds), seconds, sampled
+        )
 
     def give_up(self, why: BaseException) -> None:
         """Fail it, whatever its restart strategy says; if it only waits to be rescaled, it goes on as it is."""
@@ -195,6 +212,7 @@ class JobRun(Handlers):
         """A worker is gone."""
         self.workers.discard(worker)
         self._stacks.lost(worker)
+        self._keys.lost(worker)
         self.master.worker_lost(worker, why)
 
     @property
@@ -230,7 +248,11 @@ class JobRun(Handlers):
 
     @handles(StacksSampled)
     def _stacks_sampled(self, message: StacksSampled) -> None:
-        self._stacks.answered(message)
+        self._stacks.answered(message.number, message.worker, message.samples, message.problem)
+
+    @handles(KeysSampled)
+    def _keys_sampled(self, message: KeysSampled) -> None:
+        self._keys.answered(message.number, message.worker, message.samples, message.problem)
 
     @handles(Results)
     def _results(self, message: Results) -> None:

@@ -15,6 +15,7 @@ from sluiceway.engine import Job
 from sluiceway.errors import SluicewayError
 from sluiceway.monitoring.configuration import ConfiguredOption
 from sluiceway.monitoring.infos import JobDescription
+from sluiceway.monitoring.key_samples import KeySample
 from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.runtime.cluster.cluster_directory import (
     lock_directory,
@@ -52,6 +53,7 @@ from sluiceway.runtime.messages.clients import (
     TakeSavepoint,
 )
 from sluiceway.runtime.messages.handlers import Handlers, handles
+from sluiceway.runtime.messages.keys import JobKeysSampled, SampleJobKeys
 from sluiceway.transport.accept_loop import AcceptLoop
 
 __all__ = ["JobServer"]
@@ -216,6 +218,16 @@ class JobServer(Handlers):
 
         self._answer(message, client, ask)
 
+    @handles(SampleJobKeys)
+    def _sample_keys(self, message: SampleJobKeys, client: Connection) -> None:
+        def done(samples: list[KeySample], problems: list[str]) -> None:
+            self._loop.mail(lambda: client.send(JobKeysSampled(message.request, samples, problems)))
+
+        def ask() -> None:
+            self._job.sample_keys(message.vertices, message.seconds, done)
+
+        self._answer(message, client, ask)
+
     @handles(CancelJob)
     def _cancel(self, message: CancelJob, client: Connection) -> None:
         self._answer(message, client, lambda: self._done(message, self._job.cancel))
@@ -275,6 +287,7 @@ class JobServer(Handlers):
             DescribeJob
             | AskCheckpoints
             | SampleJob
+            | SampleJobKeys
             | CancelJob
             | RescaleJob
             | StopJob

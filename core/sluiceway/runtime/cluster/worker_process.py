@@ -16,6 +16,7 @@ from sluiceway.config.settings import Settings
 from sluiceway.connector import WriterContext
 from sluiceway.engine import Services
 from sluiceway.graph import ExecutionState
+from sluiceway.monitoring.key_samples import KeySample
 from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.network.local_channel import LocalTransport
 from sluiceway.network.transport import NetworkTransport
@@ -33,6 +34,7 @@ from sluiceway.runtime.logging.engine_log import WARNING, log
 from sluiceway.runtime.messages.base import JobMessage, Message
 from sluiceway.runtime.messages.figures import TaskFigures
 from sluiceway.runtime.messages.handlers import Handlers, handles
+from sluiceway.runtime.messages.keys import KeysSampled, SampleKeys
 from sluiceway.runtime.messages.payload import Cause, Payload
 from sluiceway.runtime.messages.pickling import dump, dump_error, load, load_error
 from sluiceway.runtime.messages.processes import OpenInspector
@@ -54,6 +56,7 @@ from sluiceway.runtime.messages.workers import (
     SubmitJob,
     WorkerAddresses,
 )
+from sluiceway.runtime.taskmanager.key_sampler import sample_keys
 from sluiceway.runtime.taskmanager.local_recovery import keep_copies, with_local_copies
 from sluiceway.runtime.taskmanager.snapshot_writer import MemoryWriter, SnapshotWriter, StorageWriter
 from sluiceway.runtime.taskmanager.stack_sampler import sample_stacks
@@ -140,6 +143,14 @@ class _JobHere(Handlers):
             self._worker.mail(lambda: self._worker.send(answer))  # this may be the sampler's thread
 
         self._worker.sample_stacks(self.tasks, message.seconds, message.rate, done)
+
+    @handles(SampleKeys)
+    def _sample_keys(self, message: SampleKeys) -> None:
+        def done(samples: list[KeySample] | None, problem: str) -> None:
+            name = self._worker.name
+            self._worker.send(KeysSampled(message.job, message.epoch, message.number, name, samples, problem))
+
+        self._worker.sample_keys(self.tasks, message.vertices, message.seconds, done)
 
 
 class WorkerProcess(Handlers):
@@ -255,6 +266,16 @@ class WorkerProcess(Handlers):
     ) -> None:
         """Take samples of the stacks of this process and the tasks of one job. ``done`` as for the sampler."""
         sample_stacks(self._loop, tasks.task_of, seconds, rate, self._config.name, self._clock, done)
+
+    def sample_keys(
+        self,
+        tasks: TaskManager,
+        vertices: list[int],
+        seconds: float,
+        done: Callable[[list[KeySample] | None, str], None],
+    ) -> None:
+        """Count the keys that come to the tasks of one job. ``done`` as for the sampler."""
+        sample_keys(self._loop, tasks.tasks, vertices, seconds, self._config.name, self._clock, done)
 
     def tell_lines(self) -> WorkerLog:
         """Tell the job manager what this process logs and prints from now on."""

@@ -21,6 +21,7 @@ from sluiceway.graph import JobGraph, build_job_graph, slots_required
 from sluiceway.graph.check.iterations import check_checkpoints, check_iterations
 from sluiceway.metrics import CheckpointFigures, JobMetrics, MetricsReporter
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription, RescaleInfo
+from sluiceway.monitoring.key_samples import KeySample, check_key_sampling
 from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.network.partitioners import BUILT_IN
 from sluiceway.operators import own_copy
@@ -286,6 +287,22 @@ class LocalJob(Job):
             done([], ["the job does not run"])
         else:
             sample_stacks(worker, tasks.task_of, seconds, rate, "", self.services.clock, taken)
+
+    def sample_keys(
+        self, vertices: list[int], seconds: float, done: Callable[[list[KeySample], list[str]], None]
+    ) -> None:
+        """Count the keys that come to tasks of this process. From any thread."""
+        from sluiceway.runtime.taskmanager.key_sampler import sample_keys
+
+        def taken(samples: list[KeySample] | None, problem: str) -> None:
+            done(samples or [], [problem] if problem else [])
+
+        check_key_sampling(seconds)
+        tasks, worker, clock = self._tasks, self._worker, self.services.clock
+        if tasks is None or worker is None or self.status.ended:
+            done([], ["the job does not run"])
+        else:
+            worker.mail(lambda: sample_keys(worker, tasks.tasks, vertices, seconds, "", clock, taken))
 
     def metrics(self) -> JobMetrics:
         """The figures as of now. From any thread."""

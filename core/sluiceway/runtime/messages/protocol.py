@@ -12,7 +12,7 @@ from typing import Any, Final, Union
 import msgspec
 
 from sluiceway.errors import SluicewayError
-from sluiceway.runtime.messages import clients, processes, tasks, workers
+from sluiceway.runtime.messages import clients, keys, processes, tasks, workers
 from sluiceway.runtime.messages.base import Message
 from sluiceway.runtime.messages.payload import Cause, Payload
 
@@ -62,7 +62,7 @@ def _own_messages(module: Any) -> list[type[Message]]:
     return [kind for kind in public if issubclass(kind, Message)]
 
 
-MESSAGES: Final = [kind for module in (tasks, workers, clients, processes) for kind in _own_messages(module)]
+MESSAGES: Final = [kind for module in (tasks, workers, clients, processes, keys) for kind in _own_messages(module)]
 """Types of the messages that may follow the handshake."""
 
 

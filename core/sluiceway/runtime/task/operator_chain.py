@@ -79,6 +79,7 @@ class OperatorChain:
         self._backward: list[Operator] = []
         self._polled: list[tuple[int, Operator, TimedOperator | None]] = []
         self._receivers: Sequence[Callable[[Batch[Any]], None]] = ()
+        self._watchers: list[Callable[[Batch[Any], int], None]] = []
         self._unfinished: deque[Operator] = deque()
         self._closed = False
 
@@ -185,6 +186,38 @@ class OperatorChain:
     def process(self, batch: Batch[Any], port: int = 0) -> None:
         """Pass a batch down the chain; ``port`` is the head's input that it belongs to."""
         self._receivers[port](batch)
+
+    def watch(self, look: Callable[[Batch[Any], int], None]) -> Callable[[], None]:
+        """Show each batch of the head's input, and its port, to a function before the head takes it.
+
+        Nothing is paid for this while nobody watches: the receivers of the head are exchanged for the time.
+
+        Args:
+            look: must not raise, and must not change the batch.
+
+        Returns:
+            ends it; harmless twice.
+        """
+        self._watchers.append(look)
+        self._connect_receivers()
+
+        def end() -> None:
+            if look in self._watchers:
+                self._watchers.remove(look)
+                self._connect_receivers()
+
+        return end
+
+    @property
+    def watchers(self) -> int:
+        """Number of functions that are shown the batches."""
+        return len(self._watchers)
+
+    def _connect_receivers(self) -> None:
+        receivers = self.head.receivers()
+        for look in self._watchers:
+            receivers = [_shown(look, port, receive) for port, receive in enumerate(receivers)]
+        self._receivers = receivers
 
     def control(self, element: Element) -> None:
         """Pass a watermark or another control element down the chain."""
@@ -377,3 +410,13 @@ class OperatorChain:
             subtask=self._subtask,
             parallelism=self.parallelism,
         )
+
+
+def _shown(
+    look: Callable[[Batch[Any], int], None], port: int, receive: Callable[[Batch[Any]], None]
+) -> Callable[[Batch[Any]], None]:
+    def take(batch: Batch[Any]) -> None:
+        look(batch, port)
+        receive(batch)
+
+    return take

@@ -164,6 +164,15 @@ class Task(Tasklet):
         """The operators of the chain, head first."""
         return self._chain.operators
 
+    def watch(self, look: Callable[[Batch[Any], int], None]) -> Callable[[], None]:
+        """Show each batch of the input to a function, as :meth:`.OperatorChain.watch`. Worker's thread."""
+        return self._chain.watch(look)
+
+    @property
+    def watchers(self) -> int:
+        """Number of functions that are shown the batches."""
+        return self._chain.watchers
+
     @property
     def ended(self) -> bool:
         """True once the task will not run again."""

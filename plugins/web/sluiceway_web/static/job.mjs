@@ -5,8 +5,9 @@ import { bytes, count, duration, percent, time } from "./format.mjs";
 import { Flame } from "./flame.mjs";
 import { Graph } from "./graph.mjs";
 import { Late } from "./late.mjs";
+import { Task } from "./task.mjs";
 import { send } from "./live.mjs";
-import { Findings, Lines, Shares, State, Table } from "./parts.mjs";
+import { Findings, Shares, State, Table } from "./parts.mjs";
 
 const TABS = [["", "Graph"], ["late", "Event time"], ["lost", "Lost records"], ["tasks", "Tasks"], ["flame", "Flame graph"], ["checkpoints", "Checkpoints"],
   ["failures", "Failures"], ["configuration", "Configuration"]];
@@ -74,26 +75,6 @@ function Lost({ page }) {
   return html`<${Findings} findings=${page.lost} />
     <${Table} empty="Numbers count from the last start of each subtask." head=${["Step", "Task", "#Subtask", "Reason", "#Records"]}
       rows=${page.losses.map((l) => [l.step, names.get(l.vertex) ?? "", l.subtask, l.reason, count(l.records)])} />`;
-}
-
-function Task({ page, argument }) {
-  const vertex = page.vertices.find((v) => String(v.number) === argument);
-  if (!vertex) return html`<p>There is no such task in this job.</p>`;
-  const points = (column) => page.history.filter((p) => p[1] === vertex.number).map((p) => [p[0], p[column]]);
-  const own = [...new Set(vertex.subtasks.flatMap((s) => Object.keys(s.user)))].sort();
-  return html`<h2>${vertex.name}</h2>
-    <${Findings} findings=${page.findings.filter((f) => f.vertex === vertex.number)} />
-    <p><a href=${`#/job/${page.job.job}/flame/${vertex.number}`}>Flame graph of this task</a></p>
-    <${Table} head=${["#Subtask", "Worker", "#Attempt", "#In/s", "#Out/s", "#Busy", "#Blocked", "#Waiting", "#Idle", "Time", "#Queued", "#Backlog"]}
-      empty="No subtask runs."
-      rows=${vertex.subtasks.map((s) => [s.subtask, s.worker, s.attempt, count(s.in_per_s), count(s.out_per_s), percent(s.busy), percent(s.blocked),
-        percent(s.waiting), percent(s.idle), html`<${Shares} of=${s} />`, s.queued, s.backlog])} />
-    <h2>Records per second</h2><${Lines} series=${[{ name: "in", points: points(2) }]} unit=${count} label="Records per second" />
-    <h2>Busy</h2><${Lines} series=${[{ name: "busy", points: points(3) }]} unit=${percent} label="Share of the time of the busiest subtask" />
-    <h2>Steps</h2><${Table} head=${["Step", "Kind", "uid", "State"]} rows=${vertex.steps.map((s) => [s.name, s.kind, s.uid, s.stateful ? "has state" : ""])} />
-    <h2>Metrics of its functions</h2>
-    <${Table} empty="Its functions have no metrics of their own." head=${["Metric", ...vertex.subtasks.map((s) => "#" + s.subtask)]}
-      rows=${own.map((name) => [name, ...vertex.subtasks.map((s) => count(s.user[name]))])} />`;
 }
 
 const PHASES = [["start_delay", "waiting for barriers"], ["alignment", "alignment"], ["flush", "flushing"], ["sync", "copying state"], ["async", "writing"]];

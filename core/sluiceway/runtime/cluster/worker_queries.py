@@ -1,58 +1,58 @@
-"""Samples of the stacks of a job's workers: job manager to workers, and back."""
+"""Samples that all workers of a job take for some seconds: job manager to workers, and back."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Final
+from typing import Final, Generic, TypeVar
 
-from sluiceway.monitoring.stack_samples import StackSamples
 from sluiceway.runtime.loop.tasklet import Scheduled, TaskletLoop
 from sluiceway.runtime.messages.base import Message
-from sluiceway.runtime.messages.workers import SampleStacks, StacksSampled
 
-__all__ = ["Sampled", "StackQueries"]
+__all__ = ["Sampled", "WorkerQueries"]
 
 _LATE_S: Final = 10.0
 
-Sampled = Callable[[list[StackSamples], list[str]], None]
+T = TypeVar("T")
+
+Sampled = Callable[[list[T], list[str]], None]
 """Called with the samples of those workers that gave some, and with the problems of the others."""
 
 
 @dataclass(slots=True)
-class _Query:
-    done: Sampled
+class _Query(Generic[T]):
+    done: Sampled[T]
     deadline: Scheduled
     waiting: set[str]
-    samples: list[StackSamples] = field(default_factory=list)
+    samples: list[T] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
-class StackQueries:
+class WorkerQueries(Generic[T]):
     """Open requests for samples of one job. In the job manager's loop.
 
     Args:
-        job: id of the job.
-        epoch: of the leader of the job.
         workers: those that run tasks of the job; looked up at each request.
         send: sends a message to a worker.
         loop: the job manager's.
     """
 
-    def __init__(
-        self, job: str, epoch: int, workers: Set[str], send: Callable[[str, Message], None], loop: TaskletLoop
-    ) -> None:
-        self._job = job
-        self._epoch = epoch
+    def __init__(self, workers: Set[str], send: Callable[[str, Message], None], loop: TaskletLoop) -> None:
         self._workers = workers
         self._send = send
         self._loop = loop
         self._numbers = count(1)
-        self._open: dict[int, _Query] = {}
+        self._open: dict[int, _Query[T]] = {}
 
-    def ask(self, seconds: float, rate: float, done: Sampled) -> None:
-        """Ask all workers of the job. ``done`` is called once, at the latest ten seconds after the last sample."""
+    def ask(self, make: Callable[[int], Message], seconds: float, done: Sampled[T]) -> None:
+        """Ask all workers of the job.
+
+        Args:
+            make: makes the message with the number of the request.
+            seconds: time for which samples are taken.
+            done: called once, at the latest ten seconds after the last sample.
+        """
         workers = sorted(self._workers)
         if not workers:
             done([], ["no worker runs a task of the job"])
@@ -61,21 +61,20 @@ class StackQueries:
         deadline = self._loop.post(lambda: self._end(number), seconds + _LATE_S)
         self._open[number] = _Query(done, deadline, set(workers))
         for worker in workers:
-            message = SampleStacks(self._job, self._epoch, number, seconds, rate)
-            self._send(worker, message)
+            self._send(worker, make(number))
 
-    def answered(self, message: StacksSampled) -> None:
-        """Take the answer of a worker."""
-        query = self._open.get(message.number)
-        if query is None or message.worker not in query.waiting:
+    def answered(self, number: int, worker: str, samples: T | None, problem: str) -> None:
+        """Take the answer of a worker; without samples it has a problem."""
+        query = self._open.get(number)
+        if query is None or worker not in query.waiting:
             return
-        query.waiting.discard(message.worker)
-        if message.samples is None:
-            query.problems.append(f"{message.worker}: {message.problem}")
+        query.waiting.discard(worker)
+        if samples is None:
+            query.problems.append(f"{worker}: {problem}")
         else:
-            query.samples.append(message.samples)
+            query.samples.append(samples)
         if not query.waiting:
-            self._end(message.number)
+            self._end(number)
 
     def lost(self, worker: str) -> None:
         """Wait no longer for a worker that is gone."""

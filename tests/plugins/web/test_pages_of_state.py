@@ -1,0 +1,57 @@
+"""Pages about splits and keys, in headless Chromium, while a job runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from plugins.web.conftest import Page
+from plugins.web.test_diagnosis_of_jobs import HEAD, SKEW
+from plugins.web.test_pages import Tab, chromium
+from plugins.web.test_splits import PROGRAM as SPLITS
+
+__all__ = ["chromium"]
+
+
+@pytest.fixture
+def tab(chromium: Any, request: pytest.FixtureRequest) -> Iterator[Tab]:
+    found = Tab(chromium, *getattr(request, "param", ("light", 1280)))
+    yield found
+    found.context.close()
+
+
+def fits(tab: Tab) -> bool:
+    """Wide tables scroll by themselves: the page does not."""
+    return bool(tab.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"))
+
+
+@pytest.mark.parametrize("tab", [("light", 1280), ("dark", 400)], indirect=True)
+def test_the_split_that_holds_back_event_time(show: Callable[..., Page], tab: Tab) -> None:
+    web = show(SPLITS.replace("STALLED", "73"))
+    tab.page.goto(web.link)
+    tab.page.get_by_role("link", name="planted").click()
+    tab.page.get_by_role("link", name="Event time").click()
+    tab.wait("Event time is held back by split 'events-73'")
+    tab.wait("200 splits, 0 idle, 0 without a watermark. The slowest 20 are shown.")
+    row = tab.page.get_by_role("row").filter(has_text="holds back event time")
+    assert "events-73" in (row.text_content() or "")
+    assert tab.problems == []
+    assert fits(tab)
+    web.end()
+
+
+@pytest.mark.parametrize("tab", [("dark", 1280), ("light", 400)], indirect=True)
+def test_hottest_keys_are_counted_with_the_keyboard(show: Callable[..., Page], tab: Tab) -> None:
+    web = show(HEAD + SKEW, "--workers", "1")
+    tab.page.goto(web.link)
+    tab.page.get_by_role("link", name="planted").click()
+    tab.page.locator("table").get_by_role("link", name="map(pause)").click()
+    tab.wait("Busy by subtask")
+    tab.page.get_by_role("button", name="Count keys").focus()
+    tab.page.keyboard.press("Enter")
+    tab.page.get_by_role("row").filter(has=tab.page.locator("code", has_text="0")).first.wait_for()
+    tab.page.get_by_role("button", name="Stop counting").wait_for()
+    assert tab.problems == []
+    assert fits(tab)
+    web.end()
